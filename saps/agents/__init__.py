@@ -1,0 +1,1 @@
+"""Agents: named objects on brokers, found by attribute through the overlay."""

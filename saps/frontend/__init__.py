@@ -1,0 +1,1 @@
+"""Where devices and other brokers attach: MQTT (and later Web)."""

@@ -1,0 +1,42 @@
+"""The values that travel: a message, and what its publisher learns about its delivery."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class Properties(msgspec.Struct, frozen=True, array_like=True):
+    """What an MQTT 5.0 publisher attaches to a message and every subscriber receives unaltered (3.3.2.3)."""
+
+    payload_format: int | None = None
+    """0 for unspecified bytes, 1 for UTF-8."""
+    message_expiry: int | None = None
+    """Lifetime left in seconds when the message entered this broker."""
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    user: tuple[tuple[str, str], ...] = ()
+    """User properties, in the publisher's order."""
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """One application message, independent of the protocol it came by."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    """The publisher asked for the message to be retained."""
+    properties: Properties | None = None
+
+
+class Reached(NamedTuple):
+    """Whom a publication reached beyond the broker it was published at."""
+
+    brokers: int
+    subscribers: int
+
+
+NOBODY = Reached(0, 0)
