@@ -1,0 +1,218 @@
+"""Range calls: run something at every node of a range and gather the aggregated reply (SAPS 2016, section 3).
+
+A call is routed to the predecessor of the range; from there each node keeps the part up to its first right neighbour
+and hands the rest of its range to its right neighbours, farthest first, so that k nodes cost k messages at most and the
+depth is O(log k). A reply travels back along the same tree. A call that could not reach some part says so and is
+repeated by its caller until it is complete: what it runs must bear that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from saps.overlay.frames import Body, Frame, Gathered, Gone, Locate, Result, Segment, Spread
+from saps.overlay.keys import BrokerRef, Key, Range, Ref
+from saps.overlay.port import Port
+from saps.overlay.skipgraph import Node, SkipGraph, State
+
+ATTEMPT = 2.0
+"""Seconds after which a call without answer is repeated."""
+PAUSE = 0.1
+"""Seconds before an incomplete call is repeated."""
+
+Run = Callable[[Body, list[Key]], list[Result]]
+
+
+class Outcome(NamedTuple):
+    """What came back from a call."""
+
+    results: list[Result]
+    complete: bool
+    depth: int
+    """Hops of the longest branch."""
+
+
+class _Caller:
+    """A call this broker has made."""
+
+    __slots__ = ("attempts", "body", "done", "range")
+
+    def __init__(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int) -> None:
+        self.range = wanted
+        self.body = body
+        self.done = done
+        self.attempts = attempts
+
+
+class _Gathering:
+    """A part of a call this broker has handed on, until the replies are in."""
+
+    __slots__ = ("complete", "depth", "part", "results", "to", "waiting")
+
+    def __init__(self, to: BrokerRef, part: int, depth: int) -> None:
+        self.to = to
+        self.part = part
+        self.results: list[Result] = []
+        self.complete = True
+        self.depth = depth
+        self.waiting: dict[int, BrokerRef] = {}
+
+
+class RangeCalls:
+    """All range calls that pass through one broker. `run` executes a body at own keys and returns its results."""
+
+    def __init__(self, port: Port, graph: SkipGraph, run: Run) -> None:
+        self._port = port
+        self._graph = graph
+        self._run = run
+        self._serial = 0
+        self._callers: dict[int, _Caller] = {}
+        self._gatherings: dict[int, _Gathering] = {}
+        """By the number of each part that is waited for."""
+
+    def call(
+        self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int | None = None
+    ) -> None:
+        """Run `body` at every node in `wanted`. `done` gets the outcome: a complete one, or after `attempts` (None: no
+        limit) incomplete ones the last of them."""
+        self._attempt(_Caller(wanted, body, done, -1 if attempts is None else attempts))
+
+    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
+        """Handle one frame; False if it does not concern range calls."""
+        if isinstance(frame, Spread):
+            self._on_spread(sender, frame)
+        elif isinstance(frame, Gathered):
+            self._on_gathered(frame)
+        elif isinstance(frame, Locate):
+            self._graph.check_via(sender, frame)
+            self._on_locate(frame)
+        else:
+            return False
+        return True
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died: what it was to answer stays incomplete."""
+        for part, gathering in list(self._gatherings.items()):
+            if gathering.waiting.get(part) == broker:
+                self._on_gathered(Gathered(part, [], complete=False, depth=0))
+
+    # --- the caller ---------------------------------------------------------------------------------------
+
+    def _attempt(self, caller: _Caller) -> None:
+        self._serial += 1
+        part = self._serial
+        self._callers[part] = caller
+        caller.attempts -= 1
+        low, high = caller.range
+        self._on_locate(Locate(0, None, self._port.me, part, low, high, caller.body))
+        if part in self._callers:
+            self._port.after(ATTEMPT, lambda: self._answer(Gathered(part, [], complete=False, depth=0)))
+
+    def _answer(self, frame: Gathered) -> None:
+        caller = self._callers.pop(frame.part, None)
+        if caller is None:
+            return
+        if frame.complete or caller.attempts == 0:
+            caller.done(Outcome(frame.results, frame.complete, frame.depth))
+        else:
+            self._port.after(PAUSE, lambda: self._attempt(caller))
+
+    # --- on the way -----------------------------------------------------------------------------------------
+
+    def _on_locate(self, frame: Locate) -> None:
+        node = self._graph.nearest(frame.low)
+        if node is None or not self._graph.takes(node, frame.low):
+            self._graph.forward(node, frame.low, frame)
+            return
+        gathering = _Gathering(frame.origin, frame.part, frame.hops)
+        self._spread(gathering, [(node, frame.low, frame.high)], [], frame.origin, frame.body)
+
+    def _on_spread(self, sender: BrokerRef, frame: Spread) -> None:
+        gathering = _Gathering(sender, frame.part, frame.depth)
+        starts: list[tuple[Node, Key, Key]] = []
+        for at, end in frame.segments:
+            node = self._graph.nodes.get(at)
+            if node is None:
+                gathering.complete = False
+                self._port.send(sender, Gone(at))
+            elif node.state is State.JOINING:
+                node.waiting.append((sender, frame))
+                return
+            else:
+                starts.append((node, at, end))
+        self._spread(gathering, starts, [node.key for node, _, _ in starts], frame.origin, frame.body)
+
+    def _spread(
+        self,
+        gathering: _Gathering,
+        starts: list[tuple[Node, Key, Key]],
+        here: list[Key],
+        origin: BrokerRef,
+        body: Body,
+    ) -> None:
+        """Cut each ``(node, low, end)`` at the right neighbours of the node; run the body at own nodes (`here`: those
+        found so far), hand on the others."""
+        onward: dict[BrokerRef, list[Segment]] = {}
+        while starts:
+            node, low, end = starts.pop()
+            right = node.right[0]
+            if right is None or not self._port.reachable(right.broker):
+                gathering.complete = False
+                continue
+            for ref, stop in cut(node, low, end, self._port):
+                own = self._graph.nodes.get(ref.key) if ref.broker == self._port.me else None
+                if own is not None and own.state is not State.JOINING:
+                    here.append(own.key)
+                    starts.append((own, own.key, stop))
+                else:
+                    onward.setdefault(ref.broker, []).append((ref.key, stop))
+        if here:
+            gathering.results.extend(self._run(body, here))
+        for broker, segments in onward.items():
+            self._serial += 1
+            gathering.waiting[self._serial] = broker
+            self._gatherings[self._serial] = gathering
+            self._port.send(broker, Spread(origin, self._serial, segments, body, gathering.depth + 1))
+        if onward:
+            self._port.after(2 * ATTEMPT, lambda: self._give_up(gathering))
+        self._reply_if_done(gathering)
+
+    def _on_gathered(self, frame: Gathered) -> None:
+        gathering = self._gatherings.pop(frame.part, None)
+        if gathering is None:
+            self._answer(frame)
+            return
+        del gathering.waiting[frame.part]
+        gathering.results.extend(frame.results)
+        gathering.complete &= frame.complete
+        gathering.depth = max(gathering.depth, frame.depth)
+        self._reply_if_done(gathering)
+
+    def _reply_if_done(self, gathering: _Gathering) -> None:
+        if gathering.waiting:
+            return
+        reply = Gathered(gathering.part, gathering.results, gathering.complete, gathering.depth)
+        if gathering.to == self._port.me and gathering.part in self._callers:
+            self._answer(reply)
+        else:
+            self._port.send(gathering.to, reply)
+
+    def _give_up(self, gathering: _Gathering) -> None:
+        for part in gathering.waiting:
+            self._gatherings.pop(part, None)
+        gathering.waiting.clear()
+
+
+def cut(node: Node, low: Key, end: Key, port: Port) -> list[tuple[Ref, Key]]:
+    """How a node divides the range ``(low, end)``: each right neighbour in it with the key its part ends at."""
+    parts: list[tuple[Ref, Key]] = []
+    for ref in reversed(node.right):
+        if (
+            ref is not None
+            and low < ref.key < end
+            and (not parts or ref.key < parts[-1][0].key)
+            and (ref is node.right[0] or port.reachable(ref.broker))
+        ):
+            parts.append((ref, parts[-1][0].key if parts else end))
+    return parts

@@ -1,0 +1,329 @@
+"""What brokers say to each other: one struct a frame, tagged with a number. docs/wire-protocol.md is the specification.
+
+Frames of one link session arrive in the order sent, without gaps, until the link goes down.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from saps.messages import Properties
+from saps.overlay.keys import BrokerRef, Key, Ref
+
+
+class Frame(msgspec.Struct, array_like=True):
+    """Base of all frames."""
+
+
+# --- Skip Graph: list maintenance -----------------------------------------------------------------
+
+
+class Routed(Frame):
+    """Base of the frames that go, hop by hop, to the predecessor of a key."""
+
+    hops: int
+    via: Key | None
+    """The node this hop was meant for; if it is not there any more the sender is told by `Gone`."""
+
+
+class Insert(Routed, tag=1):
+    """Routed to the predecessor of `ref`, which links it at level 0."""
+
+    ref: Ref
+    check: bool = False
+    """Sent by a linked node to make sure that it still is: needs no answer if so."""
+
+
+class Inserted(Frame, tag=2):
+    """The node at `key` is linked at level 0, between `left` and `right` (None: the right one is lost)."""
+
+    key: Key
+    left: Ref
+    right: Ref | None
+    hops: int
+    again: bool = False
+    """It was linked already; `right` is what it was told then."""
+
+
+class SetLeft(Frame, tag=3):
+    """To the node at `at`: `left` was linked to the left of you, or stands there now that `gone` has gone."""
+
+    at: Key
+    left: Ref
+    gone: Key | None
+
+
+class Unlink(Routed, tag=4):
+    """Routed to the predecessor of `ref`, which replaces it by `right`."""
+
+    ref: Ref
+    right: Ref | None
+
+
+class Unlinked(Frame, tag=5):
+    key: Key
+    by: Ref
+    """The predecessor that unlinked it."""
+
+
+class Relink(Frame, tag=6):
+    """To the node at `at`: your neighbour `gone` has left the list of `level`; `ref` stands behind it."""
+
+    at: Key
+    level: int
+    rightward: bool
+    gone: Key
+    ref: Ref | None
+
+
+class Seek(Frame, tag=7):
+    """Walks the list of level ``level - 1`` until a node shares `level` bits of its membership vector with `origin`."""
+
+    at: Key
+    level: int
+    rightward: bool
+    origin: Ref
+    ttl: int
+
+
+class Level(Frame, tag=8):
+    """Answers `Seek`: the neighbour of the node at `at` in the list of `level`, None at the end of the list."""
+
+    at: Key
+    level: int
+    rightward: bool
+    found: Ref | None
+
+
+class Find(Routed, tag=9):
+    """Routed to the predecessor of `target`, which answers `Found` to `origin`."""
+
+    target: Key
+    origin: BrokerRef
+    token: int
+
+
+class Found(Frame, tag=10):
+    token: int
+    left: Ref
+    right: Ref | None
+    hops: int
+
+
+# --- range calls ------------------------------------------------------------------------------------
+
+
+class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """To publishers: `broker` has (or no longer has) subscribers for a filter."""
+
+    topic_filter: str
+    broker: BrokerRef
+    version: int
+    present: bool
+
+
+class Collect(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """To subscribers: tell your filters at these keys."""
+
+
+class AgentCall(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """To agents with an attribute: run a method. `args` is anything MessagePack can hold."""
+
+    attribute: str
+    method: str
+    args: tuple[Any, ...]
+    serial: int
+    """With `origin`, names the call: an agent runs it once however often it is repeated."""
+    origin: BrokerRef
+
+
+Body = Announce | Collect | AgentCall
+
+
+class Baseline(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Answer to `Announce`: from `seq` on, exclusively, the broker gets all I publish that matches."""
+
+    broker: str
+    incarnation: int
+    seq: int
+
+
+class Interest(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Answer to `Collect`: a filter of mine."""
+
+    topic_filter: str
+    broker: BrokerRef
+    version: int
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Answer of one agent to `AgentCall`."""
+
+    agent: str
+    value: Any
+    error: str | None = None
+
+
+Result = Baseline | Interest | Answer
+Segment = tuple[Key, Key]
+"""``[key of a node, end)``: the part of a range that the node answers for."""
+
+
+class Locate(Routed, tag=11):
+    """Routed to the predecessor of `low`, which spreads the call over ``[low, high)``."""
+
+    origin: BrokerRef
+    part: int
+    low: Key
+    high: Key
+    body: Body
+
+
+class Spread(Frame, tag=12):
+    """Runs the call at the nodes of the segments."""
+
+    origin: BrokerRef
+    part: int
+    segments: list[Segment]
+    body: Body
+    depth: int
+
+
+class Gathered(Frame, tag=13):
+    """The aggregated reply to `Spread` (or, from the first node, to `Locate`) number `part`."""
+
+    part: int
+    results: list[Result]
+    complete: bool
+    depth: int
+    """Hops of the longest branch, counted from the caller."""
+
+
+class Gone(Frame, tag=26):
+    """You sent me something for the node at `key`, but there is none."""
+
+    key: Key
+
+
+# --- failure detection --------------------------------------------------------------------------------
+
+
+class Ping(Frame, tag=14):
+    pass
+
+
+class Pong(Frame, tag=15):
+    pass
+
+
+class Forgot(Frame, tag=16):
+    """I had taken you for dead: insert your keys again, and announce your filters."""
+
+
+class Heal(Frame, tag=17):
+    """Flooded after a partition: insert your keys by way of `contact`, and announce your filters."""
+
+    contact: BrokerRef
+    serial: int
+
+
+# --- multicast -------------------------------------------------------------------------------------------
+
+
+class DefineBroker(Frame, tag=18):
+    """On this link, in this direction, `number` stands for `ref` from now on."""
+
+    number: int
+    ref: BrokerRef
+
+
+class DefineSlice(Frame, tag=19):
+    """On this link, in this direction, `number` stands for these brokers from now on."""
+
+    number: int
+    brokers: list[int]
+
+
+class Data(Frame, tag=20):
+    """A publication, for the receiver and for the brokers of the slice."""
+
+    origin: int
+    """Number of the publisher's broker."""
+    seq: int
+    prev: int
+    """Sequence number of the origin's previous publication to the same topic, 0 if there is none to wait for."""
+    slice: int
+    """Number of the slice, 0 for the empty one."""
+    token: int
+    """Number of the acknowledgement asked for, 0 for none."""
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: Properties | None = None
+
+
+class Ack(Frame, tag=21):
+    """The aggregated reply to `Data`: everyone has it except `missing`."""
+
+    token: int
+    brokers: int
+    subscribers: int
+    missing: list[BrokerRef]
+
+
+class Nack(Frame, tag=22):
+    """To the origin: its publication `seq` to `topic` has not come."""
+
+    topic: str
+    seq: int
+
+
+class Skip(Frame, tag=23):
+    """From the origin: do not wait for `seq`; it was sent with QoS 0, or not to you."""
+
+    topic: str
+    seq: int
+
+
+# --- leaving ------------------------------------------------------------------------------------------------
+
+
+class Bye(Frame, tag=24):
+    """I am leaving: after your `Farewell` send me nothing more."""
+
+
+class Farewell(Frame, tag=25):
+    """All I ever sent you was sent before this."""
+
+
+AnyFrame = (
+    Insert
+    | Inserted
+    | SetLeft
+    | Unlink
+    | Unlinked
+    | Relink
+    | Seek
+    | Level
+    | Find
+    | Found
+    | Locate
+    | Spread
+    | Gathered
+    | Ping
+    | Pong
+    | Forgot
+    | Heal
+    | DefineBroker
+    | DefineSlice
+    | Data
+    | Ack
+    | Nack
+    | Skip
+    | Bye
+    | Farewell
+    | Gone
+)

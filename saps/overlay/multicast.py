@@ -1,0 +1,318 @@
+"""The data path between brokers: publications go out along the branches of their topic, acknowledgements come back.
+
+With QoS 1 and 2 each broker that passes a message on answers for its whole slice: its `Ack` counts the brokers and
+subscribers reached and names the members it could not reach. A child that fails is repaired around: its slice is handed
+on without it, and the publisher's broker repeats the message to the missing members until they have it or are dead.
+Duplicates are dropped by `saps.overlay.order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saps.messages import Message, Reached
+from saps.overlay.frames import Ack, Data, DefineBroker, DefineSlice, Frame, Nack, Skip
+from saps.overlay.keys import BrokerRef
+from saps.overlay.order import Inbox
+from saps.overlay.port import Port
+from saps.overlay.presence import Phase, Presence, Publication, Stream
+from saps.overlay.tree import Branch, divide
+
+REPEAT = 0.5
+"""Seconds between two attempts to reach a missing member."""
+SLICES = 4096
+"""Slices remembered per link and direction; beyond it the sender begins anew."""
+
+
+class _Custody:
+    """A message with QoS 1 or 2 that this broker has passed on and must answer for."""
+
+    __slots__ = (
+        "brokers",
+        "data",
+        "done",
+        "missing",
+        "origin",
+        "stream",
+        "subscribers",
+        "to",
+        "token",
+        "waiting",
+    )
+
+    def __init__(self, origin: BrokerRef, data: Data) -> None:
+        self.origin = origin
+        self.data = data
+        self.waiting = 0
+        self.brokers = 0
+        self.subscribers = 0
+        self.missing: list[BrokerRef] = []
+        self.to: BrokerRef | None = None
+        """Whom to answer; None at the publisher's broker."""
+        self.token = 0
+        self.done: Callable[[Reached], None] | None = None
+        self.stream: Stream | None = None
+
+
+class _Outbound:
+    """What the receiver of a link has been told the numbers for."""
+
+    __slots__ = ("brokers", "slices")
+
+    def __init__(self) -> None:
+        self.brokers: dict[BrokerRef, int] = {}
+        self.slices: dict[tuple[BrokerRef, ...], int] = {}
+
+
+class _Inbound:
+    __slots__ = ("branches", "brokers", "slices")
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, BrokerRef] = {}
+        self.slices: dict[int, tuple[BrokerRef, ...]] = {0: ()}
+        self.branches: dict[int, list[Branch]] = {0: []}
+
+
+class Multicast:
+    """Publications that leave, pass through or end at one broker."""
+
+    def __init__(self, port: Port, presence: Presence, inbox: Inbox) -> None:
+        self._port = port
+        self._presence = presence
+        self._inbox = inbox
+        self._outbound: dict[str, _Outbound] = {}
+        self._inbound: dict[str, _Inbound] = {}
+        self._parts: dict[int, tuple[_Custody, BrokerRef, tuple[BrokerRef, ...]]] = {}
+        """Token -> whose answer is awaited, for which slice."""
+        self._tokens = 0
+        self._outstanding: dict[int, _Custody] = {}
+        """Own publications with QoS 1 or 2 not yet confirmed by all members, by sequence number."""
+        self.sent = 0
+        """Data frames sent: inter-broker messages."""
+        self.received = 0
+        self.duplicates = 0
+
+    # --- publishing -----------------------------------------------------------------------------------------
+
+    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
+        stream = self._presence.stream(message.topic)
+        stream.used = True
+        if stream.queue or stream.members is None:
+            # Opening, closing, or the members changed: the slow way, in the order of the calls.
+            self._publish_slowly(stream, (message, done))
+        elif stream.members:
+            self._send(stream, message, done)
+        elif done is not None:
+            done(Reached(0, 0))
+
+    def _publish_slowly(self, stream: Stream, publication: Publication) -> None:
+        if stream.phase is Phase.OPEN and not stream.queue:
+            self._presence.route(stream)
+            self.publish(*publication)
+        else:
+            stream.queue.append(publication)
+            self._presence.open(stream)
+
+    def flush(self, stream: Stream, queue: list[Publication]) -> None:
+        """Publish what waited for the stream to open."""
+        for message, done in queue:
+            self.publish(message, done)
+
+    def _send(self, stream: Stream, message: Message, done: Callable[[Reached], None] | None) -> None:
+        presence = self._presence
+        presence.seq += 1
+        seq, prev = presence.seq, stream.last_seq
+        stream.last_seq = seq
+        data = Data(
+            0,
+            seq,
+            prev,
+            0,
+            0,
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.properties,
+        )
+        branches = stream.branches
+        if not message.qos:
+            for branch in branches:
+                self._forward(self._port.me, data, branch, 0)
+            if done is not None:
+                done(Reached(len(stream.members or ()), 0))
+            return
+        custody = _Custody(self._port.me, data)
+        custody.done = done
+        custody.stream = stream
+        self._outstanding[seq] = custody
+        self._entrust(custody, branches)
+
+    # --- passing on -------------------------------------------------------------------------------------------
+
+    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
+        """Handle one frame; False if it does not concern multicast."""
+        kind = type(frame)
+        if kind is Data:
+            self._on_data(sender, frame)  # type: ignore[arg-type]
+        elif kind is Ack:
+            self._on_ack(frame)  # type: ignore[arg-type]
+        elif isinstance(frame, DefineSlice):
+            inbound = self._inbound[sender.name]
+            run = tuple(inbound.brokers[n] for n in frame.brokers)
+            inbound.slices[frame.number] = run
+            inbound.branches[frame.number] = divide(self._port.me, run)
+        elif isinstance(frame, DefineBroker):
+            self._inbound.setdefault(sender.name, _Inbound()).brokers[frame.number] = frame.ref
+        elif isinstance(frame, Nack):
+            self._on_nack(sender, frame)
+        elif isinstance(frame, Skip):
+            self._inbox.skip(sender, frame.topic, frame.seq)
+        else:
+            return False
+        return True
+
+    def _on_data(self, sender: BrokerRef, data: Data) -> None:
+        inbound = self._inbound[sender.name]
+        origin = inbound.brokers[data.origin]
+        self.received += 1
+        subscribers = self._inbox.accept(origin, data)
+        if subscribers is None:
+            self.duplicates += 1
+        onward = inbound.branches[data.slice]
+        if not data.token:
+            for branch in onward:
+                self._forward(origin, data, branch, 0)
+            return
+        custody = _Custody(origin, data)
+        custody.to, custody.token = sender, data.token
+        custody.brokers, custody.subscribers = 1, subscribers or 0
+        self._entrust(custody, onward)
+
+    def _entrust(self, custody: _Custody, branches: list[Branch]) -> None:
+        """Send a message along branches and wait for an answer from each; what cannot be reached goes to `missing`."""
+        pending = list(branches)
+        while pending:
+            branch = pending.pop()
+            if not self._port.reachable(branch.child):
+                custody.missing.append(branch.child)
+                pending.extend(divide(self._port.me, branch.slice))
+                continue
+            self._tokens += 1
+            custody.waiting += 1
+            self._parts[self._tokens] = (custody, branch.child, branch.slice)
+            self._forward(custody.origin, custody.data, branch, self._tokens)
+        if not custody.waiting:
+            self._settle(custody)
+
+    def _forward(self, origin: BrokerRef, data: Data, branch: Branch, token: int) -> None:
+        child, run = branch
+        if not token and not self._port.reachable(child):
+            for onward in divide(self._port.me, run):
+                self._forward(origin, data, onward, 0)
+            return
+        outbound = self._outbound.get(child.name)
+        if outbound is None:
+            outbound = self._outbound[child.name] = _Outbound()
+        number = outbound.brokers.get(origin) or self._define_broker(child, outbound, origin)
+        run_number = 0
+        if run:
+            run_number = outbound.slices.get(run) or self._define_slice(child, outbound, run)
+        self.sent += 1
+        frame = Data(
+            number,
+            data.seq,
+            data.prev,
+            run_number,
+            token,
+            data.topic,
+            data.payload,
+            data.qos,
+            data.retain,
+            data.properties,
+        )
+        self._port.send(child, frame)
+
+    def _define_broker(self, to: BrokerRef, outbound: _Outbound, ref: BrokerRef) -> int:
+        number = outbound.brokers[ref] = len(outbound.brokers) + 1
+        self._port.send(to, DefineBroker(number, ref))
+        return number
+
+    def _define_slice(self, to: BrokerRef, outbound: _Outbound, run: tuple[BrokerRef, ...]) -> int:
+        if len(outbound.slices) >= SLICES:
+            outbound.slices.clear()
+        numbers = [outbound.brokers.get(ref) or self._define_broker(to, outbound, ref) for ref in run]
+        number = outbound.slices[run] = len(outbound.slices) + 1
+        self._port.send(to, DefineSlice(number, numbers))
+        return number
+
+    # --- acknowledgements ---------------------------------------------------------------------------------------
+
+    def _on_ack(self, ack: Ack) -> None:
+        part = self._parts.pop(ack.token, None)
+        if part is None:
+            return
+        custody = part[0]
+        custody.waiting -= 1
+        custody.brokers += ack.brokers
+        custody.subscribers += ack.subscribers
+        custody.missing.extend(ack.missing)
+        if not custody.waiting:
+            self._settle(custody)
+
+    def _settle(self, custody: _Custody) -> None:
+        """All answers are in: pass them on to the parent, or at the publisher's broker see who is missing."""
+        if custody.to is not None:
+            answer = Ack(custody.token, custody.brokers, custody.subscribers, custody.missing)
+            self._port.send(custody.to, answer)
+        elif custody.missing:
+            self._port.after(REPEAT, lambda: self._repeat(custody))
+        elif self._outstanding.pop(custody.data.seq, None) is not None and custody.done is not None:
+            custody.done(Reached(custody.brokers, custody.subscribers))
+
+    def _repeat(self, custody: _Custody) -> None:
+        """Send the message to each member that is still missing, and still a member, by itself."""
+        if custody.stream is None or custody.waiting:
+            return
+        self._presence.route(custody.stream)
+        members = set(custody.stream.members or ())
+        missing, custody.missing = custody.missing, []
+        self._entrust(custody, [Branch(ref, ()) for ref in dict.fromkeys(missing) if ref in members])
+
+    def _on_nack(self, sender: BrokerRef, nack: Nack) -> None:
+        custody = self._outstanding.get(nack.seq)
+        if custody is None or custody.data.topic != nack.topic:
+            self._port.send(sender, Skip(nack.topic, nack.seq))
+        else:
+            self._forward(self._port.me, custody.data, Branch(sender, ()), 0)
+
+    # --- links and brokers that fail ------------------------------------------------------------------------------
+
+    def session_started(self, sender: BrokerRef) -> None:
+        """A new link session from `sender`: numbers are given anew."""
+        self._inbound[sender.name] = _Inbound()
+
+    def link_down(self, peer: BrokerRef) -> None:
+        """What was sent to `peer` may be lost: hand its slices on without it, and try it again later."""
+        self._outbound.pop(peer.name, None)
+        for token, (custody, child, run) in list(self._parts.items()):
+            if child.name == peer.name:
+                del self._parts[token]
+                custody.waiting -= 1
+                custody.missing.append(child)
+                self._entrust(custody, divide(self._port.me, run))
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died."""
+        self.link_down(broker)
+        self._inbound.pop(broker.name, None)
+        self._inbox.forget(broker)
+
+    def awaited(self) -> dict[str, BrokerRef]:
+        """The brokers from which an acknowledgement is due: their failure must be noticed."""
+        return {child.name: child for _, child, _ in self._parts.values()}
+
+    @property
+    def outstanding(self) -> int:
+        """Own publications with QoS 1 or 2 not yet confirmed."""
+        return len(self._outstanding)

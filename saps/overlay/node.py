@@ -1,0 +1,356 @@
+"""One broker's part of the overlay: the machines put together behind one clock, one outbox and one door for frames.
+
+Pure: the driver (`saps.broker`, or the simulator) sets `now`, calls the methods, sends what is in the outbox and comes
+back at `deadline`. Frames of one link session must be handed in in order; `session_started` goes before the first of
+a new session from a broker, `link_down` after a link to a broker broke (what was sent may be lost).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from saps.mesh import Local, TopicRoute
+from saps.messages import Message, Reached
+from saps.overlay.calls import Outcome, RangeCalls
+from saps.overlay.detector import Detector, DetectorSettings
+from saps.overlay.frames import (
+    AgentCall,
+    Announce,
+    Answer,
+    Body,
+    Bye,
+    Collect,
+    Farewell,
+    Forgot,
+    Frame,
+    Heal,
+    Ping,
+    Pong,
+    Result,
+)
+from saps.overlay.keys import BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
+from saps.overlay.multicast import Multicast
+from saps.overlay.order import Inbox
+from saps.overlay.presence import Presence
+from saps.overlay.skipgraph import CHECK_EVERY, RETRY, SkipGraph
+from saps.overlay.subscriptions import Subscriptions
+
+HEAL_AGAIN = (0.5, 2.0)
+"""Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
+CLOSE_IDLE_EVERY = 5.0
+LEAVE_AT_MOST = 5.0
+"""Seconds after which a leaving broker goes even if not everyone has answered."""
+CALL_ATTEMPTS = 5
+
+CallAgents = Callable[[AgentCall, BrokerRef], list[Answer]]
+
+
+class OverlayNode:
+    """A broker in the overlay. Implements `saps.mesh.Mesh`, and `Port` for its own machines."""
+
+    def __init__(
+        self,
+        me: BrokerRef,
+        local: Local,
+        *,
+        order: KeyOrder = KeyOrder.ALM_LA,
+        detector: DetectorSettings | None = None,
+        call_agents: CallAgents | None = None,
+    ) -> None:
+        self.me = me
+        self.order = order
+        self.now = 0.0
+        self.outbox: list[tuple[BrokerRef, Frame]] = []
+        self.on_output: Callable[[], None] | None = None
+        """Called when something is put into the empty outbox outside of a call by the driver."""
+        self.joined = False
+        self.leaving = False
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_serial = 0
+        self._own: deque[Frame] = deque()
+        self._running = False
+        self._heals: set[tuple[str, int]] = set()
+        self._serial = 0
+        self._call_agents = call_agents or (lambda call, origin: [])
+        self._correspondents: dict[str, BrokerRef] = {}
+        """Brokers that have sent to this one in this life: they must know when it leaves."""
+        self._left: Callable[[], None] | None = None
+
+        self.detector = Detector(self, detector or DetectorSettings(), self._forget)
+        self.graph = SkipGraph(self)
+        self.calls = RangeCalls(self, self.graph, self._run_body)
+        self.subscriptions = Subscriptions(self, self.graph, self.calls)
+        self.presence = Presence(
+            self, self.graph, self.calls, lambda stream, queue: self.multicast.flush(stream, queue)
+        )
+        self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline)
+        self.multicast = Multicast(self, self.presence, self.inbox)
+        self.graph.redeliver = self._dispatch
+
+    # --- the driver's side --------------------------------------------------------------------------------
+
+    def start(self, contact: BrokerRef | None, joined: Callable[[], None]) -> None:
+        """Join the mesh that `contact` belongs to, or begin a new one."""
+        key = broker_key(self.me.name)
+
+        def linked() -> None:
+            self.joined = True
+            joined()
+
+        if contact is None:
+            self.graph.start_alone(key)
+            linked()
+        else:
+            self.graph.contact = contact
+            self.graph.insert(key, linked)
+        self._every(RETRY / 2, self.graph.tick)
+        self._every(CHECK_EVERY, self.graph.check)
+        self._every(self.detector.settings.heartbeat, self._watch)
+        self._every(self.detector.settings.probe, self.detector.probe)
+        self._every(CLOSE_IDLE_EVERY, self.presence.close_idle)
+        self._run_own()
+
+    def receive(self, sender: BrokerRef, frame: Frame) -> None:
+        """A frame from another broker."""
+        if self.detector.lost(sender) and self.detector.superseded(sender):
+            return
+        self._correspondents[sender.name] = sender
+        was = self.detector.heard(sender)
+        if was is not None:
+            self._back(was, sender)
+        self._dispatch(sender, frame)
+        if self._own:
+            self._run_own()
+
+    def session_started(self, sender: BrokerRef) -> None:
+        """A new link session from a broker begins."""
+        self.multicast.session_started(sender)
+
+    def link_down(self, peer: BrokerRef) -> None:
+        """The link to a broker broke, or could not be made."""
+        self.detector.broke(peer)
+        self.multicast.link_down(peer)
+        self._run_own()
+
+    @property
+    def deadline(self) -> float:
+        """When to call `wake` at the latest."""
+        return self._timers[0][0] if self._timers else float("inf")
+
+    def wake(self) -> None:
+        """Run the timers that are due."""
+        while self._timers and self._timers[0][0] <= self.now:
+            heappop(self._timers)[2]()
+            self._run_own()
+
+    def take(self) -> list[tuple[BrokerRef, Frame]]:
+        """What is to be sent now."""
+        out, self.outbox = self.outbox, []
+        return out
+
+    def leave(self, left: Callable[[], None]) -> None:
+        """Leave in order: withdraw the filters and the presence, take out the keys, and part from everyone that sends
+        here. `left` runs when nothing more can arrive, or after `LEAVE_AT_MOST` seconds."""
+        self.leaving = True
+        self._left = left
+        self.after(LEAVE_AT_MOST, self._gone)
+        steps = [*self.subscriptions.registrations, None]
+        missing = len(steps) + len(self.presence.streams)
+
+        def one_done() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                self._take_out_keys()
+
+        for stream in list(self.presence.streams.values()):
+            self.presence.close(stream, one_done)
+        for topic_filter in steps:
+            if topic_filter is None:
+                one_done()
+            else:
+                self.subscriptions.unsubscribe(topic_filter, one_done)
+        self._run_own()
+
+    # --- Mesh -----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
+        self.subscriptions.subscribe(topic_filter, done)
+        self._run_own()
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        self.subscriptions.unsubscribe(topic_filter)
+        self._run_own()
+
+    def route(self, topic: str) -> TopicRoute:
+        return self.presence.stream(topic)
+
+    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
+        self.multicast.publish(message, done)
+        if self._own:
+            self._run_own()
+
+    # --- agents ---------------------------------------------------------------------------------------------
+
+    def register_attribute(self, attribute: str, done: Callable[[], None]) -> None:
+        """This broker now hosts an agent with the attribute."""
+        self.graph.insert(attribute_key(attribute, self.me, self.order), done)
+        self._run_own()
+
+    def unregister_attribute(self, attribute: str) -> None:
+        self.graph.remove(attribute_key(attribute, self.me, self.order), lambda: None)
+        self._run_own()
+
+    def call_agents(
+        self,
+        attribute: str,
+        method: str,
+        args: tuple[Any, ...],
+        done: Callable[[Outcome], None],
+        *,
+        broker: str | None = None,
+    ) -> None:
+        """Call a method of all agents with an attribute, or of the agent of that name at one broker."""
+        self._serial += 1
+        wanted = holders(attribute) if broker is None else one_broker(broker)
+        self.calls.call(
+            wanted, AgentCall(attribute, method, args, self._serial, self.me), done, CALL_ATTEMPTS
+        )
+        self._run_own()
+
+    # --- Port -------------------------------------------------------------------------------------------------
+
+    def send(self, to: BrokerRef, frame: Frame) -> None:
+        if to.name == self.me.name:
+            if to.incarnation == self.me.incarnation:
+                self._own.append(frame)
+            return
+        self.outbox.append((to, frame))
+        if len(self.outbox) == 1 and self.on_output is not None:
+            self.on_output()
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        self._timer_serial += 1
+        heappush(self._timers, (self.now + delay, self._timer_serial, action))
+
+    def lost(self, broker: BrokerRef) -> bool:
+        return self.detector.lost(broker)
+
+    def reachable(self, broker: BrokerRef) -> bool:
+        return self.detector.reachable(broker)
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _every(self, interval: float, action: Callable[[], None]) -> None:
+        def again() -> None:
+            action()
+            self._every(interval, action)
+
+        self.after(interval, again)
+
+    def _run_own(self) -> None:
+        """Handle the frames this broker sent to itself."""
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._own:
+                self._dispatch(self.me, self._own.popleft())
+        finally:
+            self._running = False
+
+    def _dispatch(self, sender: BrokerRef, frame: Frame) -> None:
+        if self.multicast.handle(sender, frame) or self.graph.handle(sender, frame):
+            return
+        if self.calls.handle(sender, frame):
+            return
+        if isinstance(frame, Ping):
+            self.send(sender, Pong())
+        elif isinstance(frame, Forgot):
+            self._rejoin(sender)
+        elif isinstance(frame, Heal):
+            self._heal(frame)
+        elif isinstance(frame, Bye):
+            self.detector.left(sender)
+            self._forget(sender)
+            self.outbox.append((sender, Farewell()))
+        elif isinstance(frame, Farewell):
+            self._correspondents.pop(sender.name, None)
+            if self.leaving and not self._correspondents:
+                self._gone()
+
+    def _run_body(self, body: Body, keys: list[Key]) -> list[Result]:
+        """What a range call runs at this broker's keys."""
+        if isinstance(body, Announce):
+            return list(self.presence.announced(body))
+        if isinstance(body, Collect):
+            return list(self.subscriptions.interests(keys))
+        return list(self._call_agents(body, body.origin))
+
+    def _watch(self) -> None:
+        needed = self.graph.neighbours() | self.multicast.awaited()
+        self.detector.tick(needed.values())
+
+    def _forget(self, broker: BrokerRef) -> None:
+        """A broker is dead or has left: nothing may depend on it any more."""
+        self._correspondents.pop(broker.name, None)
+        self.graph.forget(broker)
+        self.calls.forget(broker)
+        self.presence.forget(broker)
+        self.multicast.forget(broker)
+
+    def _back(self, was: BrokerRef, now: BrokerRef) -> None:
+        """A broker taken for dead is heard of again: after a restart it may be alone, after a partition the two sides
+        must become one ring again."""
+        self._serial += 1
+        if was.incarnation != now.incarnation:
+            self.send(now, Heal(self.me, self._serial))
+            return
+        self.send(now, Forgot())
+        self._heal(Heal(now, self._serial))
+
+    def _heal(self, heal: Heal) -> None:
+        if (heal.contact.name, heal.serial) in self._heals or heal.contact.name == self.me.name:
+            return
+        self._heals.add((heal.contact.name, heal.serial))
+        for neighbour in self.graph.neighbours().values():
+            if neighbour != heal.contact:
+                self.send(neighbour, heal)
+        self._rejoin(heal.contact)
+
+    def _rejoin(self, contact: BrokerRef) -> None:
+        self.graph.rejoin(contact)
+        for delay in HEAL_AGAIN:
+            self.after(delay, self.subscriptions.announce_again)
+            self.after(delay, self.presence.collect_again)
+
+    def _take_out_keys(self) -> None:
+        keys = list(self.graph.nodes)
+        missing = len(keys)
+
+        def one_done() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                self._part()
+
+        for key in keys:
+            self.graph.remove(key, one_done)
+
+    def _part(self) -> None:
+        if not self._correspondents:
+            self._gone()
+        for broker in self._correspondents.values():
+            self.send(broker, Bye())
+
+    def _gone(self) -> None:
+        left, self._left = self._left, None
+        if left is not None:
+            left()
+
+    def validate(self) -> None:
+        """Raise AssertionError if an invariant of this broker's state does not hold."""
+        self.graph.validate()

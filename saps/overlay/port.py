@@ -1,0 +1,30 @@
+"""What the overlay's machines may do to the world: send, and be woken. One port a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from saps.overlay.frames import Frame
+from saps.overlay.keys import BrokerRef, KeyOrder
+
+
+class Port(Protocol):
+    """Given to each machine of a broker. The node (`saps.overlay.node`) implements it."""
+
+    me: BrokerRef
+    order: KeyOrder
+    now: float
+    """Seconds, monotonic; the time of the event being handled."""
+
+    def send(self, to: BrokerRef, frame: Frame) -> None:
+        """Queue a frame for a broker (this one included)."""
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        """Run `action` in `delay` seconds."""
+
+    def lost(self, broker: BrokerRef) -> bool:
+        """True while the broker is taken for dead, or an older life of it is meant."""
+
+    def reachable(self, broker: BrokerRef) -> bool:
+        """False while the broker is dead or suspected."""

@@ -1,0 +1,317 @@
+"""The publishers' side of the rendezvous: a stream for each topic this broker publishes to.
+
+Before its first publication to a topic a broker puts its presence key there and collects the matching filters: the
+exact ones at the topic and the wildcard ones at each of its prefixes, at most levels + 2 ranges, a prefix that other
+topics have collected already not again. From then on announcements keep it up to date. So it knows at each publication
+exactly which brokers have a matching subscriber: the stream's members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from saps.mesh import TopicRoute
+from saps.messages import Message, Reached
+from saps.overlay.calls import Outcome, RangeCalls
+from saps.overlay.frames import Announce, Baseline, Collect, Interest
+from saps.overlay.keys import BrokerRef, Key, KeyOrder, place, publisher_key, subscribers, wildcards
+from saps.overlay.port import Port
+from saps.overlay.skipgraph import SkipGraph
+from saps.overlay.tree import Branch, branches
+from saps.topics import ancestors, is_wildcard, literal_prefix, matches
+
+IDLE = 60.0
+"""Seconds without publication after which a broker gives up its presence at a topic. Longer costs memory and keys,
+shorter costs a new rendezvous at the next publication."""
+TOMBSTONE = 10.0
+"""Seconds for which a removed filter is remembered, so that a late answer does not bring it back."""
+
+Publication = tuple[Message, Callable[[Reached], None] | None]
+
+
+class Phase(Enum):
+    CLOSED = "closed"
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+
+
+class Stream(TopicRoute):
+    """A topic as its publishing broker sees it."""
+
+    __slots__ = ("branches", "idle_since", "key", "last_seq", "members", "phase", "queue")
+
+    def __init__(self, topic: str, key: Key) -> None:
+        super().__init__(topic)
+        self.key = key
+        self.phase = Phase.CLOSED
+        self.queue: list[Publication] = []
+        """Publications that wait for the stream to open."""
+        self.members: tuple[BrokerRef, ...] | None = None
+        """The other brokers with a matching subscriber, by place; None if it must be computed again."""
+        self.branches: list[Branch] = []
+        self.last_seq = 0
+        """Sequence number of the last publication, 0 before the first."""
+        self.idle_since = 0.0
+
+
+class _Entry:
+    """What one broker has announced for one filter."""
+
+    __slots__ = ("baseline", "broker", "present", "since", "version")
+
+    def __init__(self, broker: BrokerRef, version: int, present: bool, baseline: int, since: float) -> None:
+        self.broker = broker
+        self.version = version
+        self.present = present
+        self.baseline = baseline
+        self.since = since
+
+
+class _Coverage:
+    """A prefix whose wildcard filters are known, and the streams that need it."""
+
+    __slots__ = ("ready", "streams", "waiters")
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.streams: set[Stream] = set()
+        self.waiters: list[Callable[[], None]] = []
+
+
+class Presence:
+    """All streams of one broker. `flush` sends what waited for a stream to open."""
+
+    def __init__(
+        self,
+        port: Port,
+        graph: SkipGraph,
+        calls: RangeCalls,
+        flush: Callable[[Stream, list[Publication]], None],
+    ) -> None:
+        self._port = port
+        self._graph = graph
+        self._calls = calls
+        self._flush = flush
+        self.streams: dict[str, Stream] = {}
+        self.seq = 0
+        """Sequence number of this broker's last publication, over all topics."""
+        self._coverage: dict[str | None, _Coverage] = {}
+        self._filters: dict[str, dict[str, _Entry]] = {}
+        """Filter -> name of broker -> entry."""
+        self._wild: dict[str | None, set[str]] = {}
+        """Literal prefix -> its wildcard filters among `_filters`."""
+
+    # --- streams --------------------------------------------------------------------------------------------
+
+    def stream(self, topic: str) -> Stream:
+        stream = self.streams.get(topic)
+        if stream is None:
+            key = publisher_key(topic, self._port.me, self._port.order)
+            stream = self.streams[topic] = Stream(topic, key)
+        return stream
+
+    def open(self, stream: Stream) -> None:
+        """Take part in the overlay at the stream's topic. What waits in its queue is flushed when it is open."""
+        if stream.phase is Phase.CLOSED:
+            stream.phase = Phase.OPENING
+            self._graph.insert(stream.key, lambda: self._collect(stream))
+
+    def close_idle(self) -> None:
+        """Give up the streams that nothing was published to for `IDLE` seconds; forget old tombstones."""
+        now = self._port.now
+        for stream in list(self.streams.values()):
+            if stream.used:
+                stream.used = False
+                stream.idle_since = now
+            elif stream.phase is Phase.OPEN and now - stream.idle_since >= IDLE:
+                self.close(stream)
+        for topic_filter, entries in list(self._filters.items()):
+            for name, entry in list(entries.items()):
+                if not entry.present and now - entry.since >= TOMBSTONE:
+                    self._drop_entry(topic_filter, name)
+
+    def close(self, stream: Stream, done: Callable[[], None] | None = None) -> None:
+        if stream.phase is not Phase.OPEN:
+            if done is not None:
+                done()
+            return
+        stream.phase = Phase.CLOSING
+        stream.remote = True
+        stream.members = None
+        for prefix in prefixes(stream.topic):
+            self._uncover(prefix, stream)
+        if stream.topic in self._filters:
+            for name in list(self._filters[stream.topic]):
+                self._drop_entry(stream.topic, name)
+
+        def closed() -> None:
+            stream.phase = Phase.CLOSED
+            stream.last_seq = 0
+            if stream.queue:
+                self.open(stream)
+            if done is not None:
+                done()
+
+        self._graph.remove(stream.key, closed)
+
+    def route(self, stream: Stream) -> list[Branch]:
+        """The branches by which a publication to an open stream leaves; sets `remote` and `members`."""
+        if stream.members is None:
+            members = self._match(stream.topic)
+            stream.members = tuple(members)
+            stream.branches = branches(self._port.me, members, self._port.order)
+            stream.remote = bool(members)
+        return stream.branches
+
+    def _collect(self, stream: Stream) -> None:
+        needed = prefixes(stream.topic)
+        missing = 1 + len(needed)
+
+        def one_done() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                self._opened(stream)
+
+        for prefix in needed:
+            self._cover(prefix, stream, one_done)
+
+        def collected(outcome: Outcome) -> None:
+            self._learn(outcome)
+            one_done()
+
+        self._calls.call(subscribers(stream.topic), Collect(), collected)
+
+    def _opened(self, stream: Stream) -> None:
+        stream.phase = Phase.OPEN
+        stream.used = True
+        stream.members = None
+        self.route(stream)
+        queue, stream.queue = stream.queue, []
+        self._flush(stream, queue)
+
+    # --- what is known of the subscribers --------------------------------------------------------------------
+
+    def _cover(self, prefix: str | None, stream: Stream, done: Callable[[], None]) -> None:
+        coverage = self._coverage.get(prefix)
+        if coverage is not None:
+            coverage.streams.add(stream)
+            if coverage.ready:
+                done()
+            else:
+                coverage.waiters.append(done)
+            return
+        coverage = self._coverage[prefix] = _Coverage()
+        coverage.streams.add(stream)
+        coverage.waiters.append(done)
+
+        def collected(outcome: Outcome) -> None:
+            self._learn(outcome)
+            coverage.ready = True
+            waiters, coverage.waiters = coverage.waiters, []
+            for waiter in waiters:
+                waiter()
+
+        self._calls.call(wildcards(prefix), Collect(), collected)
+
+    def _uncover(self, prefix: str | None, stream: Stream) -> None:
+        coverage = self._coverage.get(prefix)
+        if coverage is None:
+            return
+        coverage.streams.discard(stream)
+        if not coverage.streams:
+            del self._coverage[prefix]
+            for topic_filter in list(self._wild.get(prefix, ())):
+                for name in list(self._filters[topic_filter]):
+                    self._drop_entry(topic_filter, name)
+
+    def collect_again(self) -> None:
+        """Ask for all filters once more: some may have been out of reach."""
+        for prefix, coverage in self._coverage.items():
+            if coverage.ready:
+                self._calls.call(wildcards(prefix), Collect(), self._learn)
+        for stream in self.streams.values():
+            if stream.phase is Phase.OPEN:
+                self._calls.call(subscribers(stream.topic), Collect(), self._learn)
+
+    def _learn(self, outcome: Outcome) -> None:
+        for result in outcome.results:
+            if isinstance(result, Interest):
+                self._note(result.topic_filter, result.broker, result.version, True)
+
+    def announced(self, body: Announce) -> list[Baseline]:
+        """A broker has, or no longer has, subscribers for a filter: from which sequence number on it is served."""
+        entry = self._note(body.topic_filter, body.broker, body.version, body.present)
+        if entry is None or not body.present:
+            return []
+        return [Baseline(self._port.me.name, self._port.me.incarnation, entry.baseline)]
+
+    def _note(self, topic_filter: str, broker: BrokerRef, version: int, present: bool) -> _Entry | None:
+        if broker.name == self._port.me.name or self._port.lost(broker) or not self._concerns(topic_filter):
+            return None
+        entries = self._filters.setdefault(topic_filter, {})
+        known = entries.get(broker.name)
+        if known is not None and (known.broker.incarnation, known.version) >= (broker.incarnation, version):
+            return known
+        entry = entries[broker.name] = _Entry(broker, version, present, self.seq, self._port.now)
+        if is_wildcard(topic_filter):
+            self._wild.setdefault(literal_prefix(topic_filter), set()).add(topic_filter)
+        self._spoil(topic_filter)
+        return entry
+
+    def _concerns(self, topic_filter: str) -> bool:
+        if is_wildcard(topic_filter):
+            return literal_prefix(topic_filter) in self._coverage
+        stream = self.streams.get(topic_filter)
+        return stream is not None and stream.phase in (Phase.OPENING, Phase.OPEN)
+
+    def _drop_entry(self, topic_filter: str, name: str) -> None:
+        entries = self._filters[topic_filter]
+        del entries[name]
+        if not entries:
+            del self._filters[topic_filter]
+            if is_wildcard(topic_filter):
+                self._wild[literal_prefix(topic_filter)].discard(topic_filter)
+        self._spoil(topic_filter)
+
+    def _spoil(self, topic_filter: str) -> None:
+        """Members of the streams that a filter matches must be computed again."""
+        if not is_wildcard(topic_filter):
+            stream = self.streams.get(topic_filter)
+            if stream is not None:
+                stream.members, stream.remote = None, True
+            return
+        coverage = self._coverage.get(literal_prefix(topic_filter))
+        for stream in coverage.streams if coverage is not None else ():
+            if matches(topic_filter, stream.topic):
+                stream.members, stream.remote = None, True
+
+    def _match(self, topic: str) -> list[BrokerRef]:
+        found: dict[str, BrokerRef] = {}
+        filters = [topic]
+        for prefix in prefixes(topic):
+            filters.extend(f for f in self._wild.get(prefix, ()) if matches(f, topic))
+        for topic_filter in filters:
+            for name, entry in self._filters.get(topic_filter, {}).items():
+                if entry.present:
+                    found[name] = entry.broker
+        return by_place(found.values(), self._port.order)
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died: it is a member of nothing any more."""
+        for topic_filter, entries in list(self._filters.items()):
+            entry = entries.get(broker.name)
+            if entry is not None and entry.broker.incarnation <= broker.incarnation:
+                self._drop_entry(topic_filter, broker.name)
+
+
+def prefixes(topic: str) -> list[str | None]:
+    """Under which literal prefixes a wildcard filter that matches `topic` can stand."""
+    return [*ancestors(topic), None]
+
+
+def by_place(brokers: object, order: KeyOrder) -> list[BrokerRef]:
+    """Brokers in the order of their keys within one topic."""
+    return sorted(brokers, key=lambda broker: (place(broker, order), broker.name))  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,156 @@
+"""The subscribers' side of the rendezvous: one registration for each filter this broker has subscribers for.
+
+A registration puts the filter's key into the overlay and *then* announces it to the publishers whose topics it may
+match. A publisher puts its presence key in and *then* collects the filters (`saps.overlay.presence`). So whichever of
+the two is linked second sees the other, and when the announcement is complete every later publication arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saps.overlay.calls import Outcome, RangeCalls
+from saps.overlay.frames import Announce, Baseline, Interest
+from saps.overlay.keys import ALL_BROKERS, Key, Range, filter_key, publishers, subtree
+from saps.overlay.port import Port
+from saps.overlay.skipgraph import SkipGraph
+from saps.topics import is_wildcard, literal_prefix, matches
+
+Done = Callable[[], None]
+
+
+class Registration:
+    """One filter. `wanted` is what the broker asked for last, `ready` what the mesh knows."""
+
+    __slots__ = ("baselines", "busy", "key", "ready", "stale", "topic_filter", "version", "waiters", "wanted")
+
+    def __init__(self, topic_filter: str, key: Key) -> None:
+        self.topic_filter = topic_filter
+        self.key = key
+        self.wanted = True
+        self.ready = False
+        self.busy = False
+        self.stale = False
+        """Must be announced again."""
+        self.version = 0
+        self.waiters: list[Done] = []
+        self.baselines: dict[tuple[str, int], int] = {}
+        """From which sequence number on (exclusively) each publishing broker sends what matches."""
+
+
+class Subscriptions:
+    """All registrations of one broker."""
+
+    def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls) -> None:
+        self._port = port
+        self._graph = graph
+        self._calls = calls
+        self._versions = 0
+        self.registrations: dict[str, Registration] = {}
+
+    def subscribe(self, topic_filter: str, done: Done) -> None:
+        """`done` runs once every message published from then on arrives."""
+        registration = self.registrations.get(topic_filter)
+        if registration is None:
+            key = filter_key(topic_filter, self._port.me, self._port.order)
+            registration = self.registrations[topic_filter] = Registration(topic_filter, key)
+        registration.wanted = True
+        if registration.ready:
+            done()
+        else:
+            registration.waiters.append(done)
+            self._advance(registration)
+
+    def unsubscribe(self, topic_filter: str, done: Done | None = None) -> None:
+        registration = self.registrations.get(topic_filter)
+        if registration is None:
+            if done is not None:
+                done()
+            return
+        registration.wanted = False
+        registration.ready = False
+        waiters, registration.waiters = registration.waiters, [done] if done is not None else []
+        for waiter in waiters:
+            waiter()
+        self._advance(registration)
+
+    def announce_again(self) -> None:
+        """Tell every publisher once more: someone may have forgotten this broker."""
+        for registration in list(self.registrations.values()):
+            if registration.ready:
+                registration.stale = True
+                self._advance(registration)
+
+    def interests(self, keys: list[Key]) -> list[Interest]:
+        """The filters at some of this broker's keys (answers `Collect`)."""
+        found = []
+        for key in keys:
+            registration = self.registrations.get(key.topic_filter) if key.is_topic else None
+            if registration is not None and registration.key == key and registration.wanted:
+                found.append(Interest(registration.topic_filter, self._port.me, registration.version))
+        return found
+
+    def baseline(self, topic: str, origin: tuple[str, int]) -> int | None:
+        """From which sequence number on `origin` owes this broker what it publishes to `topic`; None: it owes nothing
+        yet, because no registration that matches is ready."""
+        owed: int | None = None
+        for registration in self.registrations.values():
+            if registration.ready and matches(registration.topic_filter, topic):
+                since = registration.baselines.get(origin, 0)
+                owed = since if owed is None else min(owed, since)
+        return owed
+
+    def forget(self, name: str, incarnation: int) -> None:
+        for registration in self.registrations.values():
+            registration.baselines.pop((name, incarnation), None)
+
+    # --- one step at a time, per filter ---------------------------------------------------------------------
+
+    def _advance(self, registration: Registration) -> None:
+        if registration.busy:
+            return
+        if registration.wanted and (not registration.ready or registration.stale):
+            registration.busy = True
+            registration.stale = False
+            if not registration.ready:
+                self._versions += 1
+                registration.version = self._versions
+            self._graph.insert(registration.key, lambda: self._announce(registration, True))
+        elif not registration.wanted:
+            registration.busy = True
+            self._versions += 1
+            registration.version = self._versions
+            self._graph.remove(registration.key, lambda: self._announce(registration, False))
+
+    def _announce(self, registration: Registration, present: bool) -> None:
+        body = Announce(registration.topic_filter, self._port.me, registration.version, present)
+        self._calls.call(
+            audience(registration.topic_filter),
+            body,
+            lambda outcome: self._announced(registration, present, outcome),
+        )
+
+    def _announced(self, registration: Registration, present: bool, outcome: Outcome) -> None:
+        registration.busy = False
+        if present:
+            for result in outcome.results:
+                if isinstance(result, Baseline):
+                    registration.baselines[result.broker, result.incarnation] = result.seq
+        if present == registration.wanted:
+            registration.ready = present
+            waiters, registration.waiters = registration.waiters, []
+            if not present:
+                del self.registrations[registration.topic_filter]
+            for waiter in waiters:
+                waiter()
+        if registration.wanted != present or registration.stale:
+            self._advance(registration)
+
+
+def audience(topic_filter: str) -> Range:
+    """Where the publishers are whose topics a filter may match. A filter that begins with a wildcard concerns every
+    broker, so it goes to the brokers' own keys: one message a broker, however many topics they publish to."""
+    if not is_wildcard(topic_filter):
+        return publishers(topic_filter)
+    prefix = literal_prefix(topic_filter)
+    return ALL_BROKERS if prefix is None else subtree(prefix)

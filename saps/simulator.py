@@ -1,0 +1,362 @@
+"""A deterministic simulator: many `OverlayNode`s on a virtual network with a virtual clock, in one process.
+
+The nodes are the product's own; only the wire and the clock are simulated. Everything random comes from one seed, so a
+run can be repeated exactly. Links are like TCP's: frames arrive in order, or the link breaks. Latency, jitter, link
+resets, crashes, restarts and partitions can be injected. After every event the invariants are checked
+(`Simulation.check`), and as long as no fault was injected also that the level-0 right links form the one true ring.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from heapq import heappop, heappush
+
+from saps.messages import Message, Reached
+from saps.overlay.detector import DetectorSettings
+from saps.overlay.frames import AgentCall, Answer, Data, Frame
+from saps.overlay.keys import BrokerRef, Key, KeyOrder
+from saps.overlay.node import OverlayNode
+from saps.overlay.skipgraph import State
+
+GRAIN = 1e-6
+"""Seconds between two frames on a link that would otherwise arrive at once."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the virtual network does to frames."""
+
+    latency: tuple[float, float] = (0.001, 0.005)
+    """Least and greatest one-way delay in seconds; each frame's is drawn anew, so links overtake each other."""
+    between_clusters: float = 0.0
+    """Added delay in seconds when the brokers' clusters differ."""
+    reset: float = 0.0
+    """Probability that a frame is lost together with its link."""
+
+
+class SimBroker:
+    """One broker of a simulation. It is the node's local half as well: it records what is delivered."""
+
+    def __init__(self, simulation: Simulation, ref: BrokerRef) -> None:
+        self.ref = ref
+        self.simulation = simulation
+        self.node = OverlayNode(
+            ref, self, order=simulation.order, detector=simulation.detector, call_agents=self._call_agents
+        )
+        self.alive = True
+        self.joined = False
+        self.delivered: list[tuple[float, Message]] = []
+        self.agents: dict[str, Callable[[AgentCall], list[Answer]]] = {}
+        self.wake_at = float("inf")
+
+    def deliver(self, message: Message) -> int:
+        self.delivered.append((self.simulation.now, message))
+        return 1
+
+    def _call_agents(self, call: AgentCall, origin: BrokerRef) -> list[Answer]:
+        agent = self.agents.get(call.attribute)
+        return [] if agent is None else agent(call)
+
+    @property
+    def name(self) -> str:
+        return self.ref.name
+
+    def subscribe(self, topic_filter: str, done: Callable[[], None] | None = None) -> None:
+        self._act(lambda: self.node.subscribe(topic_filter, done or (lambda: None)))
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        self._act(lambda: self.node.unsubscribe(topic_filter))
+
+    def publish(
+        self, topic: str, payload: bytes = b"", qos: int = 0, done: Callable[[Reached], None] | None = None
+    ) -> None:
+        self._act(lambda: self.node.publish(Message(topic, payload, qos), done))
+
+    def leave(self, left: Callable[[], None] | None = None) -> None:
+        def gone() -> None:
+            self.alive = False
+            if left is not None:
+                left()
+
+        self._act(lambda: self.node.leave(gone))
+
+    def _act(self, action: Callable[[], None]) -> None:
+        if self.alive:
+            self.node.now = self.simulation.now
+            action()
+            self.simulation.after_event(self)
+
+
+@dataclass
+class _Link:
+    """One direction between two brokers."""
+
+    session: int = 0
+    started: int = -1
+    """The session whose start the receiver has been told."""
+    clear_at: float = 0.0
+    swallowed: bool = False
+    """A partition has swallowed frames: the link breaks when it heals."""
+
+
+@dataclass
+class Counters:
+    """What the network carried."""
+
+    frames: int = 0
+    data: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
+
+
+class Simulation:
+    """Brokers, links and the clock. All times in virtual seconds."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        network: Network | None = None,
+        order: KeyOrder = KeyOrder.ALM_LA,
+        detector: DetectorSettings | None = None,
+        check: bool = True,
+    ) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.network = network or Network()
+        self.order = order
+        self.detector = detector or DetectorSettings()
+        self.check = check
+        self.now = 0.0
+        self.brokers: dict[str, SimBroker] = {}
+        self.counters = Counters()
+        self.faulty = False
+        """A fault was injected: the ring may be broken until it is repaired."""
+        self.ring = Ring()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = 0
+        self._links: dict[tuple[str, str], _Link] = {}
+        self._groups: dict[str, int] = {}
+        self._incarnations = 0
+        self._trace = blake2b(digest_size=16)
+
+    # --- brokers ---------------------------------------------------------------------------------------------
+
+    def add(self, name: str, cluster: str = "c0", contact: str | None = None) -> SimBroker:
+        """Start a broker; it joins through `contact`, or begins a mesh of its own."""
+        self._incarnations += 1
+        ref = BrokerRef(name, self._incarnations, f"{name}:1", cluster)
+        broker = self.brokers[name] = SimBroker(self, ref)
+
+        def joined() -> None:
+            broker.joined = True
+
+        target = None if contact is None else self.brokers[contact].ref
+        broker._act(lambda: broker.node.start(target, joined))
+        return broker
+
+    def build(self, count: int, clusters: int = 1, limit: float = 600.0) -> list[SimBroker]:
+        """Start `count` brokers b0, b1, ... spread over the clusters and run until all have joined."""
+        first = self.add("b0", "c0")
+        brokers = [first]
+        for i in range(1, count):
+            contact = brokers[self.rng.randrange(len(brokers))].name
+            broker = self.add(f"b{i}", f"c{i % clusters}", contact)
+            self.run_until(lambda broker=broker: broker.joined, limit)  # type: ignore[misc]
+            brokers.append(broker)
+        return brokers
+
+    def crash(self, name: str) -> None:
+        """The broker's process dies: its links break, its state is lost."""
+        self.faulty = True
+        self.brokers[name].alive = False
+        for (source, target), link in self._links.items():
+            if name in (source, target):
+                link.session += 1
+                if target == name and self.brokers[source].alive:
+                    self._break(source, target)
+
+    def reset_link(self, source: str, target: str) -> None:
+        """A connection breaks; frames on their way are lost."""
+        self.faulty = True
+        self._link(source, target).session += 1
+        self._break(source, target)
+
+    def partition(self, *groups: Iterable[str]) -> None:
+        """Only brokers of the same group reach each other; those in no group form one more."""
+        self.faulty = True
+        self._groups = {name: i for i, group in enumerate(groups, 1) for name in group}
+
+    def heal(self) -> None:
+        """End the partition; links that lost frames break."""
+        self._groups = {}
+        for (source, target), link in self._links.items():
+            if link.swallowed:
+                link.swallowed = False
+                link.session += 1
+                if self.brokers[source].alive:
+                    self._break(source, target)
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        self._serial += 1
+        heappush(self._events, (time, self._serial, action))
+
+    def step(self) -> bool:
+        """Run the next event; False if there is none."""
+        if not self._events:
+            return False
+        self.now, _, action = heappop(self._events)
+        action()
+        return True
+
+    def run(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        end = self.now + seconds
+        while self._events and self._events[0][0] <= end:
+            self.step()
+        self.now = end
+
+    def run_until(self, condition: Callable[[], bool], limit: float = 60.0) -> None:
+        """Run until `condition` holds; AssertionError if it does not within `limit` seconds."""
+        end = self.now + limit
+        while not condition():
+            assert self._events and self._events[0][0] <= end, f"not reached in {limit} s (seed {self.seed})"
+            self.step()
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of all that was sent so far: equal for equal runs."""
+        return self._trace.hexdigest()
+
+    # --- the wire ----------------------------------------------------------------------------------------------
+
+    def after_event(self, broker: SimBroker) -> None:
+        """Send what the broker wants sent, see that it is woken, check the invariants."""
+        node = broker.node
+        for to, frame in node.take():
+            self._send(broker, to, frame)
+        if node.deadline < broker.wake_at:
+            broker.wake_at = node.deadline
+            self.at(max(node.deadline, self.now), lambda: self._wake(broker))
+        touched, node.graph.touched = node.graph.touched, []
+        if self.check:
+            if not self.faulty:
+                for key in touched:
+                    self.ring.check(broker, key)
+            node.validate()
+
+    def _wake(self, broker: SimBroker) -> None:
+        broker.wake_at = float("inf")
+        if broker.alive:
+            broker.node.now = self.now
+            broker.node.wake()
+            self.after_event(broker)
+
+    def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
+        self.counters.frames += 1
+        kind = type(frame).__name__
+        self.counters.by_kind[kind] = self.counters.by_kind.get(kind, 0) + 1
+        if kind == "Data":
+            self.counters.data += 1
+        self._trace.update(f"{self.now!r} {source.name} {to.name} {kind}".encode())
+        link = self._link(source.name, to.name)
+        target = self.brokers.get(to.name)
+        if self._groups.get(source.name, 0) != self._groups.get(to.name, 0):
+            link.swallowed = True
+            return
+        delay = self.rng.uniform(*self.network.latency)
+        if target is not None and target.ref.cluster != source.ref.cluster:
+            delay += self.network.between_clusters
+        if target is None or not target.alive:
+            self._break(source.name, to.name, delay)
+            return
+        if self.network.reset and self.rng.random() < self.network.reset:
+            self.reset_link(source.name, to.name)
+            return
+        link.clear_at = max(self.now + delay, link.clear_at + GRAIN)
+        session = link.session
+        self.at(link.clear_at, lambda: self._arrive(source, target, link, session, frame))
+
+    def _arrive(self, source: SimBroker, target: SimBroker, link: _Link, session: int, frame: Frame) -> None:
+        if session != link.session or not target.alive or self.brokers[target.name] is not target:
+            return
+        target.node.now = self.now
+        if link.started != session:
+            link.started = session
+            target.node.session_started(source.ref)
+        target.node.receive(source.ref, frame)
+        self.after_event(target)
+
+    def _break(self, source: str, target: str, delay: float = 0.0) -> None:
+        broker = self.brokers[source]
+        peer = self.brokers[target].ref
+
+        def down() -> None:
+            if broker.alive:
+                broker.node.now = self.now
+                broker.node.link_down(peer)
+                self.after_event(broker)
+
+        self.at(self.now + delay, down)
+
+    def _link(self, source: str, target: str) -> _Link:
+        link = self._links.get((source, target))
+        if link is None:
+            link = self._links[source, target] = _Link()
+        return link
+
+    # --- the whole ---------------------------------------------------------------------------------------------
+
+    def alive(self) -> list[SimBroker]:
+        return [broker for broker in self.brokers.values() if broker.alive]
+
+    def check_ring(self) -> None:
+        """Raise AssertionError unless the linked nodes of all live brokers form one sorted ring."""
+        nodes = {key: node for broker in self.alive() for key, node in broker.node.graph.nodes.items()}
+        ring = sorted(key for key, node in nodes.items() if node.state is not State.JOINING)
+        for i, key in enumerate(ring):
+            right, successor = nodes[key].right[0], ring[(i + 1) % len(ring)]
+            assert right is not None and right.key == successor, f"{key} -> {right}, should be {successor}"
+            left = nodes[successor].left[0]
+            assert left is not None and left.key == key, f"{successor} <- {left}, should be {key}"
+
+
+class Ring:
+    """The level-0 ring as it must be while nothing fails: an oracle that follows each change of a right link."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+
+    def check(self, broker: SimBroker, key: Key) -> None:
+        """A right link changed: it put one key in, or took one out, or told a new node what is to its right."""
+        node = broker.node.graph.nodes.get(key)
+        if node is None:
+            return
+        if not self.keys:
+            self.keys.append(key)
+        right = node.right[0]
+        assert right is not None, f"{key} points nowhere"
+        assert key in self, f"{key} has a right link but is not in the ring"
+        if right.key not in self:
+            insort(self.keys, right.key)
+        successor = self._after(key)
+        if successor != right.key:
+            assert self._after(successor) == right.key, f"{key} points at {right.key}, past {successor}"
+            self.keys.remove(successor)
+
+    def __contains__(self, key: Key) -> bool:
+        i = bisect_left(self.keys, key)
+        return i < len(self.keys) and self.keys[i] == key
+
+    def _after(self, key: Key) -> Key:
+        return self.keys[bisect_right(self.keys, key) % len(self.keys)]
+
+
+def data_frames(simulation: Simulation) -> int:
+    """Inter-broker data messages so far."""
+    return simulation.counters.by_kind.get(Data.__name__, 0)
