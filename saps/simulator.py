@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from saps.messages import Message, Reached
 from saps.overlay.detector import DetectorSettings
 from saps.overlay.frames import AgentCall, Answer, Data, Frame
-from saps.overlay.keys import BrokerRef, Key, KeyOrder
+from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref
 from saps.overlay.node import OverlayNode
 from saps.overlay.skipgraph import State
 
@@ -225,7 +225,8 @@ class Simulation:
         """Run until `condition` holds; AssertionError if it does not within `limit` seconds."""
         end = self.now + limit
         while not condition():
-            assert self._events and self._events[0][0] <= end, f"not reached in {limit} s (seed {self.seed})"
+            assert self._events, f"nothing happens any more (seed {self.seed})"
+            assert self._events[0][0] <= end, f"not reached in {limit} s (seed {self.seed})"
             self.step()
 
     @property
@@ -246,8 +247,8 @@ class Simulation:
         touched, node.graph.touched = node.graph.touched, []
         if self.check:
             if not self.faulty:
-                for key in touched:
-                    self.ring.check(broker, key)
+                for key, right in touched:
+                    self.ring.check(key, right)
             node.validate()
 
     def _wake(self, broker: SimBroker) -> None:
@@ -321,9 +322,11 @@ class Simulation:
         ring = sorted(key for key, node in nodes.items() if node.state is not State.JOINING)
         for i, key in enumerate(ring):
             right, successor = nodes[key].right[0], ring[(i + 1) % len(ring)]
-            assert right is not None and right.key == successor, f"{key} -> {right}, should be {successor}"
+            assert right is not None, f"{key} points nowhere"
+            assert right.key == successor, f"{key} -> {right}, should be {successor}"
             left = nodes[successor].left[0]
-            assert left is not None and left.key == key, f"{successor} <- {left}, should be {key}"
+            assert left is not None, f"{successor} has nothing to its left"
+            assert left.key == key, f"{successor} <- {left}, should be {key}"
 
 
 class Ring:
@@ -332,14 +335,10 @@ class Ring:
     def __init__(self) -> None:
         self.keys: list[Key] = []
 
-    def check(self, broker: SimBroker, key: Key) -> None:
+    def check(self, key: Key, right: Ref | None) -> None:
         """A right link changed: it put one key in, or took one out, or told a new node what is to its right."""
-        node = broker.node.graph.nodes.get(key)
-        if node is None:
-            return
         if not self.keys:
             self.keys.append(key)
-        right = node.right[0]
         assert right is not None, f"{key} points nowhere"
         assert key in self, f"{key} has a right link but is not in the ring"
         if right.key not in self:

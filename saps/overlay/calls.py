@@ -71,9 +71,7 @@ class RangeCalls:
         self._gatherings: dict[int, _Gathering] = {}
         """By the number of each part that is waited for."""
 
-    def call(
-        self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int | None = None
-    ) -> None:
+    def call(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int | None = None) -> None:
         """Run `body` at every node in `wanted`. `done` gets the outcome: a complete one, or after `attempts` (None: no
         limit) incomplete ones the last of them."""
         self._attempt(_Caller(wanted, body, done, -1 if attempts is None else attempts))

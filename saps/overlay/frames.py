@@ -32,14 +32,12 @@ class Insert(Routed, tag=1):
     """Routed to the predecessor of `ref`, which links it at level 0."""
 
     ref: Ref
-    check: bool = False
-    """Sent by a linked node to make sure that it still is: needs no answer if so."""
 
 
 class Inserted(Frame, tag=2):
-    """The node at `key` is linked at level 0, between `left` and `right` (None: the right one is lost)."""
+    """The node `ref` is linked at level 0, between `left` and `right` (None: the right one is lost)."""
 
-    key: Key
+    ref: Ref
     left: Ref
     right: Ref | None
     hops: int
@@ -63,7 +61,9 @@ class Unlink(Routed, tag=4):
 
 
 class Unlinked(Frame, tag=5):
-    key: Key
+    """The node `ref` is not in the overlay any more."""
+
+    ref: Ref
     by: Ref
     """The predecessor that unlinked it."""
 
@@ -110,6 +110,19 @@ class Found(Frame, tag=10):
     left: Ref
     right: Ref | None
     hops: int
+
+
+class Check(Frame, tag=27):
+    """To the node at `at`: do you point at `ref`, which takes you for its left neighbour? Needs no answer if so."""
+
+    at: Key
+    ref: Ref
+
+
+class Astray(Frame, tag=28):
+    """Answers `Check`: no. `ref` must be inserted again, or has a wrong left link."""
+
+    ref: Ref
 
 
 # --- range calls ------------------------------------------------------------------------------------
@@ -326,4 +339,6 @@ AnyFrame = (
     | Bye
     | Farewell
     | Gone
+    | Check
+    | Astray
 )

@@ -95,10 +95,12 @@ class BrokerRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ref(NamedTuple):
-    """A key and the broker that holds it."""
+    """A key in the overlay: one stay of it, from insertion to removal, at the broker that holds it."""
 
     key: Key
     broker: BrokerRef
+    stay: int
+    """Grows with each insertion by the broker, so that a late frame about an earlier stay does no harm."""
 
 
 def place(broker: BrokerRef, order: KeyOrder) -> bytes:

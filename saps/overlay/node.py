@@ -43,6 +43,9 @@ HEAL_AGAIN = (0.5, 2.0)
 CLOSE_IDLE_EVERY = 5.0
 LEAVE_AT_MOST = 5.0
 """Seconds after which a leaving broker goes even if not everyone has answered."""
+SETTLE_AT_MOST, SETTLE_EVERY = 2.0, 0.01
+"""Seconds for which a leaving broker waits until its publications have arrived."""
+LEAVE_KEYS_AT_MOST = 1.5
 CALL_ATTEMPTS = 5
 
 CallAgents = Callable[[AgentCall, BrokerRef], list[Answer]]
@@ -78,6 +81,7 @@ class OverlayNode:
         self._correspondents: dict[str, BrokerRef] = {}
         """Brokers that have sent to this one in this life: they must know when it leaves."""
         self._left: Callable[[], None] | None = None
+        self._parting = False
 
         self.detector = Detector(self, detector or DetectorSettings(), self._forget)
         self.graph = SkipGraph(self)
@@ -157,6 +161,14 @@ class OverlayNode:
         self.leaving = True
         self._left = left
         self.after(LEAVE_AT_MOST, self._gone)
+        self._withdraw(self.now + SETTLE_AT_MOST)
+        self._run_own()
+
+    def _withdraw(self, limit: float) -> None:
+        """Once all own publications are out (at the latest at `limit`), give up filters and presence."""
+        if not self.multicast.settled and self.now < limit:
+            self.after(SETTLE_EVERY, lambda: self._withdraw(limit))
+            return
         steps = [*self.subscriptions.registrations, None]
         missing = len(steps) + len(self.presence.streams)
 
@@ -173,7 +185,6 @@ class OverlayNode:
                 one_done()
             else:
                 self.subscriptions.unsubscribe(topic_filter, one_done)
-        self._run_own()
 
     # --- Mesh -----------------------------------------------------------------------------------------------
 
@@ -216,9 +227,7 @@ class OverlayNode:
         """Call a method of all agents with an attribute, or of the agent of that name at one broker."""
         self._serial += 1
         wanted = holders(attribute) if broker is None else one_broker(broker)
-        self.calls.call(
-            wanted, AgentCall(attribute, method, args, self._serial, self.me), done, CALL_ATTEMPTS
-        )
+        self.calls.call(wanted, AgentCall(attribute, method, args, self._serial, self.me), done, CALL_ATTEMPTS)
         self._run_own()
 
     # --- Port -------------------------------------------------------------------------------------------------
@@ -279,7 +288,7 @@ class OverlayNode:
             self.outbox.append((sender, Farewell()))
         elif isinstance(frame, Farewell):
             self._correspondents.pop(sender.name, None)
-            if self.leaving and not self._correspondents:
+            if self._parting and not self._correspondents:
                 self._gone()
 
     def _run_body(self, body: Body, keys: list[Key]) -> list[Result]:
@@ -339,8 +348,13 @@ class OverlayNode:
 
         for key in keys:
             self.graph.remove(key, one_done)
+        # Where everyone leaves at once, each may wait for the next: then leave the repair to those that stay.
+        self.after(LEAVE_KEYS_AT_MOST, self._part)
 
     def _part(self) -> None:
+        if self._parting:
+            return
+        self._parting = True
         if not self._correspondents:
             self._gone()
         for broker in self._correspondents.values():

@@ -16,6 +16,8 @@ from enum import Enum
 from msgspec.structs import replace
 
 from saps.overlay.frames import (
+    Astray,
+    Check,
     Find,
     Found,
     Frame,
@@ -55,10 +57,10 @@ class Node:
     """One key of this broker and its neighbours: `right[i]`, `left[i]` in the list of level i."""
 
     __slots__ = (
+        "asked",
         "granted",
         "key",
         "left",
-        "offered",
         "ref",
         "right",
         "since",
@@ -76,12 +78,12 @@ class Node:
         self.left: list[Ref | None] = [None]
         self.granted: tuple[Key, Ref | None] | None = None
         """The last node linked to the right of this one, and what it was told its right neighbour is."""
-        self.offered: Ref | None = None
-        """While leaving: the right neighbour that the predecessor was told to take."""
         self.waiting: list[tuple[BrokerRef, Frame]] = []
-        """Frames that came too early (joining) or must wait (leaving)."""
+        """Frames that came too early (joining), or that would change the right link (leaving)."""
         self.waiters: list[Done] = []
         self.since = now
+        self.asked = False
+        """Linked, but inserted once more and not yet answered."""
         self.sought = 0
         """The highest level whose neighbours were looked for."""
 
@@ -108,10 +110,11 @@ class SkipGraph:
         """Keys of the nodes that are in the overlay, sorted."""
         self.contact: BrokerRef | None = None
         """Where to start while no own node is linked."""
-        self.touched: list[Key] = []
-        """Nodes whose right link changed since the last look (for `validate`)."""
+        self.touched: list[tuple[Key, Ref | None]] = []
+        """Changes of right links since the last look (for the simulator)."""
         self._unsettled: set[Key] = set()
         self._cursor = 0
+        self._stays = 0
         self._finds: dict[int, Callable[[Found], None]] = {}
         self._serial = 0
         self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
@@ -128,13 +131,19 @@ class SkipGraph:
             Find: self._on_find,
             Found: self._on_found,
             Gone: self._on_gone,
+            Check: self._on_check,
+            Astray: self._on_astray,
         }
+
+    def _new_ref(self, key: Key) -> Ref:
+        self._stays += 1
+        return Ref(key, self._port.me, self._stays)
 
     # --- what the broker asks for ---------------------------------------------------------------------
 
     def start_alone(self, key: Key) -> None:
         """Begin a new mesh: the ring of one."""
-        node = Node(Ref(key, self._port.me), self._port.now)
+        node = Node(self._new_ref(key), self._port.now)
         node.right = [node.ref]
         node.left = [node.ref]
         self.nodes[key] = node
@@ -144,7 +153,7 @@ class SkipGraph:
         """Put a key into the overlay. `done` runs once every range call started from then on will find it."""
         node = self.nodes.get(key)
         if node is None:
-            node = self.nodes[key] = Node(Ref(key, self._port.me), self._port.now)
+            node = self.nodes[key] = Node(self._new_ref(key), self._port.now)
             node.waiters.append(done)
             self._unsettled.add(key)
             self._send_insert(node)
@@ -160,7 +169,7 @@ class SkipGraph:
         node = self.nodes.get(key)
         if node is None:
             done()
-        elif node.state is State.JOINING:
+        elif node.state is State.JOINING or node.asked:
             node.waiters.append(lambda: self.remove(key, done))
         elif node.state is State.LEAVING:
             node.waiters.append(done)
@@ -180,12 +189,16 @@ class SkipGraph:
     def rejoin(self, contact: BrokerRef | None = None) -> None:
         """Insert every own key once more, starting at `contact`: merges two rings into one."""
         for key in list(self.order):
-            frame = Insert(0, None, self.nodes[key].ref)
-            if contact is not None:
-                self._port.send(contact, frame)
+            node = self.nodes[key]
+            if node.state is not State.LINKED:
+                continue
+            if contact is None:
+                self._again(node)
             else:
+                node.asked = True
+                node.since = self._port.now
                 self._unsettled.add(key)
-                self._send_insert(self.nodes[key])
+                self._port.send(contact, Insert(0, None, node.ref))
 
     def neighbours(self) -> dict[str, BrokerRef]:
         """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
@@ -205,16 +218,14 @@ class SkipGraph:
                     if ref is not None and _same_life(ref.broker, broker):
                         links[i] = None
             if node.left[0] is None and node.state is State.LINKED:
-                self._unsettled.add(node.key)
-                self._send_insert(node)
+                self._again(node)
 
     def _on_gone(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Gone)
-        ref = Ref(frame.key, sender)
         for node in self.nodes.values():
             for links in (node.right, node.left):
                 for i, known in enumerate(links):
-                    if known == ref:
+                    if known is not None and known.key == frame.key and known.broker == sender:
                         links[i] = None
 
     def tick(self) -> None:
@@ -222,7 +233,7 @@ class SkipGraph:
         now = self._port.now
         for key in list(self._unsettled):
             node = self.nodes.get(key)
-            if node is None or (node.state is State.LINKED and not self._left_lost(node)):
+            if node is None or (node.state is State.LINKED and not node.asked):
                 self._unsettled.discard(key)
             elif now - node.since >= RETRY:
                 node.since = now
@@ -237,10 +248,12 @@ class SkipGraph:
             self._cursor = (self._cursor + 1) % len(self.order)
             node = self.nodes[self.order[self._cursor]]
             left = node.left[0]
+            if node.state is not State.LINKED:
+                continue
             if left is None or self._port.lost(left.broker):
-                self._unsettled.add(node.key)
-            elif left.broker != self._port.me:
-                self._port.send(left.broker, Insert(0, None, node.ref, check=True))
+                self._again(node)
+            else:
+                self._port.send(left.broker, Check(left.key, node.ref))
             if None in node.right[1:-1] or None in node.left[1:-1]:
                 self._seek(node, 1)
 
@@ -336,51 +349,75 @@ class SkipGraph:
             if right.broker.incarnation < ref.broker.incarnation:
                 self._link(node, ref, None, frame.hops)
         elif self.takes(node, ref.key):
-            self._link(
-                node, ref, None if right is None or self._port.lost(right.broker) else right, frame.hops
-            )
+            self._link(node, ref, None if right is None or self._port.lost(right.broker) else right, frame.hops)
         else:
             self.forward(node, ref.key, frame)
 
     def _confirm(self, node: Node, ref: Ref, frame: Insert) -> None:
-        if not frame.check or frame.hops > 0:
-            granted = node.granted[1] if node.granted and node.granted[0] == ref.key else None
-            self._port.send(ref.broker, Inserted(ref.key, node.ref, granted, frame.hops, again=True))
+        granted = node.granted[1] if node.granted and node.granted[0] == ref.key else None
+        self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, again=True))
+
+    def _again(self, node: Node) -> None:
+        """Insert a linked node once more; it cannot leave until that is answered."""
+        node.asked = True
+        node.since = self._port.now
+        self._unsettled.add(node.key)
+        self._send_insert(node)
+
+    def _on_check(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Check)
+        node = self.nodes.get(frame.at)
+        if node is None or node.right[0] != frame.ref:
+            self._port.send(sender, Astray(frame.ref))
+
+    def _on_astray(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Astray)
+        node = self.nodes.get(frame.ref.key)
+        if node is not None and node.ref == frame.ref and node.state is State.LINKED and not node.asked:
+            self._again(node)
 
     def _link(self, node: Node, ref: Ref, right: Ref | None, hops: int) -> None:
         """The moment at which `ref` is in the overlay."""
         node.right[0] = ref
         node.granted = (ref.key, right)
-        self.touched.append(node.key)
-        self._port.send(ref.broker, Inserted(ref.key, node.ref, right, hops))
+        self.touched.append((node.key, node.right[0]))
+        self._port.send(ref.broker, Inserted(ref, node.ref, right, hops))
         if right is not None:
             self._port.send(right.broker, SetLeft(right.key, ref, None))
 
     def _on_inserted(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Inserted)
-        node = self.nodes.get(frame.key)
-        if node is None:
-            self._port.send(sender, Unlink(0, None, Ref(frame.key, self._port.me), frame.right))
+        node = self.nodes.get(frame.ref.key)
+        if node is None or node.ref != frame.ref:
+            # A repeated insertion came after the removal.
+            self._port.send(sender, Unlink(0, None, frame.ref, frame.right))
             return
         node.left[0] = frame.left
+        node.asked = False
         if node.state is State.JOINING:
             node.right[0] = frame.right
             self._link_node(node)
-        elif not frame.again:
+            return
+        if not frame.again:
             self._merge_right(node, frame.right)
+        if node.state is State.LINKED:
+            self._run_waiters(node)
 
     def _link_node(self, node: Node) -> None:
         node.state = State.LINKED
         insort(self.order, node.key)
-        self.touched.append(node.key)
+        self.touched.append((node.key, node.right[0]))
         self._unsettled.discard(node.key)
         early, node.waiting = node.waiting, []
         for sender, frame in early:
             self.redeliver(sender, frame)
+        self._run_waiters(node)
+        self._seek(node, 1)
+
+    def _run_waiters(self, node: Node) -> None:
         waiters, node.waiters = node.waiters, []
         for done in waiters:
             done()
-        self._seek(node, 1)
 
     def _merge_right(self, node: Node, other: Ref | None) -> None:
         """A node of this ring was linked into another one: keep the nearer right neighbour, lead the farther one to it."""
@@ -396,7 +433,7 @@ class SkipGraph:
             self._port.send(other.broker, Insert(0, None, right))
         else:
             self._port.send(right.broker, Insert(0, None, other))
-        self.touched.append(node.key)
+        self.touched.append((node.key, node.right[0]))
 
     def _on_set_left(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, SetLeft)
@@ -420,7 +457,6 @@ class SkipGraph:
 
     def _send_unlink(self, node: Node) -> None:
         right = node.right[0]
-        node.offered = right
         if right is not None and right.key == node.key:
             self._gone(node, None)
             return
@@ -441,26 +477,24 @@ class SkipGraph:
             self.forward(None, ref.key, frame)
             return
         right = node.right[0]
-        if right == ref or right is None:
+        if node.state is State.LEAVING:
+            node.waiting.append((sender, frame))
+        elif right == ref or right is None:
             node.right[0] = frame.right
-            self.touched.append(node.key)
+            self.touched.append((node.key, node.right[0]))
             if frame.right is not None:
                 self._port.send(frame.right.broker, SetLeft(frame.right.key, node.ref, ref.key))
-            self._port.send(ref.broker, Unlinked(ref.key, node.ref))
+            self._port.send(ref.broker, Unlinked(ref, node.ref))
         elif right.key == ref.key or between(node.key, ref.key, right.key):
-            self._port.send(ref.broker, Unlinked(ref.key, node.ref))
+            self._port.send(ref.broker, Unlinked(ref, node.ref))
         else:
             self.forward(node, ref.key, frame)
 
     def _on_unlinked(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Unlinked)
-        node = self.nodes.get(frame.key)
-        if node is None or node.state is not State.LEAVING:
+        node = self.nodes.get(frame.ref.key)
+        if node is None or node.ref != frame.ref or node.state is not State.LEAVING:
             return
-        right, offered = node.right[0], node.offered
-        if offered is not None and right is not None and right != offered:
-            # The neighbour that the predecessor took over has itself gone in the meantime.
-            self._port.send(frame.by.broker, Unlink(0, None, offered, right))
         self._gone(node, frame.by.broker)
 
     def _gone(self, node: Node, left: BrokerRef | None) -> None:
@@ -471,7 +505,7 @@ class SkipGraph:
         self._unsettled.discard(node.key)
         self._part_from_levels(node)
         for sender, frame in node.waiting:
-            if left is not None and isinstance(frame, Insert):
+            if left is not None and isinstance(frame, Insert | Unlink):
                 self._port.send(left, frame)
             else:
                 self.redeliver(sender, frame)
