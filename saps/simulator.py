@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heappop, heappush
 
+from saps.agents.api import AgentRegistry
 from saps.messages import Message, Reached
 from saps.overlay.detector import DetectorSettings
-from saps.overlay.frames import AgentCall, Answer, Data, Frame
+from saps.overlay.frames import Data, Frame
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref
 from saps.overlay.node import OverlayNode
 from saps.overlay.skipgraph import State
@@ -44,37 +45,34 @@ class SimBroker:
     def __init__(self, simulation: Simulation, ref: BrokerRef) -> None:
         self.ref = ref
         self.simulation = simulation
+        self.agents = AgentRegistry()
         self.node = OverlayNode(
-            ref, self, order=simulation.order, detector=simulation.detector, call_agents=self._call_agents
+            ref, self, order=simulation.order, detector=simulation.detector, call_agents=self.agents.answer
         )
+        self.agents.bind(self.node)
         self.alive = True
         self.joined = False
         self.delivered: list[tuple[float, Message]] = []
-        self.agents: dict[str, Callable[[AgentCall], list[Answer]]] = {}
-        self.wake_at = float("inf")
+                self.wake_at = float("inf")
 
     def deliver(self, message: Message) -> int:
         self.delivered.append((self.simulation.now, message))
         return 1
-
-    def _call_agents(self, call: AgentCall, origin: BrokerRef) -> list[Answer]:
-        agent = self.agents.get(call.attribute)
-        return [] if agent is None else agent(call)
 
     @property
     def name(self) -> str:
         return self.ref.name
 
     def subscribe(self, topic_filter: str, done: Callable[[], None] | None = None) -> None:
-        self._act(lambda: self.node.subscribe(topic_filter, done or (lambda: None)))
+        self.act(lambda: self.node.subscribe(topic_filter, done or (lambda: None)))
 
     def unsubscribe(self, topic_filter: str) -> None:
-        self._act(lambda: self.node.unsubscribe(topic_filter))
+        self.act(lambda: self.node.unsubscribe(topic_filter))
 
     def publish(
         self, topic: str, payload: bytes = b"", qos: int = 0, done: Callable[[Reached], None] | None = None
     ) -> None:
-        self._act(lambda: self.node.publish(Message(topic, payload, qos), done))
+        self.act(lambda: self.node.publish(Message(topic, payload, qos), done))
 
     def leave(self, left: Callable[[], None] | None = None) -> None:
         def gone() -> None:
@@ -82,9 +80,10 @@ class SimBroker:
             if left is not None:
                 left()
 
-        self._act(lambda: self.node.leave(gone))
+        self.act(lambda: self.node.leave(gone))
 
-    def _act(self, action: Callable[[], None]) -> None:
+    def act(self, action: Callable[[], None]) -> None:
+        """Do something to the node at the present moment of the simulation; nothing if it is dead."""
         if self.alive:
             self.node.now = self.simulation.now
             action()
@@ -155,7 +154,7 @@ class Simulation:
             broker.joined = True
 
         target = None if contact is None else self.brokers[contact].ref
-        broker._act(lambda: broker.node.start(target, joined))
+        broker.act(lambda: broker.node.start(target, joined))
         return broker
 
     def build(self, count: int, clusters: int = 1, limit: float = 600.0) -> list[SimBroker]:

@@ -41,14 +41,13 @@ from saps.overlay.subscriptions import Subscriptions
 HEAL_AGAIN = (0.5, 2.0)
 """Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
 CLOSE_IDLE_EVERY = 5.0
-LEAVE_AT_MOST = 5.0
-"""Seconds after which a leaving broker goes even if not everyone has answered."""
 SETTLE_AT_MOST, SETTLE_EVERY = 2.0, 0.01
 """Seconds for which a leaving broker waits until its publications have arrived."""
 LEAVE_KEYS_AT_MOST = 1.5
 CALL_ATTEMPTS = 5
 
-CallAgents = Callable[[AgentCall, BrokerRef], list[Answer]]
+CallAgents = Callable[[AgentCall, bool], list[Answer]]
+"""Runs a call at the broker's agents; True: at its user agent of that name."""
 
 
 class OverlayNode:
@@ -62,13 +61,15 @@ class OverlayNode:
         order: KeyOrder = KeyOrder.ALM_LA,
         detector: DetectorSettings | None = None,
         call_agents: CallAgents | None = None,
+        leave_timeout: float = 5.0,
     ) -> None:
+        """`leave_timeout`: seconds after which a leaving broker goes even if not everyone has answered."""
         self.me = me
         self.order = order
         self.now = 0.0
         self.outbox: list[tuple[BrokerRef, Frame]] = []
         self.on_output: Callable[[], None] | None = None
-        """Called when something is put into the empty outbox outside of a call by the driver."""
+        """Called when something is put into the empty outbox, or `deadline` comes nearer."""
         self.joined = False
         self.leaving = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -77,10 +78,11 @@ class OverlayNode:
         self._running = False
         self._heals: set[tuple[str, int]] = set()
         self._serial = 0
-        self._call_agents = call_agents or (lambda call, origin: [])
+        self._call_agents = call_agents or (lambda call, by_name: [])
         self._correspondents: dict[str, BrokerRef] = {}
         """Brokers that have sent to this one in this life: they must know when it leaves."""
         self._left: Callable[[], None] | None = None
+        self._leave_timeout = leave_timeout
         self._parting = False
 
         self.detector = Detector(self, detector or DetectorSettings(), self._forget)
@@ -119,14 +121,18 @@ class OverlayNode:
 
     def receive(self, sender: BrokerRef, frame: Frame) -> None:
         """A frame from another broker."""
-        if self.detector.lost(sender) and self.detector.superseded(sender):
+        if self.detector.superseded(sender):
             return
         self._correspondents[sender.name] = sender
-        was = self.detector.heard(sender)
-        if was is not None:
-            self._back(was, sender)
+        self._heard(sender)
         self._dispatch(sender, frame)
         if self._own:
+            self._run_own()
+
+    def met(self, broker: BrokerRef) -> None:
+        """A broker was found at the address of another one, or of its earlier life."""
+        if not self.detector.superseded(broker):
+            self._heard(broker)
             self._run_own()
 
     def session_started(self, sender: BrokerRef) -> None:
@@ -157,34 +163,12 @@ class OverlayNode:
 
     def leave(self, left: Callable[[], None]) -> None:
         """Leave in order: withdraw the filters and the presence, take out the keys, and part from everyone that sends
-        here. `left` runs when nothing more can arrive, or after `LEAVE_AT_MOST` seconds."""
+        here. `left` runs when nothing more can arrive, or after `leave_timeout` seconds."""
         self.leaving = True
         self._left = left
-        self.after(LEAVE_AT_MOST, self._gone)
+        self.after(self._leave_timeout, self._gone)
         self._withdraw(self.now + SETTLE_AT_MOST)
         self._run_own()
-
-    def _withdraw(self, limit: float) -> None:
-        """Once all own publications are out (at the latest at `limit`), give up filters and presence."""
-        if not self.multicast.settled and self.now < limit:
-            self.after(SETTLE_EVERY, lambda: self._withdraw(limit))
-            return
-        steps = [*self.subscriptions.registrations, None]
-        missing = len(steps) + len(self.presence.streams)
-
-        def one_done() -> None:
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                self._take_out_keys()
-
-        for stream in list(self.presence.streams.values()):
-            self.presence.close(stream, one_done)
-        for topic_filter in steps:
-            if topic_filter is None:
-                one_done()
-            else:
-                self.subscriptions.unsubscribe(topic_filter, one_done)
 
     # --- Mesh -----------------------------------------------------------------------------------------------
 
@@ -243,7 +227,10 @@ class OverlayNode:
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
         self._timer_serial += 1
-        heappush(self._timers, (self.now + delay, self._timer_serial, action))
+        when = self.now + delay
+        heappush(self._timers, (when, self._timer_serial, action))
+        if self._timers[0][0] == when and self.on_output is not None:
+            self.on_output()
 
     def lost(self, broker: BrokerRef) -> bool:
         return self.detector.lost(broker)
@@ -297,7 +284,7 @@ class OverlayNode:
             return list(self.presence.announced(body))
         if isinstance(body, Collect):
             return list(self.subscriptions.interests(keys))
-        return list(self._call_agents(body, body.origin))
+        return list(self._call_agents(body, any(key == broker_key(self.me.name) for key in keys)))
 
     def _watch(self) -> None:
         needed = self.graph.neighbours() | self.multicast.awaited()
@@ -310,6 +297,11 @@ class OverlayNode:
         self.calls.forget(broker)
         self.presence.forget(broker)
         self.multicast.forget(broker)
+
+    def _heard(self, broker: BrokerRef) -> None:
+        was = self.detector.heard(broker)
+        if was is not None:
+            self._back(was, broker)
 
     def _back(self, was: BrokerRef, now: BrokerRef) -> None:
         """A broker taken for dead is heard of again: after a restart it may be alone, after a partition the two sides
@@ -326,7 +318,7 @@ class OverlayNode:
             return
         self._heals.add((heal.contact.name, heal.serial))
         for neighbour in self.graph.neighbours().values():
-            if neighbour != heal.contact:
+            if neighbour.name != heal.contact.name:
                 self.send(neighbour, heal)
         self._rejoin(heal.contact)
 
@@ -335,6 +327,28 @@ class OverlayNode:
         for delay in HEAL_AGAIN:
             self.after(delay, self.subscriptions.announce_again)
             self.after(delay, self.presence.collect_again)
+
+    def _withdraw(self, limit: float) -> None:
+        """Once all own publications are out (at the latest at `limit`), give up filters and presence."""
+        if not self.multicast.settled and self.now < limit:
+            self.after(SETTLE_EVERY, lambda: self._withdraw(limit))
+            return
+        steps = [*self.subscriptions.registrations, None]
+        missing = len(steps) + len(self.presence.streams)
+
+        def one_done() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                self._take_out_keys()
+
+        for stream in list(self.presence.streams.values()):
+            self.presence.close(stream, one_done)
+        for topic_filter in steps:
+            if topic_filter is None:
+                one_done()
+            else:
+                self.subscriptions.unsubscribe(topic_filter, one_done)
 
     def _take_out_keys(self) -> None:
         keys = list(self.graph.nodes)

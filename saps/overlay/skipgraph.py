@@ -58,6 +58,7 @@ class Node:
 
     __slots__ = (
         "asked",
+        "awaited",
         "granted",
         "key",
         "left",
@@ -85,7 +86,8 @@ class Node:
         self.asked = False
         """Linked, but inserted once more and not yet answered."""
         self.sought = 0
-        """The highest level whose neighbours were looked for."""
+        """The highest level whose neighbours were looked for, and how many answers are awaited."""
+        self.awaited = 0
 
     def links(self, rightward: bool) -> list[Ref | None]:
         return self.right if rightward else self.left
@@ -538,9 +540,10 @@ class SkipGraph:
         """Look for the neighbours of a node in the list of `level`, then in the next one, until it is alone."""
         if level >= MEMBERSHIP_BITS:
             return
+        starts = [(rightward, node.hint(level - 1, rightward)) for rightward in (True, False)]
         node.sought = level
-        for rightward in (True, False):
-            start = node.hint(level - 1, rightward)
+        node.awaited = sum(start is not None for _, start in starts)
+        for rightward, start in starts:
             if start is not None:
                 seek = Seek(start.key, level, rightward, node.ref, MAX_HOPS)
                 if start.broker == self._port.me:
@@ -579,11 +582,14 @@ class SkipGraph:
     def _on_level(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Level)
         node = self.nodes.get(frame.at)
-        if node is None or frame.found is None:
+        if node is None:
             return
-        self._improve(node, frame.level, frame.rightward, frame.found)
+        if frame.found is not None:
+            self._improve(node, frame.level, frame.rightward, frame.found)
         if frame.level == node.sought:
-            self._seek(node, frame.level + 1)
+            node.awaited -= 1
+            if node.awaited == 0 and any(len(links) > frame.level for links in (node.right, node.left)):
+                self._seek(node, frame.level + 1)
 
     def _improve(self, node: Node, level: int, rightward: bool, ref: Ref) -> None:
         """Take `ref` as neighbour if it is nearer than the one known, or the known one is lost."""

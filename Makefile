@@ -1,0 +1,68 @@
+# The one entry to the project. `make` alone lists the commands.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+JS := tests/interop_js
+CODE := saps tests $(wildcard examples benchmarks scripts)
+
+# A stamp is newer than what it was made from, so that a second set-up does nothing.
+DEBIAN_DONE := .setup-debian
+PYTHON_DONE := .venv/.setup-python
+JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js)
+
+# Test processes; tests that start or kill broker processes are kept together on one of them (tests/conftest.py).
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+FAST := not (simulation or interop or network or chaos)
+
+.PHONY: help setup demo test check lint format bench lock clean
+
+help: ## List the commands.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE) ## Install what the project needs; instant when nothing changed.
+	@:
+
+demo: setup ## Run the smart city: brokers in two clusters, real MQTT clients, about 30 s.
+	@$(BIN)/python -m examples.smart_city
+
+test: setup ## Run all tests.
+	@$(PYTEST)
+
+check: lint ## Check format, lint and types, and run the fast tests: under 2 minutes.
+	@$(PYTEST) -m "$(FAST)"
+
+lint: setup ## Check format, lint and types only.
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/mypy
+
+format: setup ## Rewrite the code in the project's format.
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
+
+bench: setup ## Measure against Mosquitto and nats-server on this machine.
+	@$(BIN)/python -m benchmarks.brokers $(ARGS)
+
+lock: setup ## Write uv.lock anew after a change of pyproject.toml.
+	@$(BIN)/uv lock
+
+clean: ## Remove all that the other commands made.
+	@rm -rf .venv .setup-* $(JS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Status 3: something could not be installed. The set-up goes on, and tries again the next time.
+$(DEBIAN_DONE): scripts/setup_debian.sh
+	@scripts/setup_debian.sh && touch $@ || test $$? -eq 3
+
+$(PYTHON_DONE): pyproject.toml uv.lock scripts/setup_python.sh | $(DEBIAN_DONE)
+	@scripts/setup_python.sh
+	@touch $@
+
+$(JS)/node_modules/.setup-js: $(JS)/package-lock.json | $(DEBIAN_DONE)
+	@if command -v npm >/dev/null; then cd $(JS) && npm ci --silent --no-audit --no-fund && touch node_modules/.setup-js; \
+	else echo "setup: npm is missing, the mqtt.js tests are skipped" >&2; fi

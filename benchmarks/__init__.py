@@ -1,0 +1,1 @@
+"""What SAPS costs and what it gains, measured against its peers. See README.md in this folder."""

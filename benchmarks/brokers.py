@@ -1,0 +1,126 @@
+"""SAPS against Mosquitto and NATS on this machine: ``python -m benchmarks.brokers --help``."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from benchmarks import peers, scenarios
+from benchmarks.machine import this_machine
+from benchmarks.report import Contender, Report, faults, markdown, terminal_table
+from benchmarks.runs import Measurement, Plan, run
+from benchmarks.scenarios import Scenario
+from benchmarks.section import update_page
+
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+"""Where `--markdown` writes."""
+
+QUICK = Plan(rounds=1, warm_up=0.2, measure=0.5)
+"""Under a minute: shows that everything works; too short to compare by."""
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    known = [scenario.name for scenario in scenarios.ALL]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.brokers",
+        description="Throughput, latency and memory of SAPS against other MQTT brokers, all on loopback.",
+        epilog=f"Scenarios: {', '.join(known)}.",
+    )
+    parser.add_argument("--quick", action="store_true", help="some scenarios, one short round, under 60 s")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds (default {Plan().rounds})")
+    parser.add_argument("--scenarios", nargs="+", choices=known, metavar="NAME", help="only these")
+    parser.add_argument("--peers", nargs="+", choices=[p.name for p in peers.ALL], metavar="NAME", help="only these")
+    parser.add_argument("--no-pin", action="store_true", help="bind no process to a processor")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
+    parser.add_argument("--markdown", action="store_true", help="write the tables into docs/benchmarks.md")
+    chosen = parser.parse_args(argv)
+    if chosen.rounds is not None and not 1 <= chosen.rounds <= 100:
+        parser.error("--rounds must be from 1 to 100")
+    return chosen
+
+
+def plan_of(chosen: argparse.Namespace) -> Plan:
+    """How much to measure, as chosen."""
+    plan = QUICK if chosen.quick else Plan()
+    return msgspec.structs.replace(plan, rounds=chosen.rounds or plan.rounds, pin=not chosen.no_pin)
+
+
+def scenarios_of(chosen: argparse.Namespace) -> list[Scenario]:
+    """What to measure, as chosen."""
+    if chosen.scenarios:
+        return [scenario for scenario in scenarios.ALL if scenario.name in chosen.scenarios]
+    return [scenario for scenario in scenarios.ALL if scenario.quick or not chosen.quick]
+
+
+def measured(
+    console: Console, plan: Plan, wanted: Sequence[Scenario], present: Sequence[peers.Peer]
+) -> list[Measurement]:
+    """Run with a progress bar on the terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    # Drawn once a second: the bar shares a processor with the generator.
+    with Progress(*columns, console=console, refresh_per_second=1) as progress:
+        task = progress.add_task("starting", total=len(wanted) * len(present) * plan.rounds)
+        started = False
+
+        def show(what: str) -> None:
+            nonlocal started
+            progress.update(task, description=what, advance=1 if started else 0)
+            started = True
+
+        out = run(plan, wanted, present, show)
+        progress.update(task, description="done", advance=1)
+    return out
+
+
+def _interrupted(_signal: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """The command. Exit status 1 if a measurement failed or a message was lost, 130 if interrupted."""
+    argv = sys.argv[1:]
+    chosen = arguments(argv)
+    console = Console(stderr=True)
+    signal.signal(signal.SIGTERM, _interrupted)
+    plan, wanted = plan_of(chosen), scenarios_of(chosen)
+    invited = [peer for peer in peers.ALL if not chosen.peers or peer.name in chosen.peers]
+    tested = [Contender(peer.name, peer.version(), peer.settings) for peer in invited]
+    for peer in tested:
+        if peer.version is None:
+            console.print(f"[yellow]{peer.name} is not installed: skipped[/]")
+    present = [peer for peer, found in zip(invited, tested, strict=True) if found.version is not None]
+    try:
+        measurements = measured(console, plan, wanted, present)
+    except KeyboardInterrupt:
+        console.print("interrupted; nothing is left running")
+        return 130
+    report = Report(
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        command=" ".join(["python -m benchmarks.brokers", *argv]),
+        machine=this_machine(),
+        plan=plan,
+        peers=tested,
+        measurements=measurements,
+    )
+    Console(width=None if sys.stdout.isatty() else 160).print(terminal_table(report, wanted))
+    for fault in faults(report):
+        console.print(f"[red]failed[/]: {fault}", highlight=False)
+    if chosen.json:
+        chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    if chosen.markdown:
+        update_page(PAGE, "brokers", markdown(report, wanted))
+    return int(any(m.outcome is None or m.outcome.lost or m.outcome.repeated for m in measurements))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""The load generator: one process that publishes, receives, verifies and counts.
+
+Publishers and subscribers share one epoll loop on one processor, so the window needs no signalling between
+processes; the work per message is a few slices in C. `python -m benchmarks.generator` reads a Load as JSON
+from standard input and writes an Outcome as JSON to standard output, or, when the broker failed, one line to
+standard error, with exit status 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from benchmarks import client, packets
+from benchmarks.load import Load, Outcome
+from benchmarks.probes import cpu_seconds, machine_seconds, resident_bytes
+from benchmarks.streams import (
+    BUFFER_BYTES,
+    LatencySubscriber,
+    Publisher,
+    StreamError,
+    Subscriber,
+    read_acks,
+    subscriber,
+)
+from benchmarks.summary import percentile
+
+STALL = 2.0
+"""Seconds without any arrival after which what is in flight counts as lost."""
+
+IDLE_BEFORE = 1000
+"""Connections that do not count when memory is measured."""
+
+POLL = 0.02
+"""Seconds the closed loop sleeps at most when nothing arrives."""
+
+
+class Bench:
+    """Sockets under one epoll, with what to do when each is readable."""
+
+    def __init__(self) -> None:
+        self.sockets = contextlib.ExitStack()
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+
+    def adopt(self, sock: socket.socket) -> socket.socket:
+        """The socket, closed when `sockets` is, from now on non-blocking."""
+        sock.setblocking(False)
+        return self.sockets.enter_context(sock)
+
+    def watch(self, sock: socket.socket, handler: Callable[[], None]) -> None:
+        """Call `handler` whenever `sock` is readable."""
+        self._handlers[sock.fileno()] = handler
+        self._epoll.register(sock, select.EPOLLIN)
+
+    def step(self, timeout: float) -> None:
+        """Serve what is readable, after at most `timeout` seconds."""
+        handlers = self._handlers
+        for fd, _ in self._epoll.poll(timeout):
+            handlers[fd]()
+
+
+class Meter:
+    """Processor time from its creation to `stop`."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._pids = pids
+        self._broker = cpu_seconds(pids)
+        self._own = time.process_time()
+        self._machine = machine_seconds()
+        self._start = time.monotonic()
+
+    def stop(self, outcome: Outcome) -> None:
+        """Write the measured time and the processors kept busy during it into `outcome`."""
+        outcome.seconds = time.monotonic() - self._start
+        outcome.broker_cpu = (cpu_seconds(self._pids) - self._broker) / outcome.seconds
+        outcome.generator_cpu = (time.process_time() - self._own) / outcome.seconds
+        machine = (machine_seconds() - self._machine) / outcome.seconds
+        outcome.foreign_cpu = max(0.0, machine - outcome.broker_cpu - outcome.generator_cpu)
+
+
+def topic_name(number: int) -> str:
+    """Topics of one length, so that all publications have one layout."""
+    return f"bench/topic/{number:04}"
+
+
+def throughput(load: Load) -> Outcome:
+    """Deliveries with at most `load.window` messages of each publisher in flight, everything received."""
+    bench = Bench()
+    buffer = bytearray(BUFFER_BYTES)
+    publishers: list[Publisher] = []
+    subscribers: list[Subscriber] = []
+    with bench.sockets:
+        for number in range(load.topics):
+            topic = topic_name(number)
+            ring = packets.Ring(topic, load.payload, load.qos, packets.ring_length(load.window), load.vary)
+            group: list[Subscriber] = []
+            for _ in range(load.subscribers):
+                sock = bench.adopt(client.subscribed(load.subscribe_port, topic, load.qos))
+                group.append(subscriber(sock, ring, buffer))
+                bench.watch(sock, group[-1].on_readable)
+            sock = bench.adopt(client.connected(load.publish_port))
+            publisher = Publisher(sock, ring, group, load.window)
+            bench.watch(sock, publisher.on_readable)
+            publishers.append(publisher)
+            subscribers += group
+        return _closed_loop(load, bench, publishers, subscribers)
+
+
+def _closed_loop(load: Load, bench: Bench, publishers: list[Publisher], subscribers: list[Subscriber]) -> Outcome:
+    outcome = Outcome()
+    _publish_for(load.warm_up, bench, publishers)
+    before = sum(subscriber.received for subscriber in subscribers)
+    meter = Meter(load.pids)
+    _publish_for(load.measure, bench, publishers)
+    meter.stop(outcome)
+    outcome.deliveries = sum(subscriber.received for subscriber in subscribers) - before
+    _drain(bench, publishers, subscribers)
+    published = sum(publisher.released for publisher in publishers) * load.subscribers
+    outcome.lost = published - sum(subscriber.received for subscriber in subscribers)
+    outcome.repeated = sum(subscriber.repeated for subscriber in subscribers)
+    return outcome
+
+
+def _publish_for(seconds: float, bench: Bench, publishers: list[Publisher]) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for publisher in publishers:
+            publisher.refill()
+        bench.step(POLL)
+
+
+def _drain(bench: Bench, publishers: list[Publisher], subscribers: list[Subscriber]) -> None:
+    """Until everything published has settled, or nothing has arrived for STALL seconds."""
+    arrived = -1
+    deadline = 0.0
+    while any(publisher.settled() < publisher.released for publisher in publishers):
+        now = time.monotonic()
+        if (total := sum(subscriber.received for subscriber in subscribers)) != arrived:
+            arrived, deadline = total, now + STALL
+        elif now > deadline:
+            return
+        for publisher in publishers:
+            publisher.flush()
+        bench.step(POLL)
+
+
+def latency(load: Load) -> Outcome:
+    """Time from the scheduled publication to each arrival, at `load.rate` messages a second.
+
+    The loop polls without sleeping, so that waking up does not count, and the stamp is the time the message
+    was due, so that a late publication does.
+    """
+    bench = Bench()
+    topic = topic_name(0)
+    layout = packets.Layout.of(topic, load.payload, load.qos)
+    subscribers: list[LatencySubscriber] = []
+    with bench.sockets:
+        for _ in range(load.subscribers):
+            sock = bench.adopt(client.subscribed(load.subscribe_port, topic, load.qos))
+            subscriber = LatencySubscriber(sock, layout)
+            bench.watch(sock, lambda own=subscriber: own.on_readable(time.monotonic_ns()))  # type: ignore[misc]
+            subscribers.append(subscriber)
+        publisher = bench.adopt(client.connected(load.publish_port))
+        bench.watch(publisher, lambda: _ignore(read_acks(publisher)))
+        _paced(load, bench, publisher, load.warm_up)
+        first = [len(subscriber.latencies) for subscriber in subscribers]
+        outcome = Outcome()
+        meter = Meter(load.pids)
+        published = _paced(load, bench, publisher, load.measure)
+        meter.stop(outcome)
+        samples = [
+            ns / 1e9 for subscriber, skip in zip(subscribers, first, strict=True) for ns in subscriber.latencies[skip:]
+        ]
+    outcome.deliveries = len(samples)
+    outcome.lost = published * load.subscribers - len(samples)
+    outcome.p50, outcome.p99 = percentile(samples, 50), percentile(samples, 99)
+    return outcome
+
+
+def _paced(load: Load, bench: Bench, publisher: socket.socket, seconds: float) -> int:
+    """Publish at the rate for `seconds`, then wait until nothing is under way. Returns how many
+    were published."""
+    step = 1_000_000_000 // load.rate
+    count = int(seconds * load.rate)
+    due = time.monotonic_ns()
+    for number in range(count):
+        due += step
+        while time.monotonic_ns() < due:
+            bench.step(0)
+        stamp = due.to_bytes(packets.STAMP_BYTES, "big")
+        payload = stamp + bytes(load.payload - packets.STAMP_BYTES)
+        packet = packets.publish(topic_name(0), payload, load.qos, 1 + number % 32768)
+        if publisher.send(packet) != len(packet):
+            raise StreamError("the broker does not keep up with the fixed rate")
+    quiet = time.monotonic() + 0.2
+    while time.monotonic() < quiet:
+        bench.step(0)
+    return count
+
+
+def _ignore(_: int) -> None:
+    pass
+
+
+def idle(load: Load) -> Outcome:
+    """Resident memory for each of `load.subscribers` connections with one subscription and no traffic.
+
+    IDLE_BEFORE others are there before: they fill what memory the broker holds in reserve.
+    """
+    with contextlib.ExitStack() as sockets:
+
+        def connect(count: int, prefix: str) -> None:
+            for number in range(count):
+                topic = f"{prefix}/{number:05}"
+                sockets.enter_context(client.subscribed(load.subscribe_port, topic, load.qos))
+
+        connect(IDLE_BEFORE, "before")
+        before = _steady_memory(load.pids)
+        connect(load.subscribers, "idle")
+        return Outcome(idle_bytes=(_steady_memory(load.pids) - before) / load.subscribers)
+
+
+def _steady_memory(pids: list[int]) -> int:
+    """Resident bytes once they have been the same for 0.3 s, or after 3 s."""
+    last, since = resident_bytes(pids), time.monotonic()
+    deadline = since + 3.0
+    while (now := time.monotonic()) < deadline and now - since < 0.3:
+        time.sleep(0.05)
+        if (current := resident_bytes(pids)) != last:
+            last, since = current, now
+    return last
+
+
+KINDS: dict[str, Callable[[Load], Outcome]] = {"throughput": throughput, "latency": latency, "idle": idle}
+
+
+def main() -> int:
+    """Run the load given on standard input."""
+    load = msgspec.json.decode(sys.stdin.buffer.read(), type=Load)
+    try:
+        outcome = KINDS[load.kind](load)
+    except (OSError, StreamError, client.SetupError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    sys.stdout.buffer.write(msgspec.json.encode(outcome))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""The measurements as tables: for the terminal, and as Markdown for docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from rich.table import Table
+
+from benchmarks.machine import Machine
+from benchmarks.peers import BASE
+from benchmarks.runs import Measurement, Plan
+from benchmarks.scenarios import PAYLOAD, VARY, WINDOW, Scenario
+from benchmarks.summary import Spread, ratios, spread
+
+HEADERS = (
+    "scenario",
+    "peer",
+    "median",
+    "min - max",
+    f"x {BASE}",
+    "(min - max)",
+    "p99",
+    "broker CPU",
+    "generator CPU",
+    "lost",
+)
+
+
+Show = Callable[[float], str]
+"""How a value is written."""
+
+
+class Contender(msgspec.Struct, frozen=True):
+    """A peer as it was measured."""
+
+    name: str
+    version: str | None
+    """None: missing on this machine, so not measured."""
+    settings: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything of one run; what `--json` writes."""
+
+    date: str
+    command: str
+    machine: Machine
+    plan: Plan
+    peers: list[Contender]
+    measurements: list[Measurement]
+
+
+class Row(NamedTuple):
+    """One scenario of one peer, summed up; the cells are text in the order of HEADERS."""
+
+    scenario: str
+    group: str
+    peer: str
+    cells: tuple[str, ...]
+
+
+def rows(report: Report, scenarios: Sequence[Scenario]) -> Iterator[Row]:
+    """The rows of the table: scenarios in their order, and in each the peers in theirs."""
+    for scenario in scenarios:
+        base = _values(report, scenario, BASE)
+        for peer in report.peers:
+            if any(m.scenario == scenario.name and m.peer == peer.name for m in report.measurements):
+                cells = (scenario.name, peer.name, *_figures(report, scenario, peer.name, base))
+                yield Row(scenario.name, scenario.group, peer.name, cells)
+
+
+def _of(report: Report, scenario: Scenario, peer: str) -> list[Measurement]:
+    found = [m for m in report.measurements if m.scenario == scenario.name and m.peer == peer]
+    return sorted(found, key=lambda m: m.round)
+
+
+def _values(report: Report, scenario: Scenario, peer: str) -> list[float | None]:
+    """One value a round; None where the measurement failed."""
+    out: list[float | None] = [None] * report.plan.rounds
+    for m in _of(report, scenario, peer):
+        out[m.round] = scenario.value(m.outcome) if m.outcome else None
+    return out
+
+
+def _figures(report: Report, scenario: Scenario, peer: str, base: list[float | None]) -> tuple[str, ...]:
+    measured = _of(report, scenario, peer)
+    outcomes = [m.outcome for m in measured if m.outcome is not None]
+    if not outcomes:
+        return ("failed", *[""] * (len(HEADERS) - 3))
+    values = _values(report, scenario, peer)
+    show = _FORMATS[scenario.kind]
+    own = spread([value for value in values if value is not None])
+    relative = ratios(values, base) if peer != BASE else []
+    timed = scenario.kind != "idle"
+    return (
+        show(own.median),
+        _range(own, show),
+        f"{spread(relative).median:.2f}" if relative else "",
+        _range(spread(relative), lambda ratio: f"{ratio:.2f}") if relative else "",
+        _microseconds(spread([o.p99 for o in outcomes]).median) if scenario.kind == "latency" else "",
+        f"{spread([o.broker_cpu for o in outcomes]).median:.0%}" if timed else "",
+        f"{spread([o.generator_cpu for o in outcomes]).median:.0%}" if scenario.kind == "throughput" else "",
+        _losses(measured, outcomes) if timed else "",
+    )
+
+
+def _losses(measured: Sequence[Measurement], outcomes: Sequence[object]) -> str:
+    lost = sum(m.outcome.lost for m in measured if m.outcome)
+    repeated = sum(m.outcome.repeated for m in measured if m.outcome)
+    parts = [str(lost)]
+    if repeated:
+        parts.append(f"{repeated} repeated")
+    if failed := len(measured) - len(outcomes):
+        parts.append(f"{failed} of {len(measured)} rounds failed")
+    return ", ".join(parts)
+
+
+def _range(values: Spread, show: Show) -> str:
+    return f"{show(values.low)} - {show(values.high)}"
+
+
+def _per_second(value: float) -> str:
+    return f"{value:,.0f}/s"
+
+
+def _microseconds(value: float) -> str:
+    return f"{value * 1e6:,.0f} µs"
+
+
+def _kilobytes(value: float) -> str:
+    return f"{value / 1000:.1f} kB"
+
+
+_FORMATS: dict[str, Show] = {"throughput": _per_second, "latency": _microseconds, "idle": _kilobytes}
+
+
+def faults(report: Report) -> list[str]:
+    """One line for each measurement that failed."""
+    return [f"{m.scenario}, {m.peer}, round {m.round + 1}: {m.fault}" for m in report.measurements if m.fault]
+
+
+def terminal_table(report: Report, scenarios: Sequence[Scenario]) -> Table:
+    """All rows, for rich."""
+    table = Table(title=f"median of {report.plan.rounds} rounds, payloads of {PAYLOAD} bytes (mixed: +-{VARY})")
+    for header in HEADERS:
+        table.add_column(header, justify="left" if header in HEADERS[:2] else "right", overflow="fold")
+    last = ""
+    for row in rows(report, scenarios):
+        if last and row.scenario != last:
+            table.add_section()
+        first = "" if row.scenario == last else row.scenario
+        table.add_row(first, *row.cells[1:])
+        last = row.scenario
+    return table
+
+
+GROUPS = {
+    "mixed": "Throughput: deliveries per second, payloads of 150 to 250 bytes",
+    "throughput": "Throughput with equal packets: deliveries per second, payloads of 200 bytes",
+    "window": "Throughput against the window",
+    "latency": "Latency at 1,000 messages a second (the median column is p50)",
+    "memory": "Resident memory for each idle connection",
+    "cross": "Publisher at one broker, 10 subscribers at another",
+}
+"""The groups of scenarios, as headings."""
+
+
+def markdown(report: Report, scenarios: Sequence[Scenario]) -> str:
+    """The section of docs/benchmarks.md."""
+    plan, machine = report.plan, report.machine
+    lines = [
+        f"Measured on {report.date} by `{report.command}`.",
+        "",
+        f"- Machine: {machine.processors} processors ({machine.processor}), {machine.memory_gib} GiB, "
+        f"{machine.system}, Linux {machine.kernel}, Python {machine.python}; loopback only.",
+        f"- {_placement(plan)}",
+        f"- {plan.rounds} rounds; in each the peers take turns, each measurement on a fresh broker: "
+        f"{plan.warm_up:g} s to warm up, {plan.measure:g} s measured. Ratios are taken round by round, then "
+        "their median, least and greatest.",
+        f"- MQTT 3.1.1, {WINDOW} messages of each publisher in flight unless the "
+        "scenario says otherwise. Every sequence number is checked; *lost* counts over all rounds.",
+        f"- Noise: other processes and the hypervisor took {_noise(report)} of a processor in the median "
+        f"measurement, {_noise(report, worst=True)} in the worst.",
+        "",
+        *(f"- {_described(peer)}" for peer in report.peers),
+    ]
+    for group, title in GROUPS.items():
+        found = [row for row in rows(report, scenarios) if row.group == group]
+        if found:
+            lines += ["", f"### {title}", "", *_markdown_table(found)]
+    return "\n".join(lines) + "\n"
+
+
+def _placement(plan: Plan) -> str:
+    if plan.pin:
+        return "Broker (or both brokers) on the first processor, generator on the others, for all peers alike."
+    return "No process is bound to a processor."
+
+
+def _described(peer: Contender) -> str:
+    if peer.version is None:
+        return f"{peer.name}: not installed, not measured."
+    return f"{peer.name} {peer.version}: {peer.settings}.".replace(" -:", ":")
+
+
+def _noise(report: Report, *, worst: bool = False) -> str:
+    shares = [m.outcome.foreign_cpu for m in report.measurements if m.outcome and m.outcome.seconds]
+    if not shares:
+        return "an unknown part"
+    return f"{spread(shares).high if worst else spread(shares).median:.0%}"
+
+
+def _markdown_table(found: Sequence[Row]) -> Iterator[str]:
+    used = [i for i in range(len(HEADERS)) if any(row.cells[i] for row in found)]
+    yield "| " + " | ".join(HEADERS[i] for i in used) + " |"
+    yield "|" + "|".join("---" if i < 2 else "---:" for i in used) + "|"
+    for row in found:
+        yield "| " + " | ".join(row.cells[i] for i in used) + " |"

@@ -1,0 +1,97 @@
+"""What is measured: the shape of the traffic, and the unit of its result."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from benchmarks.load import Load, Outcome
+from benchmarks.peers import Site
+
+PAYLOAD = 200
+"""Bytes."""
+WINDOW = 1000
+"""Messages of each publisher in flight."""
+
+
+VARY = 50
+"""Bytes by which mixed payloads differ from PAYLOAD at most."""
+SHAPES = ((1, 1), (1, 10), (1, 100), (10, 1))
+"""Topics (with one publisher each) and subscribers of each topic."""
+IDLE = 4000
+"""Idle connections that count."""
+
+
+class Scenario(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    group: str
+    kind: str
+    """throughput, latency or idle (see load.Load)."""
+    topics: int
+    subscribers: int
+    qos: int
+    window: int = WINDOW
+    vary: int = 0
+    """Bytes by which payloads differ from PAYLOAD at most."""
+    pair: bool = False
+    """Publishers on one broker, subscribers on another."""
+    quick: bool = False
+    """Part of a quick run."""
+
+    def load(self, site: Site, pids: list[int], warm_up: float, measure: float) -> Load:
+        """The generator's orders."""
+        return Load(
+            kind=self.kind,
+            publish_port=site.publish_port,
+            subscribe_port=site.subscribe_port,
+            pids=pids,
+            topics=self.topics,
+            subscribers=self.subscribers,
+            qos=self.qos,
+            payload=PAYLOAD,
+            vary=self.vary,
+            window=self.window,
+            warm_up=warm_up,
+            measure=measure,
+        )
+
+    def value(self, outcome: Outcome) -> float:
+        """The figure to compare: deliveries per second, seconds (p50), or bytes."""
+        match self.kind:
+            case "throughput":
+                return outcome.deliveries / outcome.seconds
+            case "latency":
+                return outcome.p50
+            case _:
+                return outcome.idle_bytes
+
+
+def _throughput(topics: int, subscribers: int, qos: int, *, vary: int = 0, quick: bool = False) -> Scenario:
+    name = f"{topics}:{topics * subscribers}-q{qos}" + ("-mixed" if vary else "")
+    group = "mixed" if vary else "throughput"
+    return Scenario(name, group, "throughput", topics, subscribers, qos, vary=vary, quick=quick)
+
+
+ALL: tuple[Scenario, ...] = (
+    *(_throughput(t, n, 0, vary=VARY, quick=True) for t, n in SHAPES),
+    *(_throughput(t, n, 1, vary=VARY, quick=(t, n) == (1, 10)) for t, n in SHAPES),
+    *(_throughput(t, n, 0, quick=(t, n) == (1, 10)) for t, n in SHAPES),
+    *(_throughput(t, n, 1) for t, n in SHAPES),
+    *(
+        Scenario(f"1:{n}-q0-mixed-window{w}", "window", "throughput", 1, n, 0, window=w, vary=VARY)
+        for n in (1, 10)
+        for w in (1, 10, 100)
+    ),
+    *(
+        Scenario(f"latency-1:{n}-q{qos}", "latency", "latency", 1, n, qos, quick=(n, qos) == (1, 0))
+        for qos in (0, 1)
+        for n in (1, 10)
+    ),
+    Scenario("idle", "memory", "idle", 1, IDLE, 0, quick=True),
+    *(
+        Scenario(f"cross-1:10-q{qos}-mixed", "cross", "throughput", 1, 10, qos, vary=VARY, pair=True, quick=not qos)
+        for qos in (0, 1)
+    ),
+    *(Scenario(f"cross-1:10-q{qos}", "cross", "throughput", 1, 10, qos, pair=True) for qos in (0, 1)),
+)

@@ -1,0 +1,1 @@
+"""Smart-city applications of SAPS; each package is one command, `python -m examples.NAME`."""

@@ -1,0 +1,218 @@
+"""Broker processes: start one, wait until it is ready, watch it, end it in order, and leave none behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_TIMEOUT = 20.0
+"""Seconds a broker may take until its ready line."""
+
+STOP_TIMEOUT = 8.0
+"""Seconds a broker may take from SIGTERM to its end, before it is killed."""
+
+KEPT_LINES = 40
+"""How many of its last lines on standard error are kept for a report."""
+
+LINE_LIMIT = 1 << 20
+"""Longest line a broker may write, in bytes."""
+
+PORTS = range(20_000, 32_000)
+"""Where free ports are looked for: below Linux's ephemeral range, so that no client takes one meanwhile."""
+
+
+class BrokerError(Exception):
+    """A broker did not start or ended unasked. The text: one clear line, then its standard error."""
+
+
+class BrokerProcess:
+    """One broker in its own process and session: Ctrl-C in the terminal reaches only whoever started it.
+
+    Use as an async context manager: starts it, waits for its ready line, ends it when left. On Linux it also
+    ends when the thread that started it ends.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.command = tuple(command)
+        self.ready_line = ""
+        self.environment = dict(environment if environment is not None else os.environ)
+        self._process: asyncio.subprocess.Process | None = None
+        self._errors: deque[str] = deque(maxlen=KEPT_LINES)
+        self._readers: list[asyncio.Task[None]] = []
+        self._ready = asyncio.Event()
+        self._stopping = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None before the start."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def running(self) -> bool:
+        """It has been started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def exit_status(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self._process.returncode if self._process is not None else None
+
+    @property
+    def errors(self) -> str:
+        """Its last lines on standard error."""
+        return "\n".join(self._errors)
+
+    async def start(self, patience: float = START_TIMEOUT) -> None:
+        """Start it and wait `patience` seconds for its ready line. BrokerError if not; it is gone then."""
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *_dies_with_parent(self.command),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self.environment,
+                start_new_session=True,
+                limit=LINE_LIMIT,
+            )
+        except OSError as error:
+            raise BrokerError(f"broker {self.name} cannot be started: {error}") from None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._readers = [
+            asyncio.create_task(self._read_output(self._process.stdout)),
+            asyncio.create_task(self._read_errors(self._process.stderr)),
+        ]
+        try:
+            await self._wait_ready(patience)
+        except BaseException:
+            await self.stop(patience=0)
+            raise
+
+    async def ended_unasked(self) -> BrokerError:
+        """Returns only when the broker has ended without `stop`: an error that says how."""
+        assert self._process is not None
+        await self._process.wait()
+        await asyncio.gather(*self._readers)
+        if self._stopping:
+            await asyncio.get_running_loop().create_future()
+        return BrokerError(self._report(f"ended during the run, {_ending(self._process.returncode)}"))
+
+    async def stop(self, patience: float = STOP_TIMEOUT) -> int | None:
+        """End it by SIGTERM, after `patience` seconds by SIGKILL. The exit status; None if never started."""
+        self._stopping = True
+        if self._process is None:
+            return None
+        try:
+            if patience > 0:
+                self.signal(signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), patience)
+        finally:
+            self.signal(signal.SIGKILL)
+        status = await self._process.wait()
+        await asyncio.gather(*self._readers)
+        return status
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it runs."""
+        if self.running:
+            assert self._process is not None
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def _wait_ready(self, patience: float) -> None:
+        assert self._process is not None
+        waits = [asyncio.create_task(self._ready.wait()), asyncio.create_task(self._process.wait())]
+        try:
+            await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self._ready.is_set():
+            return
+        if self.running:
+            raise BrokerError(self._report(f"was not ready after {patience:g} s"))
+        await asyncio.gather(*self._readers)
+        raise BrokerError(self._report(f"did not start, {_ending(self._process.returncode)}"))
+
+    def _report(self, what: str) -> str:
+        """One clear line, then the broker's own words, indented."""
+        words = self._errors or ["(nothing on standard error)"]
+        return "\n    ".join([f"broker {self.name} {what}; its last words:", *words])
+
+    async def _read_output(self, stream: asyncio.StreamReader) -> None:
+        async for line in stream:
+            if line.startswith(b"ready"):
+                self.ready_line = line.decode(errors="replace").strip()
+                self._ready.set()
+
+    async def _read_errors(self, stream: asyncio.StreamReader) -> None:
+        async for line in stream:
+            self._errors.append(line.decode(errors="replace").rstrip())
+
+
+def saps_broker(name: str, cluster: str, mqtt: str, overlay: str, join: Iterable[str] = ()) -> BrokerProcess:
+    """A `saps broker`, not yet started. Addresses are ``host:port``; SAPS_ variables are kept from it."""
+    program = Path(sys.executable).with_name("saps")
+    command = [
+        str(program),
+        "broker",
+        "--name",
+        name,
+        "--cluster",
+        cluster,
+        "--mqtt",
+        mqtt,
+        "--overlay",
+        overlay,
+    ]
+    for address in join:
+        command += ["--join", address]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SAPS_")}
+    return BrokerProcess(name, command, environment=environment)
+
+
+def free_ports(count: int, rng: random.Random) -> list[int]:
+    """Different TCP ports on loopback that nobody listens on. RuntimeError if there are too few."""
+    ports: list[int] = []
+    for port in rng.sample(PORTS, len(PORTS)):
+        if len(ports) == count:
+            return ports
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+    raise RuntimeError(f"no {count} free TCP ports on 127.0.0.1")
+
+
+def _dies_with_parent(command: Sequence[str]) -> list[str]:
+    """The command so that Linux ends it even if whoever started it is killed outright."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", *command] if setpriv else list(command)
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exit status {status}"

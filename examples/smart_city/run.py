@@ -1,0 +1,233 @@
+"""Carries a scene out: brokers up, devices connected, the play, the settling, and everything down again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from examples.smart_city.devices import DeviceError, Stage, publish, subscribe
+from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker
+from examples.smart_city.recorder import Recorder
+from examples.smart_city.scene import Broker, Scene, Subscriber, group_of
+
+SETTLE_TIMEOUT = 5.0
+"""Seconds without any arrival after which whatever is missing counts as lost."""
+
+AFTERMATH = 0.5
+"""Seconds to listen on when everything has come: time for a late duplicate."""
+
+Address = tuple[str, int]
+
+
+class Phase(StrEnum):
+    """The acts of a run, in order."""
+
+    STARTING = "starting the brokers"
+    CONNECTING = "connecting the devices"
+    PLAYING = "publishing"
+    SETTLING = "waiting for the last messages"
+    CLOSING = "stopping the brokers"
+
+
+class NotStartedError(Exception):
+    """A broker or a device could not start. The text says which and why."""
+
+
+class Run:
+    """One run of a scene. `perform` does it all; the rest may be looked at from the same loop."""
+
+    def __init__(self, scene: Scene, seconds: float, seed: int, external: Sequence[Address] = ()) -> None:
+        self.scene = scene
+        self.seconds = seconds
+        self.recorder = Recorder(group_of)
+        self.phase = Phase.STARTING
+        self.began: float | None = None
+        """When the first publication was allowed, on the monotonic clock."""
+        self.ended: float | None = None
+        """When the last publication was done."""
+        self.interrupted = False
+        self.troubles: list[str] = []
+        """What went wrong besides the messages: a broker that ended, a device that lost its connection."""
+        self.news: list[tuple[float, str]] = []
+        """What happened, with the seconds since `began`."""
+        self.processes: dict[str, BrokerProcess] = {}
+        self._rng = random.Random(seed)
+        self._curtain = asyncio.Event()
+        addresses = self._external(external) if external else self._plan_processes()
+        self.stage = Stage(addresses, self.recorder, run_id=f"{random.SystemRandom().getrandbits(32):08x}")
+        self._publishers: list[asyncio.Task[None]] = []
+        self._subscribers: list[asyncio.Task[None]] = []
+        self._watchers: list[asyncio.Task[None]] = []
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of publishing so far."""
+        if self.began is None:
+            return 0.0
+        return (self.ended or time.monotonic()) - self.began
+
+    @property
+    def sound(self) -> bool:
+        """Every broker and device worked, every message arrived as it should. Final after `perform`."""
+        return not self.troubles and self.recorder.sound
+
+    def interrupt(self) -> None:
+        """End early: no more publications, the messages on their way still arrive, all is taken down."""
+        self.interrupted = True
+        self._curtain.set()
+
+    async def perform(self) -> None:
+        """Do it all. NotStartedError if a broker or device cannot start. It never leaves a process."""
+        try:
+            if not await self._unless_curtain(self._start_brokers()):
+                return
+            self._enter(Phase.CONNECTING)
+            if not await self._unless_curtain(self._connect()):
+                return
+            await self._play()
+            self._enter(Phase.SETTLING)
+            await self._settle()
+        finally:
+            self._enter(Phase.CLOSING)
+            await self._close()
+
+    # -- the acts -------------------------------------------------------------------------------------------
+
+    async def _start_brokers(self) -> None:
+        """The first broker, then all others at once, each joining the first."""
+        if not self.processes:
+            return
+        first, *others = self.processes.values()
+        try:
+            await first.start()
+            async with asyncio.TaskGroup() as starts:
+                for process in others:
+                    starts.create_task(process.start())
+        except BrokerError as error:
+            raise NotStartedError(str(error)) from None
+        except ExceptionGroup as errors:
+            raise NotStartedError("\n".join(str(error) for error in errors.exceptions)) from None
+        self._watchers += [asyncio.create_task(self._watch(process)) for process in self.processes.values()]
+
+    async def _connect(self) -> None:
+        """Subscribers first: they are owed every publication from the first one on."""
+        early = [device for device in self.scene.subscribers if device.joins_at == 0]
+        subscribed = [asyncio.Event() for _ in early]
+        for device, event in zip(early, subscribed, strict=True):
+            self._subscribers.append(self._device(subscribe(device, self.stage, event)))
+        await _all(subscribed)
+        connected = [asyncio.Event() for _ in self.scene.publishers]
+        for publisher, event in zip(self.scene.publishers, connected, strict=True):
+            rng = random.Random(self._rng.getrandbits(64))
+            self._publishers.append(self._device(publish(publisher, self.stage, rng, event)))
+        await _all(connected)
+
+    async def _play(self) -> None:
+        self._enter(Phase.PLAYING)
+        self.began = time.monotonic()
+        for device in self.scene.subscribers:
+            if device.joins_at > 0:
+                self._subscribers.append(self._device(self._join_late(device)))
+        self.stage.begin.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._curtain.wait(), self.seconds)
+        self.stage.end.set()
+        await asyncio.gather(*self._publishers)
+        self.ended = time.monotonic()
+
+    async def _join_late(self, device: Subscriber) -> None:
+        await asyncio.sleep(device.joins_at * self.seconds)
+        self._tell(f"{device.name} joins at {device.broker.name}: {', '.join(device.filters)}")
+        await subscribe(device, self.stage, asyncio.Event())
+
+    async def _settle(self) -> None:
+        """Wait for what is on its way, then a little longer for what should not come any more."""
+        arrival = self.stage.arrival
+        with contextlib.suppress(TimeoutError):
+            while not self.recorder.settled:
+                arrival.clear()
+                await asyncio.wait_for(arrival.wait(), SETTLE_TIMEOUT)
+        await asyncio.sleep(AFTERMATH)
+
+    async def _close(self) -> None:
+        devices = [*self._publishers, *self._subscribers]
+        for task in devices:
+            task.cancel()
+        try:
+            await asyncio.gather(*devices, return_exceptions=True)
+        finally:
+            for task in self._watchers:
+                task.cancel()
+            await asyncio.gather(*(process.stop() for process in self.processes.values()))
+
+    # -- the means ------------------------------------------------------------------------------------------
+
+    def _external(self, addresses: Sequence[Address]) -> Mapping[str, Address]:
+        return {broker.name: address for broker, address in zip(self.scene.brokers, addresses, strict=True)}
+
+    def _plan_processes(self) -> Mapping[str, Address]:
+        count = len(self.scene.brokers)
+        ports = free_ports(2 * count, random.Random())
+        overlays = [f"127.0.0.1:{port}" for port in ports[count:]]
+        for i, broker in enumerate(self.scene.brokers):
+            mqtt = f"127.0.0.1:{ports[i]}"
+            process = saps_broker(broker.name, broker.cluster, mqtt, overlays[i], join=overlays[:1] if i else ())
+            self.processes[broker.name] = process
+        return {broker.name: ("127.0.0.1", ports[i]) for i, broker in enumerate(self.scene.brokers)}
+
+    def is_up(self, broker: Broker) -> bool:
+        """The broker is ready; an external one is taken to be."""
+        process = self.processes.get(broker.name)
+        return process is None or (process.running and bool(process.ready_line))
+
+    def _device(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        async def guarded() -> None:
+            try:
+                await work
+            except DeviceError as error:
+                self._trouble(str(error))
+
+        return asyncio.create_task(guarded())
+
+    async def _watch(self, process: BrokerProcess) -> None:
+        """A broker's end comes first in the list: the devices' lost connections follow from it."""
+        self._trouble(str(await process.ended_unasked()), at=0)
+
+    def _trouble(self, text: str, at: int | None = None) -> None:
+        self.troubles.insert(len(self.troubles) if at is None else at, text)
+        self._tell(text.partition("\n")[0])
+        self._curtain.set()
+
+    def _tell(self, text: str) -> None:
+        self.news.append((self.elapsed, text))
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+
+    async def _unless_curtain(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do the work unless the curtain falls first: False if by an interrupt, else NotStartedError."""
+        task = asyncio.create_task(work)
+        curtain = asyncio.create_task(self._curtain.wait())
+        try:
+            await asyncio.wait((task, curtain), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            curtain.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+        if self._curtain.is_set():
+            if self.interrupted:
+                return False
+            raise NotStartedError("\n".join(self.troubles))
+        task.result()
+        return True
+
+
+async def _all(events: Sequence[asyncio.Event]) -> None:
+    for event in events:
+        await event.wait()

@@ -1,0 +1,149 @@
+"""The agent API (SAPS 2016, section 3, fig. 3; after PIAX): agents register attributes, others call them by attribute.
+
+`discovery_call` calls a method of all agents in the mesh that have an attribute and gathers their answers; `call` by
+name is the same thing with one match. The publisher and subscriber agents of clients need no key of their own: they are
+called by name by way of their broker.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from saps.overlay.calls import Outcome
+from saps.overlay.frames import AgentCall, Answer
+from saps.overlay.keys import BrokerRef
+
+REMEMBERED = 4096
+"""Calls whose answers are kept, so that a repeated call does not run again."""
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Done = Callable[["Answers"], None]
+
+
+def remote(method: Method) -> Method:
+    """Mark a method of an agent as callable from other brokers. Arguments and result must be MessagePack values."""
+    method.remote = True  # type: ignore[attr-defined]
+    return method
+
+
+class Answers(list[Answer]):
+    """What the agents answered. `complete` is False if some part of the mesh did not answer in time."""
+
+    complete: bool = True
+
+
+class Caller(Protocol):
+    """What the registry needs of the overlay (`saps.overlay.node.OverlayNode`)."""
+
+    def register_attribute(self, attribute: str, done: Callable[[], None]) -> None: ...
+
+    def unregister_attribute(self, attribute: str) -> None: ...
+
+    def call_agents(
+        self,
+        attribute: str,
+        method: str,
+        args: tuple[Any, ...],
+        done: Callable[[Outcome], None],
+        *,
+        broker: str | None = None,
+    ) -> None: ...
+
+
+class AgentRegistry:
+    """The agents of one broker. An agent is any object; what others may call is marked by `remote`."""
+
+    def __init__(self) -> None:
+        self._by_attribute: dict[str, dict[str, object]] = {}
+        """Attribute -> name of agent -> agent. The name is an attribute too."""
+        self._users: Mapping[str, object] = {}
+        self._caller: Caller | None = None
+        self._answered: OrderedDict[tuple[BrokerRef, int], list[Answer]] = OrderedDict()
+
+    def bind(self, caller: Caller, users: Mapping[str, object] | None = None) -> None:
+        """Connect to the overlay. `users` are the user agents by name (`saps.hub.Hub.agents`)."""
+        self._caller = caller
+        self._users = users or {}
+
+    def register(
+        self, name: str, agent: object, attributes: Iterable[str] = (), done: Callable[[], None] | None = None
+    ) -> None:
+        """Host an agent. `done` runs once calls from everywhere find it. Raises ValueError if the broker has an agent
+        of that name."""
+        if name in self._by_attribute.get(name, {}):
+            raise ValueError(f"there is an agent {name!r} already")
+        wanted = {name, *attributes}
+        missing = len(wanted)
+
+        def one_done() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0 and done is not None:
+                done()
+
+        for attribute in sorted(wanted):
+            self._by_attribute.setdefault(attribute, {})[name] = agent
+            self._overlay.register_attribute(attribute, one_done)
+
+    def unregister(self, name: str) -> None:
+        """Host an agent no longer. Unknown names are ignored."""
+        for attribute, agents in list(self._by_attribute.items()):
+            if agents.pop(name, None) is not None and not agents:
+                del self._by_attribute[attribute]
+                self._overlay.unregister_attribute(attribute)
+
+    def discovery_call(self, attribute: str, method: str, args: Iterable[Any], done: Done) -> None:
+        """Call `method` of every agent in the mesh that has `attribute`."""
+        self._overlay.call_agents(attribute, method, tuple(args), lambda outcome: done(_answers(outcome)))
+
+    def call(self, name: str, method: str, args: Iterable[Any], done: Done) -> None:
+        """Call a method of one agent by name; ``broker!client/pub`` and ``broker!client/sub`` name the agents of a
+        client at a broker."""
+        broker, separator, user = name.partition("!")
+        if separator:
+            self._overlay.call_agents(user, method, tuple(args), lambda outcome: done(_answers(outcome)), broker=broker)
+        else:
+            self.discovery_call(name, method, args, done)
+
+    def answer(self, call: AgentCall, by_name: bool) -> list[Answer]:
+        """Run a call at this broker's agents; once, however often it is repeated. `by_name`: only the user agent whose
+        name is the attribute."""
+        key = (call.origin, call.serial)
+        known = self._answered.get(key)
+        if known is not None:
+            return known
+        if by_name:
+            user = self._users.get(call.attribute)
+            agents = {} if user is None else {call.attribute: user}
+        else:
+            agents = self._by_attribute.get(call.attribute, {})
+        answers = [_run(name, agent, call) for name, agent in agents.items()]
+        self._answered[key] = answers
+        if len(self._answered) > REMEMBERED:
+            self._answered.popitem(last=False)
+        return answers
+
+    @property
+    def _overlay(self) -> Caller:
+        if self._caller is None:
+            raise RuntimeError("the registry is not bound to a broker")
+        return self._caller
+
+
+def _run(name: str, agent: object, call: AgentCall) -> Answer:
+    """One agent's answer. A method that fails answers with its error: a remote caller cannot break this broker."""
+    method = None if call.method.startswith("_") else getattr(agent, call.method, None)
+    if not getattr(method, "remote", False) or not callable(method):
+        return Answer(name, None, f"no method {call.method!r}")
+    try:
+        return Answer(name, method(*call.args))
+    except Exception as error:
+        return Answer(name, None, f"{type(error).__name__}: {error}")
+
+
+def _answers(outcome: Outcome) -> Answers:
+    answers = Answers(result for result in outcome.results if isinstance(result, Answer))
+    answers.complete = outcome.complete
+    return answers

@@ -1,0 +1,242 @@
+"""A broker: the overlay node on real links and the real clock, the hub, and the MQTT frontend."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable
+
+from saps.agents.api import AgentRegistry
+from saps.config import Address, BrokerSettings, SettingError
+from saps.frontend.mqtt.server import MqttServer
+from saps.hub import Hub
+from saps.links import LinkError, Links
+from saps.logs import configure_logging
+from saps.mesh import TopicRoute
+from saps.messages import Message, Reached
+from saps.overlay.frames import Frame
+from saps.overlay.keys import BrokerRef
+from saps.overlay.node import OverlayNode
+
+try:
+    from uvloop import new_event_loop
+except ImportError:  # no uvloop on this platform
+    from asyncio import new_event_loop  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+RETRY_JOIN = 0.2
+"""Seconds between two rounds over the addresses of `join`."""
+
+
+class LiveMesh:
+    """An `OverlayNode` driven by the event loop. A `saps.mesh.Mesh` for the hub."""
+
+    def __init__(self, node: OverlayNode, links: Links) -> None:
+        self.node = node
+        self._links = links
+        self._loop = asyncio.get_running_loop()
+        self._flushing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        node.now = self._loop.time()
+        node.on_output = self._soon
+        links.on_frames = self._frames
+        links.on_session = node.session_started
+        links.on_down = self._down
+
+    def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
+        self.node.now = self._loop.time()
+        self.node.subscribe(topic_filter, done)
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        self.node.now = self._loop.time()
+        self.node.unsubscribe(topic_filter)
+
+    def route(self, topic: str) -> TopicRoute:
+        return self.node.route(topic)
+
+    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
+        self.node.now = self._loop.time()
+        self.node.publish(message, done)
+
+    async def join(self, contact: BrokerRef | None) -> None:
+        """Join the mesh through a broker, or begin one. Returns when joined."""
+        joined = asyncio.Event()
+        self.node.now = self._loop.time()
+        self.node.start(contact, joined.set)
+        self._soon()
+        await joined.wait()
+
+    async def leave(self) -> None:
+        """Leave the mesh in order."""
+        left = asyncio.Event()
+        self.node.now = self._loop.time()
+        self.node.leave(left.set)
+        self._soon()
+        await left.wait()
+        self._flush()
+
+    def _soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        send = self._links.send
+        for to, frame in self.node.take():
+            send(to, frame)
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = self.node.deadline
+        if deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = deadline
+            self._timer = self._loop.call_at(deadline, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        self.node.now = self._loop.time()
+        self.node.wake()
+        self._flush()
+
+    def _frames(self, sender: BrokerRef, frames: list[Frame]) -> None:
+        self.node.now = self._loop.time()
+        if not frames:
+            self.node.met(sender)
+        for frame in frames:
+            self.node.receive(sender, frame)
+
+    def _down(self, peer: BrokerRef) -> None:
+        self.node.now = self._loop.time()
+        self.node.link_down(peer)
+        self._soon()
+
+
+class Broker:
+    """One broker of the mesh, as set up by its settings."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.hub = Hub()
+        self.server = MqttServer(self.hub, settings.limits.limits())
+        self.ref = BrokerRef("", 0, "", "")
+        self.agents = AgentRegistry()
+
+    async def start(self) -> None:
+        """Listen, join the mesh, serve clients. Raises `SettingError` if an address cannot be had or nobody answers."""
+        settings, overlay = self.settings, self.settings.overlay
+        order = overlay.key_order()
+        ref = BrokerRef(settings.name, time.time_ns() // 1_000_000, str(overlay.listen), settings.cluster)
+        self.links = Links(
+            ref,
+            order.value,
+            on_frames=lambda sender, frames: None,
+            on_session=lambda sender: None,
+            on_down=lambda peer: None,
+            on_congestion=self._congestion,
+        )
+        try:
+            port = await self.links.listen(*overlay.listen)
+        except OSError as error:
+            raise SettingError("overlay.listen", _refused(overlay.listen, error)) from None
+        self.ref = self.links.me = BrokerRef(
+            ref.name, ref.incarnation, str(Address(overlay.listen.host, port)), ref.cluster
+        )
+        node = OverlayNode(
+            self.ref,
+            self.hub,
+            order=order,
+            detector=overlay.detector(),
+            call_agents=self.agents.answer,
+            leave_timeout=overlay.leave_timeout,
+        )
+        self.mesh = LiveMesh(node, self.links)
+        self.hub.mesh = self.mesh
+        self.agents.bind(node, self.hub.agents)
+        contact = await self._contact() if settings.join else None
+        try:
+            async with asyncio.timeout(overlay.join_timeout):
+                await self.mesh.join(contact)
+        except TimeoutError:
+            raise SettingError("join", f"{contact.name if contact else ''} does not let this broker in") from None
+        try:
+            await self.server.start(*settings.mqtt)
+        except OSError as error:
+            raise SettingError("mqtt", _refused(settings.mqtt, error)) from None
+
+    async def _contact(self) -> BrokerRef:
+        """A broker of the mesh, from the addresses to join."""
+        settings = self.settings
+        faults: dict[Address, str] = {}
+        give_up = time.monotonic() + settings.overlay.join_timeout
+        while True:
+            for address in settings.join:
+                try:
+                    contact = await self.links.meet(*address)
+                except LinkError as error:
+                    faults[address] = str(error)
+                    continue
+                if contact.name != self.ref.name:
+                    return contact
+                faults[address] = f"there is a broker with the same name, {contact.name!r}"
+            if time.monotonic() >= give_up:
+                listed = "; ".join(f"{address}: {fault}" for address, fault in faults.items())
+                raise SettingError("join", f"no broker can be reached: {listed}")
+            await asyncio.sleep(RETRY_JOIN)
+
+    async def stop(self) -> None:
+        """Close the clients with DISCONNECT, leave the mesh in order, close the links."""
+        await self.server.stop()
+        if self.mesh.node.joined:
+            await self.mesh.leave()
+        await self.links.close()
+
+    def ready_line(self) -> str:
+        host, port = self.server.address
+        return (
+            f"ready name={self.ref.name} cluster={self.ref.cluster} mqtt={Address(host, port)} "
+            f"overlay={self.ref.address}"
+        )
+
+    def _congestion(self, congested: bool) -> None:
+        if congested:
+            self.server.pause_publishers()
+        else:
+            self.server.resume_publishers()
+
+
+def run(settings: BrokerSettings) -> int:
+    """Run a broker until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
+    configure_logging(settings.log_level)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: BrokerSettings) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    broker = Broker(settings)
+    starting = asyncio.ensure_future(broker.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return 0
+    await starting
+    print(broker.ready_line(), flush=True)
+    await stopping
+    logger.info("%s leaves", settings.name)
+    await broker.stop()
+    return 0
+
+
+def _refused(address: Address, error: OSError) -> str:
+    return f"cannot listen on {address}: {error.strerror or error}"

@@ -1,0 +1,95 @@
+"""The opening of a connection: CONNECT and CONNACK (MQTT 5.0, sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.frontend import FOREVER
+from saps.frontend.mqtt.outgoing import received_properties
+from saps.frontend.mqtt.packets import V5, V311, Connack, Connect, Will
+from saps.frontend.mqtt.properties import Property, PropertyMap
+from saps.frontend.mqtt.reasons import RETURN_CODES_311, ProtocolError, Reason
+from saps.messages import Message
+from saps.topics import topic_fault
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection import Connection
+
+KEEP_ALIVE_GRACE = 1.5
+"""Keep-alive intervals without a packet after which a client counts as lost (3.1.2.10)."""
+
+
+def accept(connection: Connection, packet: Connect) -> None:
+    """Open the session the client asks for, answer with CONNACK and continue the session. Raises `ProtocolError`."""
+    properties = packet.properties
+    if Property.AUTHENTICATION_METHOD in properties:
+        raise ProtocolError("enhanced authentication is not supported", Reason.BAD_AUTHENTICATION_METHOD)
+    if Property.AUTHENTICATION_DATA in properties:
+        raise ProtocolError("authentication data without an authentication method")
+    if not packet.client_id and packet.version == V311 and not packet.clean_start:
+        raise ProtocolError("a session to keep needs a client identifier", Reason.CLIENT_IDENTIFIER_NOT_VALID)
+    will = _will_message(packet.will) if packet.will is not None else None
+
+    frontend, limits = connection.frontend, connection.frontend.limits
+    _adopt_limits(connection, packet)
+    client_id = packet.client_id or frontend.assign_client_id()
+    expiry = _requested_expiry(packet)
+    session, present = frontend.open(connection, client_id, packet.clean_start, expiry)
+    connection.session = session
+    if packet.will is not None:
+        session.will = will
+        session.will_delay = packet.will.properties.get(Property.WILL_DELAY, 0)
+
+    answer: PropertyMap = {}
+    if packet.version == V5:
+        answer = {
+            Property.RECEIVE_MAXIMUM: limits.receive_maximum,
+            Property.MAXIMUM_PACKET_SIZE: limits.maximum_packet_size,
+            Property.TOPIC_ALIAS_MAXIMUM: limits.topic_alias_maximum,
+            Property.SHARED_SUBSCRIPTION_AVAILABLE: 0,
+        }
+        if not packet.client_id:
+            answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
+        if session.expiry != expiry:
+            answer[Property.SESSION_EXPIRY] = session.expiry
+    connection.write(encode(Connack(present, Reason.SUCCESS, answer), packet.version))
+    session.resume(connection)
+
+
+def refuse(connection: Connection, reason: Reason, start: bytes) -> None:
+    """Answer a CONNECT that cannot be accepted, as far as its first bytes tell which CONNACK the client understands."""
+    name = start.find(b"\0\4MQTT")
+    if start[:1] != b"\x10" or (name < 0 and b"MQIsdp" not in start):
+        return
+    level = start[name + 6] if 0 <= name < len(start) - 6 else V311
+    if level >= V5:
+        connection.write(encode(Connack(False, reason), V5))
+    elif reason in RETURN_CODES_311:
+        connection.write(encode(Connack(False, RETURN_CODES_311[reason]), V311))
+
+
+def _adopt_limits(connection: Connection, packet: Connect) -> None:
+    """Keep to what the client allows."""
+    limits, properties = connection.frontend.limits, packet.properties
+    connection.send_maximum = min(limits.send_maximum, properties.get(Property.RECEIVE_MAXIMUM, 0xFFFF))
+    connection.maximum_packet_size = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
+    connection.alias_limit = min(limits.outgoing_topic_aliases, properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0))
+    connection.keep_alive = packet.keep_alive * KEEP_ALIVE_GRACE
+    takes_all = connection.maximum_packet_size == 0 or connection.maximum_packet_size >= limits.maximum_packet_size
+    connection.wire = packet.version if takes_all and not connection.alias_limit else 0
+
+
+def _requested_expiry(packet: Connect) -> int:
+    """The session expiry interval the client asks for, in seconds; a kept 3.1.1 session does not expire."""
+    if packet.version == V311:
+        return 0 if packet.clean_start else FOREVER
+    expiry: int = packet.properties.get(Property.SESSION_EXPIRY, 0)
+    return expiry
+
+
+def _will_message(will: Will) -> Message:
+    fault = topic_fault(will.topic)
+    if fault is not None:
+        raise ProtocolError(f"will: {fault}", Reason.TOPIC_NAME_INVALID)
+    return Message(will.topic, will.payload, will.qos, will.retain, received_properties(will.properties))

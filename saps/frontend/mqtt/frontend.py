@@ -1,0 +1,129 @@
+"""What the connections of one MQTT server share: sessions, timers, limits, and who has something to send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session import Session
+from saps.frontend.mqtt.timers import Timers
+from saps.hub import Hub
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection import Connection
+
+FOREVER = 0xFFFFFFFF
+"""The session expiry interval that means: never (3.1.2.11.2)."""
+
+
+class Frontend:
+    """The common state of all connections. Pure: the driver hands in the clock, the random numbers and two wake-ups."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        limits: Limits,
+        clock: Callable[[], float],
+        rng: Random,
+        schedule_flush: Callable[[], None] = lambda: None,
+        arm_timer: Callable[[float], None] = lambda when: None,
+    ) -> None:
+        """`schedule_flush`: connections in `dirty` have output. `arm_timer(when)`: call `timers.run` then."""
+        self.hub = hub
+        self.limits = limits
+        self.clock = clock
+        self.rng = rng
+        self.timers = Timers(arm_timer)
+        self.sessions: dict[str, Session] = {}
+        self.connections: set[Connection] = set()
+        self.dirty: list[Connection] = []
+        """Connections with output since the last flush; the driver takes it and clears the list."""
+        self.blocked: list[Connection] = []
+        """Connections that could not take a message while the current input was handled."""
+        self.publishers_paused = False
+        self._schedule_flush = schedule_flush
+
+    def wake(self, connection: Connection) -> None:
+        """The connection has output, or is to be closed."""
+        dirty = self.dirty
+        if not dirty:
+            self._schedule_flush()
+        dirty.append(connection)
+
+    def pause_publishers(self, paused: bool) -> None:
+        """While paused, clients that publish are not read: the mesh is congested."""
+        self.publishers_paused = paused
+        for connection in list(self.connections):
+            connection.update_reading()
+
+    # ---- sessions
+
+    def assign_client_id(self) -> str:
+        """A client identifier nobody uses (3.2.2.3.7)."""
+        while True:
+            client_id = f"saps-{self.rng.getrandbits(64):016x}"
+            if client_id not in self.sessions:
+                return client_id
+
+    def open(self, connection: Connection, client_id: str, clean_start: bool, expiry: int) -> tuple[Session, bool]:
+        """The client's session, and whether it was there before. Takes it over from an earlier connection (3.1.4)."""
+        session = self.sessions.get(client_id)
+        if session is not None and session.connection is not None:
+            session.connection.taken_over()
+            session = self.sessions.get(client_id)
+        if session is not None and clean_start:
+            self.end(session)
+            session = None
+        present = session is not None
+        if session is None:
+            session = self.sessions[client_id] = Session(self.hub, client_id, self.limits)
+        session.will = None
+        session.expiry = self.granted_expiry(expiry)
+        session.connection = connection
+        if session.wire != connection.wire:
+            session.wire = connection.wire
+            self.hub.forget_agent_routes(session)
+        return session, present
+
+    def granted_expiry(self, expiry: int) -> int:
+        """The session expiry interval the client gets, in seconds."""
+        return min(expiry, self.limits.maximum_session_expiry)
+
+    def detach(self, session: Session, with_will: bool) -> None:
+        """The session's connection is gone. `with_will`: the client did not say goodbye (3.1.2.5)."""
+        now = self.clock()
+        session.connection = None
+        if not with_will:
+            session.will = None
+        if session.will is not None and session.will_delay and session.expiry:
+            session.will_due = now + min(session.will_delay, session.expiry)
+            self.timers.at(session.will_due, lambda now: self._publish_delayed_will(session, now))
+        else:
+            self._publish_will(session)
+        if not session.expiry:
+            self.end(session)
+            return
+        session.ends_at = now + session.expiry
+        self.timers.at(session.ends_at, lambda now: self._expire(session, now))
+
+    def end(self, session: Session) -> None:
+        """The session is over; a will that still waits is published (3.1.3.2.2)."""
+        if self.sessions.get(session.client_id) is session:
+            del self.sessions[session.client_id]
+            self._publish_will(session)
+            session.close()
+
+    def _expire(self, session: Session, now: float) -> None:
+        if session.connection is None and session.ends_at <= now:
+            self.end(session)
+
+    def _publish_delayed_will(self, session: Session, now: float) -> None:
+        if session.connection is None and session.will_due <= now:
+            self._publish_will(session)
+
+    def _publish_will(self, session: Session) -> None:
+        will, session.will = session.will, None
+        if will is not None:
+            session.publisher.publish(will)

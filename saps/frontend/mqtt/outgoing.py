@@ -1,0 +1,181 @@
+"""Publications as PUBLISH packets, encoded once for all subscribers that take the same form."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+from saps.frontend.mqtt.packets import V5
+from saps.frontend.mqtt.properties import Property, PropertyMap
+from saps.frontend.mqtt.reasons import ProtocolError
+from saps.frontend.mqtt.wire import encode_binary, encode_string, encode_varint
+from saps.hub import Burst, Publication
+from saps.messages import Properties
+from saps.subscriptions import Target
+from saps.topics import topic_fault
+
+
+class Form(NamedTuple):
+    """What can differ between the copies of one publication."""
+
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+
+
+class Copy:
+    """A publication with QoS 1 or 2 in one form, encoded but for its packet identifier; shared by subscribers.
+
+    Subscribers that follow the same topics tend to be at the same packet identifier, so the last one is kept.
+    """
+
+    __slots__ = ("_head", "_id", "_packet", "_tail", "form", "publication", "size")
+
+    def __init__(self, publication: Publication, form: Form, head: bytes, tail: bytes) -> None:
+        self.publication = publication
+        self.form = form
+        self.size = len(head) + 2 + len(tail)
+        self._head = head
+        self._tail = tail
+        self._id = 0
+        self._packet = b""
+
+    def with_id(self, packet_id: int) -> bytes:
+        """The packet."""
+        if packet_id != self._id:
+            self._id = packet_id
+            self._packet = self._head + packet_id.to_bytes(2) + self._tail
+        return self._packet
+
+    def duplicate(self, packet_id: int) -> bytes:
+        """The packet with the DUP flag, for retransmission."""
+        return bytes((self._head[0] | 0x08,)) + self._head[1:] + packet_id.to_bytes(2) + self._tail
+
+
+_PLAIN_FORMS = [Form(qos, retain, ()) for qos in (0, 1, 2) for retain in (False, True)]
+
+
+def form_for(publication: Publication, target: Target) -> Form:
+    """The form in which the target gets the publication."""
+    message = publication.message
+    qos = message.qos if message.qos < target.qos else target.qos
+    retain = publication.retained or (message.retain and target.retain_as_published)
+    if target.identifiers:
+        return Form(qos, retain, target.identifiers)
+    return _PLAIN_FORMS[qos << 1 | retain]
+
+
+def copy(publication: Publication, form: Form, version: int, now: float) -> Copy:
+    """The copy with QoS 1 or 2, from the publication's cache or encoded now."""
+    lifetime = None if publication.expires is None else _lifetime(publication.expires, now)
+    key = (version, form, lifetime)
+    found: Copy | None = publication.packets.get(key)
+    if found is None:
+        first, topic, tail = _parts(publication, form, version, lifetime)
+        head = bytes((first,)) + encode_varint(len(topic) + 2 + len(tail)) + topic
+        found = publication.packets[key] = Copy(publication, form, head, tail)
+    return found
+
+
+def plain(publication: Publication, form: Form, version: int, now: float) -> bytes:
+    """The packet of QoS 0, from the publication's cache or encoded now."""
+    lifetime = None if publication.expires is None else _lifetime(publication.expires, now)
+    key = (version, form, lifetime)
+    found: bytes | None = publication.packets.get(key)
+    if found is None:
+        first, topic, tail = _parts(publication, form, version, lifetime)
+        found = b"".join((bytes((first,)), encode_varint(len(topic) + len(tail)), topic, tail))
+        publication.packets[key] = found
+    return found
+
+
+def plain_burst(burst: Burst, form: Form, version: int, now: float) -> bytes:
+    """The packets of a burst of QoS 0, one after the other."""
+    key = (version, form)
+    found: bytes | None = burst.packets.get(key)
+    if found is None:
+        found = b"".join([plain(publication, form, version, now) for publication in burst.publications])
+        burst.packets[key] = found
+    return found
+
+
+def numbered_burst(burst: Burst, form: Form, version: int, now: float, packet_id: int) -> tuple[bytes, list[Copy]]:
+    """The packets of a burst of QoS 1 or 2 with packet identifiers from `packet_id` on, and their copies."""
+    key = (version, form)
+    copies, encoded_from, encoded = burst.packets.get(key, (None, 0, b""))
+    if encoded_from != packet_id:
+        if copies is None:
+            copies = [copy(publication, form, version, now) for publication in burst.publications]
+        encoded = b"".join([item.with_id(number) for number, item in enumerate(copies, packet_id)])
+        burst.packets[key] = copies, packet_id, encoded
+    return encoded, copies
+
+
+def aliased(publication: Publication, form: Form, now: float, alias: int, known: bool) -> Copy | bytes:
+    """The packet for one client, with a topic alias. A client that has `known` it is not sent the topic (3.3.2.3.4).
+
+    QoS 0: the whole packet; QoS 1 and 2: a copy.
+    """
+    first = 0x30 | form.qos << 1 | form.retain
+    topic = b"\0\0" if known else encode_string(publication.message.topic)
+    lifetime = None if publication.expires is None else _lifetime(publication.expires, now)
+    properties = bytes((Property.TOPIC_ALIAS,)) + alias.to_bytes(2)
+    properties += sent_properties(publication.message.properties, form.identifiers, lifetime)
+    tail = encode_varint(len(properties)) + properties + publication.message.payload
+    if not form.qos:
+        return bytes((first,)) + encode_varint(len(topic) + len(tail)) + topic + tail
+    head = bytes((first,)) + encode_varint(len(topic) + 2 + len(tail)) + topic
+    return Copy(publication, form, head, tail)
+
+
+def _lifetime(expires: float, now: float) -> int:
+    """Whole seconds left of a message's life (3.3.2.3.3)."""
+    return max(0, ceil(expires - now - 1e-6))
+
+
+def _parts(publication: Publication, form: Form, version: int, lifetime: int | None) -> tuple[int, bytes, bytes]:
+    """The packet's first byte, its topic field, and what follows the packet identifier."""
+    message = publication.message
+    first = 0x30 | form.qos << 1 | form.retain
+    topic = encode_string(message.topic)
+    if version != V5:
+        return first, topic, message.payload
+    properties = sent_properties(message.properties, form.identifiers, lifetime)
+    return first, topic, encode_varint(len(properties)) + properties + message.payload
+
+
+def sent_properties(properties: Properties | None, identifiers: tuple[int, ...], lifetime: int | None) -> bytes:
+    """The properties of a PUBLISH to a subscriber, without their length."""
+    parts = [b"\x0b" + encode_varint(identifier) for identifier in identifiers]
+    if properties is not None:
+        if properties.payload_format is not None:
+            parts.append(bytes((Property.PAYLOAD_FORMAT, properties.payload_format)))
+        if lifetime is not None:
+            parts.append(b"\x02" + lifetime.to_bytes(4))
+        if properties.content_type is not None:
+            parts.append(b"\x03" + encode_string(properties.content_type))
+        if properties.response_topic is not None:
+            parts.append(b"\x08" + encode_string(properties.response_topic))
+        if properties.correlation_data is not None:
+            parts.append(b"\x09" + encode_binary(properties.correlation_data))
+        parts += [b"\x26" + encode_string(name) + encode_string(value) for name, value in properties.user]
+    return b"".join(parts)
+
+
+def received_properties(found: PropertyMap) -> Properties | None:
+    """What a publisher's properties say to the subscribers. Raises `ProtocolError`."""
+    response_topic = found.get(Property.RESPONSE_TOPIC)
+    if response_topic is not None and (fault := topic_fault(response_topic)) is not None:
+        raise ProtocolError(f"response topic: {fault}")
+    properties = Properties(
+        found.get(Property.PAYLOAD_FORMAT),
+        found.get(Property.MESSAGE_EXPIRY),
+        found.get(Property.CONTENT_TYPE),
+        response_topic,
+        found.get(Property.CORRELATION_DATA),
+        found.get(Property.USER_PROPERTY, ()),
+    )
+    return properties if properties != _NONE else None
+
+
+_NONE = Properties()

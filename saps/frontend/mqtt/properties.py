@@ -1,0 +1,182 @@
+"""The properties of MQTT 5.0 (section 2.2.2): one table, one decoder, one encoder."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from saps.frontend.mqtt.reasons import MalformedPacket, ProtocolError, Reason
+from saps.frontend.mqtt.wire import Reader, encode_binary, encode_string, encode_varint
+
+
+class Property(IntEnum):
+    PAYLOAD_FORMAT = 0x01
+    MESSAGE_EXPIRY = 0x02
+    CONTENT_TYPE = 0x03
+    RESPONSE_TOPIC = 0x08
+    CORRELATION_DATA = 0x09
+    SUBSCRIPTION_IDENTIFIER = 0x0B
+    SESSION_EXPIRY = 0x11
+    ASSIGNED_CLIENT_IDENTIFIER = 0x12
+    SERVER_KEEP_ALIVE = 0x13
+    AUTHENTICATION_METHOD = 0x15
+    AUTHENTICATION_DATA = 0x16
+    REQUEST_PROBLEM_INFORMATION = 0x17
+    WILL_DELAY = 0x18
+    REQUEST_RESPONSE_INFORMATION = 0x19
+    RESPONSE_INFORMATION = 0x1A
+    SERVER_REFERENCE = 0x1C
+    REASON_STRING = 0x1F
+    RECEIVE_MAXIMUM = 0x21
+    TOPIC_ALIAS_MAXIMUM = 0x22
+    TOPIC_ALIAS = 0x23
+    MAXIMUM_QOS = 0x24
+    RETAIN_AVAILABLE = 0x25
+    USER_PROPERTY = 0x26
+    MAXIMUM_PACKET_SIZE = 0x27
+    WILDCARD_SUBSCRIPTION_AVAILABLE = 0x28
+    SUBSCRIPTION_IDENTIFIER_AVAILABLE = 0x29
+    SHARED_SUBSCRIPTION_AVAILABLE = 0x2A
+
+
+PropertyMap = dict[int, Any]
+"""Properties by identifier: `int`, `str` or `bytes`; user properties are a tuple of pairs of strings, subscription
+identifiers a tuple of integers (both may occur several times)."""
+
+
+class Kind(IntEnum):
+    """How a property's value is encoded. Kinds 1, 2 and 4 are integers of as many bytes."""
+
+    FLAG = 0
+    BYTE = 1
+    TWO = 2
+    FOUR = 4
+    VARINTS = 5
+    STRING = 6
+    BINARY = 7
+    PAIRS = 8
+
+
+WILL = 0
+"""Stands for the will's own properties where the table speaks of packet types."""
+
+
+class Rule(NamedTuple):
+    kind: Kind
+    packets: frozenset[int]
+    """The packet types that may carry it (Table 2-4), or `WILL`."""
+    positive: bool = False
+    """0 is a protocol error."""
+
+
+def _rule(kind: Kind, *packets: int, positive: bool = False) -> Rule:
+    return Rule(kind, frozenset(packets), positive)
+
+
+_CONNECT, _CONNACK, _PUBLISH, _SUBSCRIBE, _DISCONNECT, _AUTH = 1, 2, 3, 8, 14, 15
+_ANSWERS = (_CONNACK, 4, 5, 6, 7, 9, 11, _DISCONNECT, _AUTH)
+
+RULES: dict[int, Rule] = {
+    Property.PAYLOAD_FORMAT: _rule(Kind.FLAG, _PUBLISH, WILL),
+    Property.MESSAGE_EXPIRY: _rule(Kind.FOUR, _PUBLISH, WILL),
+    Property.CONTENT_TYPE: _rule(Kind.STRING, _PUBLISH, WILL),
+    Property.RESPONSE_TOPIC: _rule(Kind.STRING, _PUBLISH, WILL),
+    Property.CORRELATION_DATA: _rule(Kind.BINARY, _PUBLISH, WILL),
+    Property.SUBSCRIPTION_IDENTIFIER: _rule(Kind.VARINTS, _PUBLISH, _SUBSCRIBE, positive=True),
+    Property.SESSION_EXPIRY: _rule(Kind.FOUR, _CONNECT, _CONNACK, _DISCONNECT),
+    Property.ASSIGNED_CLIENT_IDENTIFIER: _rule(Kind.STRING, _CONNACK),
+    Property.SERVER_KEEP_ALIVE: _rule(Kind.TWO, _CONNACK),
+    Property.AUTHENTICATION_METHOD: _rule(Kind.STRING, _CONNECT, _CONNACK, _AUTH),
+    Property.AUTHENTICATION_DATA: _rule(Kind.BINARY, _CONNECT, _CONNACK, _AUTH),
+    Property.REQUEST_PROBLEM_INFORMATION: _rule(Kind.FLAG, _CONNECT),
+    Property.WILL_DELAY: _rule(Kind.FOUR, WILL),
+    Property.REQUEST_RESPONSE_INFORMATION: _rule(Kind.FLAG, _CONNECT),
+    Property.RESPONSE_INFORMATION: _rule(Kind.STRING, _CONNACK),
+    Property.SERVER_REFERENCE: _rule(Kind.STRING, _CONNACK, _DISCONNECT),
+    Property.REASON_STRING: _rule(Kind.STRING, *_ANSWERS),
+    Property.RECEIVE_MAXIMUM: _rule(Kind.TWO, _CONNECT, _CONNACK, positive=True),
+    Property.TOPIC_ALIAS_MAXIMUM: _rule(Kind.TWO, _CONNECT, _CONNACK),
+    Property.TOPIC_ALIAS: _rule(Kind.TWO, _PUBLISH),
+    Property.MAXIMUM_QOS: _rule(Kind.FLAG, _CONNACK),
+    Property.RETAIN_AVAILABLE: _rule(Kind.FLAG, _CONNACK),
+    Property.USER_PROPERTY: _rule(Kind.PAIRS, WILL, *range(1, 12), _DISCONNECT, _AUTH),
+    Property.MAXIMUM_PACKET_SIZE: _rule(Kind.FOUR, _CONNECT, _CONNACK, positive=True),
+    Property.WILDCARD_SUBSCRIPTION_AVAILABLE: _rule(Kind.FLAG, _CONNACK),
+    Property.SUBSCRIPTION_IDENTIFIER_AVAILABLE: _rule(Kind.FLAG, _CONNACK),
+    Property.SHARED_SUBSCRIPTION_AVAILABLE: _rule(Kind.FLAG, _CONNACK),
+}
+
+
+def decode_properties(reader: Reader, packet: int) -> PropertyMap:
+    """Read the property length and the properties of a packet of type `packet`. Raises `MqttError`."""
+    size = reader.varint()
+    if not size:
+        return {}
+    if size > reader.left:
+        raise MalformedPacket("the properties are longer than the packet")
+    found: PropertyMap = {}
+    inner = Reader(reader.data, reader.pos, reader.pos + size)
+    while inner.left:
+        _decode_property(inner, packet, found)
+    reader.pos = inner.end
+    return found
+
+
+def _decode_property(reader: Reader, packet: int, found: PropertyMap) -> None:
+    identifier = reader.varint()
+    rule = RULES.get(identifier)
+    if rule is None:
+        raise MalformedPacket(f"there is no property 0x{identifier:02x}")
+    name = Property(identifier).name
+    if packet not in rule.packets:
+        raise ProtocolError(f"{name} is not allowed in this packet")
+    kind = rule.kind
+    value: Any
+    if kind is Kind.PAIRS:
+        found[identifier] = (*found.get(identifier, ()), (reader.string(), reader.string()))
+        return
+    if kind is Kind.STRING:
+        value = reader.string()
+    elif kind is Kind.BINARY:
+        value = reader.binary()
+    elif kind is Kind.VARINTS:
+        value = reader.varint()
+    else:
+        value = reader.integer(kind or 1)
+        if kind is Kind.FLAG and value > 1:
+            raise ProtocolError(f"{name} must be 0 or 1")
+    if rule.positive and not value:
+        raise ProtocolError(f"{name} must not be 0")
+    if identifier == Property.TOPIC_ALIAS and not value:
+        raise ProtocolError("TOPIC_ALIAS must not be 0", Reason.TOPIC_ALIAS_INVALID)
+    if kind is Kind.VARINTS:
+        if identifier in found and packet != _PUBLISH:
+            raise ProtocolError(f"{name} occurs more than once")
+        value = (*found.get(identifier, ()), value)
+    elif identifier in found:
+        raise ProtocolError(f"{name} occurs more than once")
+    found[identifier] = value
+
+
+def encode_properties(properties: PropertyMap) -> bytes:
+    """The property length and the properties. Raises `ValueError` for a value that cannot be encoded."""
+    if not properties:
+        return b"\0"
+    encoded = b"".join(_encode_property(identifier, value) for identifier, value in properties.items())
+    return encode_varint(len(encoded)) + encoded
+
+
+def _encode_property(identifier: int, value: Any) -> bytes:
+    kind = RULES[identifier].kind
+    tag = bytes((identifier,))
+    match kind:
+        case Kind.PAIRS:
+            return b"".join(tag + encode_string(name) + encode_string(text) for name, text in value)
+        case Kind.VARINTS:
+            return b"".join(tag + encode_varint(number) for number in value)
+        case Kind.STRING:
+            return tag + encode_string(value)
+        case Kind.BINARY:
+            return tag + encode_binary(value)
+        case _:
+            return tag + int(value).to_bytes(kind or 1)

@@ -1,0 +1,226 @@
+"""A broker's local half: it joins the subscribers of this broker with each other and with the mesh.
+
+A publication goes to every matching local subscriber once, and to the mesh if somebody elsewhere may want it.
+Frontends (MQTT, Web) and in-process agents stand on one side, `saps.mesh.Mesh` on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from saps.mesh import Alone, Mesh, TopicRoute
+from saps.messages import NOBODY, Message, Reached
+from saps.retained import RetainedStore
+from saps.subscriptions import Subscription, SubscriptionIndex, Target
+from saps.topics import is_wildcard
+
+if TYPE_CHECKING:
+    from saps.agents.user import PublisherAgent, SubscriberAgent
+
+MAX_ROUTES = 65_536
+"""Topics whose route is kept at hand (about 0.5 KiB each); beyond it the cache starts anew."""
+
+
+def is_reserved(topic: str) -> bool:
+    """True for the topics that only the broker itself publishes to (4.7.2)."""
+    return topic.startswith("$SYS/")
+
+
+class Publication:
+    """A message on its way to the local subscribers."""
+
+    __slots__ = ("expires", "message", "packets", "retained")
+
+    def __init__(self, message: Message, expires: float | None = None, retained: bool = False) -> None:
+        self.message = message
+        self.expires = expires
+        """When it is too late to deliver it, on the hub's clock."""
+        self.retained = retained
+        """It is sent because of a new subscription, not because it was published just now."""
+        self.packets: dict[Any, Any] = {}
+        """A frontend keeps here what several of its subscribers can share: the encoded packets."""
+
+
+class Burst:
+    """Publications with the same topic, quality of service and flags, published by one client without a pause."""
+
+    __slots__ = ("packets", "publications")
+
+    def __init__(self, publications: list[Publication]) -> None:
+        self.publications = publications
+        self.packets: dict[Any, Any] = {}
+        """As `Publication.packets`, for the burst as a whole."""
+
+
+class Route:
+    """What is known about one topic: who gets its messages here, and whether anyone wants them elsewhere.
+
+    Do not keep a route beyond one publication: it is replaced when subscriptions change.
+    """
+
+    __slots__ = ("mesh", "relays", "targets", "topic", "wires")
+
+    def __init__(self, topic: str, mesh: TopicRoute, targets: tuple[Target, ...]) -> None:
+        self.topic = topic
+        self.mesh = mesh
+        self.targets = targets
+        self.relays = [target.agent for target in targets]
+        wires = {t.agent.wire if t.own is t and not t.identifiers else 0 for t in targets}
+        self.wires: tuple[int, ...] = (4, 5) if not wires else tuple(wires) if len(wires) == 1 else ()
+        """The wire formats in which a plain QoS 0 packet may be relayed verbatim to all of `relays`."""
+
+
+class Hub:
+    """The local half of a broker (a `saps.mesh.Local`). Synchronous; callbacks may run before a call returns."""
+
+    def __init__(self, mesh: Mesh | None = None, clock: Callable[[], float] = lambda: 0.0) -> None:
+        """`clock` gives seconds, for message expiry; the driver of a frontend sets it."""
+        self.clock = clock
+        self.index = SubscriptionIndex()
+        self.retained = RetainedStore()
+        self.agents: dict[str, PublisherAgent | SubscriberAgent] = {}
+        """The live user agents by name."""
+        self.routes: dict[bytes, Route] = {}
+        """Routes by the topic's UTF-8 bytes; only valid topic names that clients may publish to are in it."""
+        self.published = 0
+        """Messages published at this broker."""
+        self.received = 0
+        """Messages that came from other brokers."""
+        self.delivered = 0
+        """Copies handed to local subscribers."""
+        self._mesh: Mesh = mesh if mesh is not None else Alone()
+
+    @property
+    def mesh(self) -> Mesh:
+        return self._mesh
+
+    @mesh.setter
+    def mesh(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self.routes.clear()
+
+    # ---- subscriptions
+
+    def subscribe(self, agent: SubscriberAgent, subscription: Subscription, done: Callable[[], None]) -> None:
+        """Subscribe the agent. `done` runs once no message published later, anywhere in the mesh, can be missed."""
+        self.index.add(agent, subscription)
+        self._forget_routes(subscription.filter)
+        self._mesh.subscribe(subscription.filter, done)
+
+    def unsubscribe(self, agent: SubscriberAgent, topic_filter: str) -> None:
+        """End the agent's subscription with this filter, if there is one."""
+        last = self.index.remove(agent, topic_filter)
+        self._forget_routes(topic_filter)
+        if last:
+            self._mesh.unsubscribe(topic_filter)
+
+    def forget_agent_routes(self, agent: SubscriberAgent) -> None:
+        """To be called when the agent's `wire` changed."""
+        for topic_filter in agent.subscriptions:
+            self._forget_routes(topic_filter)
+
+    def _forget_routes(self, topic_filter: str) -> None:
+        if is_wildcard(topic_filter):
+            self.routes.clear()
+        else:
+            self.routes.pop(topic_filter.encode(), None)
+
+    # ---- publications
+
+    def route(self, topic: bytes) -> Route:
+        """The route of a valid topic name, given as UTF-8; from the cache, or built now."""
+        route = self.routes.get(topic)
+        if route is None:
+            name = topic.decode()
+            route = Route(name, self._mesh.route(name), self.index.targets(name))
+            if len(self.routes) >= MAX_ROUTES:
+                self.routes.clear()
+            if not is_reserved(name):
+                self.routes[topic] = route
+        return route
+
+    def publish(
+        self, message: Message, sender: SubscriberAgent | None = None, done: Callable[[int], None] | None = None
+    ) -> None:
+        """Publish a message at this broker. `sender` is the subscribing side of its publisher, for no-local.
+
+        `done` gets the number of subscribers reached in the whole mesh; with QoS 1 or 2 only when all brokers have it.
+        """
+        route = self.route(message.topic.encode())
+        matched = self.spread(route, self.publication(message), sender)
+        self.forward(route, message, (lambda r: done(matched + r.subscribers)) if done is not None else None)
+
+    def publication(self, message: Message) -> Publication:
+        """The message with its deadline, if it has one."""
+        properties = message.properties
+        if properties is None or properties.message_expiry is None:
+            return Publication(message)
+        return Publication(message, self.clock() + properties.message_expiry)
+
+    def retained_for(self, topic_filter: str) -> list[Publication]:
+        """The retained messages a new subscription with this filter gets."""
+        return self.retained.matching(topic_filter, self.clock())
+
+    def spread(self, route: Route, publication: Publication, sender: SubscriberAgent | None) -> int:
+        """The local half of `publish`: retain if asked to, and deliver here. Returns how many subscribers matched."""
+        self.published += 1
+        if publication.message.retain:
+            self.retained.put(Publication(publication.message, publication.expires, retained=True))
+        matched = 0
+        for target in route.targets:
+            agent = target.agent
+            if agent is sender:
+                if target.own is None:
+                    continue
+                target = target.own
+            agent.deliver(publication, target)
+            matched += 1
+        self.delivered += matched
+        return matched
+
+    def spread_burst(self, route: Route, burst: Burst, sender: SubscriberAgent | None) -> int:
+        """`spread` for a burst that is not retained. Returns how many subscribers matched each publication."""
+        count = len(burst.publications)
+        self.published += count
+        matched = 0
+        for target in route.targets:
+            agent = target.agent
+            if agent is sender:
+                if target.own is None:
+                    continue
+                target = target.own
+            agent.deliver_burst(burst, target)
+            matched += 1
+        self.delivered += matched * count
+        return matched
+
+    def forward(self, route: Route, message: Message, done: Callable[[Reached], None] | None) -> None:
+        """The other half of `publish`: hand the message to the mesh, unless it knows that nobody wants it."""
+        if route.mesh.remote:
+            self._mesh.publish(message, done)
+        else:
+            route.mesh.used = True
+            if done is not None:
+                done(NOBODY)
+
+    def deliver(self, message: Message) -> int:
+        """A message from another broker, for the local subscribers. Returns how many matched."""
+        self.received += 1
+        publication = self.publication(message)
+        targets = self.route(message.topic.encode()).targets
+        for target in targets:
+            target.agent.deliver(publication, target)
+        self.delivered += len(targets)
+        return len(targets)
+
+    def describe(self) -> dict[str, int]:
+        """Counts, for status pages and logs."""
+        return {
+            "agents": len(self.agents),
+            "filters": len(self.index),
+            "retained": len(self.retained),
+            "published": self.published,
+            "received": self.received,
+            "delivered": self.delivered,
+        }

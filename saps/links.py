@@ -1,0 +1,315 @@
+"""TCP links between brokers (asyncio): one connection for each direction, made when there is something to send.
+
+What is sent within one loop tick leaves in one write. A link that cannot keep up first holds back this broker's
+publishers (`on_congestion`), then, past `MAX_QUEUED` bytes, is broken; whoever sent over it is told by `on_down`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from saps.overlay.frames import Frame
+from saps.overlay.keys import BrokerRef
+from saps.wire import FrameReader, WireError, agree, encode_into, hello
+
+logger = logging.getLogger(__name__)
+
+HIGH_WATER = 1 << 20
+"""Bytes queued on one link above which publishers are held back. More costs memory and delay per slow peer."""
+MAX_QUEUED = 64 << 20
+"""Bytes queued on one link above which it is broken."""
+HANDSHAKE = 3.0
+"""Seconds a connection may take until both sides have said hello."""
+BACKOFF = (0.05, 1.0)
+"""Least and greatest wait in seconds before a peer that could not be reached is tried again; doubles each time."""
+
+Receive = Callable[[BrokerRef, list[Frame]], None]
+
+
+class LinkError(Exception):
+    """A broker could not be reached; the text says why."""
+
+
+class Links:
+    """All links of one broker. The callbacks get what `OverlayNode` wants to know."""
+
+    def __init__(
+        self,
+        me: BrokerRef,
+        order: str,
+        *,
+        on_frames: Receive,
+        on_session: Callable[[BrokerRef], None],
+        on_down: Callable[[BrokerRef], None],
+        on_congestion: Callable[[bool], None],
+    ) -> None:
+        self.me = me
+        self.order = order
+        self.on_frames = on_frames
+        self.on_session = on_session
+        self.on_down = on_down
+        self._on_congestion = on_congestion
+        self._congested: set[str] = set()
+        self._outbound: dict[str, _Outbound] = {}
+        self._inbound: set[_Inbound] = set()
+        self._listener: asyncio.Server | None = None
+        self.closing = False
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept links. Returns the port; raises OSError if the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: _Inbound(self), host, port, backlog=256)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def meet(self, host: str, port: int) -> BrokerRef:
+        """Ask who listens at an address. Raises `LinkError`."""
+        asked: asyncio.Future[BrokerRef] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        transport: asyncio.BaseTransport | None = None
+        try:
+            async with asyncio.timeout(HANDSHAKE):
+                transport, _ = await loop.create_connection(lambda: _Question(self, asked), host, port)
+                return await asked
+        except TimeoutError:
+            raise LinkError("no answer") from None
+        except OSError as error:
+            raise LinkError(error.strerror or str(error)) from None
+        finally:
+            if transport is not None:
+                transport.close()
+
+    def send(self, to: BrokerRef, frame: Frame) -> None:
+        """Queue a frame; it leaves with all others of this loop tick."""
+        link = self._outbound.get(to.name)
+        if link is None or link.to != to:
+            if link is not None:
+                link.abandon()
+            link = self._outbound[to.name] = _Outbound(self, to)
+        link.send(frame)
+
+    def congested(self, name: str, is_congested: bool) -> None:
+        before = bool(self._congested)
+        if is_congested:
+            self._congested.add(name)
+        else:
+            self._congested.discard(name)
+        if bool(self._congested) != before:
+            self._on_congestion(not before)
+
+    def forget(self, link: _Outbound) -> None:
+        if self._outbound.get(link.to.name) is link:
+            del self._outbound[link.to.name]
+        self.congested(link.to.name, False)
+
+    async def close(self) -> None:
+        """Send what is queued, then close every connection."""
+        self.closing = True
+        if self._listener is not None:
+            self._listener.close()
+        for link in list(self._outbound.values()):
+            link.close()
+        for inbound in list(self._inbound):
+            inbound.close()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    def opened(self, inbound: _Inbound) -> None:
+        self._inbound.add(inbound)
+
+    def closed(self, inbound: _Inbound) -> None:
+        self._inbound.discard(inbound)
+
+
+class _Outbound(asyncio.Protocol):
+    """The connection to one broker, and what waits to be sent over it."""
+
+    def __init__(self, links: Links, to: BrokerRef) -> None:
+        self.to = to
+        self._links = links
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._reader = FrameReader()
+        self._flushing = False
+        self._ready = False
+        self._done = False
+        self._wait = BACKOFF[0]
+        self._handshake: asyncio.TimerHandle | None = None
+        self._task = self._loop.create_task(self._dial())
+
+    def send(self, frame: Frame) -> None:
+        encode_into(self._buffer, frame)
+        if not self._flushing and self._ready:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        elif not self._ready and len(self._buffer) > MAX_QUEUED:
+            self._drop()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport is None or not self._buffer:
+            return
+        self._transport.write(self._buffer)
+        self._buffer = bytearray()
+        if self._transport.get_write_buffer_size() > MAX_QUEUED:
+            logger.warning("link to %s broken: it is %d MiB behind", self.to.name, MAX_QUEUED >> 20)
+            self._transport.abort()
+
+    async def _dial(self) -> None:
+        host, _, port = self.to.address.rpartition(":")
+        while not self._done:
+            try:
+                async with asyncio.timeout(HANDSHAKE):
+                    await self._loop.create_connection(lambda: self, host.strip("[]"), int(port))
+            except (OSError, TimeoutError):
+                self._drop()
+                await asyncio.sleep(self._wait)
+                self._wait = min(2 * self._wait, BACKOFF[1])
+                if not self._buffer:
+                    # Nothing was sent meanwhile: the next frame starts anew.
+                    self._links.forget(self)
+                    return
+            else:
+                return
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(HIGH_WATER)
+        transport.write(hello(self._links.me, self._links.order))
+        self._handshake = self._loop.call_later(HANDSHAKE, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        if self._ready:
+            return
+        try:
+            self._reader.feed(data)
+            theirs = self._reader.peer
+            if theirs is None:
+                return
+            agree(theirs, self._links.order)
+        except WireError as error:
+            logger.warning("link to %s at %s refused: %s", self.to.name, self.to.address, error)
+            self._transport.abort()
+            return
+        if theirs.broker != self.to:
+            # Another life of the broker, or another broker: what is queued was not meant for it.
+            self._links.on_frames(theirs.broker, [])
+            self._transport.abort()
+            return
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self._ready = True
+        self._wait = BACKOFF[0]
+        self._flush()
+
+    def pause_writing(self) -> None:
+        self._links.congested(self.to.name, True)
+
+    def resume_writing(self) -> None:
+        self._links.congested(self.to.name, False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._ready = False
+        if self._handshake is not None:
+            self._handshake.cancel()
+        if not self._done:
+            self._links.forget(self)
+            self._done = True
+            self._links.on_down(self.to)
+
+    def _drop(self) -> None:
+        """What is queued cannot be sent."""
+        self._buffer = bytearray()
+        if not self._done:
+            self._links.on_down(self.to)
+
+    def abandon(self) -> None:
+        """The peer has a newer life."""
+        self._done = True
+        self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        self._flush()
+        self._done = True
+        self._task.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+
+class _Inbound(asyncio.Protocol):
+    """A connection made by another broker: its frames to this one."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._peer: BrokerRef | None = None
+        self._handshake: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._links.opened(self)
+        transport.write(hello(self._links.me, self._links.order))
+        self._handshake = asyncio.get_running_loop().call_later(HANDSHAKE, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        try:
+            frames = self._reader.feed(data)
+            if self._peer is None and self._reader.peer is not None:
+                agree(self._reader.peer, self._links.order)
+                self._greet(self._reader.peer.broker)
+        except WireError as error:
+            peer = self._transport.get_extra_info("peername")
+            who = self._peer.name if self._peer is not None else f"{peer[0]}:{peer[1]}" if peer else "?"
+            logger.warning("link from %s closed: %s", who, error)
+            self._transport.abort()
+            return
+        if self._peer is not None and frames and not self._links.closing:
+            self._links.on_frames(self._peer, frames)
+
+    def _greet(self, peer: BrokerRef) -> None:
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self._peer = peer
+        self._links.on_session(peer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._links.closed(self)
+        if self._handshake is not None:
+            self._handshake.cancel()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class _Question(asyncio.Protocol):
+    """A connection that is made only to learn who listens there."""
+
+    def __init__(self, links: Links, asked: asyncio.Future[BrokerRef]) -> None:
+        self._links = links
+        self._asked = asked
+        self._reader = FrameReader()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            if self._reader.peer is not None and not self._asked.done():
+                agree(self._reader.peer, self._links.order)
+                self._asked.set_result(self._reader.peer.broker)
+        except WireError as error:
+            if not self._asked.done():
+                self._asked.set_exception(LinkError(str(error)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._asked.done():
+            self._asked.set_exception(LinkError("the connection was closed"))

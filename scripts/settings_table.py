@@ -1,0 +1,55 @@
+"""Writes the table of settings into the README, from the declarations in `saps.config`.
+
+Usage: python scripts/settings_table.py [--check]. With --check it writes nothing; exit status 1 if it would.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from saps.config.knobs import Knob
+from saps.config.sources import FLAGS, KNOBS
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BEGIN = "<!-- settings: written by scripts/settings_table.py -->\n"
+END = "<!-- end of settings -->"
+
+
+def row(knob: Knob) -> str:
+    """One setting as a row of the table."""
+    flag = f"<br>`{FLAGS[knob.name]}`" if knob.name in FLAGS else ""
+    if knob.default is msgspec.NODEFAULT:
+        default = "(required)"
+    elif isinstance(knob.default, float):
+        default = f"{knob.default:g} {knob.about.unit}".strip()
+    elif knob.default == ():
+        default = "(none)"
+    else:
+        default = f"{knob.default} {knob.about.unit}".strip()
+    return f"| `{knob.name}`{flag} | {default} | {knob.about.text}. | {knob.about.cost} |\n"
+
+
+def table() -> str:
+    """The whole table in Markdown."""
+    head = "| setting and flag | default | what it is | raising it costs |\n| --- | --- | --- | --- |\n"
+    return head + "".join(row(knob) for knob in KNOBS.values())
+
+
+def main(arguments: list[str]) -> int:
+    text = README.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    wanted = before + BEGIN + table() + END + after
+    if "--check" in arguments:
+        if wanted != text:
+            print("the README's settings are out of date: run scripts/settings_table.py", file=sys.stderr)
+        return int(wanted != text)
+    README.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""What every test shares: property-test profiles, printed seeds, and tiers that say why they cannot run.
+
+`HYPOTHESIS_PROFILE=ci` (the default when `CI` is set) draws the same examples in every run; `dev` draws fresh
+ones; `thorough` draws ten times as many. `TEST_SEED` fixes the seed of the fixture `seed`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_SEED = pytest.StashKey[int]()
+
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True, max_examples=60)
+settings.register_profile("dev", deadline=None, print_blob=True, max_examples=60)
+settings.register_profile(
+    "thorough", deadline=None, print_blob=True, max_examples=600, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps tests that start broker processes on one xdist worker: two meshes at once starve each other."""
+    for item in items:
+        if item.get_closest_marker("network") or item.get_closest_marker("chaos"):
+            item.add_marker(pytest.mark.xdist_group("processes"))
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed for this test: the one in `TEST_SEED`, else a fresh one; printed with a failure."""
+    fixed = os.environ.get("TEST_SEED")
+    value = int(fixed) if fixed else random.SystemRandom().getrandbits(32)
+    request.node.stash[_SEED] = value
+    return value
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the test's seed to the report of a failure."""
+    report = yield
+    if report.failed and _SEED in item.stash:
+        report.sections.append(("seed", f"TEST_SEED={item.stash[_SEED]} repeats this run"))
+    return report

@@ -1,0 +1,142 @@
+"""The screen fits the terminal and shows what there is to see; the summary tells the verdict."""
+
+from __future__ import annotations
+
+import io
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console, RenderableType
+
+from examples.smart_city.glance import Glance, Observer
+from examples.smart_city.run import Run
+from examples.smart_city.scene import plan_brokers, smart_city
+from examples.smart_city.screen import Screen, milliseconds, spark, status_line
+from examples.smart_city.summary import Report, render, report
+from saps.topics import matches
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_of(count: int) -> Run:
+    """A run in which everybody has subscribed and nothing has been published."""
+    scene = smart_city(plan_brokers(count), random.Random(1))
+    run = Run(scene, 30, 1, external=[("127.0.0.1", 1)] * count)
+    for subscriber in scene.subscribers:
+        run.recorder.subscribing(subscriber)
+        run.recorder.subscribed(subscriber)
+    return run
+
+
+def play(run: Run, *, rounds: int, lose: bool = False) -> None:
+    """Every topic published `rounds` times and delivered; what the hospital wants is lost if so wished."""
+    for _ in range(rounds):
+        for publisher in run.scene.publishers:
+            for topic in publisher.topics:
+                sequence = run.recorder.publishing(publisher, topic)
+                for subscriber in run.scene.subscribers:
+                    wanted = any(matches(topic_filter, topic) for topic_filter in subscriber.filters)
+                    if wanted and not (lose and subscriber.name == "hospital"):
+                        run.recorder.arrived(subscriber, topic, publisher.name, sequence, 0.0012)
+
+
+def drawn(renderable: RenderableType, width: int, height: int = 25) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("brokers", [2, 4, 8, 30])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60), (60, 24)])
+async def test_the_screen_fits(brokers: int, width: int, height: int) -> None:
+    run = run_of(brokers)
+    play(run, rounds=5)
+    run.news = [(float(i), f"news {i}: " + "x" * 300) for i in range(20)]
+    lines = drawn(Screen(Observer(run).look(1.0)), width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert "published" in lines[-1], "the totals are never cut off"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_nothing_is_abbreviated_at_usual_sizes(width: int, height: int) -> None:
+    run = run_of(4)
+    play(run, rounds=300)
+    lines = drawn(Screen(Observer(run).look(1.0)), width, height)
+    text = "\n".join(lines)
+    assert not [line for line in lines if "…" in line and "junction" not in line], "only the longest filters are"
+    for word in ("tokyo/ward1", "tokyo/ward2", "city/+/alert", "other cluster", "disorder 0", "1.2 ms"):
+        assert word in text
+    if height >= 40:
+        assert "ward2-ambulance" in text
+
+
+async def test_a_glance_reaches_the_display_unaltered() -> None:
+    run = run_of(4)
+    play(run, rounds=2)
+    run.news.append((1.5, "night-shift joins"))
+    glance = Observer(run).look(1.0)
+    assert msgspec.json.decode(msgspec.json.encode(glance), type=Glance) == glance
+
+
+async def test_rates_are_those_of_the_last_seconds() -> None:
+    run = run_of(4)
+    observer = Observer(run)
+    observer.look(0.0)
+    for second in range(1, 6):
+        play(run, rounds=second)
+        glance = observer.look(float(second))
+    topics = sum(len(publisher.topics) for publisher in run.scene.publishers)
+    assert glance.total.published_rate == pytest.approx(topics * (3 + 4 + 5) / 3)
+    assert sum(broker.received_rate for broker in glance.brokers) == pytest.approx(topics * (3 + 4 + 5) / 3)
+
+
+async def test_the_status_line_has_the_counts() -> None:
+    run = run_of(4)
+    assert status_line(Observer(run).look(0.0)).startswith("starting the brokers: 4 of 4 brokers up")
+    play(run, rounds=1, lose=True)
+    total = run.recorder.total
+    line = status_line(Observer(run).look(1.0))
+    assert f"published {total.published:,}" in line
+    assert f"delivered {total.delivered:,} of {total.expected:,}" in line
+
+
+async def test_the_summary_tells_a_sound_run() -> None:
+    run = run_of(4)
+    play(run, rounds=300)
+    result = report(run)
+    assert result.sound
+    lines = drawn(render(result), 80)
+    assert lines[-1].strip() == "Every message arrived once, and in order."
+    assert "…" not in "".join(lines)
+
+
+async def test_the_summary_tells_what_is_lost() -> None:
+    run = run_of(4)
+    play(run, rounds=2, lose=True)
+    result = report(run)
+    assert not result.sound
+    assert result.total.lost == result.by_subscriber["hospital"].lost == 4
+    text = "\n".join(drawn(render(result), 80))
+    assert "lost: city/ward1/alert/medical #1 from ward1-call-centre at hospital" in text
+    assert "NOT every message arrived once and in order." in text
+    assert msgspec.json.decode(msgspec.json.encode(result), type=Report) == result
+
+
+def test_figures_for_people() -> None:
+    assert milliseconds(None) == "-"
+    assert milliseconds(0.00125) == "1.2 ms"
+    assert spark([0, 1, 2, 4], 3) == "▃▅█"
+    assert spark([], 3) == ""
+
+
+def test_the_display_process_ends_with_its_input() -> None:
+    """It gives the terminal back when the sender is gone, whatever the reason."""
+    command = [sys.executable, "-m", "examples.smart_city.display"]
+    done = subprocess.run(command, input=b"", stdout=subprocess.PIPE, cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 0

@@ -1,0 +1,51 @@
+"""Meshes for the tests of the local half."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saps.mesh import TopicRoute
+from saps.messages import NOBODY, Message, Reached
+
+
+class DelayingMesh:
+    """A mesh that does nothing until told to: it keeps every callback, and counts as the hub's `Mesh`."""
+
+    def __init__(self, remote: bool = True) -> None:
+        self.remote = remote
+        self.subscribed: list[str] = []
+        self.unsubscribed: list[str] = []
+        self.published: list[Message] = []
+        self.routes: dict[str, TopicRoute] = {}
+        self._subscribing: list[Callable[[], None]] = []
+        self._publishing: list[Callable[[Reached], None]] = []
+
+    def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
+        self.subscribed.append(topic_filter)
+        self._subscribing.append(done)
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        self.unsubscribed.append(topic_filter)
+
+    def route(self, topic: str) -> TopicRoute:
+        route = self.routes.setdefault(topic, TopicRoute(topic))
+        route.remote = self.remote
+        route.used = False
+        return route
+
+    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
+        self.published.append(message)
+        if done is not None:
+            self._publishing.append(done)
+
+    def complete_subscriptions(self) -> None:
+        """Every subscription so far has been taken up."""
+        waiting, self._subscribing = self._subscribing, []
+        for done in waiting:
+            done()
+
+    def complete_publications(self, reached: Reached = NOBODY) -> None:
+        """Every publication so far has arrived."""
+        waiting, self._publishing = self._publishing, []
+        for done in waiting:
+            done(reached)

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saps.agents.user import SubscriberAgent
+from saps.hub import MAX_ROUTES, Burst, Hub, Publication
+from saps.messages import NOBODY, Message, Properties, Reached
+from saps.subscriptions import Subscription
+from saps.topics import matches
+from tests.hub.meshes import DelayingMesh
+
+
+def subscriber(hub: Hub, name: str = "s") -> tuple[SubscriberAgent, list[Message]]:
+    got: list[Message] = []
+    return SubscriberAgent(hub, name, got.append), got
+
+
+def test_publication_reaches_each_matching_local_subscriber_once() -> None:
+    hub = Hub()
+    one, first = subscriber(hub, "one")
+    two, second = subscriber(hub, "two")
+    one.subscribe(Subscription("a/+"))
+    one.subscribe(Subscription("a/b"))
+    two.subscribe(Subscription("x"))
+    matched: list[int] = []
+    hub.publish(Message("a/b", b"1"), done=matched.append)
+    assert [m.payload for m in first] == [b"1"]
+    assert second == []
+    assert matched == [1]
+    assert (hub.published, hub.delivered) == (1, 1)
+
+
+def test_subscription_is_done_only_when_the_mesh_says_so() -> None:
+    mesh = DelayingMesh()
+    hub = Hub(mesh)
+    agent, got = subscriber(hub)
+    done: list[str] = []
+    agent.subscribe(Subscription("a"), lambda: done.append("a"))
+    assert done == []
+    hub.publish(Message("a", b"early"))
+    assert len(got) == 1, "local messages need not wait for the mesh"
+    mesh.complete_subscriptions()
+    assert done == ["a"]
+
+
+def test_mesh_hears_of_every_subscription_but_only_of_the_last_unsubscription() -> None:
+    mesh = DelayingMesh()
+    hub = Hub(mesh)
+    one, _ = subscriber(hub, "one")
+    two, _ = subscriber(hub, "two")
+    one.subscribe(Subscription("a"))
+    two.subscribe(Subscription("a"))
+    assert mesh.subscribed == ["a", "a"]
+    assert one.unsubscribe("a")
+    assert mesh.unsubscribed == []
+    assert not one.unsubscribe("a")
+    assert two.unsubscribe("a")
+    assert mesh.unsubscribed == ["a"]
+
+
+def test_done_waits_for_the_mesh_and_counts_both_sides() -> None:
+    mesh = DelayingMesh()
+    hub = Hub(mesh)
+    agent, _ = subscriber(hub)
+    agent.subscribe(Subscription("a"))
+    matched: list[int] = []
+    hub.publish(Message("a", b"", qos=1), done=matched.append)
+    assert matched == []
+    mesh.complete_publications(Reached(2, 5))
+    assert matched == [6]
+
+
+def test_mesh_is_not_asked_when_it_knows_that_nobody_is_there() -> None:
+    mesh = DelayingMesh(remote=False)
+    hub = Hub(mesh)
+    matched: list[int] = []
+    hub.publish(Message("a", b"", qos=1), done=matched.append)
+    assert mesh.published == []
+    assert matched == [0]
+    assert mesh.routes["a"].used
+    mesh.routes["a"].remote = True
+    hub.publish(Message("a", b"now"))
+    assert [m.payload for m in mesh.published] == [b"now"]
+
+
+def test_message_from_the_mesh_is_delivered_but_not_sent_back_nor_retained() -> None:
+    mesh = DelayingMesh()
+    hub = Hub(mesh)
+    agent, got = subscriber(hub)
+    agent.subscribe(Subscription("a/#"))
+    assert hub.deliver(Message("a/b", b"1", retain=True)) == 1
+    assert hub.deliver(Message("b", b"2")) == 0
+    assert [m.payload for m in got] == [b"1"]
+    assert mesh.published == []
+    assert hub.retained_for("#") == []
+
+
+def test_no_local_keeps_a_publisher_from_its_own_messages_only() -> None:
+    hub = Hub()
+    one, first = subscriber(hub, "one")
+    two, second = subscriber(hub, "two")
+    for agent in (one, two):
+        agent.subscribe(Subscription("a", no_local=True))
+    hub.publish(Message("a", b""), sender=one)
+    assert (len(first), len(second)) == (0, 1)
+
+
+def test_retained_messages_expire_by_the_clock() -> None:
+    now = 0.0
+    hub = Hub(clock=lambda: now)
+    hub.publish(Message("a", b"x", retain=True, properties=Properties(message_expiry=5)))
+    assert [p.message.payload for p in hub.retained_for("+")] == [b"x"]
+    now = 5.0
+    assert hub.retained_for("+") == []
+
+
+def test_a_new_mesh_replaces_the_routes() -> None:
+    hub = Hub()
+    hub.publish(Message("a", b""))
+    mesh = DelayingMesh()
+    hub.mesh = mesh
+    hub.publish(Message("a", b""))
+    assert len(mesh.published) == 1
+
+
+def test_route_cache_is_bounded() -> None:
+    hub = Hub()
+    for number in range(MAX_ROUTES + 10):
+        hub.route(b"t/%d" % number)
+    assert len(hub.routes) <= MAX_ROUTES
+
+
+def test_reserved_topics_are_never_in_the_cache_clients_publish_from() -> None:
+    hub = Hub()
+    hub.publish(Message("$SYS/broker/uptime", b"1"))
+    assert b"$SYS/broker/uptime" not in hub.routes
+
+
+def test_burst_equals_its_messages_one_by_one() -> None:
+    hub = Hub()
+    one, first = subscriber(hub, "one")
+    two, second = subscriber(hub, "two")
+    one.subscribe(Subscription("a", no_local=True))
+    two.subscribe(Subscription("#"))
+    burst = Burst([Publication(Message("a", b"%d" % i)) for i in range(3)])
+    assert hub.spread_burst(hub.route(b"a"), burst, one) == 1
+    assert first == []
+    assert [m.payload for m in second] == [b"0", b"1", b"2"]
+    assert (hub.published, hub.delivered) == (3, 3)
+
+
+def test_agents_are_found_by_name_until_they_close() -> None:
+    mesh = DelayingMesh()
+    hub = Hub(mesh)
+    agent, _ = subscriber(hub, "c1")
+    agent.subscribe(Subscription("a"))
+    assert hub.agents["c1/sub"] is agent
+    agent.close()
+    assert hub.agents == {}
+    assert mesh.unsubscribed == ["a"]
+    assert hub.describe()["filters"] == 0
+
+
+filters = st.sampled_from(["a", "a/b", "#", "+", "a/+", "+/b", "a/#"])
+actions = st.lists(
+    st.tuples(st.sampled_from(["subscribe", "unsubscribe", "publish"]), st.integers(0, 2), filters), max_size=60
+)
+
+
+@given(actions)
+def test_cached_routes_never_go_stale(ops: list[tuple[str, int, str]]) -> None:
+    """Whatever happened before, a publication reaches those subscribed now, once each."""
+    hub = Hub()
+    everyone = [subscriber(hub, str(i)) for i in range(3)]
+    model: list[set[str]] = [set(), set(), set()]
+    for what, number, topic_filter in ops:
+        agent, _ = everyone[number]
+        if what == "subscribe":
+            agent.subscribe(Subscription(topic_filter))
+            model[number].add(topic_filter)
+        elif what == "unsubscribe":
+            assert agent.unsubscribe(topic_filter) is (topic_filter in model[number])
+            model[number].discard(topic_filter)
+        else:
+            topic = topic_filter.replace("#", "c").replace("+", "b")
+            for _, got in everyone:
+                got.clear()
+            hub.publish(Message(topic, b""))
+            for filters_now, (_, got) in zip(model, everyone, strict=True):
+                assert len(got) == any(matches(f, topic) for f in filters_now)
+
+
+def test_nobody_is_nobody() -> None:
+    matched: list[int] = []
+    Hub().publish(Message("a", b"", qos=2), done=matched.append)
+    assert matched == [NOBODY.subscribers]
