@@ -55,6 +55,19 @@ def plan_of(chosen: argparse.Namespace) -> Plan:
     return msgspec.structs.replace(plan, rounds=chosen.rounds or plan.rounds, pin=not chosen.no_pin)
 
 
+def command_of(chosen: argparse.Namespace) -> str:
+    """The command that repeats the measurement: the options that decide what is measured, not where it is written."""
+    words = ["python -m benchmarks.brokers"]
+    words += ["--quick"] * chosen.quick + ["--no-pin"] * chosen.no_pin
+    words += [f"--rounds {chosen.rounds}"] if chosen.rounds else []
+    words += [f"--peers {' '.join(chosen.peers)}"] if chosen.peers else []
+    if chosen.scenarios:
+        left_out = [s.name for s in scenarios.ALL if s.name not in chosen.scenarios]
+        few = len(chosen.scenarios) <= len(left_out)
+        words.append(f"--scenarios {' '.join(chosen.scenarios)}" if few else f"(without {' '.join(left_out)})")
+    return " ".join(words)
+
+
 def scenarios_of(chosen: argparse.Namespace) -> list[Scenario]:
     """What to measure, as chosen."""
     if chosen.scenarios:
@@ -88,8 +101,7 @@ def _interrupted(_signal: int, _frame: object) -> NoReturn:
 
 def main() -> int:
     """The command. Exit status 1 if a measurement failed or a message was lost, 130 if interrupted."""
-    argv = sys.argv[1:]
-    chosen = arguments(argv)
+    chosen = arguments(sys.argv[1:])
     console = Console(stderr=True)
     signal.signal(signal.SIGTERM, _interrupted)
     plan, wanted = plan_of(chosen), scenarios_of(chosen)
@@ -106,7 +118,7 @@ def main() -> int:
         return 130
     report = Report(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        command=" ".join(["python -m benchmarks.brokers", *argv]),
+        command=command_of(chosen),
         machine=this_machine(),
         plan=plan,
         peers=tested,

@@ -23,7 +23,10 @@ def read_exactly(sock: socket.socket, size: int) -> bytes:
     """The next `size` bytes. Raises SetupError if the peer closes first."""
     out = b""
     while len(out) < size:
-        chunk = sock.recv(size - len(out))
+        try:
+            chunk = sock.recv(size - len(out))
+        except TimeoutError:
+            raise SetupError(f"no answer to CONNECT or SUBSCRIBE within {TIMEOUT:.0f} s") from None
         if not chunk:
             raise SetupError("the broker closed the connection during set-up")
         out += chunk

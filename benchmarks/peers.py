@@ -144,11 +144,6 @@ mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 65535 }}
         """Not measured: MQTT over a NATS cluster needs three servers for its JetStream quorum."""
 
 
-def broker_command(name: str, mqtt: int, overlay: int) -> list[str]:
-    """How a SAPS broker is started, in a cluster of its own."""
-    return [sys.executable, "-m", "saps.frontend.mqtt", "--port", str(mqtt)]
-
-
 class Saps:
     """SAPS, from this working tree."""
 
@@ -173,7 +168,8 @@ class Saps:
         return _joined(near, far)
 
     def _start(self, place: Place, name: str, mqtt: int, overlay: int, join: int | None) -> None:
-        argv = broker_command(name, mqtt, overlay)
+        argv = [str(self._program), "broker", "--name", name, "--cluster", "bench"]
+        argv += ["--mqtt", f"127.0.0.1:{mqtt}", "--overlay", f"127.0.0.1:{overlay}"]
         if join is not None:
             argv += ["--join", f"127.0.0.1:{join}"]
         place.start(argv)

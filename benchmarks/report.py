@@ -166,6 +166,17 @@ GROUPS = {
 }
 """The groups of scenarios, as headings."""
 
+NOTES = {
+    "mixed": "Judge by this table: neighbouring packets differ in size, as they do in real traffic.",
+    "throughput": "Every packet has the same size and topic. SAPS hands on runs of such packets as a whole, so these "
+    "figures are the best case of that one optimisation, several times what it does with mixed sizes. Where the "
+    "generator's processor is busy as well, a figure is a lower bound.",
+    "window": "Fewer messages in flight: less to join into one write. With a window of 1 everyone waits for wake-ups.",
+    "latency": "The bare relay shows what the machine and the generator add by themselves.",
+    "memory": "After 1,000 other connections, which fill what the broker holds in reserve.",
+}
+"""What a reader must know to read a group's table."""
+
 
 def markdown(report: Report, scenarios: Sequence[Scenario]) -> str:
     """The section of docs/benchmarks.md."""
@@ -189,7 +200,10 @@ def markdown(report: Report, scenarios: Sequence[Scenario]) -> str:
     for group, title in GROUPS.items():
         found = [row for row in rows(report, scenarios) if row.group == group]
         if found:
-            lines += ["", f"### {title}", "", *_markdown_table(found)]
+            note = [NOTES[group], ""] if group in NOTES else []
+            lines += ["", f"### {title}", "", *note, *_markdown_table(found)]
+    if failed := faults(report):
+        lines += ["", "### Failed measurements", "", *(f"- {fault}" for fault in failed)]
     return "\n".join(lines) + "\n"
 
 

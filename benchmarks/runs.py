@@ -22,9 +22,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How much to measure."""
 
     rounds: int = 5
-    warm_up: float = 0.5
+    warm_up: float = 0.4
     """Seconds before each measurement."""
-    measure: float = 2.0
+    measure: float = 1.0
     """Seconds of each measurement."""
     pin: bool = True
     """The broker or brokers on the first processor, the generator on the others."""

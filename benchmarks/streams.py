@@ -104,8 +104,8 @@ class PlainSubscriber(Subscriber):
 
 
 class GridSubscriber(Subscriber):
-    """With QoS 1 and packets of one size: checks type and sequence number of every packet, as columns of all packets of a read, and
-    acknowledges them together."""
+    """With QoS 1 and packets of one size: checks the type and sequence number of every packet, as columns of all
+    packets of a read, and acknowledges them together."""
 
     def __init__(self, sock: socket.socket, ring: Ring, buffer: bytearray) -> None:
         super().__init__(ring)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -159,16 +160,16 @@ class Broker:
         self.mesh = LiveMesh(node, self.links)
         self.hub.mesh = self.mesh
         self.agents.bind(node, self.hub.agents)
+        try:
+            await self.server.start(*settings.mqtt)
+        except OSError as error:
+            raise SettingError("mqtt", _refused(settings.mqtt, error)) from None
         contact = await self._contact() if settings.join else None
         try:
             async with asyncio.timeout(overlay.join_timeout):
                 await self.mesh.join(contact)
         except TimeoutError:
             raise SettingError("join", f"{contact.name if contact else ''} does not let this broker in") from None
-        try:
-            await self.server.start(*settings.mqtt)
-        except OSError as error:
-            raise SettingError("mqtt", _refused(settings.mqtt, error)) from None
 
     async def _contact(self) -> BrokerRef:
         """A broker of the mesh, from the addresses to join."""
@@ -239,4 +240,5 @@ async def _serve(settings: BrokerSettings) -> int:
 
 
 def _refused(address: Address, error: OSError) -> str:
-    return f"cannot listen on {address}: {error.strerror or error}"
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return f"cannot listen on {address}: {reason}"

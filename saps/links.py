@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import cast
 
 from saps.overlay.frames import Frame
 from saps.overlay.keys import BrokerRef
@@ -175,7 +176,7 @@ class _Outbound(asyncio.Protocol):
                 return
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
         self._transport = transport
         transport.set_write_buffer_limits(HIGH_WATER)
         transport.write(hello(self._links.me, self._links.order))
@@ -254,7 +255,7 @@ class _Inbound(asyncio.Protocol):
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
         self._transport = transport
         self._links.opened(self)
         transport.write(hello(self._links.me, self._links.order))

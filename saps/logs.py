@@ -9,7 +9,7 @@ import structlog
 
 
 def configure_logging(level: str) -> None:
-    """Send all log lines of at least `level` to standard error: coloured on a terminal, plain ``key=value`` elsewhere."""
+    """Send log lines of at least `level` to standard error: coloured on a terminal, ``key=value`` elsewhere."""
     renderer: structlog.types.Processor
     if sys.stderr.isatty():
         renderer = structlog.dev.ConsoleRenderer()

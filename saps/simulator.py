@@ -53,7 +53,7 @@ class SimBroker:
         self.alive = True
         self.joined = False
         self.delivered: list[tuple[float, Message]] = []
-                self.wake_at = float("inf")
+        self.wake_at = float("inf")
 
     def deliver(self, message: Message) -> int:
         self.delivered.append((self.simulation.now, message))

@@ -7,7 +7,7 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -53,20 +53,24 @@ class Stage:
 
 async def publish(device: Publisher, stage: Stage, rng: random.Random, connected: asyncio.Event) -> None:
     """Connect; from `begin` to `end` publish on the topics in turn, at its rate. Raises DeviceError."""
-    sources = [readings(group_of(topic), rng) for topic in device.topics]
-    async with _client(device, stage) as client, _noticing_loss(client):
+    async with _client(device, stage) as client:
         connected.set()
-        await stage.begin.wait()
-        due = time.monotonic() + rng.random() * len(device.topics) / device.rate
-        turn = 0
-        while not await _before(stage.end, due):
-            topic, source = device.topics[turn], sources[turn]
-            sequence = stage.recorder.publishing(device, topic)
-            payload = Payload(device.name, sequence, time.monotonic_ns(), next(source))
-            await client.publish(topic, encode(payload), device.qos, properties=_properties(device, topic))
-            turn = (turn + 1) % len(device.topics)
-            # A slow acknowledgement delays the device; it does not catch up in a burst.
-            due = max(due, time.monotonic()) + rng.uniform(0.8, 1.2) / device.rate
+        await _unless_lost(client, _publish_in_turn(client, device, stage, rng))
+
+
+async def _publish_in_turn(client: Client, device: Publisher, stage: Stage, rng: random.Random) -> None:
+    sources = [readings(group_of(topic), rng) for topic in device.topics]
+    await stage.begin.wait()
+    due = time.monotonic() + rng.random() * len(device.topics) / device.rate
+    turn = 0
+    while not await ended_before(stage.end, due):
+        topic, source = device.topics[turn], sources[turn]
+        sequence = stage.recorder.publishing(device, topic)
+        payload = Payload(device.name, sequence, time.monotonic_ns(), next(source))
+        await client.publish(topic, encode(payload), device.qos, properties=_properties(device, topic))
+        turn = (turn + 1) % len(device.topics)
+        # A slow acknowledgement delays the device; it does not catch up in a burst.
+        due = max(due, time.monotonic()) + rng.uniform(0.8, 1.2) / device.rate
 
 
 async def subscribe(device: Subscriber, stage: Stage, subscribed: asyncio.Event) -> None:
@@ -110,25 +114,26 @@ async def _client(device: Publisher | Subscriber, stage: Stage) -> AsyncIterator
         raise DeviceError(f"{device.name} at broker {device.broker.name} ({host}:{port}): {error}") from error
 
 
-@asynccontextmanager
-async def _noticing_loss(client: Client) -> AsyncIterator[None]:
-    """MqttError on leaving if the connection was lost; aiomqtt tells that only to whoever waits for messages."""
+async def _unless_lost(client: Client, work: Coroutine[None, None, None]) -> None:
+    """Do the work; MqttError at once if the connection is lost, which aiomqtt tells only those awaiting messages."""
 
-    async def wait() -> None:
+    async def lost() -> None:
         async for _ in client.messages:
             pass
 
-    waiting = asyncio.create_task(wait())
+    working, losing = tasks = asyncio.create_task(work), asyncio.create_task(lost())
     try:
-        yield
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        waiting.cancel()
-        await asyncio.wait((waiting,))
-        if not waiting.cancelled():
-            waiting.result()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in (losing, working):
+        if not task.cancelled():
+            task.result()
 
 
-async def _before(end: asyncio.Event, due: float) -> bool:
+async def ended_before(end: asyncio.Event, due: float) -> bool:
     """Wait until `due` on the monotonic clock, or for the end. True if it is the end."""
     try:
         async with asyncio.timeout(max(0.0, due - time.monotonic())):

@@ -10,8 +10,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from examples.smart_city.devices import DeviceError, Stage, publish, subscribe
-from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker
+from examples.smart_city.devices import DeviceError, Stage, ended_before, publish, subscribe
+from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker, stop_all
 from examples.smart_city.recorder import Recorder
 from examples.smart_city.scene import Broker, Scene, Subscriber, group_of
 
@@ -109,9 +109,10 @@ class Run:
                 for process in others:
                     starts.create_task(process.start())
         except BrokerError as error:
-            raise NotStartedError(str(error)) from None
+            raise NotStartedError(self._with_last_words(str(error))) from None
         except ExceptionGroup as errors:
-            raise NotStartedError("\n".join(str(error) for error in errors.exceptions)) from None
+            texts = "\n".join(str(error) for error in errors.exceptions)
+            raise NotStartedError(self._with_last_words(texts)) from None
         self._watchers += [asyncio.create_task(self._watch(process)) for process in self.processes.values()]
 
     async def _connect(self) -> None:
@@ -141,7 +142,8 @@ class Run:
         self.ended = time.monotonic()
 
     async def _join_late(self, device: Subscriber) -> None:
-        await asyncio.sleep(device.joins_at * self.seconds)
+        if await ended_before(self.stage.end, time.monotonic() + device.joins_at * self.seconds):
+            return
         self._tell(f"{device.name} joins at {device.broker.name}: {', '.join(device.filters)}")
         await subscribe(device, self.stage, asyncio.Event())
 
@@ -163,9 +165,15 @@ class Run:
         finally:
             for task in self._watchers:
                 task.cancel()
-            await asyncio.gather(*(process.stop() for process in self.processes.values()))
+            self.troubles += await stop_all(list(self.processes.values()))
 
     # -- the means ------------------------------------------------------------------------------------------
+
+    def _with_last_words(self, text: str) -> str:
+        """The text, and what the brokers that did start wrote to standard error: the cause may be with them."""
+        others = (process for process in self.processes.values() if process.ready_line and process.errors)
+        words = (f"broker {process.name} wrote meanwhile:\n    {process.errors.splitlines()[-1]}" for process in others)
+        return "\n".join([text, *words])
 
     def _external(self, addresses: Sequence[Address]) -> Mapping[str, Address]:
         return {broker.name: address for broker, address in zip(self.scene.brokers, addresses, strict=True)}

@@ -34,7 +34,7 @@ from saps.overlay.frames import (
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import Inbox
-from saps.overlay.presence import Presence
+from saps.overlay.presence import Presence, Publication, Stream
 from saps.overlay.skipgraph import CHECK_EVERY, RETRY, SkipGraph
 from saps.overlay.subscriptions import Subscriptions
 
@@ -89,9 +89,7 @@ class OverlayNode:
         self.graph = SkipGraph(self)
         self.calls = RangeCalls(self, self.graph, self._run_body)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
-        self.presence = Presence(
-            self, self.graph, self.calls, lambda stream, queue: self.multicast.flush(stream, queue)
-        )
+        self.presence = Presence(self, self.graph, self.calls, self._flush_stream)
         self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline)
         self.multicast = Multicast(self, self.presence, self.inbox)
         self.graph.redeliver = self._dispatch
@@ -239,6 +237,9 @@ class OverlayNode:
         return self.detector.reachable(broker)
 
     # --- inside ---------------------------------------------------------------------------------------------
+
+    def _flush_stream(self, stream: Stream, queue: list[Publication]) -> None:
+        self.multicast.flush(stream, queue)
 
     def _every(self, interval: float, action: Callable[[], None]) -> None:
         def again() -> None:

@@ -422,7 +422,7 @@ class SkipGraph:
             done()
 
     def _merge_right(self, node: Node, other: Ref | None) -> None:
-        """A node of this ring was linked into another one: keep the nearer right neighbour, lead the farther one to it."""
+        """A node of this ring was linked into another one: keep the nearer right neighbour, lead the other to it."""
         right = node.right[0]
         if other is None or other.key == node.key or other == right:
             return

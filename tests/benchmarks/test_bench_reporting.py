@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import scenarios
+from benchmarks.brokers import arguments, command_of
 from benchmarks.load import Outcome
 from benchmarks.machine import this_machine
 from benchmarks.report import Contender, Report, faults, markdown, rows
@@ -76,6 +77,12 @@ def test_losses_failures_and_missing_peers_are_said() -> None:
     page = markdown(one, [ONE_TO_TEN])
     assert "NATS: not installed, not measured." in page
     assert "| 7, 1 of 3 rounds failed |" in page
+
+
+def test_the_command_repeats_the_measurement_and_names_no_files() -> None:
+    chosen = arguments(["--rounds", "2", "--scenarios", "idle", "1:1-q0", "--json", "somewhere/out.json", "--markdown"])
+    assert command_of(chosen) == "python -m benchmarks.brokers --rounds 2 --scenarios idle 1:1-q0"
+    assert command_of(arguments(["--quick"])) == "python -m benchmarks.brokers --quick"
 
 
 def test_a_section_is_added_then_replaced() -> None:

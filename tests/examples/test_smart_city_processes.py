@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from examples.smart_city.processes import PORTS, BrokerError, BrokerProcess, free_ports, saps_broker
+from examples.smart_city.processes import PORTS, BrokerError, BrokerProcess, free_ports, saps_broker, stop_all
 
 READY = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); print('ready at 1', flush=True); "
 PAUSE = "\nwhile True: signal.pause()"
@@ -81,6 +81,20 @@ async def test_stopping_twice_or_without_a_start_is_harmless() -> None:
     await broker.start()
     assert await broker.stop() == 0
     assert await broker.stop() == 0
+
+
+async def test_all_are_stopped_and_those_that_do_not_stop_in_order_are_named() -> None:
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)" + PAUSE
+    good, bad, crashed, idle = python(READY + PAUSE), python(deaf), python(READY + PAUSE), python(READY + PAUSE)
+    for broker in (good, bad, crashed):
+        await broker.start()
+    crashed.signal(signal.SIGKILL)
+    await crashed.ended_unasked()
+    assert await stop_all([good, bad, crashed, idle], patience=1) == [
+        "broker b9 did not stop in order, killed by SIGKILL"
+    ]
+    assert not any(broker.running for broker in (good, bad, crashed, idle))
+    assert good.exit_status == 0
 
 
 def test_saps_broker_takes_only_its_flags(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
 from saps.hub import MAX_ROUTES, Burst, Hub, Publication
-from saps.messages import NOBODY, Message, Properties, Reached
+from saps.messages import Message, Properties, Reached
 from saps.subscriptions import Subscription
 from saps.topics import matches
 from tests.hub.meshes import DelayingMesh
@@ -189,9 +189,3 @@ def test_cached_routes_never_go_stale(ops: list[tuple[str, int, str]]) -> None:
             hub.publish(Message(topic, b""))
             for filters_now, (_, got) in zip(model, everyone, strict=True):
                 assert len(got) == any(matches(f, topic) for f in filters_now)
-
-
-def test_nobody_is_nobody() -> None:
-    matched: list[int] = []
-    Hub().publish(Message("a", b"", qos=2), done=matched.append)
-    assert matched == [NOBODY.subscribers]

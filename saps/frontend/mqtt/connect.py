@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 KEEP_ALIVE_GRACE = 1.5
 """Keep-alive intervals without a packet after which a client counts as lost (3.1.2.10)."""
 
+HEADROOM = 1 << 16
+"""Bytes a packet may grow on its way to a subscriber, at most: by subscription identifiers."""
+
 
 def accept(connection: Connection, packet: Connect) -> None:
     """Open the session the client asks for, answer with CONNACK and continue the session. Raises `ProtocolError`."""
@@ -76,8 +79,10 @@ def _adopt_limits(connection: Connection, packet: Connect) -> None:
     connection.maximum_packet_size = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
     connection.alias_limit = min(limits.outgoing_topic_aliases, properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0))
     connection.keep_alive = packet.keep_alive * KEEP_ALIVE_GRACE
-    takes_all = connection.maximum_packet_size == 0 or connection.maximum_packet_size >= limits.maximum_packet_size
-    connection.wire = packet.version if takes_all and not connection.alias_limit else 0
+    if connection.maximum_packet_size > limits.maximum_packet_size + HEADROOM:
+        connection.maximum_packet_size = 0
+    special = connection.maximum_packet_size or connection.alias_limit
+    connection.wire = 0 if special else packet.version
 
 
 def _requested_expiry(packet: Connect) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
@@ -128,6 +129,11 @@ def aliased(publication: Publication, form: Form, now: float, alias: int, known:
     return Copy(publication, form, head, tail)
 
 
+@lru_cache(maxsize=4096)
+def _topic_field(topic: str) -> bytes:
+    return encode_string(topic)
+
+
 def _lifetime(expires: float, now: float) -> int:
     """Whole seconds left of a message's life (3.3.2.3.3)."""
     return max(0, ceil(expires - now - 1e-6))
@@ -137,7 +143,7 @@ def _parts(publication: Publication, form: Form, version: int, lifetime: int | N
     """The packet's first byte, its topic field, and what follows the packet identifier."""
     message = publication.message
     first = 0x30 | form.qos << 1 | form.retain
-    topic = encode_string(message.topic)
+    topic = _topic_field(message.topic)
     if version != V5:
         return first, topic, message.payload
     properties = sent_properties(message.properties, form.identifiers, lifetime)

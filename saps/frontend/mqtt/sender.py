@@ -41,6 +41,7 @@ class Sender:
         "_impatient_until",
         "_waiters",
         "alias_limit",
+        "closing",
         "frontend",
         "maximum_packet_size",
         "out",
@@ -57,6 +58,8 @@ class Sender:
         self.port = port
         self.out: list[bytes] = []
         """Packets to be written."""
+        self.closing = False
+        """Nothing more is read from the client; close the transport when `out` is written."""
         self.writable = True
         self.session: Session | None = None
         self.version = V311
@@ -227,6 +230,10 @@ class Sender:
 
     def released(self) -> None:
         """A subscriber this publisher waited for needs no waiting any more."""
+        raise NotImplementedError
+
+    def update_reading(self) -> None:
+        """Read from the client, or stop for a while, as the state of the things it depends on asks for."""
         raise NotImplementedError
 
 

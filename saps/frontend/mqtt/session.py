@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saps.agents.user import PublisherAgent, SubscriberAgent
 from saps.frontend.mqtt.outgoing import Copy, Form, form_for
@@ -192,6 +192,14 @@ class Session(SubscriberAgent):
             del self.inflight[packet_id]
             if self.queue:
                 self.pump()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            **super().describe(),
+            "connected": self.connection is not None,
+            "inflight": len(self.inflight),
+            "queued": len(self.queue or ()),
+        }
 
     def close(self) -> None:
         """End of the session: nothing of it remains."""

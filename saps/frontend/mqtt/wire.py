@@ -12,6 +12,8 @@ def encode_varint(value: int) -> bytes:
     """A variable byte integer (1.5.5). `value` must be in 0..MAX_VARINT."""
     if value < 0x80:
         return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     if not value <= MAX_VARINT:
         raise ValueError(f"{value} does not fit a variable byte integer")
     encoded = bytearray()

@@ -1,0 +1,160 @@
+"""The MQTT machine without sockets: a frontend with a clock set by hand, and clients made of the codec."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, TypeVar
+
+from saps.frontend.mqtt.connection import Connection
+from saps.frontend.mqtt.decode import PacketReader
+from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.packets import (
+    V5,
+    Ack,
+    Connack,
+    Connect,
+    Packet,
+    PacketType,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscribeEntry,
+    Will,
+)
+from saps.hub import Hub
+from saps.mesh import Mesh
+
+P = TypeVar("P")
+
+
+class Bench:
+    """One broker's hub and frontend."""
+
+    def __init__(self, limits: Limits | None = None, mesh: Mesh | None = None) -> None:
+        self.now = 1000.0
+        self.hub = Hub(mesh, lambda: self.now)
+        self.frontend = Frontend(self.hub, limits or Limits(), lambda: self.now, Random(1))
+
+    def flush(self) -> None:
+        """What the driver does after each input."""
+        dirty = self.frontend.dirty
+        for connection in dirty:
+            connection.port.flush()
+        dirty.clear()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, every timer running at its own time."""
+        end = self.now + seconds
+        timers = self.frontend.timers
+        while timers.next is not None and timers.next <= end:
+            self.now = max(self.now, timers.next)
+            timers.run(self.now)
+            self.flush()
+        self.now = end
+
+    def client(self, client_id: str = "c", **fields: Any) -> Client:
+        """A connected client."""
+        client = Client(self, fields.get("version", V5))
+        client.connect(client_id, **fields)
+        return client
+
+
+class Client:
+    """A peer of one connection, and the connection's port."""
+
+    def __init__(self, bench: Bench, version: int = V5) -> None:
+        self.bench = bench
+        self.version = version
+        self.packets: list[Packet] = []
+        self.raw = b""
+        """Everything received."""
+        self.closed = False
+        self.reading = True
+        self._reader = PacketReader(version)
+        self.connection = Connection(bench.frontend, self, "test")
+
+    # ---- the port
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def flush(self) -> None:
+        data = b"".join(self.connection.out)
+        self.connection.out.clear()
+        self.raw += data
+        self.packets += self._reader.feed(data)
+        self.closed = self.connection.closing
+
+    # ---- the client
+
+    def send_bytes(self, data: bytes) -> None:
+        self.connection.receive(data)
+        self.bench.flush()
+
+    def send(self, *packets: Packet) -> None:
+        self.send_bytes(b"".join(encode(packet, self.version) for packet in packets))
+
+    def connect(self, client_id: str = "c", **fields: Any) -> Connack:
+        fields.setdefault("version", self.version)
+        self.send(Connect(client_id, **fields))
+        self.connack = self.expect(Connack)
+        return self.connack
+
+    def subscribe(self, *entries: SubscribeEntry | str, qos: int = 0, **properties: Any) -> list[int]:
+        full = [SubscribeEntry(e, qos) if isinstance(e, str) else e for e in entries]
+        self.send(Subscribe(1, full, properties.get("properties", {})))
+        return self.expect(Suback).reasons
+
+    def publish(self, topic: str, payload: bytes = b"", qos: int = 0, packet_id: int = 1, **fields: Any) -> None:
+        self.send(Publish(topic, payload, qos, packet_id=packet_id if qos else None, **fields))
+
+    def lose(self) -> None:
+        """The transport breaks."""
+        self.connection.lost()
+        self.bench.flush()
+
+    def take(self) -> list[Packet]:
+        """What came since the last time."""
+        packets, self.packets = self.packets, []
+        return packets
+
+    def expect(self, kind: type[P]) -> P:
+        """The one packet that came, of this type; what else came before and after stays out of it."""
+        found = [packet for packet in self.packets if isinstance(packet, kind)]
+        assert len(found) == 1, self.packets
+        self.packets = [packet for packet in self.packets if packet is not found[0]]
+        return found[0]
+
+    def messages(self) -> list[Publish]:
+        """The PUBLISH packets that came since the last time; nothing else must have come."""
+        packets = self.take()
+        assert all(isinstance(packet, Publish) for packet in packets), packets
+        return [packet for packet in packets if isinstance(packet, Publish)]
+
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message in self.messages()]
+
+
+def puback(packet_id: int, reason: int = 0) -> Ack:
+    return Ack(PacketType.PUBACK, packet_id, reason)
+
+
+def pubrec(packet_id: int, reason: int = 0) -> Ack:
+    return Ack(PacketType.PUBREC, packet_id, reason)
+
+
+def pubrel(packet_id: int, reason: int = 0) -> Ack:
+    return Ack(PacketType.PUBREL, packet_id, reason)
+
+
+def pubcomp(packet_id: int, reason: int = 0) -> Ack:
+    return Ack(PacketType.PUBCOMP, packet_id, reason)
+
+
+def a_will(topic: str = "will", payload: bytes = b"gone", **fields: Any) -> Will:
+    return Will(topic, payload, **fields)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from saps.frontend.mqtt.timers import Timers
+
+
+def test_actions_run_in_order_of_time_then_of_entry() -> None:
+    ran: list[str] = []
+    timers = Timers()
+    for when, name in [(2.0, "c"), (1.0, "a"), (1.0, "b"), (3.0, "d")]:
+        timers.at(when, lambda now, name=name: ran.append(name))  # type: ignore[misc]
+    timers.run(2.5)
+    assert ran == ["a", "b", "c"]
+    assert timers.next == 3.0
+
+
+def test_arm_is_called_only_for_an_earlier_deadline() -> None:
+    armed: list[float] = []
+    timers = Timers(armed.append)
+    for when in (5.0, 6.0, 4.0):
+        timers.at(when, lambda now: None)
+    assert armed == [5.0, 4.0]
+
+
+def test_an_action_may_set_a_timer_that_is_due_at_once() -> None:
+    ran: list[float] = []
+    timers = Timers()
+    timers.at(1.0, lambda now: timers.at(now, ran.append))
+    timers.run(1.0)
+    assert ran == [1.0]
+    assert timers.next is None
