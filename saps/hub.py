@@ -38,7 +38,7 @@ class Publication:
         """When it is too late to deliver it, on the hub's clock."""
         self.retained = retained
         """It is sent because of a new subscription, not because it was published just now."""
-        self.packets: dict[Any, Any] = {}
+        self.packets: dict[Any, Any] | None = None
         """A frontend keeps here what several of its subscribers can share: the encoded packets."""
 
 
@@ -194,6 +194,13 @@ class Hub:
             matched += 1
         self.delivered += matched * count
         return matched
+
+    def relay(self, route: Route, packets: bytes, count: int) -> None:
+        """`spread` for `count` encoded publications of QoS 0, in a wire format that is among the route's `wires`."""
+        self.published += count
+        self.delivered += count * len(route.relays)
+        for agent in route.relays:
+            agent.relay(packets, count)
 
     def forward(self, route: Route, message: Message, done: Callable[[Reached], None] | None) -> None:
         """The other half of `publish`: hand the message to the mesh, unless it knows that nobody wants it."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
-from saps.overlay.frames import Frame
+from saps.overlay.frames import Frame, ProtocolError
 from saps.overlay.keys import BrokerRef
 from saps.wire import FrameReader, WireError, agree, encode_into, hello
 
@@ -268,14 +268,13 @@ class _Inbound(asyncio.Protocol):
             if self._peer is None and self._reader.peer is not None:
                 agree(self._reader.peer, self._links.order)
                 self._greet(self._reader.peer.broker)
-        except WireError as error:
+            if self._peer is not None and frames and not self._links.closing:
+                self._links.on_frames(self._peer, frames)
+        except (WireError, ProtocolError) as error:
             peer = self._transport.get_extra_info("peername")
             who = self._peer.name if self._peer is not None else f"{peer[0]}:{peer[1]}" if peer else "?"
             logger.warning("link from %s closed: %s", who, error)
             self._transport.abort()
-            return
-        if self._peer is not None and frames and not self._links.closing:
-            self._links.on_frames(self._peer, frames)
 
     def _greet(self, peer: BrokerRef) -> None:
         if self._handshake is not None:

@@ -98,6 +98,8 @@ class _Link:
     started: int = -1
     """The session whose start the receiver has been told."""
     clear_at: float = 0.0
+    broken: bool = False
+    """It broke and the sender has not been told yet: what it sends is lost."""
     swallowed: bool = False
     """A partition has swallowed frames: the link breaks when it heals."""
 
@@ -269,6 +271,8 @@ class Simulation:
         if self._groups.get(source.name, 0) != self._groups.get(to.name, 0):
             link.swallowed = True
             return
+        if link.broken:
+            return
         delay = self.rng.uniform(*self.network.latency)
         if target is not None and target.ref.cluster != source.ref.cluster:
             delay += self.network.between_clusters
@@ -296,7 +300,11 @@ class Simulation:
         broker = self.brokers[source]
         peer = self.brokers[target].ref
 
+        link = self._link(source, target)
+        link.broken = True
+
         def down() -> None:
+            link.broken = False
             if broker.alive:
                 broker.node.now = self.now
                 broker.node.link_down(peer)

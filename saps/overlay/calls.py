@@ -16,8 +16,8 @@ from saps.overlay.keys import BrokerRef, Key, Range, Ref
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import Node, SkipGraph, State
 
-ATTEMPT = 2.0
-"""Seconds after which a call without answer is repeated."""
+ATTEMPT, LONGEST_ATTEMPT = 0.5, 4.0
+"""Seconds after which a call without answer is repeated, at first and at most; doubles each time."""
 PAUSE = 0.1
 """Seconds before an incomplete call is repeated."""
 
@@ -36,13 +36,14 @@ class Outcome(NamedTuple):
 class _Caller:
     """A call this broker has made."""
 
-    __slots__ = ("attempts", "body", "done", "range")
+    __slots__ = ("attempts", "body", "done", "patience", "range")
 
     def __init__(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int) -> None:
         self.range = wanted
         self.body = body
         self.done = done
         self.attempts = attempts
+        self.patience = ATTEMPT
 
 
 class _Gathering:
@@ -105,7 +106,8 @@ class RangeCalls:
         low, high = caller.range
         self._on_locate(Locate(0, None, self._port.me, part, low, high, caller.body))
         if part in self._callers:
-            self._port.after(ATTEMPT, lambda: self._answer(Gathered(part, [], complete=False, depth=0)))
+            self._port.after(caller.patience, lambda: self._answer(Gathered(part, [], complete=False, depth=0)))
+            caller.patience = min(2 * caller.patience, LONGEST_ATTEMPT)
 
     def _answer(self, frame: Gathered) -> None:
         caller = self._callers.pop(frame.part, None)
@@ -121,7 +123,8 @@ class RangeCalls:
     def _on_locate(self, frame: Locate) -> None:
         node = self._graph.nearest(frame.low)
         if node is None or not self._graph.takes(node, frame.low):
-            self._graph.forward(node, frame.low, frame)
+            if not self._graph.forward(node, frame.low, frame):
+                self._reply(frame.origin, Gathered(frame.part, [], complete=False, depth=frame.hops))
             return
         gathering = _Gathering(frame.origin, frame.part, frame.hops)
         self._spread(gathering, [(node, frame.low, frame.high)], [], frame.origin, frame.body)
@@ -158,6 +161,8 @@ class RangeCalls:
             if right is None or not self._port.reachable(right.broker):
                 gathering.complete = False
                 continue
+            if node.doubt_until > self._port.now:
+                gathering.complete = False
             for ref, stop in cut(node, low, end, self._port):
                 own = self._graph.nodes.get(ref.key) if ref.broker == self._port.me else None
                 if own is not None and own.state is not State.JOINING:
@@ -173,7 +178,7 @@ class RangeCalls:
             self._gatherings[self._serial] = gathering
             self._port.send(broker, Spread(origin, self._serial, segments, body, gathering.depth + 1))
         if onward:
-            self._port.after(2 * ATTEMPT, lambda: self._give_up(gathering))
+            self._port.after(LONGEST_ATTEMPT, lambda: self._give_up(gathering))
         self._reply_if_done(gathering)
 
     def _on_gathered(self, frame: Gathered) -> None:
@@ -190,11 +195,13 @@ class RangeCalls:
     def _reply_if_done(self, gathering: _Gathering) -> None:
         if gathering.waiting:
             return
-        reply = Gathered(gathering.part, gathering.results, gathering.complete, gathering.depth)
-        if gathering.to == self._port.me and gathering.part in self._callers:
+        self._reply(gathering.to, Gathered(gathering.part, gathering.results, gathering.complete, gathering.depth))
+
+    def _reply(self, to: BrokerRef, reply: Gathered) -> None:
+        if to == self._port.me and reply.part in self._callers:
             self._answer(reply)
         else:
-            self._port.send(gathering.to, reply)
+            self._port.send(to, reply)
 
     def _give_up(self, gathering: _Gathering) -> None:
         for part in gathering.waiting:

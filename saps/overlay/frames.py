@@ -13,6 +13,10 @@ from saps.messages import Properties
 from saps.overlay.keys import BrokerRef, Key, Ref
 
 
+class ProtocolError(ValueError):
+    """A peer broke the protocol; its link must be closed."""
+
+
 class Frame(msgspec.Struct, array_like=True):
     """Base of all frames."""
 
@@ -41,6 +45,8 @@ class Inserted(Frame, tag=2):
     left: Ref
     right: Ref | None
     hops: int
+    doubt: float
+    """Seconds for which the link to `right` is in doubt: a crash has just been repaired there."""
     again: bool = False
     """It was linked already; `right` is what it was told then."""
 
@@ -58,6 +64,7 @@ class Unlink(Routed, tag=4):
 
     ref: Ref
     right: Ref | None
+    doubt: float
 
 
 class Unlinked(Frame, tag=5):

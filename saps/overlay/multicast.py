@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from saps.messages import Message, Reached
-from saps.overlay.frames import Ack, Data, DefineBroker, DefineSlice, Frame, Nack, Skip
+from saps.overlay.frames import Ack, Data, DefineBroker, DefineSlice, Frame, Nack, ProtocolError, Skip
 from saps.overlay.keys import BrokerRef
 from saps.overlay.order import Inbox
 from saps.overlay.port import Port
@@ -65,11 +65,12 @@ class _Outbound:
 
 
 class _Inbound:
-    __slots__ = ("branches", "brokers", "slices")
+    """What a sender has told this broker the numbers for: brokers, and slices as the branches they lead to."""
+
+    __slots__ = ("branches", "brokers")
 
     def __init__(self) -> None:
         self.brokers: dict[int, BrokerRef] = {}
-        self.slices: dict[int, tuple[BrokerRef, ...]] = {0: ()}
         self.branches: dict[int, list[Branch]] = {0: []}
 
 
@@ -157,13 +158,10 @@ class Multicast:
             self._on_data(sender, frame)  # type: ignore[arg-type]
         elif kind is Ack:
             self._on_ack(frame)  # type: ignore[arg-type]
-        elif isinstance(frame, DefineSlice):
-            inbound = self._inbound[sender.name]
-            run = tuple(inbound.brokers[n] for n in frame.brokers)
-            inbound.slices[frame.number] = run
-            inbound.branches[frame.number] = divide(self._port.me, run)
         elif isinstance(frame, DefineBroker):
             self._inbound.setdefault(sender.name, _Inbound()).brokers[frame.number] = frame.ref
+        elif isinstance(frame, DefineSlice):
+            self._define(sender, frame)
         elif isinstance(frame, Nack):
             self._on_nack(sender, frame)
         elif isinstance(frame, Skip):
@@ -172,14 +170,25 @@ class Multicast:
             return False
         return True
 
+    def _define(self, sender: BrokerRef, frame: DefineSlice) -> None:
+        inbound = self._inbound.setdefault(sender.name, _Inbound())
+        try:
+            run = tuple(inbound.brokers[number] for number in frame.brokers)
+        except KeyError as error:
+            raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
+        inbound.branches[frame.number] = divide(self._port.me, run)
+
     def _on_data(self, sender: BrokerRef, data: Data) -> None:
-        inbound = self._inbound[sender.name]
-        origin = inbound.brokers[data.origin]
+        try:
+            inbound = self._inbound[sender.name]
+            origin = inbound.brokers[data.origin]
+            onward = inbound.branches[data.slice]
+        except KeyError as error:
+            raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
         self.received += 1
         subscribers = self._inbox.accept(origin, data)
         if subscribers is None:
             self.duplicates += 1
-        onward = inbound.branches[data.slice]
         if not data.token:
             for branch in onward:
                 self._forward(origin, data, branch, 0)

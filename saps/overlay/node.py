@@ -41,10 +41,10 @@ from saps.overlay.subscriptions import Subscriptions
 HEAL_AGAIN = (0.5, 2.0)
 """Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
 CLOSE_IDLE_EVERY = 5.0
-SETTLE_AT_MOST, SETTLE_EVERY = 2.0, 0.01
+SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
 """Seconds for which a leaving broker waits until its publications have arrived."""
 LEAVE_KEYS_AT_MOST = 1.5
-CALL_ATTEMPTS = 5
+CALL_ATTEMPTS = 4
 
 CallAgents = Callable[[AgentCall, bool], list[Answer]]
 """Runs a call at the broker's agents; True: at its user agent of that name."""
@@ -67,6 +67,7 @@ class OverlayNode:
         self.me = me
         self.order = order
         self.now = 0.0
+        self.grace = 2 * (detector or DetectorSettings()).heartbeat
         self.outbox: list[tuple[BrokerRef, Frame]] = []
         self.on_output: Callable[[], None] | None = None
         """Called when something is put into the empty outbox, or `deadline` comes nearer."""
@@ -93,6 +94,7 @@ class OverlayNode:
         self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline)
         self.multicast = Multicast(self, self.presence, self.inbox)
         self.graph.redeliver = self._dispatch
+        self.graph.on_repaired = self.subscriptions.announce_key_again
 
     # --- the driver's side --------------------------------------------------------------------------------
 

@@ -69,6 +69,9 @@ class Inbox:
         if data.prev > sequence.last and not self._never_owed(origin, data, sequence):
             self._hold(origin, data, sequence)
             return 0
+        for seq in sorted(seq for seq in sequence.held if seq < data.seq):
+            # Of an earlier subscription, owed no more: but if they are delivered, then before this one.
+            self._pass(sequence, sequence.held.pop(seq))
         reached = self._pass(sequence, data)
         if sequence.held:
             self._drain(origin, sequence)

@@ -17,6 +17,9 @@ class Port(Protocol):
     now: float
     """Seconds, monotonic; the time of the event being handled."""
 
+    grace: float
+    """Seconds by which two brokers' discoveries of the same crash may lie apart."""
+
     def send(self, to: BrokerRef, frame: Frame) -> None:
         """Queue a frame for a broker (this one included)."""
 

@@ -59,6 +59,7 @@ class Node:
     __slots__ = (
         "asked",
         "awaited",
+        "doubt_until",
         "granted",
         "key",
         "left",
@@ -83,6 +84,9 @@ class Node:
         """Frames that came too early (joining), or that would change the right link (leaving)."""
         self.waiters: list[Done] = []
         self.since = now
+        self.doubt_until = 0.0
+        """Until then a live node may stand between this one and the one to its right: their common neighbour crashed,
+        and it has not noticed yet. What a range call brings from there is not complete."""
         self.asked = False
         """Linked, but inserted once more and not yet answered."""
         self.sought = 0
@@ -121,6 +125,8 @@ class SkipGraph:
         self._serial = 0
         self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
         """Takes frames that were kept for a node back to where all frames come in."""
+        self.on_repaired: Callable[[Key], None] = lambda key: None
+        """Told of each linked key that had to be linked again."""
         self._on: dict[type, Callable[[BrokerRef, Frame], None]] = {
             Insert: self._on_insert,
             Inserted: self._on_inserted,
@@ -299,17 +305,20 @@ class SkipGraph:
         if frame.via is not None and frame.via not in self.nodes:
             self._port.send(sender, Gone(frame.via))
 
-    def forward(self, node: Node | None, target: Key, frame: Routed) -> None:
-        """Send a routed frame one hop nearer to `target`; drop it if there is no way now."""
+    def forward(self, node: Node | None, target: Key, frame: Routed) -> bool:
+        """Send a routed frame one hop nearer to `target`. False, and the frame dropped, if there is no way now."""
         if frame.hops >= MAX_HOPS:
-            return
+            return False
         if node is None:
-            if self.contact is not None:
-                self._port.send(self.contact, replace(frame, hops=frame.hops + 1, via=None))
-            return
+            if self.contact is None:
+                return False
+            self._port.send(self.contact, replace(frame, hops=frame.hops + 1, via=None))
+            return True
         ref = self.next_hop(node, target)
-        if ref is not None and ref.broker != self._port.me:
-            self._port.send(ref.broker, replace(frame, hops=frame.hops + 1, via=ref.key))
+        if ref is None or ref.broker == self._port.me:
+            return False
+        self._port.send(ref.broker, replace(frame, hops=frame.hops + 1, via=ref.key))
+        return True
 
     # --- insertion ----------------------------------------------------------------------------------------
 
@@ -357,7 +366,15 @@ class SkipGraph:
 
     def _confirm(self, node: Node, ref: Ref, frame: Insert) -> None:
         granted = node.granted[1] if node.granted and node.granted[0] == ref.key else None
-        self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, again=True))
+        self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, self._doubt_left(node), again=True))
+
+    def _doubt(self, node: Node, right: Ref | None) -> None:
+        """A right link is about to be made; `right` is the one before, None if that was lost."""
+        if right is None:
+            node.doubt_until = self._port.now + self._port.grace
+
+    def _doubt_left(self, node: Node) -> float:
+        return max(0.0, node.doubt_until - self._port.now)
 
     def _again(self, node: Node) -> None:
         """Insert a linked node once more; it cannot leave until that is answered."""
@@ -380,10 +397,11 @@ class SkipGraph:
 
     def _link(self, node: Node, ref: Ref, right: Ref | None, hops: int) -> None:
         """The moment at which `ref` is in the overlay."""
+        self._doubt(node, right)
         node.right[0] = ref
         node.granted = (ref.key, right)
         self.touched.append((node.key, node.right[0]))
-        self._port.send(ref.broker, Inserted(ref, node.ref, right, hops))
+        self._port.send(ref.broker, Inserted(ref, node.ref, right, hops, self._doubt_left(node)))
         if right is not None:
             self._port.send(right.broker, SetLeft(right.key, ref, None))
 
@@ -392,16 +410,18 @@ class SkipGraph:
         node = self.nodes.get(frame.ref.key)
         if node is None or node.ref != frame.ref:
             # A repeated insertion came after the removal.
-            self._port.send(sender, Unlink(0, None, frame.ref, frame.right))
+            self._port.send(sender, Unlink(0, None, frame.ref, frame.right, frame.doubt))
             return
         node.left[0] = frame.left
         node.asked = False
+        node.doubt_until = max(node.doubt_until, self._port.now + frame.doubt)
         if node.state is State.JOINING:
             node.right[0] = frame.right
             self._link_node(node)
             return
         if not frame.again:
             self._merge_right(node, frame.right)
+            self.on_repaired(node.key)
         if node.state is State.LINKED:
             self._run_waiters(node)
 
@@ -427,6 +447,7 @@ class SkipGraph:
         if other is None or other.key == node.key or other == right:
             return
         if right is None or self._port.lost(right.broker) or right.key == node.key:
+            self._doubt(node, None)
             node.right[0] = other
         elif right.key == other.key:
             return
@@ -462,7 +483,7 @@ class SkipGraph:
         if right is not None and right.key == node.key:
             self._gone(node, None)
             return
-        frame = Unlink(0, None, node.ref, right)
+        frame = Unlink(0, None, node.ref, right, self._doubt_left(node))
         left = node.left[0]
         if left is not None and left.broker != self._port.me and self._port.reachable(left.broker):
             self._port.send(left.broker, frame)
@@ -482,6 +503,8 @@ class SkipGraph:
         if node.state is State.LEAVING:
             node.waiting.append((sender, frame))
         elif right == ref or right is None:
+            self._doubt(node, right)
+            node.doubt_until = max(node.doubt_until, self._port.now + frame.doubt)
             node.right[0] = frame.right
             self.touched.append((node.key, node.right[0]))
             if frame.right is not None:

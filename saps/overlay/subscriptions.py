@@ -81,6 +81,13 @@ class Subscriptions:
                 registration.stale = True
                 self._advance(registration)
 
+    def announce_key_again(self, key: Key) -> None:
+        """The key was out of the ring for a while."""
+        registration = self.registrations.get(key.topic_filter) if key.is_topic else None
+        if registration is not None and registration.key == key and registration.ready:
+            registration.stale = True
+            self._advance(registration)
+
     def interests(self, keys: list[Key]) -> list[Interest]:
         """The filters at some of this broker's keys (answers `Collect`)."""
         found = []
@@ -143,7 +150,7 @@ class Subscriptions:
                 del self.registrations[registration.topic_filter]
             for waiter in waiters:
                 waiter()
-        if registration.wanted != present or registration.stale:
+        if registration.wanted != present or (present and registration.stale):
             self._advance(registration)
 
 

@@ -94,12 +94,8 @@ class Connection(Publisher):
         frontend.blocked.clear()
 
     def _shortcut(self, first: int, data: bytes, pos: int, size: int) -> int:
-        """Handle a run of equal packets at once. Returns where it ends, or 0 if that cannot be done here."""
-        if first == 0x30:
-            return self._relay_run(data, pos, size) or self._publish_run(data, pos, size)
-        if first == 0x32:
-            return self._publish_run(data, pos, size)
-        return self._acknowledgements(data, pos, size)
+        """Handle a run of packets of one kind at once. Returns where it ends, or 0 if that cannot be done here."""
+        return self._acknowledgements(data, pos, size) if first == 0x40 else self._publish_run(data, pos)
 
     def _acknowledgements(self, data: bytes, pos: int, size: int) -> int:
         """A run of PUBACKs without reason codes. Returns where it ends."""

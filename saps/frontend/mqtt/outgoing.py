@@ -30,16 +30,24 @@ class Copy:
     Subscribers that follow the same topics tend to be at the same packet identifier, so the last one is kept.
     """
 
-    __slots__ = ("_head", "_id", "_packet", "_tail", "form", "publication", "size")
+    __slots__ = ("_head", "_id", "_packet", "_tail", "form", "publication")
 
     def __init__(self, publication: Publication, form: Form, head: bytes, tail: bytes) -> None:
         self.publication = publication
         self.form = form
-        self.size = len(head) + 2 + len(tail)
         self._head = head
         self._tail = tail
         self._id = 0
         self._packet = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the packet."""
+        return len(self._head) + 2 + len(self._tail)
+
+    def parts(self, packet_id: int) -> tuple[bytes, bytes, bytes]:
+        """The packet in pieces, for a larger join."""
+        return self._head, packet_id.to_bytes(2), self._tail
 
     def with_id(self, packet_id: int) -> bytes:
         """The packet."""
@@ -70,11 +78,13 @@ def copy(publication: Publication, form: Form, version: int, now: float) -> Copy
     """The copy with QoS 1 or 2, from the publication's cache or encoded now."""
     lifetime = None if publication.expires is None else _lifetime(publication.expires, now)
     key = (version, form, lifetime)
-    found: Copy | None = publication.packets.get(key)
+    packets = publication.packets
+    if packets is None:
+        packets = publication.packets = {}
+    found: Copy | None = packets.get(key)
     if found is None:
         first, topic, tail = _parts(publication, form, version, lifetime)
-        head = bytes((first,)) + encode_varint(len(topic) + 2 + len(tail)) + topic
-        found = publication.packets[key] = Copy(publication, form, head, tail)
+        found = packets[key] = Copy(publication, form, _head(first, len(topic) + 2 + len(tail), topic), tail)
     return found
 
 
@@ -82,11 +92,13 @@ def plain(publication: Publication, form: Form, version: int, now: float) -> byt
     """The packet of QoS 0, from the publication's cache or encoded now."""
     lifetime = None if publication.expires is None else _lifetime(publication.expires, now)
     key = (version, form, lifetime)
-    found: bytes | None = publication.packets.get(key)
+    packets = publication.packets
+    if packets is None:
+        packets = publication.packets = {}
+    found: bytes | None = packets.get(key)
     if found is None:
         first, topic, tail = _parts(publication, form, version, lifetime)
-        found = b"".join((bytes((first,)), encode_varint(len(topic) + len(tail)), topic, tail))
-        publication.packets[key] = found
+        found = packets[key] = _head(first, len(topic) + len(tail), topic) + tail
     return found
 
 
@@ -106,10 +118,20 @@ def numbered_burst(burst: Burst, form: Form, version: int, now: float, packet_id
     copies, encoded_from, encoded = burst.packets.get(key, (None, 0, b""))
     if encoded_from != packet_id:
         if copies is None:
-            copies = [copy(publication, form, version, now) for publication in burst.publications]
-        encoded = b"".join([item.with_id(number) for number, item in enumerate(copies, packet_id)])
+            copies = _burst_copies(burst, form, version)
+        encoded = b"".join([part for number, item in enumerate(copies, packet_id) for part in item.parts(number)])
         burst.packets[key] = copies, packet_id, encoded
     return encoded, copies
+
+
+def _burst_copies(burst: Burst, form: Form, version: int, now: float) -> list[Copy]:
+    """`copy` for each publication of a burst."""
+    plain_tail = version != V5 or not form.identifiers
+    copies = []
+    for publication in burst.publications:
+        message = publication.message
+        
+    return copies
 
 
 def aliased(publication: Publication, form: Form, now: float, alias: int, known: bool) -> Copy | bytes:
@@ -127,6 +149,12 @@ def aliased(publication: Publication, form: Form, now: float, alias: int, known:
         return bytes((first,)) + encode_varint(len(topic) + len(tail)) + topic + tail
     head = bytes((first,)) + encode_varint(len(topic) + 2 + len(tail)) + topic
     return Copy(publication, form, head, tail)
+
+
+@lru_cache(maxsize=4096)
+def _head(first: int, length: int, topic: bytes) -> bytes:
+    """A packet's first byte, its remaining length, and its topic field."""
+    return bytes((first,)) + encode_varint(length) + topic
 
 
 @lru_cache(maxsize=4096)

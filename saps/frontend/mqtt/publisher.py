@@ -11,6 +11,7 @@ from saps.frontend.mqtt.outgoing import received_properties
 from saps.frontend.mqtt.packets import V5, Ack, PacketType
 from saps.frontend.mqtt.properties import Property, PropertyMap, decode_properties
 from saps.frontend.mqtt.reasons import MalformedPacket, ProtocolError, Reason
+from saps.frontend.mqtt.runs import First, first_packet, plain_run
 from saps.frontend.mqtt.sender import Port, Sender
 from saps.frontend.mqtt.session import Session
 from saps.frontend.mqtt.wire import Reader, decode_string
@@ -32,118 +33,66 @@ class Publisher(Sender):
 
     # ---- runs of plain publications: the hot path
 
-    def _relay_run(self, data: bytes, pos: int, size: int) -> int:
-        """Relay a run of QoS 0 publications with the same topic and size, if every subscriber takes them verbatim.
+    def _publish_run(self, data: bytes, pos: int) -> int:
+        """Publish the run of plain publications to one topic that begins at `pos`, QoS 0 or 1.
 
-        Returns where the run ends, or 0 if this is not such a run. The hot path: one slice and one list operation per
-        subscriber and run, however many packets it has.
+        Returns where it ends, or 0 if the packet is not plain or its topic not known.
         """
-        topic, end = self._plain_publish(data, pos, size)
         session = self.session
-        if session is None or not end:
+        first = first_packet(data, pos)
+        if session is None or first is None:
             return 0
         hub = session.hub
-        route = hub.routes.get(data[topic + 2 : (topic_end := topic + 2 + (data[topic] << 8 | data[topic + 1]))])
-        if route is None or self.version not in route.wires:
+        route = hub.routes.get(data[first.topic + 2 : first.end])
+        if route is None:
             return 0
-        if self.version == V5:
-            if topic_end >= end or data[topic_end]:  # it has properties
-                return 0
-            topic_end += 1
-        elif topic_end > end:
+        ends = plain_run(data, pos, first, self.version, self.frontend.limits.maximum_packet_size)
+        if not ends:
             return 0
-        run_end, step, count = end, end - pos, 1
-        same = data[pos:topic_end]
-        while run_end + step <= size and data.startswith(same, run_end):
-            run_end += step
-            count += 1
-        session.publisher.published += count
-        hub.published += count
-        hub.delivered += count * len(route.relays)
-        packets = data[pos:run_end]
-        for agent in route.relays:
-            agent.relay(packets, count)
-        if route.mesh.remote:
-            for start in range(pos, run_end, step):
-                payload = data[start + topic_end - pos : start + step]
-                hub.mesh.publish(Message(route.topic, payload), None)
-        else:
-            route.mesh.used = True
+        run_end = ends[-1]
+        if data[pos] == 0x32:
+            self._publish_numbered_run(route, data, pos, first, ends)
+            return run_end
+        session.publisher.published += len(ends)
+        verbatim = self.version in route.wires
+        if verbatim:  # one list operation for each subscriber, however many packets it is
+            hub.relay(route, data[pos:run_end], len(ends))
+            if not route.mesh.remote:
+                route.mesh.used = True
+                return run_end
+        ahead = first.end - first.topic + (self.version == V5)
+        messages = []
+        for end in ends:
+            messages.append(Message(route.topic, data[_body(data, pos) + ahead : end]))
+            pos = end
+        if not verbatim:
+            hub.spread_burst(route, Burst([Publication(message) for message in messages]), session)
+        for message in messages:
+            hub.forward(route, message, None)
         return run_end
 
-    def _publish_run(self, data: bytes, pos: int, size: int) -> int:
-        """Publish plain publications with the same topic and size, QoS 0 or 1: a run of them as one burst.
-
-        Returns where they end, or 0 if the packet is not plain or its topic not known.
-        """
-        topic, end = self._plain_publish(data, pos, size)
-        session = self.session
-        if session is None or not end:
-            return 0
-        step, qos = end - pos, data[pos] >> 1 & 1
-        topic_end = topic + 2 + (data[topic] << 8 | data[topic + 1])
-        route = session.hub.routes.get(data[topic + 2 : topic_end])
-        payload = topic_end - pos + 2 * qos + (self.version == V5)  # its offset in each packet
-        if route is None or payload > step:
-            return 0
-        same = data[pos:topic_end]
-        publications: list[Publication] = []
-        answers: list[bytes] = []
-        while pos + step <= size and data.startswith(same, pos):
-            if self.version == V5 and data[pos + payload - 1]:  # it has properties
-                break
-            if qos:
-                packet_id = data[topic_end : topic_end + 2]
-                if packet_id == b"\0\0":
-                    break
-                answers.append(packet_id)
-            message = Message(route.topic, data[pos + payload : pos + step], qos)
-            pos += step
-            topic_end += step
-            if route.mesh.remote or not (publications or data.startswith(same, pos)):  # one by one
-                self._publish_plain(route, message, answers)
-                return pos
-            publications.append(Publication(message))
-        if publications:
-            self._publish_burst(route, Burst(publications), answers)
-            return pos
-        return 0
-
-    def _publish_plain(self, route: Route, message: Message, packet_ids: list[bytes]) -> None:
-        if packet_ids:
-            self._publish_with_id(route, message, int.from_bytes(packet_ids[0]))
-        else:
-            self._publish_qos_0(route, message)
-
-    def _publish_burst(self, route: Route, burst: Burst, packet_ids: list[bytes]) -> None:
-        """Nobody in the mesh wants it: deliver it here, and acknowledge those with packet identifiers."""
+    def _publish_numbered_run(self, route: Route, data: bytes, pos: int, first: First, ends: list[int]) -> None:
+        """A run of QoS 1: one by one if the mesh must confirm them, else as a burst with all its answers at once."""
+        ahead = first.end - first.topic
+        payload_ahead = ahead + 2 + (self.version == V5)
+        topic, publications, packet_ids = route.topic, [], []
+        for end in ends:
+            body = _body(data, pos)
+            packet_ids.append(data[body + ahead : body + ahead + 2])
+            publications.append(Publication(Message(topic, data[body + payload_ahead : end], 1)))
+            pos = end
+        if route.mesh.remote or len(ends) == 1:
+            for publication, packet_id in zip(publications, packet_ids, strict=True):
+                self._publish_with_id(route, publication, int.from_bytes(packet_id))
+            return
         session = self._session
-        session.publisher.published += len(burst.publications)
+        session.publisher.published += len(ends)
         route.mesh.used = True
-        matched = session.hub.spread_burst(route, burst, session)
-        if packet_ids and (matched or self.version != V5):
+        matched = session.hub.spread_burst(route, Burst(publications), session)
+        if matched or self.version != V5:
             self.write(b"\x40\x02" + b"\x40\x02".join(packet_ids))
-        elif packet_ids:
+        else:
             self.write(b"".join([b"\x40\x03" + packet_id + b"\x10" for packet_id in packet_ids]))
-
-    def _plain_publish(self, data: bytes, pos: int, size: int) -> tuple[int, int]:
-        """Where the topic field of the PUBLISH at `pos` begins and where the packet ends.
-
-        The end is 0 unless the packet is complete, not too large, and its remaining length has at most two bytes.
-        """
-        if pos + 5 > size:
-            return 0, 0
-        length, body = data[pos + 1], pos + 2
-        if length > 0x7F:
-            high = data[body]
-            if not 0 < high < 0x80:
-                return 0, 0
-            length += (high << 7) - 0x80
-            body += 1
-        end = body + length
-        if length < 2 or end > size or end - pos > self.frontend.limits.maximum_packet_size:
-            return 0, 0
-        return body, end
 
     # ---- any publication
 
@@ -175,7 +124,7 @@ class Publisher(Sender):
         if not qos:
             self._publish_qos_0(route, message)
         else:
-            self._publish_with_id(route, message, packet_id)
+            self._publish_with_id(route, self.frontend.hub.publication(message), packet_id)
 
     def _publish_properties(self, topic: bytes, found: PropertyMap) -> bytes:
         """Check the properties of a PUBLISH; returns its topic, from the alias if it is left out (3.3.2.3.4)."""
@@ -213,8 +162,8 @@ class Publisher(Sender):
             session.hub.spread(route, session.hub.publication(message), session)
             session.hub.forward(route, message, None)
 
-    def _publish_with_id(self, route: Route, message: Message, packet_id: int) -> None:
-        session = self._session
+    def _publish_with_id(self, route: Route, publication: Publication, packet_id: int) -> None:
+        session, message = self._session, publication.message
         qos = message.qos
         if qos == 2:
             if session.incoming is None:
@@ -235,7 +184,7 @@ class Publisher(Sender):
             session.incoming[packet_id] = False
         session.publisher.published += 1
         hub = session.hub
-        matched = hub.spread(route, hub.publication(message), session)
+        matched = hub.spread(route, publication, session)
         if route.mesh.remote:
             self._awaiting += qos == 1
             hub.mesh.publish(message, partial(self._confirmed, session, packet_id, qos, matched))
@@ -280,3 +229,8 @@ class Publisher(Sender):
         session = self.session
         assert session is not None
         return session
+
+
+def _body(data: bytes, pos: int) -> int:
+    """Where the body of the packet at `pos` begins, if its remaining length has at most two bytes."""
+    return pos + 2 if data[pos + 1] < 0x80 else pos + 3
