@@ -45,8 +45,9 @@ format: setup ## Rewrite the code in the project's format.
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup ## Measure against Mosquitto and nats-server on this machine.
+bench: setup ## Measure against Mosquitto and nats-server, then count how the overlay grows.
 	@$(BIN)/python -m benchmarks.brokers $(ARGS)
+	@$(BIN)/python -m benchmarks.overlay $(OVERLAY_ARGS)
 
 lock: setup ## Write uv.lock anew after a change of pyproject.toml.
 	@$(BIN)/uv lock

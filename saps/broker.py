@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -35,9 +36,10 @@ RETRY_JOIN = 0.2
 class LiveMesh:
     """An `OverlayNode` driven by the event loop. A `saps.mesh.Mesh` for the hub."""
 
-    def __init__(self, node: OverlayNode, links: Links) -> None:
+    def __init__(self, node: OverlayNode, links: Links, hub: Hub) -> None:
         self.node = node
         self._links = links
+        self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -90,6 +92,7 @@ class LiveMesh:
         send = self._links.send
         for to, frame in self.node.take():
             send(to, frame)
+        self._links.flush()
         self._arm()
 
     def _arm(self) -> None:
@@ -110,8 +113,13 @@ class LiveMesh:
         self.node.now = self._loop.time()
         if not frames:
             self.node.met(sender)
-        for frame in frames:
-            self.node.receive(sender, frame)
+        receive = self.node.receive
+        self._hub.gather()
+        try:
+            for frame in frames:
+                receive(sender, frame)
+        finally:
+            self._hub.gathered()
 
     def _down(self, peer: BrokerRef) -> None:
         self.node.now = self._loop.time()
@@ -157,7 +165,7 @@ class Broker:
             call_agents=self.agents.answer,
             leave_timeout=overlay.leave_timeout,
         )
-        self.mesh = LiveMesh(node, self.links)
+        self.mesh = LiveMesh(node, self.links, self.hub)
         self.hub.mesh = self.mesh
         self.agents.bind(node, self.hub.agents)
         try:
@@ -232,11 +240,24 @@ async def _serve(settings: BrokerSettings) -> int:
         starting.cancel()
         return 0
     await starting
+    _calm_garbage_collector()
     print(broker.ready_line(), flush=True)
     await stopping
     logger.info("%s leaves", settings.name)
     await broker.stop()
     return 0
+
+
+def _calm_garbage_collector() -> None:
+    """Fewer and shorter pauses for the collection of reference cycles.
+
+    What has been loaded so far lives for ever, so it is not looked at again. Beyond that a young collection comes after
+    50,000 more containers made than freed, instead of 700. The cost: up to that many dead ones linger if they form
+    cycles (some MiB); messages in flight do not, they are freed by their reference counts.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _refused(address: Address, error: OSError) -> str:

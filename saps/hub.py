@@ -43,7 +43,7 @@ class Publication:
 
 
 class Burst:
-    """Publications with the same topic, quality of service and flags, published by one client without a pause."""
+    """Publications with the same topic and quality of service, without properties, that come without a pause."""
 
     __slots__ = ("packets", "publications")
 
@@ -90,6 +90,10 @@ class Hub:
         self.delivered = 0
         """Copies handed to local subscribers."""
         self._mesh: Mesh = mesh if mesh is not None else Alone()
+        self._gathering = False
+        self._gathered: list[Publication] = []
+        """Plain messages from other brokers, with the topic of `_gathered_for` and one quality of service."""
+        self._gathered_for: Route | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -104,12 +108,14 @@ class Hub:
 
     def subscribe(self, agent: SubscriberAgent, subscription: Subscription, done: Callable[[], None]) -> None:
         """Subscribe the agent. `done` runs once no message published later, anywhere in the mesh, can be missed."""
+        self._hand_out()
         self.index.add(agent, subscription)
         self._forget_routes(subscription.filter)
         self._mesh.subscribe(subscription.filter, done)
 
     def unsubscribe(self, agent: SubscriberAgent, topic_filter: str) -> None:
         """End the agent's subscription with this filter, if there is one."""
+        self._hand_out()
         last = self.index.remove(agent, topic_filter)
         self._forget_routes(topic_filter)
         if last:
@@ -211,15 +217,48 @@ class Hub:
             if done is not None:
                 done(NOBODY)
 
+    # ---- from other brokers
+
     def deliver(self, message: Message) -> int:
         """A message from another broker, for the local subscribers. Returns how many matched."""
         self.received += 1
-        publication = self.publication(message)
-        targets = self.route(message.topic.encode()).targets
-        for target in targets:
-            target.agent.deliver(publication, target)
-        self.delivered += len(targets)
-        return len(targets)
+        route = self.route(message.topic.encode())
+        self.delivered += len(route.targets)
+        if self._gathering and message.properties is None and not message.retain:
+            gathered = self._gathered
+            if gathered and (route is not self._gathered_for or message.qos != gathered[0].message.qos):
+                self._hand_out()
+            self._gathered_for = route
+            self._gathered.append(Publication(message))
+        else:
+            self._hand_out()
+            publication = self.publication(message)
+            for target in route.targets:
+                target.agent.deliver(publication, target)
+        return len(route.targets)
+
+    def gather(self) -> None:
+        """Messages for `deliver` follow each other now: hand them to the subscribers in bursts, until `gathered`."""
+        self._gathering = True
+
+    def gathered(self) -> None:
+        """Nothing more follows: what `gather` has held back is handed out before this returns."""
+        self._gathering = False
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Hand the gathered messages to those who were their subscribers when they came."""
+        route, publications = self._gathered_for, self._gathered
+        if route is None:
+            return
+        self._gathered_for, self._gathered = None, []
+        if len(publications) == 1:
+            for target in route.targets:
+                target.agent.deliver(publications[0], target)
+        else:
+            burst = Burst(publications)
+            for target in route.targets:
+                target.agent.deliver_burst(burst, target)
 
     def describe(self) -> dict[str, int]:
         """Counts, for status pages and logs."""

@@ -1,6 +1,6 @@
 """TCP links between brokers (asyncio): one connection for each direction, made when there is something to send.
 
-What is sent within one loop tick leaves in one write. A link that cannot keep up first holds back this broker's
+What is sent until `Links.flush` leaves in one write. A link that cannot keep up first holds back this broker's
 publishers (`on_congestion`), then, past `MAX_QUEUED` bytes, is broken; whoever sent over it is told by `on_down`.
 """
 
@@ -54,6 +54,8 @@ class Links:
         self._on_congestion = on_congestion
         self._congested: set[str] = set()
         self._outbound: dict[str, _Outbound] = {}
+        self._unwritten: set[_Outbound] = set()
+        """The links with frames for the next `flush`."""
         self._inbound: set[_Inbound] = set()
         self._listener: asyncio.Server | None = None
         self.closing = False
@@ -82,13 +84,21 @@ class Links:
                 transport.close()
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
-        """Queue a frame; it leaves with all others of this loop tick."""
+        """Queue a frame; it leaves with the next `flush`."""
         link = self._outbound.get(to.name)
         if link is None or link.to != to:
             if link is not None:
                 link.abandon()
             link = self._outbound[to.name] = _Outbound(self, to)
+        self._unwritten.add(link)
         link.send(frame)
+
+    def flush(self) -> None:
+        """Write what `send` has queued, one write for each link that is up; the others write once they are."""
+        for link in self._unwritten:
+            if link.ready:
+                link.flush()
+        self._unwritten.clear()
 
     def congested(self, name: str, is_congested: bool) -> None:
         before = bool(self._congested)
@@ -133,8 +143,8 @@ class _Outbound(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._reader = FrameReader()
-        self._flushing = False
-        self._ready = False
+        self.ready = False
+        """Both sides have said hello."""
         self._done = False
         self._wait = BACKOFF[0]
         self._handshake: asyncio.TimerHandle | None = None
@@ -142,14 +152,11 @@ class _Outbound(asyncio.Protocol):
 
     def send(self, frame: Frame) -> None:
         encode_into(self._buffer, frame)
-        if not self._flushing and self._ready:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-        elif not self._ready and len(self._buffer) > MAX_QUEUED:
+        if not self.ready and len(self._buffer) > MAX_QUEUED:
             self._drop()
 
-    def _flush(self) -> None:
-        self._flushing = False
+    def flush(self) -> None:
+        """Write what is queued."""
         if self._transport is None or not self._buffer:
             return
         self._transport.write(self._buffer)
@@ -184,7 +191,7 @@ class _Outbound(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
-        if self._ready:
+        if self.ready:
             return
         try:
             self._reader.feed(data)
@@ -203,9 +210,9 @@ class _Outbound(asyncio.Protocol):
             return
         if self._handshake is not None:
             self._handshake.cancel()
-        self._ready = True
+        self.ready = True
         self._wait = BACKOFF[0]
-        self._flush()
+        self.flush()
 
     def pause_writing(self) -> None:
         self._links.congested(self.to.name, True)
@@ -215,7 +222,7 @@ class _Outbound(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._ready = False
+        self.ready = False
         if self._handshake is not None:
             self._handshake.cancel()
         if not self._done:
@@ -237,7 +244,7 @@ class _Outbound(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._done = True
         self._task.cancel()
         if self._transport is not None:

@@ -101,7 +101,7 @@ class FrameReader:
                         self.peer = _hello_decoder.decode(body)
                     else:
                         frames.append(_decoder.decode(body))
-                except (msgspec.MsgspecError, RecursionError) as error:
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     raise WireError(f"a frame that cannot be read: {error}") from None
                 finally:
                     body.release()

@@ -65,7 +65,7 @@ class AgentRegistry:
     def bind(self, caller: Caller, users: Mapping[str, object] | None = None) -> None:
         """Connect to the overlay. `users` are the user agents by name (`saps.hub.Hub.agents`)."""
         self._caller = caller
-        self._users = users or {}
+        self._users = {} if users is None else users
 
     def register(
         self, name: str, agent: object, attributes: Iterable[str] = (), done: Callable[[], None] | None = None

@@ -74,7 +74,8 @@ class RangeCalls:
 
     def call(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int | None = None) -> None:
         """Run `body` at every node in `wanted`. `done` gets the outcome: a complete one, or after `attempts` (None: no
-        limit) incomplete ones the last of them."""
+        limit) incomplete ones the last of them. Without a limit an outcome counts as complete only while no crash is
+        being repaired."""
         self._attempt(_Caller(wanted, body, done, -1 if attempts is None else attempts))
 
     def handle(self, sender: BrokerRef, frame: Frame) -> bool:
@@ -113,7 +114,8 @@ class RangeCalls:
         caller = self._callers.pop(frame.part, None)
         if caller is None:
             return
-        if frame.complete or caller.attempts == 0:
+        certain = frame.complete and (caller.attempts >= 0 or self._port.calm())
+        if certain or caller.attempts == 0:
             caller.done(Outcome(frame.results, frame.complete, frame.depth))
         else:
             self._port.after(PAUSE, lambda: self._attempt(caller))

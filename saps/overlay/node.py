@@ -33,7 +33,7 @@ from saps.overlay.frames import (
 )
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
 from saps.overlay.multicast import Multicast
-from saps.overlay.order import Inbox
+from saps.overlay.order import SWEEP, Inbox
 from saps.overlay.presence import Presence, Publication, Stream
 from saps.overlay.skipgraph import CHECK_EVERY, RETRY, SkipGraph
 from saps.overlay.subscriptions import Subscriptions
@@ -117,6 +117,7 @@ class OverlayNode:
         self._every(self.detector.settings.heartbeat, self._watch)
         self._every(self.detector.settings.probe, self.detector.probe)
         self._every(CLOSE_IDLE_EVERY, self.presence.close_idle)
+        self._every(SWEEP, self.inbox.sweep)
         self._run_own()
 
     def receive(self, sender: BrokerRef, frame: Frame) -> None:
@@ -234,6 +235,9 @@ class OverlayNode:
 
     def lost(self, broker: BrokerRef) -> bool:
         return self.detector.lost(broker)
+
+    def calm(self) -> bool:
+        return self.detector.calm(self.grace)
 
     def reachable(self, broker: BrokerRef) -> bool:
         return self.detector.reachable(broker)

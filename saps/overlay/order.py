@@ -22,6 +22,8 @@ PATIENCE = 1.0
 traffic flow again sooner after a loss, but must exceed the delay of the slowest path."""
 GIVE_UP = 3.0
 """Seconds after which a predecessor that the origin does not account for is given up."""
+SWEEP = 120.0
+"""Seconds between two sweeps; must exceed the time after which an idle publisher begins anew."""
 MEMORY = 60.0
 """Seconds for which the sequences of a dead origin are kept."""
 HELD = 1024
@@ -31,9 +33,11 @@ HELD = 1024
 class _Sequence:
     """One origin's publications to one topic."""
 
-    __slots__ = ("held", "last", "since")
+    __slots__ = ("held", "last", "since", "used")
 
     def __init__(self) -> None:
+        self.used = True
+        """Something has come since the last `sweep`."""
         self.last = 0
         """Sequence number of the last publication delivered (or given up)."""
         self.held: dict[int, Data] = {}
@@ -64,6 +68,7 @@ class Inbox:
         sequence = self._sequences.get((origin, data.topic))
         if sequence is None:
             sequence = self._sequences[origin, data.topic] = _Sequence()
+        sequence.used = True
         if data.seq <= sequence.last or data.seq in sequence.held:
             return None
         if data.prev > sequence.last and not self._never_owed(origin, data, sequence):
@@ -95,6 +100,14 @@ class Inbox:
                 self._release_all(sequence)
         self._port.after(MEMORY, lambda: self._purge(broker))
 
+    def sweep(self) -> None:
+        """Once every `SWEEP` seconds: drop the sequences nothing came for since the last time. The origin has given up
+        its presence meanwhile (`presence.IDLE`) and begins anew, or this broker was no member."""
+        for key, sequence in list(self._sequences.items()):
+            if not sequence.used and not sequence.held:
+                del self._sequences[key]
+            sequence.used = False
+
     def _purge(self, broker: BrokerRef) -> None:
         if self._port.lost(broker):
             for key in [key for key in self._sequences if key[0] == broker]:
@@ -122,8 +135,8 @@ class Inbox:
             seq = min(sequence.held)
             data = sequence.held[seq]
             if data.prev > sequence.last and not self._never_owed(origin, data, sequence):
-                sequence.since = self._port.now
                 return
+            sequence.since = self._port.now
             del sequence.held[seq]
             self._pass(sequence, data)
 

@@ -29,5 +29,8 @@ class Port(Protocol):
     def lost(self, broker: BrokerRef) -> bool:
         """True while the broker is taken for dead, or an older life of it is meant."""
 
+    def calm(self) -> bool:
+        """False while a crash is being found out or repaired: what a range call brings may not be complete."""
+
     def reachable(self, broker: BrokerRef) -> bool:
         """False while the broker is dead or suspected."""

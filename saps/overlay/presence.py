@@ -125,8 +125,11 @@ class Presence:
             if stream.used:
                 stream.used = False
                 stream.idle_since = now
-            elif stream.phase is Phase.OPEN and now - stream.idle_since >= IDLE:
+            elif now - stream.idle_since >= IDLE and stream.phase is Phase.OPEN:
                 self.close(stream)
+            elif now - stream.idle_since >= IDLE and stream.phase is Phase.CLOSED:
+                # A frontend may still hold it: `remote` is True, so it will ask for the topic again.
+                del self.streams[stream.topic]
         for topic_filter, entries in list(self._filters.items()):
             for name, entry in list(entries.items()):
                 if not entry.present and now - entry.since >= TOMBSTONE:

@@ -189,7 +189,8 @@ class SkipGraph:
             self._send_unlink(node)
 
     def find(self, target: Key, found: Callable[[Found], None]) -> None:
-        """Search: the neighbours of `target`, by O(log n) hops. `found` may never run if a broker fails meanwhile."""
+        """Search: the node before `target` and the one at it or behind it, by O(log n) hops. `found` may never run if a
+        broker fails meanwhile."""
         self._serial += 1
         self._finds[self._serial] = found
         self._on_find(self._port.me, Find(0, None, target, self._port.me, self._serial))
@@ -628,8 +629,9 @@ class SkipGraph:
     def _on_find(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Find)
         node = self.nearest(frame.target)
-        if node is not None and self.takes(node, frame.target):
-            self._port.send(frame.origin, Found(frame.token, node.ref, node.right[0], frame.hops))
+        right = None if node is None else node.right[0]
+        if node is not None and (self.takes(node, frame.target) or (right is not None and right.key == frame.target)):
+            self._port.send(frame.origin, Found(frame.token, node.ref, right, frame.hops))
         else:
             self.forward(node, frame.target, frame)
 

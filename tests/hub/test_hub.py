@@ -150,6 +150,42 @@ def test_burst_equals_its_messages_one_by_one() -> None:
     assert (hub.published, hub.delivered) == (3, 3)
 
 
+mixed = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans(), st.booleans()), max_size=20)
+
+
+@given(mixed)
+def test_gathered_messages_arrive_as_if_one_by_one(sent: list[tuple[str, int, bool, bool]]) -> None:
+    hub = Hub()
+    agent, got = subscriber(hub)
+    agent.subscribe(Subscription("#"))
+    messages = [
+        Message(topic, b"%d" % n, qos, retain, Properties(content_type="t") if described else None)
+        for n, (topic, qos, retain, described) in enumerate(sent)
+    ]
+    hub.gather()
+    assert [hub.deliver(message) for message in messages] == [1] * len(messages)
+    hub.gathered()
+    assert got == messages
+    assert hub.delivered == hub.received == len(messages)
+
+
+def test_gathered_messages_go_to_those_subscribed_when_they_came() -> None:
+    hub = Hub()
+    early, first = subscriber(hub, "early")
+    late, second = subscriber(hub, "late")
+    early.subscribe(Subscription("a"))
+    hub.gather()
+    hub.deliver(Message("a", b"1"))
+    hub.deliver(Message("a", b"2"))
+    late.subscribe(Subscription("a"))
+    hub.deliver(Message("a", b"3"))
+    hub.deliver(Message("a", b"4"))
+    early.unsubscribe("a")
+    hub.gathered()
+    assert [m.payload for m in first] == [b"1", b"2", b"3", b"4"]
+    assert [m.payload for m in second] == [b"3", b"4"]
+
+
 def test_agents_are_found_by_name_until_they_close() -> None:
     mesh = DelayingMesh()
     hub = Hub(mesh)

@@ -112,7 +112,7 @@ def plain_burst(burst: Burst, form: Form, version: int, now: float) -> bytes:
     return found
 
 
-def numbered_burst(burst: Burst, form: Form, version: int, now: float, packet_id: int) -> tuple[bytes, list[Copy]]:
+def numbered_burst(burst: Burst, form: Form, version: int, packet_id: int) -> tuple[bytes, list[Copy]]:
     """The packets of a burst of QoS 1 or 2 with packet identifiers from `packet_id` on, and their copies."""
     key = (version, form)
     copies, encoded_from, encoded = burst.packets.get(key, (None, 0, b""))
@@ -124,13 +124,19 @@ def numbered_burst(burst: Burst, form: Form, version: int, now: float, packet_id
     return encoded, copies
 
 
-def _burst_copies(burst: Burst, form: Form, version: int, now: float) -> list[Copy]:
-    """`copy` for each publication of a burst."""
-    plain_tail = version != V5 or not form.identifiers
+def _burst_copies(burst: Burst, form: Form, version: int) -> list[Copy]:
+    """`copy` for each publication of a burst, but what they share is encoded once."""
+    first = 0x30 | form.qos << 1 | form.retain
+    topic = _topic_field(burst.publications[0].message.topic)
+    before = b""
+    if version == V5:
+        properties = sent_properties(None, form.identifiers, None)
+        before = encode_varint(len(properties)) + properties
+    fixed = len(topic) + 2 + len(before)
     copies = []
     for publication in burst.publications:
-        message = publication.message
-        
+        payload = publication.message.payload
+        copies.append(Copy(publication, form, _head(first, fixed + len(payload), topic), before + payload))
     return copies
 
 

@@ -124,7 +124,7 @@ class Sender:
 
     def send_numbered_burst(self, burst: Burst, form: Form, packet_id: int) -> list[Copy]:
         """Send a burst with QoS 1 or 2, numbered from `packet_id` on. Only while `wire` is set."""
-        packets, copies = numbered_burst(burst, form, self.version, self.frontend.clock(), packet_id)
+        packets, copies = numbered_burst(burst, form, self.version, packet_id)
         self.write(packets)
         return copies
 

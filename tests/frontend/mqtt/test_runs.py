@@ -1,0 +1,76 @@
+"""A run of plain publications is what decoding the packets one by one would call so."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.packets import V5, Publish
+from saps.frontend.mqtt.properties import Property, PropertyMap
+from saps.frontend.mqtt.runs import first_packet, plain_run
+from tests.frontend.mqtt.strategies import versions
+
+LIMIT = 300
+
+payloads = st.sampled_from([b"", b"x", b"x" * 115, b"x" * 130, b"y" * 200, b"x" * LIMIT])
+publications = st.builds(
+    lambda topic, payload, qos, retain, bare: Publish(
+        topic, payload, qos, retain, properties=PropertyMap() if bare else {Property.CONTENT_TYPE: "t"}
+    ),
+    st.sampled_from(["a", "a", "a", "ab"]),
+    payloads,
+    st.sampled_from([0, 0, 1, 1, 2]),
+    st.sampled_from([False, False, False, True]),
+    st.sampled_from([True, True, True, False]),
+)
+
+
+def _is_plain(packet: Publish, version: int) -> bool:
+    return packet.qos < 2 and not packet.retain and not (version == V5 and packet.properties)
+
+
+@given(versions, st.lists(publications, min_size=1, max_size=20), st.integers(0, 40))
+def test_a_run_ends_where_a_packet_differs(version: int, sent: list[Publish], cut: int) -> None:
+    for number, packet in enumerate(sent, 1):
+        packet.packet_id = number if packet.qos else None
+    encoded = [encode(packet, version) for packet in sent]
+    data = b"".join(encoded)
+    data = data[: len(data) - cut]
+    head = sent[0]
+    expected: list[int] = []
+    if _is_plain(head, version):
+        end = 0
+        for _, size in takewhile(
+            lambda pair: (
+                _is_plain(pair[0], version)
+                and (pair[0].topic, pair[0].qos) == (head.topic, head.qos)
+                and pair[1] <= LIMIT
+            ),
+            zip(sent, map(len, encoded), strict=True),
+        ):
+            end += size
+            if end > len(data):
+                break
+            expected.append(end)
+    # Packets that are not plain by their first byte are never asked about.
+    if data[:1] in (b"\x30", b"\x32"):
+        first = first_packet(data, 0)
+        assert (plain_run(data, 0, first, version, LIMIT) if first else []) == expected
+
+
+def test_a_packet_identifier_of_0_ends_a_run() -> None:
+    data = encode(Publish("a", b"1", 1, packet_id=1), V5) + encode(Publish("a", b"1", 1, packet_id=256), V5)
+    data += b"\x32\x07\x00\x01a\x00\x00\x001"
+    first = first_packet(data, 0)
+    assert first is not None
+    assert plain_run(data, 0, first, V5, LIMIT) == [9, 18]
+
+
+def test_a_remaining_length_that_is_not_the_shortest_ends_a_run() -> None:
+    data = b"\x30\x04\x00\x01a1" + b"\x30\x84\x00\x00\x01a1"
+    first = first_packet(data, 0)
+    assert first is not None
+    assert plain_run(data, 0, first, 4, LIMIT) == [6]

@@ -1,0 +1,128 @@
+"""The guarantees, on the simulator, with random schedules. A seed that once failed is kept in `FAILED_ONCE`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from saps.overlay.keys import KeyOrder
+from saps.simulator import Network, Simulation
+
+from .scenes import Recorder, random_step
+
+pytestmark = pytest.mark.simulation
+
+SEEDS = st.integers(0, 2**32 - 1)
+SCHEDULES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FAILED_ONCE = {
+    "churn": [0, 2, 3, 5, 9, 11, 13, 14, 17, 26, 29, 30, 50, 53, 55, 101, 158, 162, 227, 232],
+    "crash": [1, 8, 9, 13, 15, 18, 30],
+    "reset": [15, 19],
+}
+
+
+def scene(seed: int, steps: int, churn: bool) -> tuple[random.Random, Recorder]:
+    rng = random.Random(seed)
+    network = Network(latency=(0.001, rng.choice([0.002, 0.02, 0.08])))
+    simulation = Simulation(seed, network=network, order=rng.choice(list(KeyOrder)))
+    simulation.build(6, 3)
+    recorder = Recorder(simulation)
+    for _ in range(steps):
+        random_step(rng, recorder, churn)
+        simulation.run(rng.choice([0, 0, 0, 0.001, 0.01, 0.05]))
+    return rng, recorder
+
+
+def churn(seed: int) -> None:
+    """Random subscribe, unsubscribe, publish, join and leave: no loss, no duplicate, publisher order."""
+    _, recorder = scene(seed, 120, churn=True)
+    recorder.simulation.run(8)
+    recorder.simulation.check_ring()
+    recorder.judge()
+
+
+def crash(seed: int) -> None:
+    """Two crashes, one of them followed by a restart: QoS 1 and 2 between survivors all arrive."""
+    rng, recorder = scene(seed, 40, churn=False)
+    simulation = recorder.simulation
+    victim = rng.choice(simulation.alive())
+    simulation.crash(victim.name)
+    simulation.run(rng.choice([0, 0.5, 3]))
+    name = victim.name + rng.choice(["", "x"])
+    simulation.add(name, victim.ref.cluster, rng.choice(simulation.alive()).name)
+    for step in range(80):
+        random_step(rng, recorder, False)
+        simulation.run(rng.choice([0, 0.001, 0.01, 0.05]))
+        if step == 40:
+            simulation.crash(rng.choice(simulation.alive()).name)
+    simulation.run(12)
+    simulation.check_ring()
+    recorder.judge(faulty=True)
+
+
+def reset(seed: int) -> None:
+    """Links that break under traffic: QoS 1 and 2 all arrive, QoS 0 at most once, order kept."""
+    rng, recorder = scene(seed, 20, churn=False)
+    simulation = recorder.simulation
+    for _ in range(100):
+        random_step(rng, recorder, False)
+        simulation.run(rng.choice([0, 0.001, 0.01, 0.05]))
+        if rng.random() < 0.1:
+            source, target = rng.sample(simulation.alive(), 2)
+            simulation.reset_link(source.name, target.name)
+    simulation.run(12)
+    simulation.check_ring()
+    recorder.judge(faulty=True)
+
+
+def partition(seed: int) -> None:
+    """The mesh is split for a while and heals: one ring again, and everything published then arrives."""
+    rng, recorder = scene(seed, 40, churn=False)
+    simulation = recorder.simulation
+    simulation.run(2)
+    names = [broker.name for broker in simulation.alive()]
+    rng.shuffle(names)
+    simulation.partition(names[: rng.randrange(1, len(names))])
+    simulation.run(rng.choice([0.3, 1, 2, 6]))
+    simulation.heal()
+    simulation.run(12)
+    simulation.check_ring()
+    after = recorder.clock
+    for _ in range(60):
+        random_step(rng, recorder, False)
+        simulation.run(0.01)
+    simulation.run(8)
+    recorder.forget_before(after)
+    recorder.judge()
+
+
+@SCHEDULES
+@given(SEEDS)
+def test_after_suback_everything_arrives_once_and_in_order(seed: int) -> None:
+    churn(seed)
+
+
+@SCHEDULES
+@given(SEEDS)
+def test_qos_1_between_survivors_of_crashes_all_arrives(seed: int) -> None:
+    crash(seed)
+
+
+@SCHEDULES
+@given(SEEDS)
+def test_broken_links_lose_no_qos_1(seed: int) -> None:
+    reset(seed)
+
+
+@SCHEDULES
+@given(SEEDS)
+def test_a_partition_heals(seed: int) -> None:
+    partition(seed)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, seeds in FAILED_ONCE.items() for seed in seeds])
+def test_what_failed_once(kind: str, seed: int) -> None:
+    {"churn": churn, "crash": crash, "reset": reset}[kind](seed)
