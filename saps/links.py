@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import cast
 
@@ -78,7 +79,7 @@ class Links:
         except TimeoutError:
             raise LinkError("no answer") from None
         except OSError as error:
-            raise LinkError(error.strerror or str(error)) from None
+            raise LinkError(os.strerror(error.errno) if error.errno else str(error)) from None
         finally:
             if transport is not None:
                 transport.close()
@@ -99,6 +100,13 @@ class Links:
             if link.ready:
                 link.flush()
         self._unwritten.clear()
+
+    def drop(self, to: BrokerRef) -> None:
+        """The broker is dead: what waits to be sent to it is thrown away."""
+        link = self._outbound.get(to.name)
+        if link is not None and link.to == to:
+            link.abandon()
+            self.forget(link)
 
     def congested(self, name: str, is_congested: bool) -> None:
         before = bool(self._congested)

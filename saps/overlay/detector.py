@@ -1,9 +1,9 @@
 """Failure detection: which brokers are taken for dead (after SWIM: Das, Gupta & Motivala 2002, without its gossip).
 
-A broker watches those whose failure it would have to mend: its neighbours in the overlay and those that owe it an
-acknowledgement. Every frame is a sign of life; who is silent for `heartbeat` seconds is pinged; who is silent for
-`suspect_after`, or whose link broke and does not come back within `dead_after`, is dead. Nobody else is told: each
-broker finds out for itself what it depends on.
+A broker watches those whose failure it would have to mend: its neighbours in the overlay, those that owe it an
+acknowledgement, and those it has just sent something to. Every frame is a sign of life; who is silent for `heartbeat`
+seconds is pinged; who is silent for `suspect_after`, or whose link broke and does not come back within `dead_after`,
+is dead. Nobody else is told: each broker finds out for itself what it depends on.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class _Watched:
-    __slots__ = ("broken", "heard", "pinged", "ref")
+    __slots__ = ("answered", "broken", "heard", "pinged", "ref")
 
     def __init__(self, ref: BrokerRef, now: float) -> None:
         self.ref = ref
         self.heard = now
         self.pinged = now
+        self.answered = False
+        """It has been heard since it was first watched, or last pinged."""
         self.broken: float | None = None
         """When its link broke; None if it has been heard since."""
 
@@ -92,6 +94,7 @@ class Detector:
         watched = self._watched.get(broker.name)
         if watched is not None:
             watched.heard = self._port.now
+            watched.answered = True
             watched.broken = None
         return self._dead.pop(broker.name, None)
 
@@ -123,10 +126,11 @@ class Detector:
                 silent >= settings.suspect_after and now - watched.pinged < settings.suspect_after
             ):
                 self._give_up(watched.ref)
-            elif name not in names and watched.broken is None:
+            elif name not in names and watched.broken is None and watched.answered:
                 del self._watched[name]
             elif silent >= settings.heartbeat or watched.broken is not None:
                 watched.pinged = now
+                watched.answered = False
                 self._port.send(watched.ref, Ping())
 
     def probe(self) -> None:

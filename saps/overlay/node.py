@@ -25,6 +25,7 @@ from saps.overlay.frames import (
     Collect,
     Farewell,
     Forgot,
+    Found,
     Frame,
     Heal,
     Ping,
@@ -41,6 +42,10 @@ from saps.overlay.subscriptions import Subscriptions
 HEAL_AGAIN = (0.5, 2.0)
 """Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
 CLOSE_IDLE_EVERY = 5.0
+ROLL_CALL = 5.0
+"""Seconds between two roll calls: is this broker in the same ring as one it heard of? One comes after each death."""
+ACQUAINTANCES = 64
+"""Brokers remembered for roll calls."""
 SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
 """Seconds for which a leaving broker waits until its publications have arrived."""
 LEAVE_KEYS_AT_MOST = 1.5
@@ -71,6 +76,8 @@ class OverlayNode:
         self.outbox: list[tuple[BrokerRef, Frame]] = []
         self.on_output: Callable[[], None] | None = None
         """Called when something is put into the empty outbox, or `deadline` comes nearer."""
+        self.on_dead: Callable[[BrokerRef], None] | None = None
+        """Called with each broker that is given up: what waits to be sent to it is of no use."""
         self.joined = False
         self.leaving = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -82,11 +89,15 @@ class OverlayNode:
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._correspondents: dict[str, BrokerRef] = {}
         """Brokers that have sent to this one in this life: they must know when it leaves."""
+        self._acquaintances: dict[str, BrokerRef] = {}
+        """Brokers heard of, the one to be asked next at the roll call first."""
+        self._addressed: dict[str, BrokerRef] = {}
+        """Brokers that something was sent to since the last look at who must be watched."""
         self._left: Callable[[], None] | None = None
         self._leave_timeout = leave_timeout
         self._parting = False
 
-        self.detector = Detector(self, detector or DetectorSettings(), self._forget)
+        self.detector = Detector(self, detector or DetectorSettings(), self._died)
         self.graph = SkipGraph(self)
         self.calls = RangeCalls(self, self.graph, self._run_body)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
@@ -111,6 +122,7 @@ class OverlayNode:
             linked()
         else:
             self.graph.contact = contact
+            self._acquaintances[contact.name] = contact
             self.graph.insert(key, linked)
         self._every(RETRY / 2, self.graph.tick)
         self._every(CHECK_EVERY, self.graph.check)
@@ -118,6 +130,7 @@ class OverlayNode:
         self._every(self.detector.settings.probe, self.detector.probe)
         self._every(CLOSE_IDLE_EVERY, self.presence.close_idle)
         self._every(SWEEP, self.inbox.sweep)
+        self._every(ROLL_CALL, self._roll_call)
         self._run_own()
 
     def receive(self, sender: BrokerRef, frame: Frame) -> None:
@@ -125,6 +138,7 @@ class OverlayNode:
         if self.detector.superseded(sender):
             return
         self._correspondents[sender.name] = sender
+        self._acquaintances[sender.name] = sender
         self._heard(sender)
         self._dispatch(sender, frame)
         if self._own:
@@ -144,7 +158,18 @@ class OverlayNode:
         """The link to a broker broke, or could not be made."""
         self.detector.broke(peer)
         self.multicast.link_down(peer)
+        if self._parting:
+            self._parted(peer)
         self._run_own()
+
+    def look_up(self, name: str, contact: BrokerRef, done: Callable[[BrokerRef | None], None]) -> None:
+        """Before `start`: which broker of the mesh of `contact` has a name, if any."""
+
+        def found(answer: Found) -> None:
+            right = answer.right
+            done(right.broker if right is not None and right.key == broker_key(name) else None)
+
+        self.graph.find(broker_key(name), found, contact)
 
     @property
     def deadline(self) -> float:
@@ -223,6 +248,8 @@ class OverlayNode:
                 self._own.append(frame)
             return
         self.outbox.append((to, frame))
+        if type(frame) is not Ping and type(frame) is not Pong:
+            self._addressed[to.name] = to
         if len(self.outbox) == 1 and self.on_output is not None:
             self.on_output()
 
@@ -281,9 +308,7 @@ class OverlayNode:
             self._forget(sender)
             self.outbox.append((sender, Farewell()))
         elif isinstance(frame, Farewell):
-            self._correspondents.pop(sender.name, None)
-            if self._parting and not self._correspondents:
-                self._gone()
+            self._parted(sender)
 
     def _run_body(self, body: Body, keys: list[Key]) -> list[Result]:
         """What a range call runs at this broker's keys."""
@@ -294,16 +319,24 @@ class OverlayNode:
         return list(self._call_agents(body, any(key == broker_key(self.me.name) for key in keys)))
 
     def _watch(self) -> None:
-        needed = self.graph.neighbours() | self.multicast.awaited()
+        needed = self.graph.neighbours() | self.multicast.awaited() | self._addressed
+        self._addressed = {}
         self.detector.tick(needed.values())
+
+    def _died(self, broker: BrokerRef) -> None:
+        if self.on_dead is not None:
+            self.on_dead(broker)
+        self._forget(broker)
+        self.after(self.grace, self._roll_call)
 
     def _forget(self, broker: BrokerRef) -> None:
         """A broker is dead or has left: nothing may depend on it any more."""
-        self._correspondents.pop(broker.name, None)
+        self._addressed.pop(broker.name, None)
         self.graph.forget(broker)
         self.calls.forget(broker)
         self.presence.forget(broker)
         self.multicast.forget(broker)
+        self._parted(broker)
 
     def _heard(self, broker: BrokerRef) -> None:
         was = self.detector.heard(broker)
@@ -357,6 +390,24 @@ class OverlayNode:
             else:
                 self.subscriptions.unsubscribe(topic_filter, one_done)
 
+    def _roll_call(self) -> None:
+        """Let a broker heard of search for this one's key. If it does not find it, crashes have cut the ring in two:
+        this broker's keys are inserted in the other part as well, which makes them one again."""
+        asked = next((ref for ref in self._acquaintances.values() if self.reachable(ref)), None)
+        if asked is None or self.leaving or not self.joined:
+            return
+        del self._acquaintances[asked.name]
+        self._acquaintances[asked.name] = asked
+        if len(self._acquaintances) > ACQUAINTANCES:
+            del self._acquaintances[next(iter(self._acquaintances))]
+
+        def found(answer: Found) -> None:
+            right = answer.right
+            if right is not None and right.broker != self.me and not self.lost(right.broker) and not self.leaving:
+                self._rejoin(asked)
+
+        self.graph.find(broker_key(self.me.name), found, asked)
+
     def _take_out_keys(self) -> None:
         keys = list(self.graph.nodes)
         missing = len(keys)
@@ -380,6 +431,12 @@ class OverlayNode:
             self._gone()
         for broker in self._correspondents.values():
             self.send(broker, Bye())
+
+    def _parted(self, broker: BrokerRef) -> None:
+        """Nothing more can come from a broker."""
+        self._correspondents.pop(broker.name, None)
+        if self._parting and not self._correspondents:
+            self._gone()
 
     def _gone(self) -> None:
         left, self._left = self._left, None

@@ -188,12 +188,13 @@ class SkipGraph:
             self._unsettled.add(key)
             self._send_unlink(node)
 
-    def find(self, target: Key, found: Callable[[Found], None]) -> None:
-        """Search: the node before `target` and the one at it or behind it, by O(log n) hops. `found` may never run if a
-        broker fails meanwhile."""
+    def find(self, target: Key, found: Callable[[Found], None], start: BrokerRef | None = None) -> None:
+        """Search, beginning at `start` (None: here): the node before `target` and the one at it or behind it, by O(log n)
+        hops. `found` may never run if a broker fails meanwhile."""
         self._serial += 1
         self._finds[self._serial] = found
-        self._on_find(self._port.me, Find(0, None, target, self._port.me, self._serial))
+        self._finds.pop(self._serial - MAX_HOPS, None)
+        self._port.send(start or self._port.me, Find(0, None, target, self._port.me, self._serial))
 
     def rejoin(self, contact: BrokerRef | None = None) -> None:
         """Insert every own key once more, starting at `contact`: merges two rings into one."""

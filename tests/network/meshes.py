@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Literal, Self
 
 import aiomqtt
@@ -72,10 +72,8 @@ class Client:
         assert self._reader is not None
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
-        try:
+        with suppress(aiomqtt.MqttError):  # its broker went first
             await self._client.__aexit__(None, None, None)
-        except aiomqtt.MqttError:
-            pass  # its broker went first
 
     async def subscribe(self, *filters: str, qos: int = 1) -> None:
         """Returns after SUBACK."""
