@@ -226,7 +226,7 @@ class Broker:
             await asyncio.sleep(RETRY_JOIN)
 
     async def stop(self) -> None:
-        """Close the clients with DISCONNECT, leave the mesh in order, close the links. Once; a second call does nothing."""
+        """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing."""
         if self._stopped:
             return
         self._stopped = True

@@ -189,8 +189,8 @@ class SkipGraph:
             self._send_unlink(node)
 
     def find(self, target: Key, found: Callable[[Found], None], start: BrokerRef | None = None) -> None:
-        """Search, beginning at `start` (None: here): the node before `target` and the one at it or behind it, by O(log n)
-        hops. `found` may never run if a broker fails meanwhile."""
+        """Search, beginning at `start` (None: here): the node before `target`, and the one at it or behind it, by
+        O(log n) hops. `found` may never run if a broker fails meanwhile."""
         self._serial += 1
         self._finds[self._serial] = found
         self._finds.pop(self._serial - MAX_HOPS, None)
