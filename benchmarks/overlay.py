@@ -112,7 +112,7 @@ class Overlay:
         if nearest is not None and graph.takes(nearest, target):
             return 0
         found: list[Found] = []
-        self._act(broker, lambda: graph.find(target, found.append))
+        self._act(broker, lambda: broker.node.find(target, found.append))
         self.simulation.run_until(lambda: bool(found))
         return found[0].hops
 

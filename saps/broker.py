@@ -29,8 +29,6 @@ except ImportError:  # no uvloop on this platform
 
 logger = logging.getLogger(__name__)
 
-TWIN_ANSWER = 1.0
-"""Seconds the mesh has to say whether it has a broker of the same name."""
 RETRY_JOIN = 0.2
 """Seconds between two rounds over the addresses of `join`."""
 
@@ -67,13 +65,6 @@ class LiveMesh:
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
         self.node.now = self._loop.time()
         self.node.publish(message, done)
-
-    async def look_up(self, name: str, contact: BrokerRef) -> BrokerRef | None:
-        """Which broker of the mesh of `contact` has a name, if any."""
-        found: asyncio.Future[BrokerRef | None] = self._loop.create_future()
-        self.node.now = self._loop.time()
-        self.node.look_up(name, contact, lambda ref: None if found.done() else found.set_result(ref))
-        return await found
 
     async def join(self, contact: BrokerRef | None) -> None:
         """Join the mesh through a broker, or begin one. Returns when joined."""
@@ -184,26 +175,11 @@ class Broker:
         except OSError as error:
             raise SettingError("mqtt", _refused(settings.mqtt, error)) from None
         contact = await self._contact() if settings.join else None
-        if contact is not None:
-            await self._refuse_twin(contact)
         try:
             async with asyncio.timeout(overlay.join_timeout):
                 await self.mesh.join(contact)
         except TimeoutError:
             raise SettingError("join", f"{contact.name if contact else ''} does not let this broker in") from None
-
-    async def _refuse_twin(self, contact: BrokerRef) -> None:
-        """Names are unique: raise `SettingError` if the mesh has a live broker of this name elsewhere."""
-        try:
-            async with asyncio.timeout(TWIN_ANSWER):
-                twin = await self.mesh.look_up(self.ref.name, contact)
-            if twin is None or twin.address == self.ref.address:
-                return
-            there = await self.links.meet(*Address.parse(twin.address))
-        except (TimeoutError, LinkError, ValueError):
-            return
-        if there.name == self.ref.name:
-            raise SettingError("name", f"the mesh has a broker {there.name!r} already, at {there.address}")
 
     async def _contact(self) -> BrokerRef:
         """A broker of the mesh, from the addresses to join."""

@@ -44,6 +44,7 @@ HEAL_AGAIN = (0.5, 2.0)
 CLOSE_IDLE_EVERY = 5.0
 ROLL_CALL = 5.0
 """Seconds between two roll calls: is this broker in the same ring as one it heard of? One comes after each death."""
+HEALS = 1024
 ACQUAINTANCES = 64
 """Brokers remembered for roll calls."""
 SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
@@ -84,7 +85,8 @@ class OverlayNode:
         self._timer_serial = 0
         self._own: deque[Frame] = deque()
         self._running = False
-        self._heals: set[tuple[str, int]] = set()
+        self._heals: dict[tuple[BrokerRef, int], None] = {}
+        """The last `HEALS` that were passed on, in order."""
         self._serial = 0
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._correspondents: dict[str, BrokerRef] = {}
@@ -162,14 +164,10 @@ class OverlayNode:
             self._parted(peer)
         self._run_own()
 
-    def look_up(self, name: str, contact: BrokerRef, done: Callable[[BrokerRef | None], None]) -> None:
-        """Before `start`: which broker of the mesh of `contact` has a name, if any."""
-
-        def found(answer: Found) -> None:
-            right = answer.right
-            done(right.broker if right is not None and right.key == broker_key(name) else None)
-
-        self.graph.find(broker_key(name), found, contact)
+    def find(self, target: Key, found: Callable[[Found], None], start: BrokerRef | None = None) -> None:
+        """Search the overlay: `SkipGraph.find`."""
+        self.graph.find(target, found, start)
+        self._run_own()
 
     @property
     def deadline(self) -> float:
@@ -354,9 +352,12 @@ class OverlayNode:
         self._heal(Heal(now, self._serial))
 
     def _heal(self, heal: Heal) -> None:
-        if (heal.contact.name, heal.serial) in self._heals or heal.contact.name == self.me.name:
+        name = (heal.contact, heal.serial)
+        if name in self._heals or heal.contact.name == self.me.name:
             return
-        self._heals.add((heal.contact.name, heal.serial))
+        self._heals[name] = None
+        if len(self._heals) > HEALS:
+            del self._heals[next(iter(self._heals))]
         for neighbour in self.graph.neighbours().values():
             if neighbour.name != heal.contact.name:
                 self.send(neighbour, heal)

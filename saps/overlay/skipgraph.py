@@ -118,7 +118,8 @@ class SkipGraph:
         """Where to start while no own node is linked."""
         self.touched: list[tuple[Key, Ref | None]] = []
         """Changes of right links since the last look (for the simulator)."""
-        self._unsettled: set[Key] = set()
+        self._unsettled: dict[Key, None] = {}
+        """Nodes that wait for an answer, in the order they began to (a set's order would differ from run to run)."""
         self._cursor = 0
         self._stays = 0
         self._finds: dict[int, Callable[[Found], None]] = {}
@@ -163,7 +164,7 @@ class SkipGraph:
         if node is None:
             node = self.nodes[key] = Node(self._new_ref(key), self._port.now)
             node.waiters.append(done)
-            self._unsettled.add(key)
+            self._unsettled[key] = None
             self._send_insert(node)
         elif node.state is State.JOINING:
             node.waiters.append(done)
@@ -185,7 +186,7 @@ class SkipGraph:
             node.state = State.LEAVING
             node.waiters.append(done)
             node.since = self._port.now
-            self._unsettled.add(key)
+            self._unsettled[key] = None
             self._send_unlink(node)
 
     def find(self, target: Key, found: Callable[[Found], None], start: BrokerRef | None = None) -> None:
@@ -207,7 +208,7 @@ class SkipGraph:
             else:
                 node.asked = True
                 node.since = self._port.now
-                self._unsettled.add(key)
+                self._unsettled[key] = None
                 self._port.send(contact, Insert(0, None, node.ref))
 
     def neighbours(self) -> dict[str, BrokerRef]:
@@ -244,7 +245,7 @@ class SkipGraph:
         for key in list(self._unsettled):
             node = self.nodes.get(key)
             if node is None or (node.state is State.LINKED and not node.asked):
-                self._unsettled.discard(key)
+                self._unsettled.pop(key, None)
             elif now - node.since >= RETRY:
                 node.since = now
                 if node.state is State.LEAVING:
@@ -382,7 +383,7 @@ class SkipGraph:
         """Insert a linked node once more; it cannot leave until that is answered."""
         node.asked = True
         node.since = self._port.now
-        self._unsettled.add(node.key)
+        self._unsettled[node.key] = None
         self._send_insert(node)
 
     def _on_check(self, sender: BrokerRef, frame: Frame) -> None:
@@ -431,7 +432,7 @@ class SkipGraph:
         node.state = State.LINKED
         insort(self.order, node.key)
         self.touched.append((node.key, node.right[0]))
-        self._unsettled.discard(node.key)
+        self._unsettled.pop(node.key, None)
         early, node.waiting = node.waiting, []
         for sender, frame in early:
             self.redeliver(sender, frame)
@@ -529,7 +530,7 @@ class SkipGraph:
         if i < len(self.order) and self.order[i] == node.key:
             del self.order[i]
         del self.nodes[node.key]
-        self._unsettled.discard(node.key)
+        self._unsettled.pop(node.key, None)
         self._part_from_levels(node)
         for sender, frame in node.waiting:
             if left is not None and isinstance(frame, Insert | Unlink):
