@@ -1,7 +1,8 @@
 """What every test shares: property-test profiles, printed seeds, and tiers that say why they cannot run.
 
 `HYPOTHESIS_PROFILE=ci` (the default) draws the same examples in every run, so that a failure is the change's; `dev`
-draws fresh ones, and `thorough` ten times as many: with them one goes looking for what nobody has seen yet. `TEST_SEED` fixes the seed of the fixture `seed`.
+draws fresh ones, and `thorough` ten times as many: with them one goes looking for what nobody has seen yet.
+`TEST_SEED` fixes the seed of the fixture `seed`.
 """
 
 from __future__ import annotations
