@@ -325,8 +325,3 @@ class Multicast:
     def settled(self) -> bool:
         """True if nothing this broker has published waits to be sent or confirmed."""
         return not self._outstanding and not any(stream.queue for stream in self._presence.streams.values())
-
-    @property
-    def outstanding(self) -> int:
-        """Own publications with QoS 1 or 2 not yet confirmed."""
-        return len(self._outstanding)

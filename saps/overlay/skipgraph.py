@@ -648,16 +648,14 @@ class SkipGraph:
     def validate(self) -> None:
         """Raise AssertionError if an own node breaks what holds after every event, faults or not."""
         assert self.order == sorted(self.order), "own nodes out of order"
+        linked = set(self.order)
         for node in self.nodes.values():
-            assert (node.state is State.JOINING) == (node.key not in self._linked()), f"state of {node.key}"
+            assert (node.state is State.JOINING) == (node.key not in linked), f"state of {node.key}"
             for rightward in (True, False):
                 for level, ref in self._hints(node, rightward):
                     assert (ref.key > node.key) == rightward, f"{node.key}: level {level} points back"
                     shared = common_prefix(membership(ref.key), membership(node.key))
                     assert shared >= level, f"{node.key}: level {level} neighbour shares {shared} bits only"
-
-    def _linked(self) -> set[Key]:
-        return set(self.order)
 
     def _hints(self, node: Node, rightward: bool) -> Iterator[tuple[int, Ref]]:
         for level, ref in enumerate(node.links(rightward)):
