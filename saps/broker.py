@@ -50,6 +50,7 @@ class LiveMesh:
         links.on_frames = self._frames
         links.on_session = node.session_started
         links.on_down = self._down
+        links.on_whois = self._whois
 
     def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
         self.node.now = self._loop.time()
@@ -122,6 +123,10 @@ class LiveMesh:
         finally:
             self._hub.gathered()
 
+    def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
+        self.node.now = self._loop.time()
+        self.node.whois(name, answer)
+
     def _down(self, peer: BrokerRef) -> None:
         self.node.now = self._loop.time()
         self.node.link_down(peer)
@@ -151,6 +156,7 @@ class Broker:
             on_session=lambda sender: None,
             on_down=lambda peer: None,
             on_congestion=self._congestion,
+            on_whois=lambda name, answer: None,
         )
         try:
             port = await self.links.listen(*overlay.listen)
@@ -182,7 +188,7 @@ class Broker:
             raise SettingError("join", f"{contact.name if contact else ''} does not let this broker in") from None
 
     async def _contact(self) -> BrokerRef:
-        """A broker of the mesh, from the addresses to join."""
+        """A broker of the mesh, from the addresses to join. Nobody in that mesh has this broker's name."""
         settings = self.settings
         faults: dict[Address, str] = {}
         give_up = time.monotonic() + settings.overlay.join_timeout
@@ -190,16 +196,33 @@ class Broker:
             for address in settings.join:
                 try:
                     contact = await self.links.meet(*address)
+                    twin = await self._twin(address, contact)
                 except LinkError as error:
                     faults[address] = str(error)
                     continue
-                if contact.name != self.ref.name:
+                if twin is None:
                     return contact
-                faults[address] = f"there is a broker with the same name, {contact.name!r}"
+                faults[address] = f"there is a broker with the same name, {twin.name!r}, at {twin.address}"
             if time.monotonic() >= give_up:
                 listed = "; ".join(f"{address}: {fault}" for address, fault in faults.items())
                 raise SettingError("join", f"no broker can be reached: {listed}")
             await asyncio.sleep(RETRY_JOIN)
+
+    async def _twin(self, address: Address, contact: BrokerRef) -> BrokerRef | None:
+        """Who has this broker's name in the contact's mesh, and is alive. Raises `LinkError`.
+
+        It must be found out before the mesh hears of this broker, which would pass for a later life of the other one.
+        """
+        if contact.name == self.ref.name:
+            return contact
+        holder = await self.links.whois(*address, self.ref.name)
+        if holder is None:
+            return None
+        try:
+            found = await self.links.meet(*Address.parse(holder.address))
+        except LinkError:  # it has crashed: this is its next life
+            return None
+        return holder if found == holder else None
 
     async def stop(self) -> None:
         """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing."""

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import cast
+from typing import Generic, TypeVar, cast
 
-from saps.overlay.frames import Frame, ProtocolError
+from saps.overlay.frames import Frame, Known, ProtocolError, Whois
 from saps.overlay.keys import BrokerRef
 from saps.wire import FrameReader, WireError, agree, encode_into, hello
 
@@ -27,7 +27,14 @@ HANDSHAKE = 3.0
 BACKOFF = (0.05, 1.0)
 """Least and greatest wait in seconds before a peer that could not be reached is tried again; doubles each time."""
 
+GUEST = BrokerRef("", 0, "", "")
+"""Who says hello in order to ask, without having joined: nobody must take note of it as of a broker."""
+
 Receive = Callable[[BrokerRef, list[Frame]], None]
+Answer = Callable[[BrokerRef | None], None]
+
+
+T = TypeVar("T")
 
 
 class LinkError(Exception):
@@ -46,12 +53,15 @@ class Links:
         on_session: Callable[[BrokerRef], None],
         on_down: Callable[[BrokerRef], None],
         on_congestion: Callable[[bool], None],
+        on_whois: Callable[[str, Answer], None],
     ) -> None:
+        """`on_whois` finds the broker of a name, for guests."""
         self.me = me
         self.order = order
         self.on_frames = on_frames
         self.on_session = on_session
         self.on_down = on_down
+        self.on_whois = on_whois
         self._on_congestion = on_congestion
         self._congested: set[str] = set()
         self._outbound: dict[str, _Outbound] = {}
@@ -70,11 +80,18 @@ class Links:
     async def meet(self, host: str, port: int) -> BrokerRef:
         """Ask who listens at an address. Raises `LinkError`."""
         asked: asyncio.Future[BrokerRef] = asyncio.get_running_loop().create_future()
-        loop = asyncio.get_running_loop()
+        return await self._ask(host, port, lambda: _Meeting(self, asked), asked)
+
+    async def whois(self, host: str, port: int, name: str) -> BrokerRef | None:
+        """Ask the broker at an address which broker of its mesh has a name. Raises `LinkError`."""
+        asked: asyncio.Future[BrokerRef | None] = asyncio.get_running_loop().create_future()
+        return await self._ask(host, port, lambda: _Inquiry(self, name, asked), asked)
+
+    async def _ask(self, host: str, port: int, question: Callable[[], _Question[T]], asked: asyncio.Future[T]) -> T:
         transport: asyncio.BaseTransport | None = None
         try:
             async with asyncio.timeout(HANDSHAKE):
-                transport, _ = await loop.create_connection(lambda: _Question(self, asked), host, port)
+                transport, _ = await asyncio.get_running_loop().create_connection(question, host, port)
                 return await asked
         except TimeoutError:
             raise LinkError("no answer") from None
@@ -284,7 +301,10 @@ class _Inbound(asyncio.Protocol):
                 agree(self._reader.peer, self._links.order)
                 self._greet(self._reader.peer.broker)
             if self._peer is not None and frames and not self._links.closing:
-                self._links.on_frames(self._peer, frames)
+                if self._peer == GUEST:
+                    self._inform(frames)
+                else:
+                    self._links.on_frames(self._peer, frames)
         except (WireError, ProtocolError) as error:
             peer = self._transport.get_extra_info("peername")
             who = self._peer.name if self._peer is not None else f"{peer[0]}:{peer[1]}" if peer else "?"
@@ -295,7 +315,21 @@ class _Inbound(asyncio.Protocol):
         if self._handshake is not None:
             self._handshake.cancel()
         self._peer = peer
-        self._links.on_session(peer)
+        if peer != GUEST:
+            self._links.on_session(peer)
+
+    def _inform(self, frames: list[Frame]) -> None:
+        """Answer a guest's questions. Raises `ProtocolError` if it does anything but ask."""
+        for frame in frames:
+            if not isinstance(frame, Whois):
+                raise ProtocolError("a guest may only ask")
+            self._links.on_whois(frame.name, self._answer)
+
+    def _answer(self, broker: BrokerRef | None) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            answer = bytearray()
+            encode_into(answer, Known(broker))
+            self._transport.write(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._links.closed(self)
@@ -307,24 +341,54 @@ class _Inbound(asyncio.Protocol):
             self._transport.close()
 
 
-class _Question(asyncio.Protocol):
-    """A connection that is made only to learn who listens there."""
+class _Question(asyncio.Protocol, Generic[T]):
+    """A connection that is made only to ask the broker that listens there."""
 
-    def __init__(self, links: Links, asked: asyncio.Future[BrokerRef]) -> None:
+    def __init__(self, links: Links, asked: asyncio.Future[T]) -> None:
         self._links = links
         self._asked = asked
         self._reader = FrameReader()
 
     def data_received(self, data: bytes) -> None:
         try:
-            self._reader.feed(data)
+            frames = self._reader.feed(data)
             if self._reader.peer is not None and not self._asked.done():
                 agree(self._reader.peer, self._links.order)
-                self._asked.set_result(self._reader.peer.broker)
+                self.answered(self._reader.peer.broker, frames)
         except WireError as error:
             if not self._asked.done():
                 self._asked.set_exception(LinkError(str(error)))
 
+    def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
+        """The broker has said hello, now or before, and these frames."""
+        raise NotImplementedError
+
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._asked.done():
             self._asked.set_exception(LinkError("the connection was closed"))
+
+
+class _Meeting(_Question[BrokerRef]):
+    """Who is there? The hello says it."""
+
+    def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
+        self._asked.set_result(broker)
+
+
+class _Inquiry(_Question["BrokerRef | None"]):
+    """Who has this name?"""
+
+    def __init__(self, links: Links, name: str, asked: asyncio.Future[BrokerRef | None]) -> None:
+        super().__init__(links, asked)
+        self._name = name
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        question = bytearray(hello(GUEST, self._links.order))
+        encode_into(question, Whois(self._name))
+        cast(asyncio.Transport, transport).write(question)  # uvloop's are no subclasses
+
+    def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
+        for frame in frames:
+            if isinstance(frame, Known):
+                self._asked.set_result(frame.broker)
+                return

@@ -14,7 +14,7 @@ import uvloop
 
 from saps import links as module
 from saps.agents.user import SubscriberAgent
-from saps.links import HIGH_WATER, LinkError, Links
+from saps.links import GUEST, HIGH_WATER, LinkError, Links
 from saps.messages import Message
 from saps.overlay.frames import Data, DefineBroker, DefineSlice, Frame, Ping, Pong
 from saps.overlay.keys import BrokerRef
@@ -66,6 +66,7 @@ class End:
             on_session=lambda ref: self._note(self.sessions, ref),
             on_down=lambda ref: self._note(self.down, ref),
             on_congestion=lambda congested: self._note(self.congestion, congested),
+            on_whois=lambda name, answer: answer(self.ref if name == self.ref.name else None),
         )
 
     async def listen(self, port: int = 0) -> int:
@@ -139,6 +140,25 @@ async def test_meeting_tells_who_listens() -> None:
     async with ends("a", "b") as (a, b):
         assert await a.links.meet(*address(b.ref)) == b.ref
         assert b.sessions == []  # a question begins no session
+
+
+@on_both_loops
+async def test_a_guest_is_told_who_has_a_name_and_passes_unnoticed() -> None:
+    async with ends("a", "b") as (a, b):
+        assert await a.links.whois(*address(b.ref), "b") == b.ref
+        assert await a.links.whois(*address(b.ref), "c") is None
+        assert b.sessions == []
+
+
+async def test_a_guest_may_only_ask() -> None:
+    async with ends("a") as (a,):
+        reader, writer = await asyncio.open_connection(*address(a.ref))
+        frames = bytearray(hello(GUEST, ORDER))
+        encode_into(frames, data(1))
+        writer.write(frames)
+        assert await everything(reader) == hello(a.ref, ORDER)
+        assert (a.sessions, a.frames) == ([], [])
+        writer.close()
 
 
 @on_both_loops

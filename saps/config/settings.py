@@ -118,7 +118,7 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             gt=0,
             le=600,
         ),
-    ] = 5.0
+    ] = 10.0
 
     def key_order(self) -> KeyOrder:
         """The order of the keys, as the overlay takes it."""

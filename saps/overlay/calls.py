@@ -33,10 +33,10 @@ class Outcome(NamedTuple):
     """Hops of the longest branch."""
 
 
-class _Caller:
+class Call:
     """A call this broker has made."""
 
-    __slots__ = ("attempts", "body", "done", "patience", "range")
+    __slots__ = ("attempts", "body", "done", "over", "part", "patience", "range")
 
     def __init__(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int) -> None:
         self.range = wanted
@@ -44,6 +44,9 @@ class _Caller:
         self.done = done
         self.attempts = attempts
         self.patience = ATTEMPT
+        self.part = 0
+        """Number of the present attempt."""
+        self.over = False
 
 
 class _Gathering:
@@ -68,15 +71,22 @@ class RangeCalls:
         self._graph = graph
         self._run = run
         self._serial = 0
-        self._callers: dict[int, _Caller] = {}
+        self._callers: dict[int, Call] = {}
         self._gatherings: dict[int, _Gathering] = {}
         """By the number of each part that is waited for."""
 
-    def call(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int | None = None) -> None:
+    def call(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int | None = None) -> Call:
         """Run `body` at every node in `wanted`. `done` gets the outcome: a complete one, or after `attempts` (None: no
         limit) incomplete ones the last of them. Without a limit an outcome counts as complete only while no crash is
         being repaired."""
-        self._attempt(_Caller(wanted, body, done, -1 if attempts is None else attempts))
+        call = Call(wanted, body, done, -1 if attempts is None else attempts)
+        self._attempt(call)
+        return call
+
+    def cancel(self, call: Call) -> None:
+        """The call is not worth repeating any more: `done` gets an incomplete outcome now, if it got none before."""
+        self._callers.pop(call.part, None)
+        self._finish(call, Outcome([], complete=False, depth=0))
 
     def handle(self, sender: BrokerRef, frame: Frame) -> bool:
         """Handle one frame; False if it does not concern range calls."""
@@ -99,9 +109,16 @@ class RangeCalls:
 
     # --- the caller ---------------------------------------------------------------------------------------
 
-    def _attempt(self, caller: _Caller) -> None:
+    def _finish(self, call: Call, outcome: Outcome) -> None:
+        if not call.over:
+            call.over = True
+            call.done(outcome)
+
+    def _attempt(self, caller: Call) -> None:
+        if caller.over:
+            return
         self._serial += 1
-        part = self._serial
+        part = caller.part = self._serial
         self._callers[part] = caller
         caller.attempts -= 1
         low, high = caller.range
@@ -116,7 +133,7 @@ class RangeCalls:
             return
         certain = frame.complete and (caller.attempts >= 0 or self._port.calm())
         if certain or caller.attempts == 0:
-            caller.done(Outcome(frame.results, frame.complete, frame.depth))
+            self._finish(caller, Outcome(frame.results, frame.complete, frame.depth))
         else:
             self._port.after(PAUSE, lambda: self._attempt(caller))
 

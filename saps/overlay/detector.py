@@ -56,13 +56,11 @@ class Detector:
         self._newest: dict[str, int] = {}
         """Newest incarnation seen of each broker."""
         self._probed = 0
-        self._last_death = -float("inf")
 
-    def calm(self, grace: float) -> bool:
-        """False while a watched broker is suspected, and for `grace` seconds after one was given up."""
-        if self._port.now - self._last_death < grace:
-            return False
-        return all(watched.broken is None for watched in self._watched.values())
+    @property
+    def suspects(self) -> list[str]:
+        """Names of the watched brokers whose link broke and that have not answered since."""
+        return [name for name, watched in self._watched.items() if watched.broken is not None]
 
     def lost(self, broker: BrokerRef) -> bool:
         """True if this life of the broker is over."""
@@ -85,8 +83,6 @@ class Detector:
         if broker.incarnation > newest:
             self._newest[broker.name] = broker.incarnation
             watched = self._watched.pop(broker.name, None)
-            if newest:
-                self._last_death = self._port.now
             if watched is not None and watched.ref.incarnation < broker.incarnation:
                 self._on_dead(watched.ref)
             elif newest:
@@ -148,6 +144,5 @@ class Detector:
 
     def _give_up(self, broker: BrokerRef) -> None:
         del self._watched[broker.name]
-        self._last_death = self._port.now
         self._dead[broker.name] = broker
         self._on_dead(broker)

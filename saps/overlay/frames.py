@@ -227,6 +227,21 @@ class Gone(Frame, tag=26):
     key: Key
 
 
+# --- before joining -----------------------------------------------------------------------------------
+
+
+class Whois(Frame, tag=29):
+    """From a guest: which broker of the mesh has this name?"""
+
+    name: str
+
+
+class Known(Frame, tag=30):
+    """Answers `Whois`: this one, or none."""
+
+    broker: BrokerRef | None
+
+
 # --- failure detection --------------------------------------------------------------------------------
 
 
@@ -348,4 +363,6 @@ AnyFrame = (
     | Gone
     | Check
     | Astray
+    | Whois
+    | Known
 )

@@ -36,17 +36,14 @@ from saps.overlay.keys import BrokerRef, Key, KeyOrder, attribute_key, broker_ke
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
 from saps.overlay.presence import Presence, Publication, Stream
+from saps.overlay.rollcalls import ROLL_CALL, RollCalls
 from saps.overlay.skipgraph import CHECK_EVERY, RETRY, SkipGraph
 from saps.overlay.subscriptions import Subscriptions
 
 HEAL_AGAIN = (0.5, 2.0)
 """Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
 CLOSE_IDLE_EVERY = 5.0
-ROLL_CALL = 5.0
-"""Seconds between two roll calls: is this broker in the same ring as one it heard of? One comes after each death."""
 HEALS = 1024
-ACQUAINTANCES = 64
-"""Brokers remembered for roll calls."""
 SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
 """Seconds for which a leaving broker waits until its publications have arrived."""
 LEAVE_KEYS_AT_MOST = 1.5
@@ -67,7 +64,7 @@ class OverlayNode:
         order: KeyOrder = KeyOrder.ALM_LA,
         detector: DetectorSettings | None = None,
         call_agents: CallAgents | None = None,
-        leave_timeout: float = 5.0,
+        leave_timeout: float = 10.0,
     ) -> None:
         """`leave_timeout`: seconds after which a leaving broker goes even if not everyone has answered."""
         self.me = me
@@ -91,16 +88,17 @@ class OverlayNode:
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._correspondents: dict[str, BrokerRef] = {}
         """Brokers that have sent to this one in this life: they must know when it leaves."""
-        self._acquaintances: dict[str, BrokerRef] = {}
-        """Brokers heard of, the one to be asked next at the roll call first."""
         self._addressed: dict[str, BrokerRef] = {}
         """Brokers that something was sent to since the last look at who must be watched."""
         self._left: Callable[[], None] | None = None
         self._leave_timeout = leave_timeout
         self._parting = False
+        self._repaired_at = -float("inf")
+        """When every neighbour of the last neighbour that died has noticed."""
 
         self.detector = Detector(self, detector or DetectorSettings(), self._died)
         self.graph = SkipGraph(self)
+        self.roll_calls = RollCalls(self, self.graph, self._rejoin)
         self.calls = RangeCalls(self, self.graph, self._run_body)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
         self.presence = Presence(self, self.graph, self.calls, self._flush_stream)
@@ -124,7 +122,7 @@ class OverlayNode:
             linked()
         else:
             self.graph.contact = contact
-            self._acquaintances[contact.name] = contact
+            self.roll_calls.know(contact)
             self.graph.insert(key, linked)
         self._every(RETRY / 2, self.graph.tick)
         self._every(CHECK_EVERY, self.graph.check)
@@ -132,7 +130,7 @@ class OverlayNode:
         self._every(self.detector.settings.probe, self.detector.probe)
         self._every(CLOSE_IDLE_EVERY, self.presence.close_idle)
         self._every(SWEEP, self.inbox.sweep)
-        self._every(ROLL_CALL, self._roll_call)
+        self._every(ROLL_CALL, self.roll_calls.call)
         self._run_own()
 
     def receive(self, sender: BrokerRef, frame: Frame) -> None:
@@ -140,7 +138,7 @@ class OverlayNode:
         if self.detector.superseded(sender):
             return
         self._correspondents[sender.name] = sender
-        self._acquaintances[sender.name] = sender
+        self.roll_calls.know(sender)
         self._heard(sender)
         self._dispatch(sender, frame)
         if self._own:
@@ -169,6 +167,15 @@ class OverlayNode:
         self.graph.find(target, found, start)
         self._run_own()
 
+    def whois(self, name: str, found: Callable[[BrokerRef | None], None]) -> None:
+        """Which broker of the mesh has this name? It may have crashed just now. `found` may never run."""
+        key = broker_key(name)
+
+        def answer(at: Found) -> None:
+            found(at.right.broker if at.right is not None and at.right.key == key else None)
+
+        self.find(key, answer)
+
     @property
     def deadline(self) -> float:
         """When to call `wake` at the latest."""
@@ -190,6 +197,7 @@ class OverlayNode:
         here. `left` runs when nothing more can arrive, or after `leave_timeout` seconds."""
         self.leaving = True
         self._left = left
+        self.roll_calls.stop()
         self.after(self._leave_timeout, self._gone)
         self._withdraw(self.now + SETTLE_AT_MOST)
         self._run_own()
@@ -262,7 +270,10 @@ class OverlayNode:
         return self.detector.lost(broker)
 
     def calm(self) -> bool:
-        return self.detector.calm(self.grace)
+        if self.now < self._repaired_at or self.roll_calls.pending or not self.graph.settled:
+            return False
+        suspects = self.detector.suspects
+        return not suspects or self.graph.neighbours().keys().isdisjoint(suspects)
 
     def reachable(self, broker: BrokerRef) -> bool:
         return self.detector.reachable(broker)
@@ -324,8 +335,11 @@ class OverlayNode:
     def _died(self, broker: BrokerRef) -> None:
         if self.on_dead is not None:
             self.on_dead(broker)
+        neighbour = broker.name in self.graph.neighbours()
         self._forget(broker)
-        self.after(self.grace, self._roll_call)
+        if neighbour:
+            self._repaired_at = self.now + self.grace
+            self.roll_calls.neighbour_died()
 
     def _forget(self, broker: BrokerRef) -> None:
         """A broker is dead or has left: nothing may depend on it any more."""
@@ -390,24 +404,6 @@ class OverlayNode:
                 one_done()
             else:
                 self.subscriptions.unsubscribe(topic_filter, one_done)
-
-    def _roll_call(self) -> None:
-        """Let a broker heard of search for this one's key. If it does not find it, crashes have cut the ring in two:
-        this broker's keys are inserted in the other part as well, which makes them one again."""
-        asked = next((ref for ref in self._acquaintances.values() if self.reachable(ref)), None)
-        if asked is None or self.leaving or not self.joined:
-            return
-        del self._acquaintances[asked.name]
-        self._acquaintances[asked.name] = asked
-        if len(self._acquaintances) > ACQUAINTANCES:
-            del self._acquaintances[next(iter(self._acquaintances))]
-
-        def found(answer: Found) -> None:
-            right = answer.right
-            if right is not None and right.broker != self.me and not self.lost(right.broker) and not self.leaving:
-                self._rejoin(asked)
-
-        self.graph.find(broker_key(self.me.name), found, asked)
 
     def _take_out_keys(self) -> None:
         keys = list(self.graph.nodes)

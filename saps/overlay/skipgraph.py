@@ -211,6 +211,11 @@ class SkipGraph:
                 self._unsettled[key] = None
                 self._port.send(contact, Insert(0, None, node.ref))
 
+    @property
+    def settled(self) -> bool:
+        """False while a linked key of this broker may be out of its place."""
+        return not any(key in self.nodes and self.nodes[key].asked for key in self._unsettled)
+
     def neighbours(self) -> dict[str, BrokerRef]:
         """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
         me = self._port.me.name
@@ -283,9 +288,13 @@ class SkipGraph:
         return self.nodes[order[i]]
 
     def next_hop(self, node: Node, target: Key) -> Ref | None:
-        """The farthest right neighbour of `node` that is not past `target`."""
+        """The farthest right neighbour of `node`, which is the own node nearest to `target`, that is not past `target`.
+        An own node in between can only be a link to one that has gone: it leads nowhere."""
+        me = self._port.me
         for ref in reversed(node.right):
-            if ref is not None and between(node.key, ref.key, target) and self._port.reachable(ref.broker):
+            if ref is None or ref.broker == me or not between(node.key, ref.key, target):
+                continue
+            if self._port.reachable(ref.broker):
                 return ref
         return None
 
@@ -318,7 +327,7 @@ class SkipGraph:
             self._port.send(self.contact, replace(frame, hops=frame.hops + 1, via=None))
             return True
         ref = self.next_hop(node, target)
-        if ref is None or ref.broker == self._port.me:
+        if ref is None:
             return False
         self._port.send(ref.broker, replace(frame, hops=frame.hops + 1, via=ref.key))
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.calls import Outcome, RangeCalls
+from saps.overlay.calls import Call, Outcome, RangeCalls
 from saps.overlay.frames import Announce, Baseline, Interest
 from saps.overlay.keys import ALL_BROKERS, Key, Range, filter_key, publishers, subtree
 from saps.overlay.port import Port
@@ -22,7 +22,18 @@ Done = Callable[[], None]
 class Registration:
     """One filter. `wanted` is what the broker asked for last, `ready` what the mesh knows."""
 
-    __slots__ = ("baselines", "busy", "key", "ready", "stale", "topic_filter", "version", "waiters", "wanted")
+    __slots__ = (
+        "announcing",
+        "baselines",
+        "busy",
+        "key",
+        "ready",
+        "stale",
+        "topic_filter",
+        "version",
+        "waiters",
+        "wanted",
+    )
 
     def __init__(self, topic_filter: str, key: Key) -> None:
         self.topic_filter = topic_filter
@@ -30,6 +41,8 @@ class Registration:
         self.wanted = True
         self.ready = False
         self.busy = False
+        self.announcing: Call | None = None
+        """The announcement under way that there is a subscriber."""
         self.stale = False
         """Must be announced again."""
         self.version = 0
@@ -72,6 +85,8 @@ class Subscriptions:
         waiters, registration.waiters = registration.waiters, [done] if done is not None else []
         for waiter in waiters:
             waiter()
+        if registration.announcing is not None:
+            self._calls.cancel(registration.announcing)
         self._advance(registration)
 
     def announce_again(self) -> None:
@@ -131,14 +146,20 @@ class Subscriptions:
 
     def _announce(self, registration: Registration, present: bool) -> None:
         body = Announce(registration.topic_filter, self._port.me, registration.version, present)
-        self._calls.call(
+        if present and not registration.wanted:  # it was withdrawn before its key was in
+            self._announced(registration, present, Outcome([], complete=False, depth=0))
+            return
+        call = self._calls.call(
             audience(registration.topic_filter),
             body,
             lambda outcome: self._announced(registration, present, outcome),
         )
+        if present and not call.over:
+            registration.announcing = call
 
     def _announced(self, registration: Registration, present: bool, outcome: Outcome) -> None:
         registration.busy = False
+        registration.announcing = None
         if present:
             for result in outcome.results:
                 if isinstance(result, Baseline):
