@@ -21,7 +21,7 @@ from saps.overlay.detector import DetectorSettings
 from saps.overlay.frames import Data, Frame
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref
 from saps.overlay.node import OverlayNode
-from saps.overlay.skipgraph import State
+from saps.overlay.routing import State
 
 GRAIN = 1e-6
 """Seconds between two frames on a link that would otherwise arrive at once."""

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from saps.overlay.frames import Body, Frame, Gathered, Gone, Locate, Result, Segment, Spread
 from saps.overlay.keys import BrokerRef, Key, Range, Ref
 from saps.overlay.port import Port
-from saps.overlay.skipgraph import Node, SkipGraph, State
+from saps.overlay.routing import Node, State
+from saps.overlay.skipgraph import SkipGraph
 
 ATTEMPT, LONGEST_ATTEMPT = 0.5, 4.0
 """Seconds after which a call without answer is repeated, at first and at most; doubles each time."""

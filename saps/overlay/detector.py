@@ -39,7 +39,7 @@ class _Watched:
         self.heard = now
         self.pinged = now
         self.answered = False
-        """It has been heard since it was first watched, or last pinged."""
+        """It has been heard since it was first watched, last addressed, or last pinged."""
         self.broken: float | None = None
         """When its link broke; None if it has been heard since."""
 
@@ -108,14 +108,21 @@ class Detector:
         self._watched.pop(broker.name, None)
         self._newest[broker.name] = max(self._newest.get(broker.name, 0), broker.incarnation + 1)
 
-    def tick(self, needed: Iterable[BrokerRef]) -> None:
-        """Once a heartbeat: ping the silent, give up the dead, stop watching those that are not `needed` any more."""
+    def tick(self, needed: Iterable[BrokerRef], addressed: Iterable[tuple[BrokerRef, float]] = ()) -> None:
+        """Once a heartbeat: ping the silent, give up the dead, stop watching those that are not `needed` any more and
+        have been heard since they were last `addressed` (when something was sent to them)."""
         now, settings = self._port.now, self.settings
         names = set()
         for broker in needed:
             if not self.lost(broker):
                 names.add(broker.name)
                 self._watch(broker)
+        for broker, when in addressed:
+            if not self.lost(broker):
+                names.add(broker.name)
+                watched = self._watch(broker)
+                if watched.heard <= when:
+                    watched.answered = False
         for name, watched in list(self._watched.items()):
             silent = now - watched.heard
             if (watched.broken is not None and now - watched.broken >= settings.dead_after) or (

@@ -39,12 +39,14 @@ class Role(IntEnum):
 
 
 class KeyOrder(StrEnum):
-    """How the brokers of one topic are sorted."""
+    """How the brokers of one topic are sorted, and so how its members are divided (`saps.overlay.tree`)."""
 
     ALM = "alm"
     """By a hash: blind to place, as a plain Skip Graph."""
     ALM_LA = "alm-la"
     """By cluster path: with locality awareness."""
+    CLUSTER = "cluster"
+    """By cluster path, and never cut inside a foreign cluster: cluster-aware."""
 
 
 class Key(NamedTuple):
@@ -105,9 +107,9 @@ class Ref(NamedTuple):
 
 def place(broker: BrokerRef, order: KeyOrder) -> bytes:
     """Where a broker stands among the brokers of one topic."""
-    if order is KeyOrder.ALM_LA:
-        return b"".join(level.encode() + _LEVEL for level in broker.cluster.split("/"))
-    return blake2b(broker.name.encode(), digest_size=8).digest()
+    if order is KeyOrder.ALM:
+        return blake2b(broker.name.encode(), digest_size=8).digest()
+    return b"".join(level.encode() + _LEVEL for level in broker.cluster.split("/"))
 
 
 def topic_path(topic: str | None) -> bytes:

@@ -36,8 +36,9 @@ from saps.overlay.keys import BrokerRef, Key, KeyOrder, attribute_key, broker_ke
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
 from saps.overlay.presence import Presence, Publication, Stream
+from saps.overlay.ring import CHECK_EVERY, RETRY
 from saps.overlay.rollcalls import ROLL_CALL, RollCalls
-from saps.overlay.skipgraph import CHECK_EVERY, RETRY, SkipGraph
+from saps.overlay.skipgraph import SkipGraph
 from saps.overlay.subscriptions import Subscriptions
 
 HEAL_AGAIN = (0.5, 2.0)
@@ -88,8 +89,8 @@ class OverlayNode:
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._correspondents: dict[str, BrokerRef] = {}
         """Brokers that have sent to this one in this life: they must know when it leaves."""
-        self._addressed: dict[str, BrokerRef] = {}
-        """Brokers that something was sent to since the last look at who must be watched."""
+        self._addressed: dict[str, tuple[BrokerRef, float]] = {}
+        """Brokers that something was sent to since the last look at who must be watched, and when it was."""
         self._left: Callable[[], None] | None = None
         self._leave_timeout = leave_timeout
         self._parting = False
@@ -255,7 +256,7 @@ class OverlayNode:
             return
         self.outbox.append((to, frame))
         if type(frame) is not Ping and type(frame) is not Pong:
-            self._addressed[to.name] = to
+            self._addressed[to.name] = to, self.now
         if len(self.outbox) == 1 and self.on_output is not None:
             self.on_output()
 
@@ -328,9 +329,9 @@ class OverlayNode:
         return list(self._call_agents(body, any(key == broker_key(self.me.name) for key in keys)))
 
     def _watch(self) -> None:
-        needed = self.graph.neighbours() | self.multicast.awaited() | self._addressed
-        self._addressed = {}
-        self.detector.tick(needed.values())
+        needed = self.graph.neighbours() | self.multicast.awaited()
+        addressed, self._addressed = self._addressed, {}
+        self.detector.tick(needed.values(), addressed.values())
 
     def _died(self, broker: BrokerRef) -> None:
         if self.on_dead is not None:

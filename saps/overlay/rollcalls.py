@@ -12,7 +12,8 @@ from collections.abc import Callable
 from saps.overlay.frames import Found
 from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
-from saps.overlay.skipgraph import RETRY, SkipGraph
+from saps.overlay.ring import RETRY
+from saps.overlay.skipgraph import SkipGraph
 
 ROLL_CALL = 5.0
 """Seconds between two roll calls."""
@@ -56,14 +57,14 @@ class RollCalls:
     def call(self) -> None:
         """Let one acquaintance search for one own key."""
         order = self._graph.order
-        asked = next((ref for ref in self._acquaintances.values() if self._port.reachable(ref)), None)
+        asked = self._whom_to_ask()
         deaths = self._deaths
         if self._stopped or not order:
             return
         if asked is None:
             self._checked = deaths
             return
-        del self._acquaintances[asked.name]
+        self._acquaintances.pop(asked.name, None)
         self._acquaintances[asked.name] = asked
         if len(self._acquaintances) > ACQUAINTANCES:
             del self._acquaintances[next(iter(self._acquaintances))]
@@ -82,6 +83,14 @@ class RollCalls:
         self._graph.find(key, found, asked)
         if self.pending:
             self._port.after(RETRY, self._call_again)
+
+    def _whom_to_ask(self) -> BrokerRef | None:
+        """The acquaintance whose turn it is; a neighbour of the levels above if none is left."""
+        for known in (self._acquaintances.values(), self._graph.linked_brokers()):
+            for broker in known:
+                if self._port.reachable(broker):
+                    return broker
+        return None
 
     def _call_again(self) -> None:
         if self.pending:

@@ -18,8 +18,33 @@ pytestmark = pytest.mark.simulation
 SEEDS = st.integers(0, 2**32 - 1)
 SCHEDULES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FAILED_ONCE = {
-    "churn": [0, 2, 3, 5, 9, 11, 13, 14, 17, 26, 29, 30, 50, 53, 55, 101, 158, 162, 227, 232],
-    "crash": [1, 8, 9, 13, 15, 18, 30],
+    "churn": [
+        0,
+        2,
+        3,
+        5,
+        9,
+        11,
+        13,
+        14,
+        17,
+        26,
+        29,
+        30,
+        50,
+        53,
+        55,
+        101,
+        158,
+        162,
+        227,
+        232,
+        210196,
+        310071,
+        310144,
+        310235,
+    ],
+    "crash": [1, 8, 9, 13, 15, 18, 30, 100017, 100034],
     "reset": [15, 19],
 }
 

@@ -1,0 +1,374 @@
+"""Level 0 of the Skip Graph: the ring of all keys in order (list maintenance without locks after Abe & Yoshida, DDLL).
+
+The right links are the truth: a key is in the overlay from the moment its predecessor points at it, and only the
+predecessor changes that. Left links are hints that lead to the predecessor.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
+from collections.abc import Callable
+
+from saps.overlay.frames import Astray, Check, Frame, Insert, Inserted, SetLeft, Unlink, Unlinked
+from saps.overlay.keys import BrokerRef, Key, Ref, between
+from saps.overlay.port import Port
+from saps.overlay.routing import Done, Node, Routing, State
+
+RETRY = 0.5
+"""Seconds after which an insertion or removal that got no answer is repeated."""
+CHECK_EVERY = 1.0
+"""Seconds between two rounds of checking own nodes against their left neighbours."""
+CHECKS = 64
+"""Nodes checked a round. More finds damage sooner, at one frame a node whose left neighbour is on another broker."""
+
+
+class Ring(Routing, ABC):
+    """The own nodes in level 0: insertion, removal, repair."""
+
+    def __init__(self, port: Port) -> None:
+        super().__init__(port)
+        self.touched: list[tuple[Key, Ref | None]] = []
+        """Changes of right links since the last look (for the simulator)."""
+        self._unsettled: dict[Key, None] = {}
+        """Nodes that wait for an answer, in the order they began to (a set's order would differ from run to run)."""
+        self._cursor = 0
+        self._stays = 0
+        self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
+        """Takes frames that were kept for a node back to where all frames come in."""
+        self.on_repaired: Callable[[Key], None] = lambda key: None
+        """Told of each linked key that had to be linked again."""
+
+    @abstractmethod
+    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
+        """Handle one frame; False if it does not concern the overlay's links."""
+
+    @abstractmethod
+    def rise(self, node: Node) -> None:
+        """A node has been linked, or misses neighbours in the levels above: look for them."""
+
+    @abstractmethod
+    def part(self, node: Node) -> None:
+        """A node has left the ring: let go of its neighbours in the levels above."""
+
+    # --- what the broker asks for ---------------------------------------------------------------------
+
+    def start_alone(self, key: Key) -> None:
+        """Begin a new mesh: the ring of one."""
+        node = Node(self._new_ref(key), self._port.now)
+        node.right = [node.ref]
+        node.left = [node.ref]
+        self.nodes[key] = node
+        self._link_node(node)
+
+    def insert(self, key: Key, done: Done) -> None:
+        """Put a key into the overlay. `done` runs once every range call started from then on will find it."""
+        node = self.nodes.get(key)
+        if node is None:
+            node = self.nodes[key] = Node(self._new_ref(key), self._port.now)
+            node.waiters.append(done)
+            self._unsettled[key] = None
+            self._send_insert(node)
+        elif node.state is State.JOINING:
+            node.waiters.append(done)
+        elif node.state is State.LINKED:
+            done()
+        else:
+            node.waiters.append(lambda: self.insert(key, done))
+
+    def remove(self, key: Key, done: Done) -> None:
+        """Take a key out. `done` runs when its predecessor has let go of it."""
+        node = self.nodes.get(key)
+        if node is None:
+            done()
+        elif node.state is State.JOINING or node.asked:
+            node.waiters.append(lambda: self.remove(key, done))
+        elif node.state is State.LEAVING:
+            node.waiters.append(done)
+        else:
+            node.state = State.LEAVING
+            node.waiters.append(done)
+            node.since = self._port.now
+            self._unsettled[key] = None
+            self._send_unlink(node)
+
+    def rejoin(self, contact: BrokerRef | None = None) -> None:
+        """Insert every own key once more, starting at `contact`: merges two rings into one."""
+        for key in list(self.order):
+            node = self.nodes[key]
+            if node.state is not State.LINKED:
+                continue
+            if contact is None:
+                self._again(node)
+            else:
+                node.asked = True
+                node.since = self._port.now
+                self._unsettled[key] = None
+                self._port.send(contact, Insert(0, None, node.ref))
+
+    @property
+    def settled(self) -> bool:
+        """False while a linked key of this broker may be out of its place."""
+        return not any(key in self.nodes and self.nodes[key].asked for key in self._unsettled)
+
+    def neighbours(self) -> dict[str, BrokerRef]:
+        """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
+        me = self._port.me.name
+        found: dict[str, BrokerRef] = {}
+        for node in self.nodes.values():
+            for ref in (node.right[0], node.left[0]):
+                if ref is not None and ref.broker.name != me:
+                    found[ref.broker.name] = ref.broker
+        return found
+
+    def tick(self) -> None:
+        """Repeat what got no answer; check some nodes against their left neighbours."""
+        now = self._port.now
+        for key in list(self._unsettled):
+            node = self.nodes.get(key)
+            if node is None or (node.state is State.LINKED and not node.asked):
+                self._unsettled.pop(key, None)
+            elif now - node.since >= RETRY:
+                node.since = now
+                if node.state is State.LEAVING:
+                    self._send_unlink(node)
+                else:
+                    self._send_insert(node)
+
+    def check(self) -> None:
+        """One round of `CHECKS` own nodes: ask the left neighbour whether it still points here; mend the levels."""
+        for _ in range(min(CHECKS, len(self.order))):
+            self._cursor = (self._cursor + 1) % len(self.order)
+            node = self.nodes[self.order[self._cursor]]
+            left = node.left[0]
+            if node.state is not State.LINKED:
+                continue
+            if left is None or self._port.lost(left.broker):
+                self._again(node)
+            else:
+                self._port.send(left.broker, Check(left.key, node.ref))
+            if None in node.right[1:-1] or None in node.left[1:-1]:
+                self.rise(node)
+
+    # --- insertion ------------------------------------------------------------------------------------
+
+    def _new_ref(self, key: Key) -> Ref:
+        self._stays += 1
+        return Ref(key, self._port.me, self._stays)
+
+    def _send_insert(self, node: Node) -> None:
+        """Start an insertion near the node: at an own node, else at whatever neighbour is left, else at the contact."""
+        frame = Insert(0, None, node.ref)
+        start = self.nearest(node.key, but=node.key)
+        if start is not None:
+            self._port.send(self._port.me, frame)
+            return
+        for ref in (*reversed(node.right), *reversed(node.left)):
+            if ref is not None and ref.broker != self._port.me and self._port.reachable(ref.broker):
+                self._port.send(ref.broker, frame)
+                return
+        if node.state is State.LINKED and self._left_lost(node):
+            self._close_ring(node)
+        elif self.contact is not None:
+            self._port.send(self.contact, frame)
+
+    def _close_ring(self, node: Node) -> None:
+        """Everyone else is gone: the last node's neighbour is the node itself."""
+        node.right, node.left = [node.ref], [node.ref]
+
+    def _on_insert(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Insert)
+        ref = frame.ref
+        if self._port.lost(ref.broker):
+            return
+        node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
+        if node is None:
+            self.forward(None, ref.key, frame)
+            return
+        right = node.right[0]
+        if right == ref:
+            self._confirm(node, ref, frame)
+        elif node.state is State.LEAVING:
+            node.waiting.append((sender, frame))
+        elif right is not None and right.key == ref.key:
+            if right.broker.incarnation < ref.broker.incarnation:
+                self._link(node, ref, None, frame.hops)
+        elif self.takes(node, ref.key):
+            self._link(node, ref, None if right is None or self._port.lost(right.broker) else right, frame.hops)
+        else:
+            self.forward(node, ref.key, frame)
+
+    def _confirm(self, node: Node, ref: Ref, frame: Insert) -> None:
+        granted = node.granted[1] if node.granted and node.granted[0] == ref.key else None
+        self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, self._doubt_left(node), again=True))
+
+    def _link(self, node: Node, ref: Ref, right: Ref | None, hops: int) -> None:
+        """The moment at which `ref` is in the overlay."""
+        self._doubt(node, right)
+        node.right[0] = ref
+        node.granted = (ref.key, right)
+        self.touched.append((node.key, node.right[0]))
+        self._port.send(ref.broker, Inserted(ref, node.ref, right, hops, self._doubt_left(node)))
+        if right is not None:
+            self._port.send(right.broker, SetLeft(right.key, ref, None))
+
+    def _on_inserted(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Inserted)
+        node = self.nodes.get(frame.ref.key)
+        if node is None or node.ref != frame.ref:
+            # A repeated insertion came after the removal.
+            self._port.send(sender, Unlink(0, None, frame.ref, frame.right, frame.doubt))
+            return
+        node.left[0] = frame.left
+        node.asked = False
+        node.doubt_until = max(node.doubt_until, self._port.now + frame.doubt)
+        if node.state is State.JOINING:
+            node.right[0] = frame.right
+            self._link_node(node)
+            return
+        if not frame.again:
+            self._merge_right(node, frame.right)
+            self.on_repaired(node.key)
+        if node.state is State.LINKED:
+            self._run_waiters(node)
+
+    def _link_node(self, node: Node) -> None:
+        node.state = State.LINKED
+        insort(self.order, node.key)
+        self.touched.append((node.key, node.right[0]))
+        self._unsettled.pop(node.key, None)
+        early, node.waiting = node.waiting, []
+        for sender, frame in early:
+            self.redeliver(sender, frame)
+        self._run_waiters(node)
+        self.rise(node)
+
+    def _run_waiters(self, node: Node) -> None:
+        waiters, node.waiters = node.waiters, []
+        for done in waiters:
+            done()
+
+    def _on_set_left(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, SetLeft)
+        node = self.nodes.get(frame.at)
+        if node is None:
+            return
+        known = node.left[0]
+        if (
+            known is None
+            or self._port.lost(known.broker)
+            or known.key in (frame.gone, node.key)
+            or between(known.key, frame.left.key, node.key)
+        ):
+            node.left[0] = frame.left
+
+    # --- repair -----------------------------------------------------------------------------------------
+
+    def _again(self, node: Node) -> None:
+        """Insert a linked node once more; it cannot leave until that is answered."""
+        node.asked = True
+        node.since = self._port.now
+        self._unsettled[node.key] = None
+        self._send_insert(node)
+
+    def _on_check(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Check)
+        node = self.nodes.get(frame.at)
+        if node is None or node.right[0] != frame.ref:
+            self._port.send(sender, Astray(frame.ref))
+
+    def _on_astray(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Astray)
+        node = self.nodes.get(frame.ref.key)
+        if node is not None and node.ref == frame.ref and node.state is State.LINKED and not node.asked:
+            self._again(node)
+
+    def _doubt(self, node: Node, right: Ref | None) -> None:
+        """A right link is about to be made; `right` is the one before, None if that was lost."""
+        if right is None:
+            node.doubt_until = self._port.now + self._port.grace
+
+    def _doubt_left(self, node: Node) -> float:
+        return max(0.0, node.doubt_until - self._port.now)
+
+    def _merge_right(self, node: Node, other: Ref | None) -> None:
+        """A node of this ring was linked into another one: keep the nearer right neighbour, lead the other to it."""
+        right = node.right[0]
+        if other is None or other.key == node.key or other == right:
+            return
+        if right is None or self._port.lost(right.broker) or right.key == node.key:
+            self._doubt(node, None)
+            node.right[0] = other
+        elif right.key == other.key:
+            return
+        elif between(node.key, other.key, right.key):
+            node.right[0] = other
+            self._port.send(other.broker, Insert(0, None, right))
+        else:
+            self._port.send(right.broker, Insert(0, None, other))
+        self.touched.append((node.key, node.right[0]))
+
+    def _left_lost(self, node: Node) -> bool:
+        left = node.left[0]
+        return left is None or self._port.lost(left.broker)
+
+    # --- removal ----------------------------------------------------------------------------------------
+
+    def _send_unlink(self, node: Node) -> None:
+        right = node.right[0]
+        if right is not None and right.key == node.key:
+            self._gone(node, None)
+            return
+        frame = Unlink(0, None, node.ref, right, self._doubt_left(node))
+        left = node.left[0]
+        if left is not None and left.broker != self._port.me and self._port.reachable(left.broker):
+            self._port.send(left.broker, frame)
+        elif self.nearest(node.key, but=node.key) is not None:
+            self._port.send(self._port.me, frame)
+        elif right is not None:
+            self._port.send(right.broker, frame)
+
+    def _on_unlink(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Unlink)
+        ref = frame.ref
+        node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
+        if node is None:
+            self.forward(None, ref.key, frame)
+            return
+        right = node.right[0]
+        if node.state is State.LEAVING:
+            node.waiting.append((sender, frame))
+        elif right == ref or right is None:
+            self._doubt(node, right)
+            node.doubt_until = max(node.doubt_until, self._port.now + frame.doubt)
+            node.right[0] = frame.right
+            self.touched.append((node.key, node.right[0]))
+            if frame.right is not None:
+                self._port.send(frame.right.broker, SetLeft(frame.right.key, node.ref, ref.key))
+            self._port.send(ref.broker, Unlinked(ref, node.ref))
+        elif right.key == ref.key or between(node.key, ref.key, right.key):
+            self._port.send(ref.broker, Unlinked(ref, node.ref))
+        else:
+            self.forward(node, ref.key, frame)
+
+    def _on_unlinked(self, sender: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Unlinked)
+        node = self.nodes.get(frame.ref.key)
+        if node is None or node.ref != frame.ref or node.state is not State.LEAVING:
+            return
+        self._gone(node, frame.by.broker)
+
+    def _gone(self, node: Node, left: BrokerRef | None) -> None:
+        i = bisect_left(self.order, node.key)
+        if i < len(self.order) and self.order[i] == node.key:
+            del self.order[i]
+        del self.nodes[node.key]
+        self._unsettled.pop(node.key, None)
+        self.part(node)
+        for sender, frame in node.waiting:
+            if left is not None and isinstance(frame, Insert | Unlink):
+                self._port.send(left, frame)
+            else:
+                self.redeliver(sender, frame)
+        for done in node.waiters:
+            done()

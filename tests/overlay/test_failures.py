@@ -1,0 +1,80 @@
+"""Failures one by one, in virtual time: a host that vanishes, a broker that is cut off with its neighbours."""
+
+from __future__ import annotations
+
+import pytest
+
+from saps.overlay.detector import Detector, DetectorSettings
+from saps.overlay.frames import Frame, Ping
+from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.simulator import Simulation
+
+DEFAULTS = DetectorSettings()
+
+
+class Clock:
+    """The part of a broker's port that the detector uses."""
+
+    me = BrokerRef("me", 1, "", "c")
+    order = KeyOrder.ALM_LA
+    grace = 1.0
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sent: list[tuple[str, Frame]] = []
+
+    def send(self, to: BrokerRef, frame: Frame) -> None:
+        self.sent.append((to.name, frame))
+
+
+def test_a_frame_sent_just_after_a_sign_of_life_is_followed_up() -> None:
+    clock, dead = Clock(), list[BrokerRef]()
+    detector = Detector(clock, DEFAULTS, dead.append)  # type: ignore[arg-type]
+    peer = BrokerRef("peer", 1, "", "c")
+    detector.heard(peer)
+    detector.tick([peer])
+    clock.now = 0.6
+    detector.heard(peer)
+    addressed = [(peer, 0.7)]  # ... and then the peer's host vanishes
+    while not dead and clock.now < 10:
+        clock.now += DEFAULTS.heartbeat
+        detector.tick([], addressed)
+        addressed = []
+    assert ("peer", Ping()) in clock.sent
+    assert dead == [peer]
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("seed", range(6))
+def test_a_host_that_vanishes_is_given_up_by_its_neighbours_in_time(seed: int) -> None:
+    simulation = Simulation(seed)
+    brokers = simulation.build(8, 2)
+    simulation.run(3)
+    victim = brokers[seed]
+    neighbours = [simulation.brokers[name] for name in victim.node.graph.neighbours()]
+    simulation.partition([victim.name])
+    simulation.run(DEFAULTS.suspect_after + DEFAULTS.heartbeat + 0.1)
+    assert neighbours
+    assert all(broker.node.lost(victim.ref) for broker in neighbours)
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("seed", range(8))
+def test_a_broker_that_loses_all_its_neighbours_finds_the_others_again(seed: int) -> None:
+    """Its island is whole in itself, so only a roll call can tell; until then it must take nothing for complete."""
+    simulation = Simulation(seed)
+    brokers = simulation.build(12, 3)
+    for broker in brokers:
+        broker.subscribe("a")
+    simulation.run(2)
+    newcomer = simulation.add("b5x", "c0", brokers[5].name)
+    simulation.run_until(lambda: newcomer.joined)
+    simulation.run(1)
+    for name in newcomer.node.graph.neighbours():
+        simulation.crash(name)
+    newcomer.publish("a", b"x", 1)
+    simulation.run(12)
+    simulation.check_ring()
+    for broker in simulation.alive():
+        if broker is not newcomer:
+            assert [message.payload for _, message in broker.delivered] == [b"x"], broker.name
