@@ -6,6 +6,7 @@ on standard error names the setting, says where it was set, and what is wrong.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,13 +14,34 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from typer.core import TyperGroup
 
 from saps import __version__
 from saps.config import SettingError
 from saps.config.sources import CONFIG_VARIABLE, KNOBS, faults_of_file, flag_of, load
 
+GROUPS = {"lab": "saps.lab.cli", "reproduce": "saps.reproduce.cli"}
+"""Groups of commands with modules of their own, loaded when they are called, so that a broker does not carry them."""
+
+
+class _Commands(TyperGroup):
+    """The commands of this module, and those of GROUPS."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *GROUPS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in GROUPS:
+            group: typer.Typer = importlib.import_module(GROUPS[cmd_name]).app
+            command = typer.main.get_command(group)
+            command.name = cmd_name
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
 app = typer.Typer(
     name="saps",
+    cls=_Commands,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing:
-# Python's venv, mosquitto and its clients, nats-server, nodejs and npm.
+# Python's venv, mosquitto and its clients, nats-server, nodejs and npm, Open vSwitch and iproute2.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
 # tests that need it are skipped. The brokers are wanted as programs, not as services: none is left running by an
@@ -19,6 +19,8 @@ has mosquitto || missing+=(mosquitto)
 has nats-server || missing+=(nats-server)
 has node || missing+=(nodejs)
 has npm || missing+=(npm)
+has ovs-vswitchd || missing+=(openvswitch-switch)
+{ has ip && has tc; } || missing+=(iproute2)
 [ "${#missing[@]}" -eq 0 ] && exit 0
 
 give_up() {
@@ -52,7 +54,7 @@ install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq 
 
 # Nor should our installation start a broker at the next boot.
 if has systemctl; then
-    for service in mosquitto nats-server; do
+    for service in mosquitto nats-server openvswitch-switch; do
         case " ${missing[*]} " in
             *" $service "*) "${as_root[@]}" systemctl disable --quiet "$service" 2>/dev/null || true ;;
         esac

@@ -22,6 +22,8 @@ REPEAT = 0.5
 """Seconds between two attempts to reach a missing member."""
 SLICES = 4096
 """Slices remembered per link and direction; beyond it the sender begins anew."""
+NUMBERS_KEPT = 60.0
+"""Seconds for which the numbers a broker has given are remembered after its death."""
 
 
 class _Custody:
@@ -314,8 +316,15 @@ class Multicast:
     def forget(self, broker: BrokerRef) -> None:
         """A broker died."""
         self.link_down(broker)
-        self._inbound.pop(broker.name, None)
         self._inbox.forget(broker)
+        inbound = self._inbound.get(broker.name)
+
+        def still_dead() -> None:
+            if self._inbound.get(broker.name) is inbound and self._port.lost(broker):
+                self._inbound.pop(broker.name, None)
+
+        # If it was cut off only, it goes on in the same session, with the numbers it has given.
+        self._port.after(NUMBERS_KEPT, still_dead)
 
     def awaited(self) -> dict[str, BrokerRef]:
         """The brokers from which an acknowledgement is due: their failure must be noticed."""

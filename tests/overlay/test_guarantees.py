@@ -46,6 +46,7 @@ FAILED_ONCE = {
     ],
     "crash": [1, 8, 9, 13, 15, 18, 30, 100017, 100034],
     "reset": [15, 19],
+    "partition": [410021],
 }
 
 
@@ -150,4 +151,4 @@ def test_a_partition_heals(seed: int) -> None:
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, seeds in FAILED_ONCE.items() for seed in seeds])
 def test_what_failed_once(kind: str, seed: int) -> None:
-    {"churn": churn, "crash": crash, "reset": reset}[kind](seed)
+    {"churn": churn, "crash": crash, "reset": reset, "partition": partition}[kind](seed)

@@ -1,0 +1,247 @@
+"""Topologies of a lab as values: switches, links, hosts in clusters, and every name, address and port number.
+
+All of it follows from the description alone, so that a controller, a test and a second process agree unasked:
+
+====================  =============================================================================================
+host                  ``c<cluster>b<n>``, both counted from 1
+data address          ``10.77.<cluster>.<n>/16``, and ``fd77::<cluster>:<n>/64`` where the lab has IPv6
+management address    ``10.78.<cluster>.<n>/16``; the switches' namespace is ``10.78.0.1``
+MAC                   ``02:00`` and the four bytes of the data address
+datapath id           the switches in order, from 1
+port number           a switch's links in order, from 1, then its hosts
+====================  =============================================================================================
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+import msgspec
+
+SWITCHES = "switches"
+"""The name of the namespace that all switches share; no host or switch may have it."""
+MANAGEMENT_GATE = "10.78.0.1"
+"""Management address of the switches' namespace, where a controller runs."""
+PREFIX = 16
+"""Prefix length of the data and of the management network."""
+MOST = 250
+"""Most clusters, and most hosts in a cluster."""
+
+_NAME = re.compile(r"[a-z][a-z0-9]{0,6}")
+"""A switch's name: two of them, joined by a hyphen, name an interface (at most 15 bytes)."""
+_SIZED = re.compile(r"(tree|line|ring|full):([0-9]{1,3})x([0-9]{1,3})")
+
+
+class TopologyError(ValueError):
+    """A description that gives no topology; the text says why, in one line."""
+
+
+class Switch(NamedTuple):
+    """A switch. `cluster` is the site it stands in, empty for one between sites."""
+
+    name: str
+    datapath_id: int
+    cluster: str
+
+
+class Link(NamedTuple):
+    """A link between two switches, with the port number at each end."""
+
+    a: str
+    a_port: int
+    b: str
+    b_port: int
+    inter_cluster: bool
+    """Whether its ends are not in one cluster."""
+    spare: bool
+    """Closes a cycle: `NORMAL` traffic never takes it, flow entries may."""
+
+    @property
+    def name(self) -> str:
+        """The interface at `a`'s end; the one at `b`'s is `reverse`."""
+        return f"{self.a}-{self.b}"
+
+    @property
+    def reverse(self) -> str:
+        return f"{self.b}-{self.a}"
+
+
+class Host(NamedTuple):
+    """A host and where it is attached. Its interface at the switch has the host's name, its own is ``eth0``."""
+
+    name: str
+    cluster: str
+    number: tuple[int, int]
+    """Cluster and place in it, both from 1."""
+    switch: str
+    port: int
+
+    @property
+    def ip(self) -> str:
+        """Address on the data network, the one through the switches."""
+        return "10.77.{}.{}".format(*self.number)
+
+    @property
+    def ipv6(self) -> str:
+        return "fd77::{:x}:{:x}".format(*self.number)
+
+    @property
+    def management(self) -> str:
+        """Address on the management network, which no switch of the lab carries and no counter counts."""
+        return "10.78.{}.{}".format(*self.number)
+
+    @property
+    def mac(self) -> str:
+        return "02:00:0a:4d:{:02x}:{:02x}".format(*self.number)
+
+
+class Topology(NamedTuple):
+    """What a lab consists of. `text` describes it: `parse` or `from_toml` makes an equal value from it."""
+
+    text: str
+    switches: tuple[Switch, ...]
+    links: tuple[Link, ...]
+    hosts: tuple[Host, ...]
+
+    def host(self, name: str) -> Host:
+        """Raises `KeyError` for a name no host has."""
+        return {host.name: host for host in self.hosts}[name]
+
+    def link(self, a: str, b: str) -> Link:
+        """The link between two switches, in either direction. Raises `KeyError`."""
+        return {frozenset((link.a, link.b)): link for link in self.links}[frozenset((a, b))]
+
+
+class _Site(msgspec.Struct, forbid_unknown_fields=True):
+    cluster: str | None = None
+    hosts: int = 0
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    switches: dict[str, _Site]
+    links: list[tuple[str, str]] = []
+
+
+def parse(text: str) -> Topology:
+    """The topology ``KIND:CLUSTERSxBROKERS`` names: an edge switch ``s<i>`` a cluster, with that many hosts each.
+
+    - ``tree`` joins the edge switches by one switch, ``core`` (height 2);
+    - ``line`` joins each to the next, ``ring`` also the last to the first;
+    - ``full`` joins each to all others.
+
+    Raises `TopologyError`."""
+    match = _SIZED.fullmatch(text)
+    if match is None:
+        raise TopologyError(f"{text!r} is no topology: expected tree:4x2, line:8x1, ring:4x2, full:4x2, or a TOML file")
+    kind, clusters, brokers = match[1], int(match[2]), int(match[3])
+    edges = [f"s{number}" for number in range(1, clusters + 1)]
+    pairs = {
+        "tree": [("core", edge) for edge in edges],
+        "line": list(pairwise(edges)),
+        "ring": [*pairwise(edges), *([(edges[0], edges[-1])] if clusters > 2 else [])],
+        "full": list(combinations(edges, 2)),
+    }[kind]
+    sites = {"core": _Site("")} if kind == "tree" else {}
+    sites |= {edge: _Site(f"c{number}", brokers) for number, edge in enumerate(edges, 1)}
+    return _build(text, sites, pairs)
+
+
+def from_toml(text: str) -> Topology:
+    """The topology a TOML document describes. Raises `TopologyError`.
+
+    A switch with hosts is a cluster of its own unless `cluster` says otherwise::
+
+        links = [["core", "east"], ["core", "west"]]
+        [switches]
+        core = {}
+        east = { cluster = "tokyo/ward1", hosts = 2 }
+        west = { hosts = 3 }
+    """
+    try:
+        described = msgspec.convert(tomllib.loads(text), _File)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise TopologyError(f"the topology file is malformed: {error}") from None
+    sites = {
+        name: _Site(site.cluster if site.cluster is not None else name if site.hosts else "", site.hosts)
+        for name, site in described.switches.items()
+    }
+    return _build(text, sites, described.links)
+
+
+def _build(text: str, sites: Mapping[str, _Site], pairs: Sequence[tuple[str, str]]) -> Topology:
+    _check(sites, pairs)
+    spare = _closing(sites, pairs)
+    ports = dict.fromkeys(sites, 0)
+
+    def next_port(switch: str) -> int:
+        ports[switch] += 1
+        return ports[switch]
+
+    links = []
+    for a, b in pairs:
+        sites_of = sites[a].cluster, sites[b].cluster
+        crosses = sites_of[0] != sites_of[1] or not sites_of[0]
+        links.append(Link(a, next_port(a), b, next_port(b), crosses, (a, b) in spare))
+    clusters: dict[str, int] = {}
+    filled: dict[str, int] = {}
+    hosts = []
+    for switch, site in sites.items():
+        cluster = site.cluster or ""
+        for _ in range(site.hosts):
+            number = clusters.setdefault(cluster, len(clusters) + 1)
+            filled[cluster] = place = filled.get(cluster, 0) + 1
+            hosts.append(Host(f"c{number}b{place}", cluster, (number, place), switch, next_port(switch)))
+    if len(clusters) > MOST or max(filled.values(), default=0) > MOST:
+        raise TopologyError(f"at most {MOST} clusters and {MOST} hosts in a cluster")
+    switches = tuple(Switch(name, number, site.cluster or "") for number, (name, site) in enumerate(sites.items(), 1))
+    return Topology(text, switches, tuple(links), tuple(hosts))
+
+
+def _check(sites: Mapping[str, _Site], pairs: Iterable[tuple[str, str]]) -> None:
+    """Raises `TopologyError` for names, links and numbers that cannot be."""
+    if not sites:
+        raise TopologyError("a topology has at least one switch")
+    for name, site in sites.items():
+        if not _NAME.fullmatch(name):
+            raise TopologyError(f"switch {name!r}: a name is a lower-case letter and up to 6 letters or digits")
+        if re.fullmatch(r"c[0-9]+b[0-9]+", name) or name in ("lo", "mgmt"):
+            raise TopologyError(f"switch {name!r}: the name is taken by the lab")
+        if not 0 <= site.hosts <= MOST:
+            raise TopologyError(f"switch {name!r}: {site.hosts} hosts; at most {MOST}")
+        if site.hosts and not site.cluster:
+            raise TopologyError(f"switch {name!r}: its hosts are in no cluster")
+    seen: set[frozenset[str]] = set()
+    for a, b in pairs:
+        for name in (a, b):
+            if name not in sites:
+                raise TopologyError(f"link {a}-{b}: there is no switch {name!r}")
+        if a == b or frozenset((a, b)) in seen:
+            raise TopologyError(f"link {a}-{b}: " + ("a switch is not linked to itself" if a == b else "given twice"))
+        seen.add(frozenset((a, b)))
+
+
+def _closing(sites: Iterable[str], pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The links that close a cycle when all are laid in order: without them there is one way between two switches.
+
+    Raises `TopologyError` if some switches cannot reach each other at all."""
+    root = {name: name for name in sites}
+
+    def find(name: str) -> str:
+        while root[name] != name:
+            root[name] = name = root[root[name]]
+        return name
+
+    closing = set()
+    for a, b in pairs:
+        if find(a) == find(b):
+            closing.add((a, b))
+        else:
+            root[find(a)] = find(b)
+    parts = {find(name) for name in root}
+    if len(parts) > 1:
+        raise TopologyError(f"the switches fall into {len(parts)} parts without a link between them")
+    return closing

@@ -1,0 +1,176 @@
+"""Entries of OpenFlow 1.3 messages as values: ports, flows, groups, meters, their counters, matches and actions.
+
+Lists are walked here, under the message's own bounds: the codec's loops do not end on an entry of length zero. Layouts
+and match fields are the codec's. Every reader gets the message and where its entry starts and ends, and raises
+`MalformedError` or `struct.error`. What our words cannot say is read as `NOTHING_OF_OURS`: it differs from every plan.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from saps.ofm.openflow import values as v
+from saps.ofm.openflow.ofp import ofproto
+from saps.ofm.tables import (
+    WIDTHS,
+    Action,
+    Bucket,
+    Flow,
+    Group,
+    GroupKind,
+    Masked,
+    Match,
+    Output,
+    SetField,
+    SetQueue,
+    ToGroup,
+)
+
+NOTHING_OF_OURS = Output(0)
+"""An action that no plan contains: no port has the number 0."""
+
+NO_COUNT = (1 << 64) - 1
+
+
+class MalformedError(ValueError):
+    """The bytes are no such message; the text says why."""
+
+
+def walk(data: bytes, start: int, end: int, least: int, at: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each entry between `start` and `end`; its length stands `at` bytes behind its start."""
+    while start < end:
+        (length,) = struct.unpack_from("!H", data, start + at)
+        if not least <= length <= end - start:
+            raise MalformedError(f"an entry of {length} bytes where {least} to {end - start} are possible")
+        yield start, start + length
+        start += length
+
+
+def read_text(padded: bytes) -> str:
+    """A text up to its first zero byte."""
+    return padded.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def read_port(data: bytes, start: int, end: int) -> v.PortInfo:
+    """7.2.1."""
+    number, mac, name, config, state, _, _, _, _, speed, _ = struct.unpack_from(ofproto.OFP_PORT_PACK_STR, data, start)
+    up = not (config & ofproto.OFPPC_PORT_DOWN or state & ofproto.OFPPS_LINK_DOWN)
+    return v.PortInfo(number, read_text(name), int.from_bytes(mac, "big"), up, speed)
+
+
+def read_port_count(data: bytes, start: int, end: int) -> v.PortCount:
+    """7.3.5.6. A counter of all ones is not kept by the switch."""
+    port, *counts = struct.unpack_from(ofproto.OFP_PORT_STATS_PACK_STR, data, start)[:9]
+    return v.PortCount(port, *(None if count == NO_COUNT else count for count in counts))
+
+
+def read_group_count(data: bytes, start: int, end: int) -> v.GroupCount:
+    """7.3.5.9."""
+    _, group, flows, packets, count, _, _ = struct.unpack_from(ofproto.OFP_GROUP_STATS_PACK_STR, data, start)
+    buckets = tuple(struct.iter_unpack("!QQ", data[start + 40 : end - (end - start - 40) % 16]))
+    return v.GroupCount(group, flows, packets, count, buckets)
+
+
+def read_flow_count(data: bytes, start: int, end: int) -> v.FlowCount | None:
+    """7.3.5.2; None if it matches on something we have no word for."""
+    (_, table, sec, nsec, priority, idle, hard, _, cookie, packets, count) = struct.unpack_from(
+        ofproto.OFP_FLOW_STATS_0_PACK_STR, data, start
+    )
+    match, instructions = read_match(data, start + 48, end)
+    if match is None:
+        return None
+    actions = _instructions(data, instructions, end)
+    if idle or hard:
+        actions = (NOTHING_OF_OURS,)
+    return v.FlowCount(Flow(priority, match, actions, table, cookie), packets, count, sec + nsec / 1e9)
+
+
+def _instructions(data: bytes, start: int, end: int) -> tuple[Action, ...]:
+    """The actions of an entry without other instructions than apply-actions."""
+    found = list(walk(data, start, end, 8, 2))
+    if not found:
+        return ()
+    if len(found) > 1 or struct.unpack_from("!H", data, start)[0] != ofproto.OFPIT_APPLY_ACTIONS:
+        return (NOTHING_OF_OURS,)
+    return _actions(data, start + 8, found[0][1])
+
+
+def _actions(data: bytes, start: int, end: int) -> tuple[Action, ...]:
+    return tuple(_action(data, first, last) for first, last in walk(data, start, end, 8, 2))
+
+
+def _action(data: bytes, start: int, end: int) -> Action:
+    kind, _, number = struct.unpack_from("!HHI", data, start)
+    if kind == ofproto.OFPAT_SET_FIELD:
+        name, value, mask, _ = _oxm(data, start + 4, end)
+        return SetField(name, value) if name and mask is None else NOTHING_OF_OURS
+    word = _ACTIONS.get(kind)
+    return word(number) if word else NOTHING_OF_OURS
+
+
+def read_group(data: bytes, start: int, end: int) -> Group:
+    """7.3.5.10."""
+    _, kind, group = struct.unpack_from(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, data, start)
+    buckets = tuple(_bucket(data, first, last) for first, last in walk(data, start + 8, end, 16, 0))
+    if kind not in _KINDS:
+        return Group(group, (*buckets, Bucket((NOTHING_OF_OURS,))))
+    return Group(group, buckets, _KINDS[kind])
+
+
+def _bucket(data: bytes, start: int, end: int) -> Bucket:
+    _, weight, _, _ = struct.unpack_from(ofproto.OFP_BUCKET_PACK_STR, data, start)
+    return Bucket(_actions(data, start + 16, end), weight)
+
+
+def read_meter(data: bytes, start: int, end: int) -> v.Meter:
+    """7.3.5.13. A meter's first band is all we use."""
+    _, _, meter = struct.unpack_from(ofproto.OFP_METER_CONFIG_PACK_STR, data, start)
+    for first, _ in walk(data, start + 8, end, 16, 2):
+        _, _, rate, burst = struct.unpack_from("!HHII", data, first)
+        return v.Meter(meter, rate, burst)
+    return v.Meter(meter, 0)
+
+
+def read_match(data: bytes, start: int, end: int) -> tuple[Match | None, int]:
+    """A match, or None if it has fields without a word of ours; and where it ends."""
+    fields, known, after = read_fields(data, start, end)
+    return (Match(frozenset(fields.items())) if known else None), after
+
+
+def read_fields(data: bytes, start: int, end: int) -> tuple[dict[str, Masked], bool, int]:
+    """The fields of a match that we have words for, whether these are all, and where it ends with its padding."""
+    kind, length = struct.unpack_from("!HH", data, start)
+    stop, after = start + length, start + (length + 7) // 8 * 8
+    if kind != ofproto.OFPMT_OXM or length < 4 or after > end:
+        raise MalformedError(f"a match of type {kind} and {length} bytes")
+    known = True
+    fields = {}
+    start += 4
+    while start < stop:
+        name, value, mask, start = _oxm(data, start, stop)
+        known = known and name != ""
+        if name:
+            fields[name] = Masked(value, (1 << WIDTHS[name]) - 1 if mask is None else mask)
+    return fields, known, after
+
+
+def _oxm(data: bytes, start: int, end: int) -> tuple[str, int, int | None, int]:
+    """A match field: its name, or "" if we have no word for it, value, mask, and where it ends (7.2.3.2)."""
+    number, value, mask, length = ofproto.oxm_parse(data, start)
+    if start + length > end:
+        raise MalformedError(f"a match field of {length} bytes where {end - start} are possible")
+    name = _FIELDS.get(number, "")
+    if name and len(value) != (WIDTHS[name] + 7) // 8:
+        raise MalformedError(f"a value of {len(value)} bytes for {name}")
+    return name, int.from_bytes(value, "big"), None if mask is None else int.from_bytes(mask, "big"), start + length
+
+
+_FIELDS: dict[Any, str] = {field.num: field.name for field in ofproto.oxm_types if field.name in WIDTHS}
+_KINDS = {ofproto.OFPGT_ALL: GroupKind.ALL, ofproto.OFPGT_SELECT: GroupKind.SELECT}
+_ACTIONS: dict[int, Callable[[int], Action]] = {
+    ofproto.OFPAT_OUTPUT: Output,
+    ofproto.OFPAT_GROUP: ToGroup,
+    ofproto.OFPAT_SET_QUEUE: SetQueue,
+}

@@ -1,0 +1,111 @@
+"""Where hosts are, from packets that switches hand to the controller: ARP (RFC 826), neighbour discovery, or any IP.
+
+Pure. A switch sees a host's packets at the port where it is attached and, on their way, at ports to other switches; the
+latter do not count, even if they are known as such only later.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from saps.ofm.topology import Port
+
+MOST = 65536
+"""Hosts remembered; beyond it the one not seen for longest is forgotten. A host costs about 300 bytes."""
+TRACES = 16
+"""Ports remembered of one host; only the last one counts that does not lead to a switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent a packet."""
+
+    mac: int
+    ip: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostSeen:
+    """A host is new, or has moved."""
+
+    mac: int
+    ip: str
+    at: Port
+
+
+@dataclass(frozen=True, slots=True)
+class HostGone:
+    """The place of a host is not known any more."""
+
+    mac: int
+    ip: str
+
+
+HostEvent: TypeAlias = HostSeen | HostGone
+
+
+def sender(frame: bytes) -> Sender | None:
+    """Who sent an Ethernet frame, or None without a unicast MAC and IP address. VLAN tags are not looked into."""
+    kind, source, body = frame[12:14], frame[6:12], frame[14:]
+    ip = b""
+    if kind == b"\x08\x06" and body[:6] == b"\0\x01\x08\0\x06\x04" and body[8:14] == source and len(body) >= 28:
+        ip = body[14:18]
+    elif kind == b"\x08\0" and len(body) >= 20 and body[0] >> 4 == 4:
+        ip = body[12:16]
+    elif kind == b"\x86\xdd" and len(body) >= 40 and body[0] >> 4 == 6:
+        ip = body[8:24]
+    if not ip or source[0] & 1 or not any(source):
+        return None
+    address = ipaddress.ip_address(ip)
+    if address.is_unspecified or address.is_multicast or address.is_loopback or ip == b"\xff\xff\xff\xff":
+        return None
+    return Sender(int.from_bytes(source, "big"), str(address))
+
+
+class HostTable:
+    """All hosts seen, by MAC and IP address: a host may have several of either."""
+
+    def __init__(self) -> None:
+        self._traces: dict[Sender, tuple[Port, ...]] = {}
+        """Where each was seen, the last place at the end; the one not seen for longest is first."""
+
+    @property
+    def hosts(self) -> dict[Sender, Port]:
+        """All hosts and their places."""
+        return {who: ports[-1] for who, ports in self._traces.items()}
+
+    def seen(self, who: Sender, at: Port) -> list[HostEvent]:
+        """A packet of a host came in at a port that, for all we know, does not lead to a switch."""
+        before = self._traces.pop(who, ())
+        self._traces[who] = (*(port for port in before[1 - TRACES :] if port != at), at)
+        events: list[HostEvent] = []
+        if len(self._traces) > MOST:
+            oldest = next(iter(self._traces))
+            del self._traces[oldest]
+            events.append(HostGone(oldest.mac, oldest.ip))
+        if before[-1:] != (at,):
+            events.append(HostSeen(who.mac, who.ip, at))
+        return events
+
+    def port_lost(self, port: Port) -> list[HostEvent]:
+        """A port has gone down or away, and the hosts there with it."""
+        return self._leave(port, keep=False)
+
+    def port_internal(self, port: Port) -> list[HostEvent]:
+        """A port is found to lead to a switch: hosts seen there are where they were seen before."""
+        return self._leave(port, keep=True)
+
+    def _leave(self, port: Port, *, keep: bool) -> list[HostEvent]:
+        events: list[HostEvent] = []
+        for who, ports in [(who, ports) for who, ports in self._traces.items() if port in ports]:
+            rest = tuple(other for other in ports if other != port)
+            if rest and (keep or ports[-1] != port):
+                self._traces[who] = rest
+                if ports[-1] == port:
+                    events.append(HostSeen(who.mac, who.ip, rest[-1]))
+            else:
+                del self._traces[who]
+                events.append(HostGone(who.mac, who.ip))
+        return events

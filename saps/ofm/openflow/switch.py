@@ -1,0 +1,176 @@
+"""A connected switch, as the controller program sees it (asyncio)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from saps.ofm.openflow import requests as r
+from saps.ofm.openflow.errors import RefusedError
+from saps.ofm.openflow.events import Ready, Refusal
+from saps.ofm.openflow.requests import Mod, Question, Request
+from saps.ofm.openflow.values import FlowCount, GroupCount, Meter, PortCount, PortInfo, Role, RoleState
+from saps.ofm.tables import Barrier, Change, PutGroup, Tables
+
+logger = logging.getLogger(__name__)
+
+BATCH = 128
+"""Modifications sent in one go, between which other work of the loop has its turn: 3 to 10 ms of encoding. Each
+batch costs a barrier."""
+OVS = "Open vSwitch"
+"""The model name of switches that know `PutGroup`."""
+
+
+class Channel(Protocol):
+    """What carries a switch's requests. The futures raise `ChannelError`; the calls raise `UnencodableError`."""
+
+    def ask(self, question: Question) -> asyncio.Future[Any]:
+        """Gives the answer."""
+
+    def transact(self, mods: Sequence[Mod]) -> asyncio.Future[tuple[Refusal, ...]]:
+        """Gives what was refused, once all has been done."""
+
+    def tell(self, request: Request) -> None:
+        """Sends what is not answered; throws it away if the switch cannot keep up."""
+
+    async def writable(self) -> None:
+        """Returns once the switch keeps up with what was sent."""
+
+
+class Switch:
+    """One connection of a switch. After its end every call raises `SwitchGoneError`; a new `Switch` takes its place."""
+
+    def __init__(self, channel: Channel, ready: Ready) -> None:
+        self._channel = channel
+        self.dpid = ready.features.dpid
+        self.maker, self.model = ready.maker
+        self.ports: dict[int, PortInfo] = {port.number: port for port in ready.ports}
+        """By number, kept up to date; with the switch's own port, LOCAL."""
+        self.granted = Role.EQUAL
+        """The role we have. A switch does not tell when another controller becomes master, only refuses what a slave
+        may not do; then this is SLAVE."""
+
+    def __repr__(self) -> str:
+        return f"<Switch {self.dpid:016x} {self.model}, {len(self.ports)} ports>"
+
+    # ---- tables
+
+    async def tables(self, cookie: int = 0, mask: int = 0) -> Tables:
+        """The actual state: flow entries whose cookie equals `cookie` in the bits of `mask`, and all groups, which have
+        no cookie. What our words cannot say appears as an action that no plan contains (`decode.NOTHING_OF_OURS`)."""
+        flows, groups = await asyncio.gather(self.flow_stats(cookie, mask), self._channel.ask(r.AskGroups()))
+        return Tables.of((count.flow for count in flows), groups)
+
+    async def apply(self, changes: Iterable[Change]) -> None:
+        """Carry out changes. Each stage, up to the next `Barrier` or the end, is confirmed by the switch before the
+        next begins; within a stage the order is kept. Raises `RefusedError`, which names the first change that failed,
+        when the rest of its stage is done; other `ChannelError`s; `UnencodableError`."""
+        for stage in _stages(changes):
+            await self._commit(stage)
+
+    async def remove(self, cookie: int, mask: int) -> None:
+        """Delete all flow entries whose cookie equals `cookie` in the bits of `mask`."""
+        await self._commit([r.DropFlows(cookie, mask)])
+
+    async def _commit(self, mods: Sequence[Mod]) -> None:
+        running: list[asyncio.Future[tuple[Refusal, ...]]] = []
+        todo = iter(mods if self.model == OVS else [_portable(mod) for mod in mods])
+        try:
+            while batch := list(islice(todo, BATCH)):
+                await self._channel.writable()
+                running.append(self._channel.transact(batch))
+                await asyncio.sleep(0)
+            results = await asyncio.gather(*running)
+        except BaseException:
+            for answer in running:
+                answer.cancel()
+            raise
+        await self._settle([refusal for result in results for refusal in result])
+
+    async def _settle(self, refusals: Sequence[Refusal]) -> None:
+        """Groups that could not be modified because they are not there are added; another refusal is an error."""
+        unknown = [refusal for refusal in refusals if _is_unknown_group(refusal)]
+        for refusal in refusals:
+            if refusal not in unknown:
+                raise RefusedError(self.dpid, refusal.request, refusal.error)
+        if unknown:
+            await self._commit([r.AddGroup(refusal.request.group) for refusal in unknown])  # type: ignore[union-attr]
+
+    # ---- meters
+
+    async def meter(self, meter: Meter) -> None:
+        """Add or change a meter. Raises `ChannelError`."""
+        try:
+            await self._commit([r.ModifyMeter(meter)])
+        except RefusedError as refused:
+            if refused.error.name != "OFPMMFC_UNKNOWN_METER":
+                raise
+            await self._commit([r.AddMeter(meter)])
+
+    async def drop_meter(self, meter: int) -> None:
+        """Delete a meter, if there is one. Raises `ChannelError`."""
+        await self._commit([r.DropMeter(meter)])
+
+    async def meters(self) -> list[Meter]:
+        """All meters. Raises `ChannelError`."""
+        return list(await self._channel.ask(r.AskMeters()))
+
+    # ---- statistics
+
+    async def port_stats(self) -> list[PortCount]:
+        """Counters of all ports. Raises `ChannelError`."""
+        return list(await self._channel.ask(r.AskPortCounts()))
+
+    async def flow_stats(self, cookie: int = 0, mask: int = 0) -> list[FlowCount]:
+        """Flow entries whose cookie equals `cookie` in the bits of `mask`, with their counters. Entries that match on
+        what we have no words for are left out. Raises `ChannelError`."""
+        found = await self._channel.ask(r.AskFlows(cookie, mask))
+        known = [count for count in found if count is not None]
+        if len(known) < len(found):
+            logger.debug("switch %016x: %d flow entries of others left out", self.dpid, len(found) - len(known))
+        return known
+
+    async def group_stats(self) -> list[GroupCount]:
+        """Counters of all groups. Raises `ChannelError`."""
+        return list(await self._channel.ask(r.AskGroupCounts()))
+
+    # ---- the rest
+
+    def packet_out(self, port: int, frame: bytes) -> None:
+        """Send a frame out of a port; like any packet, it may be lost."""
+        self._channel.tell(r.SendPacket(port, frame))
+
+    async def role(self, role: Role, generation: int = 0) -> RoleState:
+        """Ask for a role; an election of a master raises `generation`. Raises `RefusedError` (`OFPRRFC_STALE`) if the
+        switch has heard of a later one, and `ChannelError`."""
+        state = await self._channel.ask(r.AskRole(role, generation))
+        assert isinstance(state, RoleState)
+        self.granted = state.role
+        return state
+
+    async def barrier(self) -> None:
+        """Returns when the switch has done all it was sent. Raises `ChannelError`."""
+        await self._channel.ask(r.AskBarrier())
+
+
+def _stages(changes: Iterable[Change]) -> Iterator[list[Mod]]:
+    stage: list[Mod] = []
+    for change in changes:
+        if not isinstance(change, Barrier):
+            stage.append(change)
+        elif stage:
+            yield stage
+            stage = []
+    if stage:
+        yield stage
+
+
+def _portable(mod: Mod) -> Mod:
+    return r.ModifyGroup(mod.group) if isinstance(mod, PutGroup) else mod
+
+
+def _is_unknown_group(refusal: Refusal) -> bool:
+    return isinstance(refusal.request, r.ModifyGroup) and refusal.error.name == "OFPGMFC_UNKNOWN_GROUP"

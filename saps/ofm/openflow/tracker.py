@@ -1,0 +1,66 @@
+"""What packet-ins and port changes say about the network: links and hosts, as events for the controller. Pure."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from saps.ofm.openflow.discovery import LinkEvent, LinkTable
+from saps.ofm.openflow.hosts import HostEvent, HostTable, sender
+from saps.ofm.openflow.lldp import is_lldp, probe, read_probe
+from saps.ofm.topology import Port
+
+Sighting: TypeAlias = LinkEvent | HostEvent
+
+
+class Tracker:
+    """Links and hosts of one network. `secret` signs the probes; whoever knows it can invent links."""
+
+    def __init__(self, secret: bytes, ttl: int) -> None:
+        self.links = LinkTable()
+        self.hosts = HostTable()
+        self._secret = secret
+        self._ttl = ttl
+        self._probes: dict[Port, bytes] = {}
+
+    def probe(self, source: Port, mac: int) -> bytes:
+        """The frame to send out of a port."""
+        frame = self._probes.get(source)
+        if frame is None:
+            frame = self._probes[source] = probe(source, mac, self._ttl, self._secret)
+        return frame
+
+    def probed(self, source: Port, watched: set[int]) -> list[Sighting]:
+        """A probe has gone out of a port. It tells nothing if the switch behind is not `watched`: connected to us."""
+        far = self.links.far(source)
+        return [*self.links.sent(source)] if far is not None and far.dpid in watched else []
+
+    def frame(self, at: Port, frame: bytes) -> tuple[list[Sighting], bool]:
+        """A frame came in at a port. Returns what it says, and whether a probe should go back at once: the port was not
+        known to lead to a switch."""
+        if is_lldp(frame):
+            source = read_probe(frame, self._secret)
+            return self._link(source, at) if source else ([], False)
+        who = sender(frame)
+        if who is None or self.links.is_internal(at):
+            return [], False
+        return [*self.hosts.seen(who, at)], False
+
+    def _link(self, source: Port, at: Port) -> tuple[list[Sighting], bool]:
+        fresh = [port for port in (source, at) if not self.links.is_internal(port)]
+        events: list[Sighting] = [*self.links.arrived(source, at)]
+        events += [event for port in fresh if self.links.is_internal(port) for event in self.hosts.port_internal(port)]
+        return events, at in fresh
+
+    def ports(self, dpid: int) -> list[Port]:
+        """The ports of a switch where a link or a host is known."""
+        return sorted({*self.links.ports(dpid), *(at for at in self.hosts.hosts.values() if at.dpid == dpid)})
+
+    def port_lost(self, port: Port) -> list[Sighting]:
+        """A port has gone down or away."""
+        self._probes.pop(port, None)
+        return [*self.links.port_lost(port), *self.hosts.port_lost(port)]
+
+    def switch_lost(self, dpid: int) -> list[Sighting]:
+        """A switch is gone for good; hosts there are kept, since nobody saw them go."""
+        self._probes = {port: frame for port, frame in self._probes.items() if port.dpid != dpid}
+        return [*self.links.switch_lost(dpid)]

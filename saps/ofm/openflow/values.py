@@ -1,0 +1,141 @@
+"""What a switch tells, as values: its ports, packets, counters and errors (OpenFlow 1.3.5, chapter 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from saps.ofm.tables import Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Who a switch is (7.3.1)."""
+
+    dpid: int
+    """Datapath id, 64 bits: the switch's name for as long as it exists."""
+    tables: int
+    auxiliary: int
+    """0 on the main connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortInfo:
+    """A port of a switch (7.2.1)."""
+
+    number: int
+    name: str
+    mac: int
+    up: bool
+    """Neither taken down by configuration nor without a carrier."""
+    speed: int
+    """Current bit rate in kb/s; 0: unknown."""
+
+
+class PortChange(Enum):
+    """What became of a port (7.4.3)."""
+
+    ADDED = 0
+    REMOVED = 1
+    MODIFIED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PortStatus:
+    """A port came, went or changed."""
+
+    change: PortChange
+    port: PortInfo
+
+
+@dataclass(frozen=True, slots=True)
+class PacketIn:
+    """A packet that the switch handed to the controller (7.4.1). Such packets may be lost on the way."""
+
+    port: int
+    cookie: int
+    """Of the flow that sent it."""
+    frame: bytes
+    """From the Ethernet header on; it may be cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCount:
+    """A flow entry and its counters (7.3.5.2)."""
+
+    flow: Flow
+    packets: int
+    bytes: int
+    seconds: float
+    """Age of the entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCount:
+    """A group's counters (7.3.5.9); `buckets` has (packets, bytes) of each bucket."""
+
+    id: int
+    flows: int
+    """Flows and groups that use it."""
+    packets: int
+    bytes: int
+    buckets: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PortCount:
+    """A port's counters since the switch knows it (7.3.5.6); None: the switch does not keep that one."""
+
+    port: int
+    rx_packets: int | None
+    tx_packets: int | None
+    rx_bytes: int | None
+    tx_bytes: int | None
+    rx_dropped: int | None
+    tx_dropped: int | None
+    rx_errors: int | None
+    tx_errors: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A rate limit: packets above it are dropped (5.7)."""
+
+    id: int
+    rate: int
+    """kb/s."""
+    burst: int = 0
+    """kb; 0: the switch's own choice."""
+
+
+class Role(IntEnum):
+    """What a controller may do to a switch that has several (6.3.6). Only one is MASTER; a SLAVE only reads."""
+
+    UNCHANGED = 0
+    EQUAL = 1
+    MASTER = 2
+    SLAVE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RoleState:
+    """The role a switch has granted."""
+
+    role: Role
+    generation: int
+    """Of the latest election of a master that the switch has heard of."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchError:
+    """An error message of a switch (7.4.4)."""
+
+    type: int
+    code: int
+    name: str
+    """`OFPGMFC_UNKNOWN_GROUP`, or numbers if the specification has no name."""
+    data: bytes
+    """At least the first 64 bytes of the message that it answers, or a text."""
+
+    def __str__(self) -> str:
+        return self.name

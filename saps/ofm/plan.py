@@ -1,0 +1,254 @@
+"""From a tree to flows and groups: what each of its switches must hold so that an OFM works (SAPS 2016, 3.1, Fig. 11).
+
+On each switch of the tree one ALL group has a bucket for every tree link (the packet as it is) and for every broker
+that receives (destination MAC, IP and port rewritten to the broker's own). Flows send packets into it: one for each
+port of a tree link, or one for all of them; and one for each broker, which also returns the loopback packet. A switch
+suppresses a bucket that would send a packet back where it came from.
+
+A broker sends from the address in its broker list entry: its flow matches it, so nobody else sends in its name, and
+several brokers may share a port of a switch or a host. What arrives at any other place is dropped by the `baseline`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from saps.ofm.addresses import Network, OfmAddress
+from saps.ofm.tables import (
+    ETH_IPV4,
+    ETH_IPV6,
+    IN_PORT,
+    NORMAL,
+    UDP,
+    Action,
+    Bucket,
+    Flow,
+    Group,
+    Masked,
+    Match,
+    Output,
+    SetField,
+    SetQueue,
+    Tables,
+    ToGroup,
+    mac,
+    mac_text,
+)
+from saps.ofm.topology import BrokerAddress
+from saps.ofm.tree import Tree
+
+COOKIE, COOKIE_MASK = 0x5A50_5300_0000_0000, 0xFFFF_FFFF_0000_0000
+"""Cookie of our flows: these upper bits, and the group id of the OFM below (0: the baseline)."""
+GROUPS, GROUPS_MASK = 0x5000_0000, 0xF000_0000
+"""Group id of an OFM: these upper bits, and the number of its address in the pool below."""
+
+BROKER, TRUNK, GUARD, MISS = 0xA000, 0x9000, 0x1000, 0
+"""Priorities: a broker's flow, a tree link's flow, the drop of stray packets to OFM addresses, and all else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loopback:
+    """Where loopback packets seem to come from: an unused address of the brokers' subnet, one for all OFMs. Hosts drop
+    packets that seem to come from a multicast address, from themselves or (with rp_filter) from another subnet.
+
+    Raises `ValueError` for what is no address."""
+
+    ip: str
+    mac: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ip", str(ipaddress.ip_address(self.ip)))
+        object.__setattr__(self, "mac", mac_text(mac(self.mac)))
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How the network should treat a topic's packets; None leaves it as it is."""
+
+    dscp: int | None = None
+    """Differentiated services code point written at the sender's switch, 0 to 63 (RFC 2474)."""
+    queue: int | None = None
+    """Egress queue on every port of the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ofm:
+    """What all flows of an OFM have in common."""
+
+    address: OfmAddress
+    number: int
+    """Of the address in its pool: makes the group id."""
+    loopback: Loopback
+    service: Service = Service()
+    per_port: bool = True
+    """One flow for each tree link of a switch: a switch with outdated tables then closes no loop, and nobody outside
+    the tree can send. False: one flow for all, as in the paper: (links - 1) entries fewer, without these two."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < 1 << 28:
+            raise ValueError(f"number of the address must be 0 to 2^28 - 1: {self.number}")
+        if _version(self.loopback.ip) != _version(self.address.ip):
+            raise ValueError(f"loopback address {self.loopback.ip} and {self.address} are of two IP versions")
+
+    @property
+    def group(self) -> int:
+        """Its group id, on every switch."""
+        return GROUPS | self.number
+
+    @property
+    def cookie(self) -> int:
+        """The cookie of its flows."""
+        return COOKIE | self.group
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An OFM's tables on each of its switches. From equal arguments `plan` makes equal plans."""
+
+    ofm: Ofm
+    tree: Tree
+    silent: frozenset[BrokerAddress] = frozenset()
+    """Brokers of the tree that only send: they get nothing but their loopback packets."""
+    muted: frozenset[BrokerAddress] = frozenset()
+    """Brokers of the tree from which nothing is taken, and which get no loopback packet, for the moment."""
+    tables: Mapping[int, Tables] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> int:
+        """Flow entries on all switches."""
+        return sum(tables.entries for tables in self.tables.values())
+
+    @property
+    def buckets(self) -> int:
+        """Group buckets on all switches."""
+        return sum(tables.buckets for tables in self.tables.values())
+
+
+def plan(ofm: Ofm, tree: Tree, silent: Iterable[BrokerAddress] = (), *, muted: Iterable[BrokerAddress] = ()) -> Plan:
+    """The tables for a tree, which need not be in one piece: a switch's depend only on its own ports and brokers.
+
+    Raises `ValueError` if a broker's address is of another IP version than the OFM's."""
+    silent = tree.brokers.keys() & frozenset(silent)
+    muted = tree.brokers.keys() & frozenset(muted)
+    brokers: dict[int, list[tuple[int, BrokerAddress]]] = {}
+    for broker, place in sorted(tree.brokers.items()):
+        if _version(broker.ip) != _version(ofm.address.ip):
+            raise ValueError(f"broker {broker.ip} cannot take part in {ofm.address}: another IP version")
+        brokers.setdefault(place.dpid, []).append((place.port, broker))
+    return Plan(
+        ofm,
+        tree,
+        frozenset(silent),
+        frozenset(muted),
+        {
+            dpid: _tables(ofm, trunks, brokers.get(dpid, []), silent, muted)
+            for dpid, trunks in sorted(tree.ports().items())
+        },
+    )
+
+
+def baseline(networks: Iterable[Network]) -> Tables:
+    """What every switch must hold before any OFM: packets to OFM addresses that belong to no tree there are dropped,
+    not flooded, and everything else goes the switch's own way (hybrid mode)."""
+    flows = [Flow(MISS, Match(), (Output(NORMAL),), cookie=COOKIE)]
+    for network in networks:
+        eth_type, name = (ETH_IPV4, "ipv4_dst") if network.version == 4 else (ETH_IPV6, "ipv6_dst")
+        to = Masked(int(network.network_address), int(network.netmask))
+        flows.append(Flow(GUARD, Match.of(eth_type=eth_type, ip_proto=UDP, **{name: to}), (), cookie=COOKIE))
+    return Tables.of(flows)
+
+
+def ours(tables: Tables) -> Tables:
+    """The part of a switch's tables that this module's plans may have put there."""
+    return Tables(
+        {name: flow for name, flow in tables.flows.items() if flow.cookie & COOKIE_MASK == COOKIE},
+        {id: group for id, group in tables.groups.items() if id & GROUPS_MASK == GROUPS},
+    )
+
+
+def _tables(
+    ofm: Ofm,
+    trunks: Sequence[int],
+    brokers: Sequence[tuple[int, BrokerAddress]],
+    silent: Collection[BrokerAddress],
+    muted: Collection[BrokerAddress],
+) -> Tables:
+    """One switch's part: `trunks` are its ports with tree links, `brokers` those at its other ports."""
+    onwards = [Bucket((Output(port),)) for port in trunks]
+    arrivals = [Bucket((*_to(broker), Output(port))) for port, broker in brokers if broker not in silent]
+    flows = _trunk_flows(ofm, trunks)
+    for port, broker in brokers:
+        if broker not in muted:
+            beside = [other for at, other in brokers if at == port and other != broker and other not in silent]
+            flows.append(_broker_flow(ofm, port, broker, beside))
+    return Tables.of(flows, [Group(ofm.group, (*onwards, *arrivals))])
+
+
+def _trunk_flows(ofm: Ofm, trunks: Sequence[int]) -> list[Flow]:
+    """Into the group from tree links: what came from a broker has its marks already."""
+    actions: tuple[Action, ...] = (*_queue(ofm.service), ToGroup(ofm.group))
+    if ofm.per_port:
+        matches = [Match.of(in_port=port, **_addressed(ofm)) for port in trunks]
+    else:
+        matches = [Match.of(**_addressed(ofm))] if trunks else []
+    return [Flow(TRUNK, match, actions, cookie=ofm.cookie) for match in matches]
+
+
+def _broker_flow(ofm: Ofm, port: int, broker: BrokerAddress, beside: Iterable[BrokerAddress]) -> Flow:
+    """Into the group from a broker, then back to it as the loopback packet.
+
+    The group leaves out the broker's own port, so brokers `beside` it there get their copies by this flow as well;
+    these too seem to come from the loopback address, because the sender may be on their own host."""
+    six = _version(broker.ip) == 6
+    match = Match.of(
+        in_port=port,
+        udp_src=broker.port,
+        **{"ipv6_src" if six else "ipv4_src": _number(broker.ip)},
+        **_addressed(ofm),
+    )
+    actions: list[Action] = []
+    if ofm.service.dscp is not None:
+        actions.append(SetField("ip_dscp", ofm.service.dscp))
+    actions += [*_queue(ofm.service), ToGroup(ofm.group)]
+    actions += [
+        SetField("eth_src", mac(ofm.loopback.mac)),
+        SetField("ipv6_src" if six else "ipv4_src", _number(ofm.loopback.ip)),
+        SetField("udp_src", ofm.address.port),
+    ]
+    for receiver in (broker, *beside):
+        actions += [*_to(receiver), Output(IN_PORT)]
+    return Flow(BROKER, match, tuple(actions), cookie=ofm.cookie)
+
+
+def _addressed(ofm: Ofm) -> dict[str, int | Masked]:
+    """Match fields of a packet to the OFM."""
+    six = _version(ofm.address.ip) == 6
+    return {
+        "eth_type": ETH_IPV6 if six else ETH_IPV4,
+        "ip_proto": UDP,
+        "ipv6_dst" if six else "ipv4_dst": _number(ofm.address.ip),
+        "udp_dst": ofm.address.port,
+    }
+
+
+def _to(broker: BrokerAddress) -> tuple[SetField, SetField, SetField]:
+    """Rewrites the destination to the broker's listen address."""
+    return (
+        SetField("eth_dst", mac(broker.mac)),
+        SetField("ipv6_dst" if _version(broker.ip) == 6 else "ipv4_dst", _number(broker.ip)),
+        SetField("udp_dst", broker.port),
+    )
+
+
+def _queue(service: Service) -> tuple[SetQueue, ...]:
+    return () if service.queue is None else (SetQueue(service.queue),)
+
+
+def _version(ip: str) -> int:
+    return 6 if ":" in ip else 4
+
+
+def _number(ip: str) -> int:
+    return int(ipaddress.ip_address(ip))

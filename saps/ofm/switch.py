@@ -1,0 +1,254 @@
+"""A software OpenFlow 1.3 switch: flows, groups ALL and SELECT, rewrites, reserved ports, counters (OpenFlow 1.3.5, 5).
+
+It has no ports or clock of its own: `receive` says what comes out where, and the caller carries it there. Only table 0
+is ever looked into: our plans have no goto.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TypeAlias
+
+from saps.ofm.classifier import Classifier
+from saps.ofm.packets import Packet
+from saps.ofm.tables import (
+    CONTROLLER,
+    IN_PORT,
+    NORMAL,
+    Action,
+    Barrier,
+    Bucket,
+    Change,
+    DropFlow,
+    DropGroup,
+    Field,
+    Flow,
+    FlowName,
+    Group,
+    GroupKind,
+    Output,
+    PutFlow,
+    PutGroup,
+    SetField,
+    SetQueue,
+    Tables,
+    ToGroup,
+)
+
+Copies: TypeAlias = list[tuple[int, Packet]]
+"""(port, packet) in the order sent; the ports may be `CONTROLLER` and `LOCAL`."""
+
+Normal: TypeAlias = Callable[[int, Packet], Iterable[int]]
+"""A switch's own forwarding: the ports for a packet that came in by a port."""
+
+
+class RefusedError(Exception):
+    """The switch refuses a change, for a reason in the words of OpenFlow's error codes; its tables are as before."""
+
+
+@dataclass(slots=True)
+class Count:
+    """Packets and bytes."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def add(self, packet: Packet) -> None:
+        """One packet more."""
+        self.packets += 1
+        self.bytes += packet.size
+
+
+@dataclass(slots=True)
+class PortCount:
+    """Traffic of a port, as the switch sees it."""
+
+    received: Count
+    sent: Count
+
+
+class Switch:
+    """One switch. `capacity` is how many flows it has room for; `normal` serves the output `NORMAL`, which without it
+    drops."""
+
+    def __init__(self, *, capacity: int | None = None, normal: Normal = lambda port, packet: ()) -> None:
+        self.capacity = capacity
+        self.normal = normal
+        self.flow_counts: dict[FlowName, Count] = {}
+        self.group_counts: dict[int, Count] = {}
+        self.port_counts: dict[int, PortCount] = {}
+        self.queued: Counter[tuple[int, int]] = Counter()
+        """Packets sent by (port, queue)."""
+        self.missed = 0
+        """Packets that matched no flow, and were dropped."""
+        self._flows: dict[FlowName, Flow] = {}
+        self._groups: dict[int, Group] = {}
+        self._classifier = Classifier()
+
+    @property
+    def tables(self) -> Tables:
+        """What is in the tables now."""
+        return Tables(dict(self._flows), dict(self._groups))
+
+    # -- changes
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Carries out changes in their order. Raises `RefusedError` at the first it refuses; those before it stay."""
+        for change in changes:
+            match change:
+                case PutFlow(flow):
+                    self._put_flow(flow)
+                case DropFlow(flow):
+                    if (found := self._flows.get(flow.name)) is not None and found.cookie == flow.cookie:
+                        self._drop_flow(found)
+                case PutGroup(group):
+                    self._put_group(group)
+                case DropGroup(id):
+                    self._drop_group(id)
+                case Barrier():
+                    pass  # nothing is ever late here
+
+    def _put_flow(self, flow: Flow) -> None:
+        self._refuse_unknown_groups(flow.actions)
+        if flow.name not in self._flows and self.capacity is not None and len(self._flows) >= self.capacity:
+            raise RefusedError("OFPFMFC_TABLE_FULL")
+        self._flows[flow.name] = flow
+        self.flow_counts.setdefault(flow.name, Count())
+        if flow.table == 0:
+            self._classifier.put(flow)
+
+    def _drop_flow(self, flow: Flow) -> None:
+        del self._flows[flow.name], self.flow_counts[flow.name]
+        if flow.table == 0:
+            self._classifier.drop(flow)
+
+    def _put_group(self, group: Group) -> None:
+        for bucket in group.buckets:
+            self._refuse_unknown_groups(bucket.actions)
+        if self._leads_to(group, group.id):
+            raise RefusedError("OFPGMFC_LOOP")
+        self._groups[group.id] = group
+        self.group_counts.setdefault(group.id, Count())
+
+    def _drop_group(self, id: int) -> None:
+        if id not in self._groups:
+            return
+        if any(id in _targets(other) for other in self._groups.values()):
+            raise RefusedError("OFPGMFC_CHAINED_GROUP")
+        del self._groups[id], self.group_counts[id]
+        for flow in [flow for flow in self._flows.values() if ToGroup(id) in flow.actions]:
+            self._drop_flow(flow)
+
+    def _refuse_unknown_groups(self, actions: Iterable[Action]) -> None:
+        if any(isinstance(action, ToGroup) and action.group not in self._groups for action in actions):
+            raise RefusedError("OFPBAC_BAD_OUT_GROUP")
+
+    def _leads_to(self, group: Group, id: int) -> bool:
+        return any(target == id or self._leads_to(self._groups[target], id) for target in _targets(group))
+
+    # -- packets
+
+    def receive(self, port: int, packet: Packet) -> Copies:
+        """What leaves the switch when a packet comes in by a port: each copy with the port it leaves by."""
+        self._port(port).received.add(packet)
+        flow = self._classifier.find(port, packet)
+        if flow is None:
+            self.missed += 1
+            return []
+        self.flow_counts[flow.name].add(packet)
+        return _Pass(self, port).run(flow.actions, packet)
+
+    def _port(self, port: int) -> PortCount:
+        return self.port_counts.setdefault(port, PortCount(Count(), Count()))
+
+
+class _Pass:
+    """One packet's way through the switch."""
+
+    def __init__(self, switch: Switch, port: int) -> None:
+        self.switch = switch
+        self.port = port
+        self.copies: Copies = []
+
+    def run(self, actions: Iterable[Action], packet: Packet) -> Copies:
+        """Apply-actions: one after the other (5.9)."""
+        queue: int | None = None
+        rewrites: dict[Field, int] = {}
+        for action in actions:
+            if isinstance(action, SetField):
+                rewrites[action.field] = action.value
+                continue
+            if rewrites:
+                packet, rewrites = packet.rewritten(rewrites), {}
+            match action:
+                case SetQueue(number):
+                    queue = number
+                case Output(port):
+                    self.output(port, packet, queue)
+                case ToGroup(id):
+                    self.group(id, packet, queue)
+        return self.copies
+
+    def group(self, id: int, packet: Packet, queue: int | None) -> None:
+        """Gives each chosen bucket a copy of its own: what buckets rewrite is not seen by what comes after (5.6)."""
+        group = self.switch._groups[id]
+        self.switch.group_counts[id].add(packet)
+        for bucket in group.buckets if group.kind is GroupKind.ALL else _selected(group, packet):
+            self.bucket(bucket, packet, queue)
+
+    def bucket(self, bucket: Bucket, packet: Packet, queue: int | None) -> None:
+        """A bucket is an action set (5.10): rewrites first, and of several outputs the last, or else the group."""
+        onward: Output | ToGroup | None = None
+        rewrites: dict[Field, int] = {}
+        for action in bucket.actions:
+            match action:
+                case SetField(name, value):
+                    rewrites[name] = value
+                case SetQueue(number):
+                    queue = number
+                case ToGroup():
+                    onward = action
+                case Output():
+                    onward = onward if isinstance(onward, ToGroup) else action
+        if isinstance(onward, ToGroup):
+            self.group(onward.group, packet.rewritten(rewrites), queue)
+        elif onward is not None and onward.port != self.port:
+            self.output(onward.port, packet.rewritten(rewrites), queue)
+
+    def output(self, port: int, packet: Packet, queue: int | None) -> None:
+        """Sends a copy; not out of the port the packet came by, unless as `IN_PORT` (4.5)."""
+        if port == NORMAL:
+            for other in self.switch.normal(self.port, packet):
+                self.output(other, packet, queue)
+            return
+        if port == self.port:
+            return
+        if port == IN_PORT:
+            port = self.port
+        self.copies.append((port, packet))
+        if port != CONTROLLER:
+            self.switch._port(port).sent.add(packet)
+        if queue is not None:
+            self.switch.queued[port, queue] += 1
+
+
+def _targets(group: Group) -> list[int]:
+    """The groups that a group's buckets hand packets to."""
+    return [action.group for bucket in group.buckets for action in bucket.actions if isinstance(action, ToGroup)]
+
+
+def _selected(group: Group, packet: Packet) -> list[Bucket]:
+    """The bucket of a SELECT group for this packet: always the same for one UDP flow, in proportion to the weights."""
+    total = sum(bucket.weight for bucket in group.buckets)
+    if not total:
+        return []
+    flow = f"{packet.ip_src} {packet.ip_dst} {packet.ip_proto} {packet.udp_src} {packet.udp_dst}"
+    point = int.from_bytes(blake2b(flow.encode(), digest_size=8).digest(), "big") % total
+    for bucket in group.buckets:
+        point -= bucket.weight
+        if point < 0:
+            return [bucket]
+    return []

@@ -1,0 +1,228 @@
+"""The desired or actual content of a switch's tables, as values, and their changes (OpenFlow 1.3.5, section 5).
+
+Planner, reconciler, software switch and OpenFlow channel share these words; none of them holds a wire structure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+Field: TypeAlias = str
+"""A match field by its OXM name in lower case: in_port, eth_type, eth_src, eth_dst, ip_proto, ip_dscp, ipv4_src,
+ipv4_dst, ipv6_src, ipv6_dst, udp_src, udp_dst (OpenFlow 1.3.5, 7.2.3.7)."""
+
+WIDTHS: Mapping[Field, int] = {
+    "in_port": 32, "eth_type": 16, "eth_src": 48, "eth_dst": 48, "ip_proto": 8, "ip_dscp": 6, "ipv4_src": 32,
+    "ipv4_dst": 32, "ipv6_src": 128, "ipv6_dst": 128, "udp_src": 16, "udp_dst": 16,
+}  # fmt: skip
+"""Bits of each field's value."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Masked:
+    """A field's value under a mask: it matches a packet whose bits equal `value` wherever `mask` has a 1."""
+
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a flow matches: every named field must fit; no field at all matches every packet."""
+
+    fields: frozenset[tuple[Field, Masked]] = frozenset()
+
+    @classmethod
+    def of(cls, **fields: int | Masked) -> Match:
+        """`Match.of(eth_type=0x0800, ipv4_dst=Masked(...))`; a bare integer is an exact match. Bits outside a
+        mask are cleared.
+
+        Raises `ValueError` for an unknown field or a value or mask too wide for it."""
+        found = []
+        for name, wanted in fields.items():
+            width = WIDTHS.get(name)
+            if width is None:
+                raise ValueError(f"unknown match field {name!r}")
+            full = (1 << width) - 1
+            masked = wanted if isinstance(wanted, Masked) else Masked(wanted, full)
+            if not 0 <= masked.value <= full or not 0 <= masked.mask <= full:
+                raise ValueError(f"{name}: {masked.value:#x}/{masked.mask:#x} does not fit {width} bits")
+            if masked.mask:
+                found.append((name, Masked(masked.value & masked.mask, masked.mask)))
+        return cls(frozenset(found))
+
+
+@dataclass(frozen=True, slots=True)
+class SetField:
+    """Rewrite one field of the packet."""
+
+    field: Field
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Send the packet out of a port. A switch suppresses output to the port it came by, except as `IN_PORT`."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToGroup:
+    """Hand the packet to a group."""
+
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetQueue:
+    """Choose the egress queue of the outputs that follow."""
+
+    queue: int
+
+
+Action: TypeAlias = SetField | Output | ToGroup | SetQueue
+
+ETH_IPV4, ETH_IPV6, UDP = 0x0800, 0x86DD, 17
+"""Values of eth_type and ip_proto."""
+
+IN_PORT = 0xFFFFFFF8
+"""Reserved port: back out of the port the packet came by."""
+NORMAL = 0xFFFFFFFA
+"""Reserved port: the switch's own, non-OpenFlow forwarding (hybrid mode)."""
+CONTROLLER = 0xFFFFFFFD
+"""Reserved port: to the controller as packet-in."""
+LOCAL = 0xFFFFFFFE
+"""Reserved port: the switch's own host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One copy that a group makes: its actions. `weight` counts in SELECT groups only."""
+
+    actions: tuple[Action, ...]
+    weight: int = 0
+
+
+class GroupKind(Enum):
+    """Which of its buckets a group executes."""
+
+    ALL = "all"
+    SELECT = "select"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group entry. The order of `buckets` has no meaning to ALL; plans sort them, so that equal plans are equal."""
+
+    id: int
+    buckets: tuple[Bucket, ...]
+    kind: GroupKind = GroupKind.ALL
+
+
+FlowName: TypeAlias = "tuple[int, int, Match]"
+"""(table, priority, match)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow entry with apply-actions; `table`, `priority` and `match` name it (OpenFlow 1.3.5, 5.2)."""
+
+    priority: int
+    match: Match
+    actions: tuple[Action, ...]
+    table: int = 0
+    cookie: int = 0
+    """Says who installed it; the reconciler touches only its own."""
+
+    @property
+    def name(self) -> FlowName:
+        """What tells this entry from the others of its switch."""
+        return (self.table, self.priority, self.match)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All flows and groups of one switch that belong to us."""
+
+    flows: Mapping[FlowName, Flow] = field(default_factory=dict)
+    groups: Mapping[int, Group] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, flows: Iterable[Flow] = (), groups: Iterable[Group] = ()) -> Tables:
+        """Tables with these entries; of two with the same name, the later one."""
+        return cls({flow.name: flow for flow in flows}, {group.id: group for group in groups})
+
+    @property
+    def entries(self) -> int:
+        """Flow entries in use."""
+        return len(self.flows)
+
+    @property
+    def buckets(self) -> int:
+        """Group buckets in use."""
+        return sum(len(group.buckets) for group in self.groups.values())
+
+    def with_(self, other: Tables) -> Tables:
+        """Both together; where both have an entry of one name, the other's."""
+        return Tables({**self.flows, **other.flows}, {**self.groups, **other.groups})
+
+
+@dataclass(frozen=True, slots=True)
+class PutFlow:
+    """Add the flow, or replace the one of its name (FLOW_MOD ADD; counters are kept)."""
+
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class DropFlow:
+    """Remove the flow of this name and cookie, if there is one (FLOW_MOD DELETE_STRICT)."""
+
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class PutGroup:
+    """Add the group, or replace the one of its id in place (GROUP_MOD ADD_OR_MOD; on switches without that extension
+    MODIFY, and ADD if the group is unknown). Never delete and add: that loses packets."""
+
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class DropGroup:
+    """Remove the group of this id, if there is one, and every flow that uses it (GROUP_MOD DELETE)."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """What comes after waits until what came before is in effect (BARRIER_REQUEST and its reply)."""
+
+
+Change: TypeAlias = PutFlow | DropFlow | PutGroup | DropGroup | Barrier
+"""One step from actual to desired tables. All are absolute: done twice is done once."""
+
+
+def ipv4(text: str) -> int:
+    """The value of an IPv4 address. Raises `ValueError`."""
+    return int(ipaddress.IPv4Address(text))
+
+
+def mac(text: str) -> int:
+    """The value of a MAC address written `02:00:00:00:00:01`. Raises `ValueError`."""
+    parts = text.split(":")
+    if len(parts) != 6 or not all(len(part) == 2 for part in parts):
+        raise ValueError(f"not a MAC address: {text!r}")
+    return int("".join(parts), 16)
+
+
+def mac_text(value: int) -> str:
+    """A MAC address as `02:00:00:00:00:01`: the inverse of `mac`."""
+    return value.to_bytes(6, "big").hex(":")

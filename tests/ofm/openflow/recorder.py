@@ -1,0 +1,77 @@
+"""A listener that remembers what it hears, and lets a test wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from saps.ofm.openflow.hosts import HostGone, HostSeen
+from saps.ofm.openflow.switch import Switch
+from saps.ofm.openflow.values import PacketIn, PortStatus
+from saps.ofm.topology import Link
+
+PATIENCE = 20.0
+"""Seconds a test waits for what must come. Generous: it is no requirement, only the end of hope."""
+
+
+class Recorder:
+    """Everything an `OpenFlowServer` told, as (what, ...) in order, and the state that it adds up to."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[object, ...]] = []
+        self.switches: dict[int, Switch] = {}
+        self.links: set[Link] = set()
+        self.hosts: dict[tuple[int, str], HostSeen] = {}
+        self.packets: list[tuple[int, PacketIn]] = []
+        self._changed = asyncio.Event()
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Returns once `true` of what was heard; fails if that does not come about."""
+        async with asyncio.timeout(PATIENCE):
+            while not true():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def connected(self, dpid: int, *, after: Switch | None = None) -> Switch:
+        """The switch once it is up, or up again after an earlier connection."""
+        await self.until(lambda: dpid in self.switches and self.switches[dpid] is not after)
+        return self.switches[dpid]
+
+    def _note(self, *what: object) -> None:
+        self.heard.append(what)
+        self._changed.set()
+
+    def switch_up(self, switch: Switch) -> None:
+        self.switches[switch.dpid] = switch
+        self._note("switch_up", switch.dpid)
+
+    def switch_down(self, dpid: int) -> None:
+        del self.switches[dpid]
+        self._note("switch_down", dpid)
+
+    def switch_gone(self, dpid: int) -> None:
+        self._note("switch_gone", dpid)
+
+    def port_status(self, dpid: int, status: PortStatus) -> None:
+        self._note("port_status", dpid, status)
+
+    def link_up(self, link: Link) -> None:
+        assert link not in self.links
+        self.links.add(link)
+        self._note("link_up", link)
+
+    def link_down(self, link: Link) -> None:
+        self.links.remove(link)
+        self._note("link_down", link)
+
+    def host_seen(self, host: HostSeen) -> None:
+        self.hosts[host.mac, host.ip] = host
+        self._note("host_seen", host)
+
+    def host_gone(self, host: HostGone) -> None:
+        del self.hosts[host.mac, host.ip]
+        self._note("host_gone", host)
+
+    def packet_in(self, dpid: int, packet: PacketIn) -> None:
+        self.packets.append((dpid, packet))
+        self._note("packet_in", dpid, packet)
