@@ -31,7 +31,7 @@ unset VIRTUAL_ENV
 with_uv() {
     "$VENV/bin/python" -m uv --version >/dev/null 2>&1 || "$VENV/bin/python" -m pip install -q 'uv>=0.5' || return
     # --inexact: uv itself stays in the environment.
-    "$VENV/bin/python" -m uv sync --frozen --inexact --quiet --python "$VENV/bin/python"
+    "$VENV/bin/python" -m uv sync --frozen --all-extras --inexact --quiet --python "$VENV/bin/python"
 }
 
 with_pip() {
@@ -41,7 +41,7 @@ import tomllib
 with open("pyproject.toml", "rb") as file:
     print(*tomllib.load(file)["dependency-groups"]["dev"], sep="\n")
 PYTHON
-    "$VENV/bin/python" -m pip install -q -e . -r "$VENV/dev-requirements.txt"
+    "$VENV/bin/python" -m pip install -q -e ".[controller,research]" -r "$VENV/dev-requirements.txt"
 }
 
 with_uv || {

@@ -34,6 +34,8 @@ RINGS: dict[str, str] = {
     "saps.simulator": "pure",
     "saps.ofm": "pure",
     "saps.ofm.openflow": "pure",
+    "saps.ofm.openflow.session": "driver",
+    "saps.ofm.openflow.switch": "driver",
     "saps.ofm.openflow.server": "driver",
     "saps.lab": "driver",
     "saps.lab.topologies": "pure",
