@@ -152,7 +152,7 @@ class Overlay:
         last = max(broker.delivered[0][0] for broker in others)
         return self._frames("Data") - before, round((last - start) / UNIT)
 
-    def _act(self, broker: SimBroker, action: Callable[[], None]) -> None:
+    def _act(self, broker: SimBroker, action: Callable[[], object]) -> None:
         broker.node.now = self.simulation.now
         action()
         self.simulation.after_event(broker)

@@ -92,18 +92,12 @@ class Ring(Routing, ABC):
             self._unsettled[key] = None
             self._send_unlink(node)
 
-    def rejoin(self, contact: BrokerRef | None = None) -> None:
+    def rejoin(self, contact: BrokerRef) -> None:
         """Insert every own key once more, starting at `contact`: merges two rings into one."""
         for key in list(self.order):
             node = self.nodes[key]
-            if node.state is not State.LINKED:
-                continue
-            if contact is None:
-                self._again(node)
-            else:
-                node.asked = True
-                node.since = self._port.now
-                self._unsettled[key] = None
+            if node.state is State.LINKED:
+                self._ask_again(node)
                 self._port.send(contact, Insert(0, None, node.ref))
 
     @property
@@ -266,10 +260,13 @@ class Ring(Routing, ABC):
 
     def _again(self, node: Node) -> None:
         """Insert a linked node once more; it cannot leave until that is answered."""
+        self._ask_again(node)
+        self._send_insert(node)
+
+    def _ask_again(self, node: Node) -> None:
         node.asked = True
         node.since = self._port.now
         self._unsettled[node.key] = None
-        self._send_insert(node)
 
     def _on_check(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Check)
