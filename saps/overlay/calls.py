@@ -65,12 +65,14 @@ class _Gathering:
 
 
 class RangeCalls:
-    """All range calls that pass through one broker. `run` executes a body at own keys and returns its results."""
+    """All range calls that pass through one broker. `run` executes a body at own keys and returns its results; `met` is
+    told of each broker that called."""
 
-    def __init__(self, port: Port, graph: SkipGraph, run: Run) -> None:
+    def __init__(self, port: Port, graph: SkipGraph, run: Run, met: Callable[[BrokerRef], None]) -> None:
         self._port = port
         self._graph = graph
         self._run = run
+        self._met = met
         self._serial = 0
         self._callers: dict[int, Call] = {}
         self._gatherings: dict[int, _Gathering] = {}
@@ -92,11 +94,13 @@ class RangeCalls:
     def handle(self, sender: BrokerRef, frame: Frame) -> bool:
         """Handle one frame; False if it does not concern range calls."""
         if isinstance(frame, Spread):
+            self._met(frame.origin)
             self._on_spread(sender, frame)
         elif isinstance(frame, Gathered):
             self._on_gathered(frame)
         elif isinstance(frame, Locate):
             self._graph.check_via(sender, frame)
+            self._met(frame.origin)
             self._on_locate(frame)
         else:
             return False

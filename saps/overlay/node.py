@@ -100,7 +100,7 @@ class OverlayNode:
         self.detector = Detector(self, detector or DetectorSettings(), self._died)
         self.graph = SkipGraph(self)
         self.roll_calls = RollCalls(self, self.graph, self._rejoin)
-        self.calls = RangeCalls(self, self.graph, self._run_body)
+        self.calls = RangeCalls(self, self.graph, self._run_body, self.roll_calls.know)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
         self.presence = Presence(self, self.graph, self.calls, self._flush_stream)
         self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline)

@@ -151,20 +151,27 @@ class Ring(Routing, ABC):
         return Ref(key, self._port.me, self._stays)
 
     def _send_insert(self, node: Node) -> None:
-        """Start an insertion near the node: at an own node, else at whatever neighbour is left, else at the contact."""
+        """Start an insertion near the node: at an own node, or at a neighbour on whatever level. Each repetition takes
+        the next of them: a crash that nobody has noticed yet may block the way from one, seldom from all."""
         frame = Insert(0, None, node.ref)
-        start = self.nearest(node.key, but=node.key)
-        if start is not None:
-            self._port.send(self._port.me, frame)
-            return
-        for ref in (*reversed(node.right), *reversed(node.left)):
-            if ref is not None and ref.broker != self._port.me and self._port.reachable(ref.broker):
-                self._port.send(ref.broker, frame)
-                return
-        if node.state is State.LINKED and self._left_lost(node):
+        starts = self._starts(node)
+        if starts:
+            self._port.send(starts[node.attempts % len(starts)], frame)
+            node.attempts += 1
+        elif node.state is State.LINKED and self._left_lost(node):
             self._close_ring(node)
         elif self.contact is not None:
             self._port.send(self.contact, frame)
+
+    def _starts(self, node: Node) -> list[BrokerRef]:
+        """The brokers where an insertion of the node may start, the best first."""
+        starts: dict[str, BrokerRef] = {}
+        if self.nearest(node.key, but=node.key) is not None:
+            starts[self._port.me.name] = self._port.me
+        for ref in (*node.left, *node.right):
+            if ref is not None and ref.broker != self._port.me and self._port.reachable(ref.broker):
+                starts[ref.broker.name] = ref.broker
+        return list(starts.values())
 
     def _close_ring(self, node: Node) -> None:
         """Everyone else is gone: the last node's neighbour is the node itself."""
@@ -215,6 +222,7 @@ class Ring(Routing, ABC):
             return
         node.left[0] = frame.left
         node.asked = False
+        node.attempts = 0
         node.doubt_until = max(node.doubt_until, self._port.now + frame.doubt)
         if node.state is State.JOINING:
             node.right[0] = frame.right

@@ -43,7 +43,12 @@ class RollCalls:
 
     def know(self, broker: BrokerRef) -> None:
         """A broker to be asked some time."""
-        self._acquaintances[broker.name] = broker
+        known = self._acquaintances
+        if broker.name == self._port.me.name:
+            return
+        if broker.name not in known and len(known) >= ACQUAINTANCES:
+            del known[next(iter(known))]
+        known[broker.name] = broker
 
     def neighbour_died(self) -> None:
         """A neighbour was given up: call when the others beside it have noticed too."""
@@ -65,9 +70,7 @@ class RollCalls:
             self._checked = deaths
             return
         self._acquaintances.pop(asked.name, None)
-        self._acquaintances[asked.name] = asked
-        if len(self._acquaintances) > ACQUAINTANCES:
-            del self._acquaintances[next(iter(self._acquaintances))]
+        self.know(asked)
         self._cursor = (self._cursor + 1) % len(order)
         key = order[self._cursor]
 

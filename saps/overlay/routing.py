@@ -29,6 +29,7 @@ class Node:
 
     __slots__ = (
         "asked",
+        "attempts",
         "awaited",
         "doubt_until",
         "granted",
@@ -58,6 +59,8 @@ class Node:
         self.doubt_until = 0.0
         """Until then a live node may stand between this one and the one to its right: their common neighbour crashed,
         and it has not noticed yet. What a range call brings from there is not complete."""
+        self.attempts = 0
+        """Insertions sent so far."""
         self.asked = False
         """Linked, but inserted once more and not yet answered."""
         self.sought = 0
