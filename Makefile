@@ -19,10 +19,10 @@ WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 FAST := not (simulation or interop or network or chaos)
 
-.PHONY: help setup demo test check lint format bench lock clean
+.PHONY: help setup demo test check lint format bench reproduce lock clean
 
 help: ## List the commands.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE) ## Install what the project needs; instant when nothing changed.
 	@:
@@ -48,6 +48,10 @@ format: setup ## Rewrite the code in the project's format.
 bench: setup ## Measure against Mosquitto and nats-server, then count how the overlay grows.
 	@$(BIN)/python -m benchmarks.brokers $(ARGS)
 	@$(BIN)/python -m benchmarks.overlay $(OVERLAY_ARGS)
+
+reproduce: setup ## Compute the papers' evaluations anew, paper beside ours, into docs/reproduction.
+	@$(BIN)/saps reproduce tdcdoda
+	@$(BIN)/saps reproduce saps
 
 lock: setup ## Write uv.lock anew after a change of pyproject.toml.
 	@$(BIN)/uv lock

@@ -1,0 +1,1 @@
+"""Topic-connected overlays (TCO): which links to make so that each topic's nodes are connected by themselves. Pure."""

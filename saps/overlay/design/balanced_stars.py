@@ -1,0 +1,168 @@
+"""Our own design of topic diameter 2: one star for each topic, its centre chosen so that degrees stay even.
+
+TD-CD-ODA makes the centre of the first star the centre of all its topics, and so the node of the greatest degree. Here
+each topic chooses its centre by itself, the largest topic first: the node whose star raises the sum of degree ** POWER
+over all nodes least. Links that other stars made are free. Then the topics choose again in turn, knowing all the
+others' stars, until nobody moves or the work is spent.
+
+A star needs a centre of degree |V_t| - 1, so no design with one star for each topic has a maximum degree below the
+largest topic's size less one: the lower bound of `star_bound`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saps.overlay.design.compiled import compiled
+from saps.overlay.design.effort import largest_first, rounds_within
+from saps.overlay.design.interest import Interest, Ints
+from saps.overlay.design.overlay import Overlay
+
+POWER = 16.0
+"""Of the degrees in the sum that is lowered. Large: the maximum counts; 1: the number of edges."""
+ROUNDS = 20
+"""How often all topics choose again at most. They end before when nobody moves."""
+WORK = 2e8
+"""Steps of all rounds at most (`rounds_within`): some 1e8 take a second."""
+
+
+def balanced_stars(interest: Interest, rng: np.random.Generator, *, power: float = POWER) -> Overlay:
+    """The overlay of the stars of `centres`."""
+    return stars(interest, centres(interest, rng, power=power))
+
+
+def centres(interest: Interest, rng: np.random.Generator, *, power: float = POWER) -> Ints:
+    """The centre of each topic's star, -1 for a topic without nodes; equally large topics choose in random order."""
+    rounds = rounds_within(interest, WORK, ROUNDS)
+    return _choose(interest, largest_first(interest, rng), np.arange(interest.nodes + 1.0) ** power, rounds)
+
+
+def stars(interest: Interest, centre: Ints) -> Overlay:
+    """The overlay in which each topic's centre is linked to the topic's other nodes."""
+    return Overlay.of(
+        interest.nodes, np.stack([np.repeat(centre, np.diff(interest.nodes_at)), interest.nodes_of], axis=1)
+    )
+
+
+def star_bound(interest: Interest) -> int:
+    """What the maximum degree of one star for each topic is at least."""
+    return max(int(np.diff(interest.nodes_at).max(initial=1)) - 1, 0)
+
+
+class Scratch(NamedTuple):
+    """Of one run, by node."""
+
+    inside: NDArray[np.bool_]
+    """Whether the node is in the topic that is choosing."""
+    linked: NDArray[np.bool_]
+    """Whether it is linked to the candidate; all false between candidates."""
+    found: Ints
+    """The linked nodes of the topic."""
+    step: NDArray[np.float64]
+    """What the sum rises by with one link more at the node."""
+
+
+@compiled
+def _choose(interest: Interest, order: NDArray[np.int64], raised: NDArray[np.float64], rounds: int) -> Ints:
+    """`raised[d]`: degree d raised to the power."""
+    _, _, _, nodes_at, nodes_of = interest
+    n = interest.topics_at.size - 1
+    centre, degree = np.full(interest.nodes_at.size - 1, -1, np.int32), np.zeros(n, np.int64)
+    scratch = Scratch(np.zeros(n, np.bool_), np.zeros(n, np.bool_), np.empty(n, np.int32), np.empty(n))
+    for _ in range(rounds + 1):
+        moved = False
+        for t in order:
+            members = nodes_of[nodes_at[t] : nodes_at[t + 1]]
+            for v in members:
+                scratch.inside[v] = True
+            old, centre[t] = centre[t], -1
+            if old >= 0:
+                _add_star(interest, centre, degree, members, old, -1, scratch)
+            centre[t] = _cheapest(interest, centre, degree, members, old, raised, scratch)
+            moved |= centre[t] != old
+            new, centre[t] = centre[t], -1
+            _add_star(interest, centre, degree, members, new, 1, scratch)
+            centre[t] = new
+            for v in members:
+                scratch.inside[v] = False
+        if not moved:
+            break
+    return centre
+
+
+@compiled
+def _cheapest(
+    interest: Interest,
+    centre: Ints,
+    degree: NDArray[np.int64],
+    members: Ints,
+    old: int,
+    raised: NDArray[np.float64],
+    scratch: Scratch,
+) -> int:
+    """The node that raises the sum least as the centre of `members`; the old centre if no other is better."""
+    total = 0.0
+    for v in members:
+        scratch.step[v] = raised[degree[v] + 1] - raised[degree[v]]
+        total += scratch.step[v]
+    best, least = old, np.inf
+    for i in range(-1, len(members)):
+        c = members[i] if i >= 0 else old
+        if c < 0:
+            continue
+        count = _links_within(interest, centre, c, scratch)
+        cost = total - scratch.step[c] + raised[degree[c] + len(members) - 1 - count] - raised[degree[c]]
+        for f in range(count):
+            cost -= scratch.step[scratch.found[f]]
+            scratch.linked[scratch.found[f]] = False
+        if cost < least:
+            best, least = c, cost
+    return best
+
+
+@compiled
+def _add_star(
+    interest: Interest,
+    centre: Ints,
+    degree: NDArray[np.int64],
+    members: Ints,
+    c: int,
+    sign: int,
+    scratch: Scratch,
+) -> None:
+    """Count the links that only this star makes, or with `sign` -1 no longer."""
+    count = _links_within(interest, centre, c, scratch)
+    for v in members:
+        if v != c and not scratch.linked[v]:
+            degree[v] += sign
+            degree[c] += sign
+    for f in range(count):
+        scratch.linked[scratch.found[f]] = False
+
+
+@compiled
+def _links_within(interest: Interest, centre: Ints, c: int, scratch: Scratch) -> int:
+    """Mark as linked, and put into `found`, the nodes of the choosing topic that other stars link to c; how many."""
+    topics_at, topics_of, _, nodes_at, nodes_of = interest
+    count = 0
+    for i in range(topics_at[c], topics_at[c + 1]):
+        t = topics_of[i]
+        if centre[t] == c:
+            for k in range(nodes_at[t], nodes_at[t + 1]):
+                if nodes_of[k] != c:
+                    count += _mark(scratch, nodes_of[k], count)
+        elif centre[t] >= 0:
+            count += _mark(scratch, centre[t], count)
+    return count
+
+
+@compiled
+def _mark(scratch: Scratch, v: int, count: int) -> int:
+    if scratch.linked[v] or not scratch.inside[v]:
+        return 0
+    scratch.linked[v] = True
+    scratch.found[count] = v
+    return 1

@@ -1,0 +1,27 @@
+"""CD-ODA, CD-ODA-I and CD-ODA-II (Onus, Richa 2010, 2011; TD-CD-ODA 2017, Eq. 1 to 3): constant diameter, few edges.
+
+All three take whole nodes as centres of stars (`greedy_stars`) and differ in what makes a node the best.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from saps.overlay.design.greedy_stars import DENSITY, NEIGHBOURS, WEIGHT, greedy_stars
+from saps.overlay.design.interest import Interest
+from saps.overlay.design.overlay import Overlay
+
+
+def cd_oda(interest: Interest, rng: np.random.Generator) -> Overlay:
+    """CD-ODA: the node with most neighbours (nodes that share a remaining topic); ties are broken by `rng`."""
+    return greedy_stars(interest, rng, NEIGHBOURS)
+
+
+def cd_oda_i(interest: Interest, rng: np.random.Generator) -> Overlay:
+    """CD-ODA-I: the node of the greatest weight (a neighbour counts once for each shared topic)."""
+    return greedy_stars(interest, rng, WEIGHT)
+
+
+def cd_oda_ii(interest: Interest, rng: np.random.Generator) -> Overlay:
+    """CD-ODA-II: the node of the greatest density (weight divided by neighbours)."""
+    return greedy_stars(interest, rng, DENSITY)

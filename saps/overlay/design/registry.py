@@ -1,0 +1,50 @@
+"""The design algorithms by name: one interface, interest matrix in, overlay out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from saps.overlay.design.balanced_stars import balanced_stars
+from saps.overlay.design.cd_oda import cd_oda, cd_oda_i, cd_oda_ii
+from saps.overlay.design.greedy_merge import greedy_merge
+from saps.overlay.design.interest import Interest
+from saps.overlay.design.overlay import Overlay
+from saps.overlay.design.td_cd_oda import td_cd_oda
+from saps.overlay.design.two_d_oda import two_d_oda
+from saps.overlay.design.two_level_trees import two_centres, two_level_trees
+
+
+class Design(Protocol):
+    """Gives a topic-connected overlay. Same interest and same generator state, same overlay."""
+
+    def __call__(self, interest: Interest, rng: np.random.Generator, /) -> Overlay: ...
+
+
+class Algorithm(NamedTuple):
+    """A design and what it promises."""
+
+    name: str
+    """As in the papers, or ours."""
+    design: Design
+    diameter: int | None
+    """No topic diameter is greater; None if nothing is promised."""
+    ours: bool = False
+
+
+ALGORITHMS = {
+    algorithm.name: algorithm
+    for algorithm in (
+        Algorithm("GM", greedy_merge, None),
+        Algorithm("CD-ODA", cd_oda, 2),
+        Algorithm("CD-ODA-I", cd_oda_i, 2),
+        Algorithm("CD-ODA-II", cd_oda_ii, 2),
+        Algorithm("2D-ODA", two_d_oda, 2),
+        Algorithm("TD-CD-ODA", td_cd_oda, 2),
+        Algorithm("balanced stars", balanced_stars, 2, ours=True),
+        Algorithm("two centres", two_centres, 3, ours=True),
+        Algorithm("two-level trees", two_level_trees, 4, ours=True),
+    )
+}
+"""All algorithms by name."""

@@ -1,0 +1,19 @@
+"""TD-CD-ODA (Layazali, Oztoprak, Dogdu 2017, Algorithm 1): the node with the least topic distribution first.
+
+The topic distribution of a node is the number of nodes at its remaining topics, summed and divided by the subscription
+size. So the first stars are as small as a star for all topics of a node can be, and the maximum degree is that of the
+first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from saps.overlay.design.greedy_stars import DISTRIBUTION, greedy_stars
+from saps.overlay.design.interest import Interest
+from saps.overlay.design.overlay import Overlay
+
+
+def td_cd_oda(interest: Interest, rng: np.random.Generator) -> Overlay:
+    """The overlay by TD-CD-ODA, the subscription size being one constant for all; ties are broken by `rng`."""
+    return greedy_stars(interest, rng, DISTRIBUTION)

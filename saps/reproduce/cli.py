@@ -1,0 +1,144 @@
+"""The commands ``saps reproduce ...``, one for each paper."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+
+DOCS = Path("docs/reproduction")
+QUICK = Path("build/reproduction")
+
+app = typer.Typer(no_args_is_help=True, help="Compute the papers' evaluations anew, paper beside ours.")
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps the commands apart from the group while there is only one."""
+
+
+@app.command()
+def tdcdoda(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two instances, ends of the tables only: some seconds.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of all chance.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help=f"Where the results go.  [default: {DOCS}, with --quick {QUICK}]"),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="Instances of each setting.  [default: 20, with --quick 2]"),
+    ] = None,
+) -> None:
+    """Tables I to VI of TD-CD-ODA (2017): overlay designs compared, and our own beside them.
+
+    Writes tdcdoda.json (cells), tdcdoda-readings.json (other readings of the text), tdcdoda.md and plots.
+    """
+    console = Console(stderr=True)
+    try:  # here, so that other commands do not need the libraries of this one
+        from saps.overlay.design.compiled import COMPILED
+        from saps.reproduce import tdcdoda as study
+        from saps.reproduce import tdcdoda_report as report
+        from saps.reproduce.published import Setting
+    except ModuleNotFoundError as missing:
+        console.print(f"{missing.name} is not installed (pip install 'saps\\[research]')")
+        raise typer.Exit(2) from None
+    if not COMPILED:
+        console.print("numba is not installed: this takes 10 to 50 times longer (pip install 'saps\\[research]')")
+    lines = study.rows(quick=quick)
+    repetitions = seeds or (study.QUICK_REPETITIONS if quick else study.REPETITIONS)
+    study.measure(study.Instance(Setting(8, 4, 2), 0), seed)  # compiles once, before there are several processes
+    with (
+        ProcessPoolExecutor(os.cpu_count()) as executor,
+        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
+    ):
+        task = progress.add_task("instances", total=None)
+        measured = study.run(
+            lines, repetitions, seed, executor, lambda done, total: progress.update(task, completed=done, total=total)
+        )
+    cells, others = study.records(lines, measured), study.readings(lines, measured)
+    directory = out or (QUICK if quick else DOCS)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in (("tdcdoda.json", cells), ("tdcdoda-readings.json", others)):
+        text = json.dumps([record._asdict() for record in content], indent=1)
+        (directory / name).write_text(text + "\n")
+    (directory / "tdcdoda.md").write_text(report.markdown(cells, others, lines, repetitions, seed))
+    report.plot(cells, directory)
+    report.show(cells, Console())
+    console.print(f"written to {directory}")
+
+
+@app.command()
+def saps(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer points, 10 overlays each: some seconds.")] = False,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of all chance.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help=f"Where the results go.  [default: {DOCS}, with --quick {QUICK}]"),
+    ] = None,
+    overlays: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="Overlays of each point.  [default: 100, with --quick 10]"),
+    ] = None,
+) -> None:
+    """Figures 8 to 13 of SAPS (2016): ALM, ALM-LA, OFM and our cluster-aware ALM.
+
+    Writes saps.json (points), saps-readings.json (other readings of the text), saps-growth.json, saps.md and plots.
+    """
+    console = Console(stderr=True)
+    try:  # here, so that other commands do not need the libraries of this one
+        from saps.reproduce import saps as study
+        from saps.reproduce import saps_plots, saps_queries, saps_records, saps_report, saps_splits, saps_switches
+    except ModuleNotFoundError as missing:
+        console.print(f"{missing.name} is not installed (pip install 'saps\\[research]')")
+        raise typer.Exit(2) from None
+    count = overlays or (saps_records.QUICK_OVERLAYS if quick else saps_records.OVERLAYS)
+    with (
+        ProcessPoolExecutor(os.cpu_count()) as executor,
+        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
+    ):
+        task = progress.add_task("overlays", total=None)
+        measured, series = study.run(
+            study.settings(quick=quick),
+            count,
+            seed,
+            executor,
+            lambda done, total: progress.update(task, completed=done, total=total),
+            more=study.SERIES,
+        )
+    saps_splits.growth([2], seed)  # compiles, so that the first time counted is that of the multicast
+    results = saps_report.Results(
+        count,
+        seed,
+        study.records(measured),
+        series,
+        saps_switches.examples(count, seed),
+        saps_switches.resources(count, seed),
+        saps_queries.queries(),
+        study.readings(count, seed),
+        saps_splits.growth(saps_splits.QUICK_GROWTH if quick else saps_splits.GROWTH, seed),
+    )
+    directory = out or (QUICK if quick else DOCS)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in (
+        ("saps.json", results.cells()),
+        ("saps-readings.json", [reading._asdict() for reading in results.readings]),
+        ("saps-growth.json", [point._asdict() for point in results.growth]),
+    ):
+        (directory / name).write_text(json.dumps(content, indent=1) + "\n")
+    (directory / "saps.md").write_text(saps_report.markdown(results))
+    saps_plots.plot(results, directory)
+    saps_report.show(results, Console())
+    console.print(f"written to {directory}")
+
+
+if __name__ == "__main__":
+    app()
