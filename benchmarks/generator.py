@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -46,6 +47,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.sockets = contextlib.ExitStack()
+        self.readable_since = 0
+        """When the last `step` found sockets readable (`time.monotonic_ns`), before it served any."""
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
 
@@ -59,11 +62,14 @@ class Bench:
         self._handlers[sock.fileno()] = handler
         self._epoll.register(sock, select.EPOLLIN)
 
-    def step(self, timeout: float) -> None:
-        """Serve what is readable, after at most `timeout` seconds."""
+    def step(self, timeout: float) -> bool:
+        """Serve what is readable, after at most `timeout` seconds. False if nothing was."""
         handlers = self._handlers
-        for fd, _ in self._epoll.poll(timeout):
+        ready = self._epoll.poll(timeout)
+        self.readable_since = time.monotonic_ns()
+        for fd, _ in ready:
             handlers[fd]()
+        return bool(ready)
 
 
 class Meter:
@@ -155,9 +161,11 @@ def latency(load: Load) -> Outcome:
     """Time from the scheduled publication to each arrival, at `load.rate` messages a second.
 
     The loop polls without sleeping, so that waking up does not count, and the stamp is the time the message
-    was due, so that a late publication does.
+    was due, so that a late publication does. Acknowledgements are sent once nothing more is readable, so that
+    those of one subscriber do not delay the noting of the next arrival.
     """
     bench = Bench()
+    arrived: list[LatencySubscriber] = []
     topic = topic_name(0)
     layout = packets.Layout.of(topic, load.payload, load.qos)
     subscribers: list[LatencySubscriber] = []
@@ -165,15 +173,15 @@ def latency(load: Load) -> Outcome:
         for _ in range(load.subscribers):
             sock = bench.adopt(client.subscribed(load.subscribe_port, topic, load.qos))
             subscriber = LatencySubscriber(sock, layout)
-            bench.watch(sock, lambda own=subscriber: own.on_readable(time.monotonic_ns()))  # type: ignore[misc]
+            bench.watch(sock, partial(_note_arrival, bench, subscriber, arrived))
             subscribers.append(subscriber)
         publisher = bench.adopt(client.connected(load.publish_port))
         bench.watch(publisher, lambda: _ignore(read_acks(publisher)))
-        _paced(load, bench, publisher, load.warm_up)
+        _paced(load, bench, publisher, arrived, load.warm_up)
         first = [len(subscriber.latencies) for subscriber in subscribers]
         outcome = Outcome()
         meter = Meter(load.pids)
-        published = _paced(load, bench, publisher, load.measure)
+        published = _paced(load, bench, publisher, arrived, load.measure)
         meter.stop(outcome)
         samples = [
             ns / 1e9 for subscriber, skip in zip(subscribers, first, strict=True) for ns in subscriber.latencies[skip:]
@@ -184,7 +192,19 @@ def latency(load: Load) -> Outcome:
     return outcome
 
 
-def _paced(load: Load, bench: Bench, publisher: socket.socket, seconds: float) -> int:
+def _note_arrival(bench: Bench, subscriber: LatencySubscriber, arrived: list[LatencySubscriber]) -> None:
+    subscriber.on_readable(bench.readable_since)
+    arrived.append(subscriber)
+
+
+def _poll(bench: Bench, arrived: list[LatencySubscriber]) -> None:
+    """Serve what is readable; if nothing is, have the subscribers in `arrived` acknowledge what they got."""
+    if not bench.step(0):
+        while arrived:
+            arrived.pop().acknowledge()
+
+
+def _paced(load: Load, bench: Bench, publisher: socket.socket, arrived: list[LatencySubscriber], seconds: float) -> int:
     """Publish at the rate for `seconds`, then wait until nothing is under way. Returns how many
     were published."""
     step = 1_000_000_000 // load.rate
@@ -193,7 +213,7 @@ def _paced(load: Load, bench: Bench, publisher: socket.socket, seconds: float) -
     for number in range(count):
         due += step
         while time.monotonic_ns() < due:
-            bench.step(0)
+            _poll(bench, arrived)
         stamp = due.to_bytes(packets.STAMP_BYTES, "big")
         payload = stamp + bytes(load.payload - packets.STAMP_BYTES)
         packet = packets.publish(topic_name(0), payload, load.qos, 1 + number % 32768)
@@ -201,7 +221,7 @@ def _paced(load: Load, bench: Bench, publisher: socket.socket, seconds: float) -
             raise StreamError("the broker does not keep up with the fixed rate")
     quiet = time.monotonic() + 0.2
     while time.monotonic() < quiet:
-        bench.step(0)
+        _poll(bench, arrived)
     return count
 
 

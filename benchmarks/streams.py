@@ -185,13 +185,14 @@ def subscriber(sock: socket.socket, ring: Ring, buffer: bytearray) -> Subscriber
 
 
 class LatencySubscriber:
-    """Notes for each publication how many nanoseconds ago its stamp was made; acknowledges it with QoS 1."""
+    """Notes for each publication how many nanoseconds ago its stamp was made; with QoS 1, acknowledges it when told."""
 
     def __init__(self, sock: socket.socket, layout: Layout) -> None:
         self.latencies = array("q")
         self._sock = sock
         self._layout = layout
         self._pending = b""
+        self._unacknowledged = b""
 
     def on_readable(self, now: int) -> None:
         """Take in what has arrived; `now` in nanoseconds, of the clock that stamps. Raises StreamError."""
@@ -212,7 +213,13 @@ class LatencySubscriber:
             self.latencies.append(now - int.from_bytes(data[stamp : stamp + packets.STAMP_BYTES], "big"))
         if layout.first & 0x06 and whole:
             at, size = layout.packet_id, layout.size
-            send_all(self._sock, packets.pubacks(data[at:whole:size], data[at + 1 : whole : size]))
+            self._unacknowledged += packets.pubacks(data[at:whole:size], data[at + 1 : whole : size])
+
+    def acknowledge(self) -> None:
+        """Acknowledge what has arrived. Raises StreamError."""
+        if self._unacknowledged:
+            send_all(self._sock, self._unacknowledged)
+            self._unacknowledged = b""
 
 
 class Publisher:

@@ -7,7 +7,7 @@ Frontends (MQTT, Web) and in-process agents stand on one side, `saps.mesh.Mesh` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from saps.mesh import Alone, Mesh, TopicRoute
 from saps.messages import NOBODY, Message, Reached
@@ -53,22 +53,37 @@ class Burst:
         """As `Publication.packets`, for the burst as a whole."""
 
 
+class Relay(Protocol):
+    """What a subscriber agent with a `wire` can do beyond others: pass encoded packets on to its client.
+
+    `at_once`: nothing follows that could be written together with them.
+    """
+
+    def relay(self, packets: bytes, count: int, at_once: bool = False) -> None:
+        """Take `count` packets of QoS 0."""
+
+    def relay_numbered(self, packet: Any) -> None:
+        """Take one packet of QoS 1, in the frontend's own terms, at once."""
+
+
 class Route:
     """What is known about one topic: who gets its messages here, and whether anyone wants them elsewhere.
 
     Do not keep a route beyond one publication: it is replaced when subscriptions change.
     """
 
-    __slots__ = ("mesh", "relays", "targets", "topic", "wires")
+    __slots__ = ("mesh", "numbered", "relays", "targets", "topic", "wires")
 
     def __init__(self, topic: str, mesh: TopicRoute, targets: tuple[Target, ...]) -> None:
         self.topic = topic
         self.mesh = mesh
         self.targets = targets
-        self.relays = [target.agent for target in targets]
+        self.relays = cast("list[Relay]", [target.agent for target in targets])
         wires = {t.agent.wire if t.own is t and not t.identifiers else 0 for t in targets}
         self.wires: tuple[int, ...] = (4, 5) if not wires else tuple(wires) if len(wires) == 1 else ()
         """The wire formats in which a plain QoS 0 packet may be relayed verbatim to all of `relays`."""
+        self.numbered = bool(targets) and all(target.qos for target in targets)
+        """A QoS 1 packet may be, too, but for its packet identifier; and there are subscribers."""
 
 
 class Hub:
@@ -201,12 +216,25 @@ class Hub:
         self.delivered += matched * count
         return matched
 
-    def relay(self, route: Route, packets: bytes, count: int) -> None:
-        """`spread` for `count` encoded publications of QoS 0, in a wire format that is among the route's `wires`."""
+    def relay(self, route: Route, packets: bytes, count: int, at_once: bool) -> None:
+        """`spread` for `count` encoded publications of QoS 0, in a wire format that is among the route's `wires`.
+
+        `at_once`: nothing follows that could be written together with them.
+        """
+        for agent in route.relays:
+            agent.relay(packets, count, at_once)
         self.published += count
         self.delivered += count * len(route.relays)
+
+    def relay_numbered(self, route: Route, packet: Any) -> None:
+        """`spread` for a publication of QoS 1, in a wire format that is among the `wires` of a `numbered` route.
+
+        `packet` is the encoded publication, in the frontend's own terms. Nothing follows that could be written with it.
+        """
         for agent in route.relays:
-            agent.relay(packets, count)
+            agent.relay_numbered(packet)
+        self.published += 1
+        self.delivered += len(route.relays)
 
     def forward(self, route: Route, message: Message, done: Callable[[Reached], None] | None) -> None:
         """The other half of `publish`: hand the message to the mesh, unless it knows that nobody wants it."""

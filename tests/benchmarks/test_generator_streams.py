@@ -164,5 +164,6 @@ def test_latency_is_from_the_stamp_to_now(pair: Pair) -> None:
     receiver.on_readable(110)
     broker.sendall(second[100:])
     receiver.on_readable(150)
+    receiver.acknowledge()
     assert list(receiver.latencies) == [100, 130]
     assert broker.recv(100) == b"\x40\x02" + (310).to_bytes(2, "big") + b"\x40\x02" + (320).to_bytes(2, "big")

@@ -36,6 +36,11 @@ PATIENCE = 30.0
 TOPOLOGY = "line:12x1"
 
 
+def own(name: str) -> str:
+    """A name that no other run of these tests uses at the same time."""
+    return f"{name}{os.getpid()}"
+
+
 def saps_lab(*arguments: str, directory: Path) -> list[str]:
     return [sys.executable, "-m", "saps.lab.cli", *arguments, "--directory", str(directory)]
 
@@ -77,7 +82,7 @@ STAGES: dict[str, Callable[[Path, str], object]] = {
 
 @pytest.mark.parametrize(("stage", "number"), list(zip(STAGES, [signal.SIGINT, signal.SIGTERM] * 3, strict=True)))
 def test_an_interrupted_builder_leaves_nothing(directory: Path, stage: str, number: signal.Signals) -> None:
-    name = "stopped"
+    name = own("stopped")
     with subprocess.Popen(saps_lab("up", "-t", TOPOLOGY, "--name", name, directory=directory), cwd=ROOT) as builder:
         wait_for(lambda: STAGES[stage](directory, name), builder)
         builder.send_signal(number)
@@ -88,7 +93,7 @@ def test_an_interrupted_builder_leaves_nothing(directory: Path, stage: str, numb
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_a_killed_builder_leaves_is_cleared_by_down(directory: Path, stage: str) -> None:
-    name = "killed"
+    name = own("killed")
     with subprocess.Popen(saps_lab("up", "-t", TOPOLOGY, "--name", name, directory=directory), cwd=ROOT) as builder:
         wait_for(lambda: STAGES[stage](directory, name), builder)
         builder.kill()
@@ -102,40 +107,40 @@ def test_a_lab_whose_process_was_killed_is_cleared_by_the_next(directory: Path) 
     code = f"""
 import pathlib, signal
 from saps.lab import Lab
-with Lab("tree:2x1", name="owned", directory=pathlib.Path({str(directory)!r})):
+with Lab("tree:2x1", name={own("owned")!r}, directory=pathlib.Path({str(directory)!r})):
     print("up", flush=True)
     signal.pause()
 """
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"up\n"
-        assert Lab.open("owned", directory).topology.text == "tree:2x1"
+        assert Lab.open(own("owned"), directory).topology.text == "tree:2x1"
         owner.kill()
-    with Lab("line:1x1", name="next", directory=directory):
-        assert not list(NAMED.glob("owned.*"))
-    assert remains(directory, "owned") == []
+    with Lab("line:1x1", name=own("next"), directory=directory):
+        assert not list(NAMED.glob(f"{own('owned')}.*"))
+    assert remains(directory, own("owned")) == []
 
 
 def test_a_failure_half_way_leaves_nothing(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openvswitch, "SCHEMA", Path("/nonexistent"))
     with pytest.raises(LabError, match="ovsdb-tool create"):
-        Lab(TOPOLOGY, name="failing", directory=directory).up()
-    assert remains(directory, "failing") == []
+        Lab(TOPOLOGY, name=own("failing"), directory=directory).up()
+    assert remains(directory, own("failing")) == []
 
 
 def test_a_namespace_of_someone_else_stops_the_building_and_is_left_alone(directory: Path) -> None:
-    foreign = plan.namespace("second", "c1b1")
+    foreign = plan.namespace(own("second"), "c1b1")
     subprocess.run(["ip", "netns", "add", foreign], check=True)
     try:
         with pytest.raises(LabError, match=foreign):
-            Lab(TOPOLOGY, name="second", directory=directory).up()
-        assert remains(directory, "second") == [foreign]
+            Lab(TOPOLOGY, name=own("second"), directory=directory).up()
+        assert remains(directory, own("second")) == [foreign]
     finally:
         subprocess.run(["ip", "netns", "delete", foreign], check=True)
 
 
 def test_down_ends_processes_that_will_not_end_and_sockets_do_not_hold_it(directory: Path) -> None:
-    with Lab("tree:1x2", name="stubborn", directory=directory) as lab:
+    with Lab("tree:1x2", name=own("stubborn"), directory=directory) as lab:
         code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
         process = lab.host("c1b1").popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert process.stdout is not None
@@ -145,7 +150,7 @@ def test_down_ends_processes_that_will_not_end_and_sockets_do_not_hold_it(direct
         there = lab.switches.listen(("0.0.0.0", 0))
     with process, held, there:
         assert process.wait() == -signal.SIGKILL
-        assert remains(directory, "stubborn") == []
+        assert remains(directory, own("stubborn")) == []
 
 
 def test_a_lab_stays_until_down_and_any_process_finds_it(directory: Path) -> None:

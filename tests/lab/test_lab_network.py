@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 import subprocess
@@ -42,7 +43,7 @@ def lab(request: pytest.FixtureRequest, directory: Path) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def tree(directory: Path) -> Iterator[Lab]:
-    with Lab("tree:2x1", name="small", directory=directory, ipv6=True) as made:
+    with Lab("tree:2x1", name=f"small{os.getpid()}", directory=directory, ipv6=True) as made:
         yield made
 
 

@@ -64,10 +64,12 @@ class Connection(Publisher):
 
     def receive(self, data: bytes) -> None:
         """Handle what the client sent. Never raises because of the bytes: a fault closes the connection."""
-        frontend = self.frontend
-        self._heard = frontend.clock()
         data = self._framer.feed(data)
         pos, size = 0, len(data)
+        if data and data[0] in _PLAIN and self._publish_alone(data):
+            pos = size
+        frontend = self.frontend
+        self._heard = frontend.clock()
         limit = frontend.limits.maximum_packet_size
         try:
             while pos < size and not self.closing:
@@ -277,6 +279,9 @@ class Connection(Publisher):
 
 _SHORTCUTS = frozenset((0x30, 0x32, 0x40))
 """First bytes of the packets that come in runs: plain PUBLISH of QoS 0 and 1, and PUBACK."""
+
+_PLAIN = frozenset((0x30, 0x32))
+"""First bytes of plain PUBLISH."""
 
 _HANDLERS: dict[int, Callable[..., None]] = {
     PacketType.PUBACK: Connection._puback,

@@ -11,7 +11,7 @@ from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.reasons import ProtocolError
 from saps.frontend.mqtt.wire import encode_binary, encode_string, encode_varint
 from saps.hub import Burst, Publication
-from saps.messages import Properties
+from saps.messages import Message, Properties
 from saps.subscriptions import Target
 from saps.topics import topic_fault
 
@@ -30,15 +30,21 @@ class Copy:
     Subscribers that follow the same topics tend to be at the same packet identifier, so the last one is kept.
     """
 
-    __slots__ = ("_head", "_id", "_packet", "_tail", "form", "publication")
+    __slots__ = ("_head", "_id", "_packet", "_publication", "_tail", "form")
 
     def __init__(self, publication: Publication, form: Form, head: bytes, tail: bytes) -> None:
-        self.publication = publication
         self.form = form
+        self._publication: Publication | None = publication
         self._head = head
         self._tail = tail
         self._id = 0
         self._packet = b""
+
+    @property
+    def publication(self) -> Publication:
+        """What is sent."""
+        assert self._publication is not None
+        return self._publication
 
     @property
     def size(self) -> int:
@@ -62,6 +68,33 @@ class Copy:
 
 
 _PLAIN_FORMS = [Form(qos, retain, ()) for qos in (0, 1, 2) for retain in (False, True)]
+_PLAIN_QOS_1 = _PLAIN_FORMS[1 << 1]
+
+
+class Relayed(Copy):
+    """A plain publication of QoS 1 that is passed on as it came, but for its packet identifier.
+
+    The message is only taken out of it if it must wait or is sent again, perhaps in another form.
+    """
+
+    __slots__ = ("_topic", "_version")
+
+    def __init__(self, topic: str, head: bytes, tail: bytes, version: int) -> None:
+        """`head` and `tail`: what stands before and behind the packet identifier in protocol level `version`."""
+        self.form = _PLAIN_QOS_1
+        self._publication = None
+        self._head = head
+        self._tail = tail
+        self._id = 0
+        self._packet = b""
+        self._topic = topic
+        self._version = version
+
+    @property
+    def publication(self) -> Publication:
+        if self._publication is None:
+            self._publication = Publication(Message(self._topic, self._tail[self._version == V5 :], 1))
+        return self._publication
 
 
 def form_for(publication: Publication, target: Target) -> Form:

@@ -29,6 +29,30 @@ def first_packet(data: bytes, pos: int) -> First | None:
     return First(topic, end) if end <= size else None
 
 
+def lone_publication(data: bytes, version: int) -> int:
+    """Where the topic field ends, if the data is one plain publication from its first to its last byte; else 0.
+
+    The first byte of the data is that of a plain publication.
+    """
+    size = len(data)
+    if size < 5:
+        return 0
+    length, topic = data[1], 2
+    if length > 0x7F:
+        high = data[2]
+        if not 0 < high < 0x80:
+            return 0
+        length += (high << 7) - 0x80
+        topic = 3
+    end = topic + 2 + (data[topic] << 8 | data[topic + 1])
+    payload = end + (version == V5) + (data[0] & 0x02)
+    if topic + length != size or payload > size:
+        return 0
+    if data[0] & 0x02 and not (data[end] or data[end + 1]):
+        return 0
+    return 0 if version == V5 and data[payload - 1] else end
+
+
 def plain_run(data: bytes, pos: int, first: First, version: int, limit: int) -> list[int]:
     """Where the plain publications from `pos` on end that have the first byte and the topic of the first packet.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from saps.frontend.mqtt.outgoing import Copy, Form, aliased, copy, numbered_burst, plain, plain_burst
@@ -24,6 +25,10 @@ class Port(Protocol):
 
     def flush(self) -> None:
         """Write the connection's `out`; close if it is `closing`."""
+
+    @property
+    def write(self) -> Callable[[bytes], object]:
+        """Writes at once. Only while the connection has a session, and with nothing in its `out`."""
 
 
 class Sender:

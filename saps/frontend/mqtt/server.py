@@ -141,7 +141,7 @@ class MqttServer:
 class _Client(asyncio.Protocol):
     """One client's socket. Implements `saps.frontend.mqtt.sender.Port`."""
 
-    __slots__ = ("_connection", "_server", "_transport")
+    __slots__ = ("_connection", "_server", "_transport", "write")
 
     def __init__(self, server: MqttServer) -> None:
         self._server = server
@@ -152,6 +152,7 @@ class _Client(asyncio.Protocol):
         server = self._server
         transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self._transport = transport
+        self.write = transport.write
         transport.set_write_buffer_limits(high=server.limits.write_high_water)
         peer = transport.get_extra_info("peername")
         self._connection = Connection(server.frontend, self, f"{peer[0]}:{peer[1]}" if peer else "?")

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from saps.agents.user import PublisherAgent, SubscriberAgent
-from saps.frontend.mqtt.outgoing import Copy, Form, form_for
+from saps.frontend.mqtt.outgoing import Copy, Form, Relayed, form_for
 from saps.hub import Burst, Hub, Publication
 from saps.messages import Message
 from saps.subscriptions import Target
@@ -62,19 +62,41 @@ class Session(SubscriberAgent):
 
     # ---- towards the client
 
-    def relay(self, packets: bytes, count: int) -> None:
+    def relay(self, packets: bytes, count: int, at_once: bool = False) -> None:
         """`count` QoS 0 packets, already encoded as this client takes them."""
         connection = self.connection
         if connection is None:
             self.dropped += count
         elif connection.writable:
-            self.delivered += count
             out = connection.out
-            if not out:
+            if out:
+                out.append(packets)
+            elif at_once:
+                connection.port.write(packets)
+            else:
                 connection.frontend.wake(connection)
-            out.append(packets)
+                out.append(packets)
+            self.delivered += count
         else:
             connection.hold(packets, count)
+
+    def relay_numbered(self, packet: Relayed) -> None:
+        """A QoS 1 packet, already encoded as this client takes it but for its packet identifier."""
+        connection, packet_id, inflight = self.connection, self.next_id, self.inflight
+        if (
+            connection is None
+            or connection.out
+            or not connection.writable
+            or self.queue
+            or packet_id in inflight
+            or len(inflight) >= connection.send_maximum
+        ):
+            self._deliver_numbered(packet.publication, packet.form)
+            return
+        connection.port.write(packet.with_id(packet_id))
+        inflight[packet_id] = packet
+        self.next_id = packet_id + 1 if packet_id < 0xFFFF else 1
+        self.delivered += 1
 
     def deliver(self, publication: Publication, target: Target) -> None:
         """Send the message, or keep it for later, or give it up."""
@@ -85,7 +107,12 @@ class Session(SubscriberAgent):
                 self.dropped += 1
             else:
                 connection.send(publication, form)
-        elif connection is not None and self._ready(connection, 1):
+        else:
+            self._deliver_numbered(publication, form)
+
+    def _deliver_numbered(self, publication: Publication, form: Form) -> None:
+        connection = self.connection
+        if connection is not None and self._ready(connection, 1):
             self._transmit(connection, publication, form)
         else:
             self._enqueue(publication, form)

@@ -83,11 +83,13 @@ class Client:
     def resume_reading(self) -> None:
         self.reading = True
 
-    def flush(self) -> None:
-        data = b"".join(self.connection.out)
-        self.connection.out.clear()
+    def write(self, data: bytes) -> None:
         self.raw += data
         self.packets += self._reader.feed(data)
+
+    def flush(self) -> None:
+        self.write(b"".join(self.connection.out))
+        self.connection.out.clear()
         self.closed = self.connection.closing
 
     # ---- the client

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import V5, Publish
 from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.runs import first_packet, plain_run
+from saps.frontend.mqtt.runs import first_packet, lone_publication, plain_run
 from tests.frontend.mqtt.strategies import versions
 
 LIMIT = 300
@@ -59,6 +59,23 @@ def test_a_run_ends_where_a_packet_differs(version: int, sent: list[Publish], cu
     if data[:1] in (b"\x30", b"\x32"):
         first = first_packet(data, 0)
         assert (plain_run(data, 0, first, version, LIMIT) if first else []) == expected
+
+
+@given(
+    versions,
+    st.sampled_from([b"\x30", b"\x32"]),
+    st.one_of(st.binary(max_size=12), publications.map(lambda packet: encode(packet, V5)[1:])),
+    st.integers(-2, 2),
+)
+def test_a_lone_publication_is_a_run_of_one_that_is_all_there_is(
+    version: int, first_byte: bytes, rest: bytes, wrong: int
+) -> None:
+    if rest:
+        rest = bytes((max(0, rest[0] + wrong),)) + rest[1:] if rest[0] + wrong < 256 else rest
+    data = first_byte + rest
+    first = first_packet(data, 0)
+    alone = first is not None and plain_run(data, 0, first, version, len(data)) == [len(data)]
+    assert lone_publication(data, version) == (first.end if alone and first else 0)
 
 
 def test_a_packet_identifier_of_0_ends_a_run() -> None:
