@@ -32,6 +32,7 @@ class Node:
         "attempts",
         "awaited",
         "doubt_until",
+        "gone",
         "granted",
         "key",
         "left",
@@ -59,6 +60,8 @@ class Node:
         self.doubt_until = 0.0
         """Until then a live node may stand between this one and the one to its right: their common neighbour crashed,
         and it has not noticed yet. What a range call brings from there is not complete."""
+        self.gone: tuple[Ref, float] | None = None
+        """The right neighbour of which its broker said that it is not there, and since when."""
         self.attempts = 0
         """Insertions sent so far."""
         self.asked = False

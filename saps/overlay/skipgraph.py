@@ -31,6 +31,10 @@ from saps.overlay.ring import Ring
 from saps.overlay.routing import MAX_HOPS, Node, State
 
 
+GONE_AFTER = 1.0
+"""Seconds for which a right link to a node that is not there is kept, in case it is being taken out properly."""
+
+
 class SkipGraph(Ring):
     """The nodes of one broker, and the one mutator `handle` for the frames that concern them."""
 
@@ -80,12 +84,15 @@ class SkipGraph(Ring):
             for links in (node.right, node.left):
                 for i, known in enumerate(links):
                     if known is not None and known.key == frame.key and known.broker == sender:
-                        links[i] = None
-            if node.right[0] is None and node.granted is not None and node.granted[0] == frame.key:
-                # A repeated insertion came after the removal and put it in again: what was behind it still is.
-                self._doubt(node, None)
-                node.right[0] = node.granted[1]
-                self.touched.append((node.key, node.right[0]))
+                        if i or links is node.left or self._is_lost_for_good(node, known):
+                            links[i] = None
+
+    def _is_lost_for_good(self, node: Node, right: Ref) -> bool:
+        """The node to the right is not there. If a repeated insertion has put it in after its removal, its broker takes
+        it out again, and says what is behind it; a right link is given up only if that does not happen."""
+        if node.gone is None or node.gone[0] != right:
+            node.gone = right, self._port.now
+        return self._port.now - node.gone[1] > GONE_AFTER
 
     # --- levels above 0 -------------------------------------------------------------------------------
 
