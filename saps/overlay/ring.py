@@ -17,6 +17,8 @@ from saps.overlay.routing import Done, Node, Routing, State
 
 RETRY = 0.5
 """Seconds after which an insertion or removal that got no answer is repeated."""
+PATIENCE = 4
+"""Repetitions for which a joining node waits for the answer that names its right neighbour."""
 CHECK_EVERY = 1.0
 """Seconds between two rounds of checking own nodes against their left neighbours."""
 CHECKS = 64
@@ -220,6 +222,8 @@ class Ring(Routing, ABC):
             # A repeated insertion came after the removal.
             self._port.send(sender, Unlink(0, None, frame.ref, frame.right, frame.doubt))
             return
+        if frame.again and frame.right is None and node.state is State.JOINING and node.attempts <= PATIENCE:
+            return  # the first answer, which says what is to the right, is still on its way
         node.left[0] = frame.left
         node.asked = False
         node.attempts = 0
