@@ -9,9 +9,13 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from saps.agents.api import AgentRegistry
 from saps.config import Address, BrokerSettings, SettingError
+from saps.frontend.mqtt.auth.control import AccessControl
+from saps.frontend.mqtt.auth.files import AccessError
 from saps.frontend.mqtt.server import MqttServer
 from saps.hub import Hub
 from saps.links import LinkError, Links
@@ -21,6 +25,10 @@ from saps.messages import Message, Reached
 from saps.overlay.frames import Frame
 from saps.overlay.keys import BrokerRef
 from saps.overlay.node import OverlayNode
+
+if TYPE_CHECKING:
+    from saps.agents.live import LiveOfm
+    from saps.frontend.upstream.driver import Upstream
 
 try:
     from uvloop import new_event_loop
@@ -66,6 +74,23 @@ class LiveMesh:
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
         self.node.now = self._loop.time()
         self.node.publish(message, done)
+
+    def act(self, action: Callable[[], None]) -> None:
+        """Do something to the node, or have an agent do it, at the present time."""
+        self.node.now = self._loop.time()
+        action()
+        self._soon()
+
+    def datagrams(self, datagrams: list[bytes]) -> None:
+        """Datagrams from OpenFlow trees."""
+        self.node.now = self._loop.time()
+        receive = self.node.receive_datagram
+        self._hub.gather()
+        try:
+            for datagram in datagrams:
+                receive(datagram)
+        finally:
+            self._hub.gathered()
 
     async def join(self, contact: BrokerRef | None) -> None:
         """Join the mesh through a broker, or begin one. Returns when joined."""
@@ -139,14 +164,22 @@ class Broker:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.hub = Hub()
-        self.server = MqttServer(self.hub, settings.limits.limits())
+        self.server = MqttServer(self.hub, settings.limits.limits(), access=_access(settings))
         self.ref = BrokerRef("", 0, "", "")
         self.agents = AgentRegistry()
+        self.upstream: Upstream | None = None
+        self.ofm: LiveOfm | None = None
+        self._holders: set[str] = set()
+        """What holds publishers back: the links to other brokers, the upstream."""
         self._stopped = False
 
     async def start(self) -> None:
         """Listen, join the mesh, serve clients. Raises `SettingError` if an address cannot be had or nobody answers."""
         settings, overlay = self.settings, self.settings.overlay
+        if settings.upstream.url:
+            from saps.frontend.upstream.driver import Upstream  # here: most brokers need none of its libraries
+
+            self.upstream = Upstream(self.hub, settings.upstream, settings.name, partial(self._hold, "upstream"))
         order = overlay.key_order()
         ref = BrokerRef(settings.name, time.time_ns() // 1_000_000, str(overlay.listen), settings.cluster)
         self.links = Links(
@@ -172,20 +205,36 @@ class Broker:
             detector=overlay.detector(),
             call_agents=self.agents.answer,
             leave_timeout=overlay.leave_timeout,
+            design=overlay.design(),
         )
         self.mesh = LiveMesh(node, self.links, self.hub)
         self.hub.mesh = self.mesh
         self.agents.bind(node, self.hub.agents)
+        if settings.ofm.listen:
+            from saps.agents.live import LiveOfm  # here: most brokers need none of it
+
+            self.ofm = LiveOfm(settings.ofm, self.mesh.datagrams)
+            self.ofm.listen()
+            self.ofm.attach(node, self.agents)
         try:
             await self.server.start(*settings.mqtt)
         except OSError as error:
             raise SettingError("mqtt", _refused(settings.mqtt, error)) from None
+        for address in settings.tls.listen:
+            try:
+                await self.server.start_tls(*address)
+            except OSError as error:
+                raise SettingError("tls.listen", _refused(address, error)) from None
         contact = await self._contact() if settings.join else None
         try:
             async with asyncio.timeout(overlay.join_timeout):
                 await self.mesh.join(contact)
         except TimeoutError:
             raise SettingError("join", f"{contact.name if contact else ''} does not let this broker in") from None
+        if self.upstream is not None:
+            self.upstream.start()
+        if self.ofm is not None:
+            self.mesh.act(self.ofm.agent.start)
 
     async def _contact(self) -> BrokerRef:
         """A broker of the mesh, from the addresses to join. Nobody in that mesh has this broker's name."""
@@ -230,19 +279,29 @@ class Broker:
             return
         self._stopped = True
         await self.server.stop()
+        if self.upstream is not None:
+            await self.upstream.stop()
         if self.mesh.node.joined:
             await self.mesh.leave()
+        if self.ofm is not None:
+            self.ofm.close()
         await self.links.close()
 
     def ready_line(self) -> str:
         host, port = self.server.address
         return (
             f"ready name={self.ref.name} cluster={self.ref.cluster} mqtt={Address(host, port)} "
-            f"overlay={self.ref.address}"
+            f"overlay={self.ref.address}" + "".join(f" mqtts={Address(*at)}" for at in self.server.tls_addresses)
         )
 
     def _congestion(self, congested: bool) -> None:
-        if congested:
+        self._hold("links", congested)
+        if self.upstream is not None:
+            self.upstream.congested = congested
+
+    def _hold(self, holder: str, held: bool) -> None:
+        (self._holders.add if held else self._holders.discard)(holder)
+        if self._holders:
             self.server.pause_publishers()
         else:
             self.server.resume_publishers()
@@ -261,6 +320,7 @@ async def _serve(settings: BrokerSettings) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     broker = Broker(settings)
+    loop.add_signal_handler(signal.SIGHUP, broker.server.reload)
     starting = asyncio.ensure_future(broker.start())
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -273,6 +333,9 @@ async def _serve(settings: BrokerSettings) -> int:
     await stopping
     logger.info("%s leaves", settings.name)
     await broker.stop()
+    for number in (signal.SIGINT, signal.SIGTERM):  # one more of them must not make an orderly end look like another
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     return 0
 
 
@@ -286,6 +349,16 @@ def _calm_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def _access(settings: BrokerSettings) -> AccessControl:
+    """Access control as the settings ask for it. Raises `SettingError` for the first of its files that has a fault."""
+    try:
+        return AccessControl(settings.auth.options(), settings.tls.options(), exposed=settings.exposed())
+    except AccessError as error:
+        setting = error.faults[0].setting
+        reasons = [fault.reason for fault in error.faults if fault.setting == setting]
+        raise SettingError(setting, "; ".join(reasons)) from None
 
 
 def _refused(address: Address, error: OSError) -> str:

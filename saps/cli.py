@@ -20,8 +20,14 @@ from saps import __version__
 from saps.config import SettingError
 from saps.config.sources import CONFIG_VARIABLE, KNOBS, faults_of_file, flag_of, load
 
-GROUPS = {"lab": "saps.lab.cli", "reproduce": "saps.reproduce.cli"}
-"""Groups of commands with modules of their own, loaded when they are called, so that a broker does not carry them."""
+GROUPS = {
+    "controller": "saps.ofm.cli",
+    "lab": "saps.lab.cli",
+    "ofgate": "saps.agents.cli",
+    "passwd": "saps.frontend.mqtt.passwd_cli",
+    "reproduce": "saps.reproduce.cli",
+}
+"""Commands with modules of their own, loaded when they are called, so that a broker does not carry them."""
 
 
 class _Commands(TyperGroup):
@@ -86,7 +92,9 @@ def broker(
     cluster: Annotated[str | None, _option("cluster", "PATH")] = None,
     mqtt: Annotated[str | None, _option("mqtt", "HOST:PORT")] = None,
     overlay: Annotated[str | None, _option("overlay.listen", "HOST:PORT")] = None,
+    alm: Annotated[str | None, _option("overlay.alm_order", "ORDER")] = None,
     join: Annotated[list[str] | None, _option("join", "HOST:PORT")] = None,
+    upstream: Annotated[str | None, _option("upstream.url", "URL")] = None,
     log_level: Annotated[str | None, _option("log_level", "LEVEL")] = None,
     assignments: Annotated[
         list[str] | None,
@@ -124,7 +132,9 @@ def broker(
         "cluster": cluster,
         "mqtt": mqtt,
         "overlay.listen": overlay,
+        "overlay.alm_order": alm,
         "join": ",".join(join) if join else None,
+        "upstream.url": upstream,
         "log_level": log_level,
     }
     try:

@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 
 from saps.agents.api import AgentRegistry
 from saps.messages import Message, Reached
+from saps.overlay.designer import DesignSettings
 from saps.overlay.detector import DetectorSettings
 from saps.overlay.frames import Data, Frame
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref
@@ -47,9 +48,16 @@ class SimBroker:
         self.simulation = simulation
         self.agents = AgentRegistry()
         self.node = OverlayNode(
-            ref, self, order=simulation.order, detector=simulation.detector, call_agents=self.agents.answer
+            ref,
+            self,
+            order=simulation.order,
+            detector=simulation.detector,
+            call_agents=self.agents.answer,
+            design=simulation.design,
         )
         self.agents.bind(self.node)
+        if simulation.attach is not None:
+            simulation.attach(self)
         self.alive = True
         self.joined = False
         self.delivered: list[tuple[float, Message]] = []
@@ -121,9 +129,10 @@ class Simulation:
         seed: int,
         *,
         network: Network | None = None,
-        order: KeyOrder = KeyOrder.ALM_LA,
+        order: KeyOrder = KeyOrder.CLUSTER,
         detector: DetectorSettings | None = None,
         check: bool = True,
+        design: DesignSettings | None = None,
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
@@ -131,12 +140,16 @@ class Simulation:
         self.order = order
         self.detector = detector or DetectorSettings()
         self.check = check
+        self.design = design
         self.now = 0.0
         self.brokers: dict[str, SimBroker] = {}
         self.counters = Counters()
         self.faulty = False
         """A fault was injected: the ring may be broken until it is repaired."""
         self.ring = Ring()
+        self.attach: Callable[[SimBroker], None] | None = None
+        """Gives each new broker what it has besides (`saps.ofm.simulated`)."""
+        self.on_joined: Callable[[SimBroker], None] | None = None
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0
         self._links: dict[tuple[str, str], _Link] = {}
@@ -154,6 +167,8 @@ class Simulation:
 
         def joined() -> None:
             broker.joined = True
+            if self.on_joined is not None:
+                self.on_joined(broker)
 
         target = None if contact is None else self.brokers[contact].ref
         broker.act(lambda: broker.node.start(target, joined))
@@ -249,7 +264,9 @@ class Simulation:
         if self.check:
             if not self.faulty:
                 for key, right in touched:
-                    self.ring.check(key, right)
+                    own = node.graph.nodes.get(key)
+                    if key in self.ring or (own is not None and own.state is not State.LEAVING):
+                        self.ring.check(key, right)  # else it is out already, and will be told so
             node.validate()
 
     def _wake(self, broker: SimBroker) -> None:

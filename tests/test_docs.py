@@ -143,7 +143,7 @@ def test_settings_that_are_named_exist(page: str) -> None:
         for field in msgspec.structs.fields(type(group.default))
     }
     assert "overlay.dead_after" in known
-    for name in re.findall(r"`((?:overlay|limits)\.\w+)`", (ROOT / page).read_text()):
+    for name in re.findall(r"`((?:auth|limits|ofm|overlay|tls|upstream)\.\w+)`", (ROOT / page).read_text()):
         assert name in known, f"{page}: {name}"
 
 

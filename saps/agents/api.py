@@ -100,7 +100,7 @@ class AgentRegistry:
 
     def call(self, name: str, method: str, args: Iterable[Any], done: Done) -> None:
         """Call a method of one agent by name; ``broker!client/pub`` and ``broker!client/sub`` name the agents of a
-        client at a broker."""
+        client at a broker, ``broker!name`` any agent there."""
         broker, separator, user = name.partition("!")
         if separator:
             self._overlay.call_agents(user, method, tuple(args), lambda outcome: done(_answers(outcome)), broker=broker)
@@ -108,18 +108,19 @@ class AgentRegistry:
             self.discovery_call(name, method, args, done)
 
     def answer(self, call: AgentCall, by_name: bool) -> list[Answer]:
-        """Run a call at this broker's agents; once, however often it is repeated. `by_name`: only the user agent whose
+        """Run a call at this broker's agents; once, however often it is repeated. `by_name`: only the agent whose
         name is the attribute."""
         key = (call.origin, call.serial)
         known = self._answered.get(key)
         if known is not None:
             return known
         if by_name:
-            user = self._users.get(call.attribute)
-            agents = {} if user is None else {call.attribute: user}
+            named = self._by_attribute.get(call.attribute, {}).get(call.attribute)
+            agent = self._users.get(call.attribute, named)
+            agents = {} if agent is None else {call.attribute: agent}
         else:
             agents = self._by_attribute.get(call.attribute, {})
-        answers = [_run(name, agent, call) for name, agent in agents.items()]
+        answers = [_run(name, found, call) for name, found in agents.items()]
         self._answered[key] = answers
         if len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)

@@ -7,14 +7,28 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from saps.config.access import AuthSettings, TlsSettings, tls_fault
 from saps.config.address import Address
 from saps.config.knobs import SettingError, knob
+from saps.config.ofm import OfmSettings
+from saps.frontend.mqtt.auth.origin import is_loopback
 from saps.frontend.mqtt.limits import Limits
+from saps.frontend.upstream.address import url_fault
+from saps.frontend.upstream.bridge import id_fault
+from saps.frontend.upstream.mapping import Mapping, mapping_fault, maps_fault
+from saps.overlay.designer import DesignSettings
 from saps.overlay.detector import DetectorSettings
 from saps.overlay.keys import KeyOrder
 
 _DETECTOR = DetectorSettings()
 _LIMITS = Limits()
+_DESIGN = DesignSettings()
+_KEY_ORDERS = {
+    "cluster": KeyOrder.CLUSTER,
+    "la": KeyOrder.ALM_LA,
+    "plain": KeyOrder.ALM,
+    "designed": KeyOrder.CLUSTER,  # where the design says nothing
+}
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MAX_CLUSTER_LEVELS = 8
 
@@ -53,12 +67,46 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         ),
     ] = Address("127.0.0.1", 7300)
     alm_order: Annotated[
-        Literal["la", "plain"],
+        Literal["cluster", "la", "plain", "designed"],
         knob(
-            "Order of a topic's keys: 'la' by cluster path, which keeps links inside a site; 'plain' by the "
-            "hash of the broker's name. The same on every broker of a mesh"
+            "How the brokers of a topic are sorted and divided: 'cluster' by cluster path, one copy to each other "
+            "site; 'la' by cluster path, as ALM-LA in the SAPS paper; 'plain' by the hash of the broker's name, as "
+            "its ALM; 'designed' along an overlay designed from all subscriptions, with few links and hops. The same "
+            "on every broker of a mesh"
         ),
-    ] = "la"
+    ] = "cluster"
+    design_levels: Annotated[
+        int,
+        knob(
+            "Levels of a topic's designed tree below its root. 1: at most 2 hops; 2: at most 4, and fewer links for "
+            "the busiest broker",
+            unit="levels",
+            cost="hops",
+            ge=1,
+            le=2,
+        ),
+    ] = _DESIGN.levels
+    design_interval: Annotated[
+        float,
+        knob(
+            "How often the first broker asks all others for their subscriptions and publishes what has changed",
+            unit="s",
+            cost="new subscriptions are outside the design for longer; lowering it costs 2 frames a broker each time",
+            ge=0.1,
+            le=86400,
+        ),
+    ] = _DESIGN.interval
+    design_drift: Annotated[
+        float,
+        knob(
+            "Share of the subscriptions that must have changed for all trees to be designed anew; below it they are "
+            "mended",
+            unit="fraction",
+            cost="links a little less even; lowering it moves more links and sends more",
+            ge=0,
+            le=1,
+        ),
+    ] = _DESIGN.drift
     join_timeout: Annotated[
         float,
         knob(
@@ -122,7 +170,13 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def key_order(self) -> KeyOrder:
         """The order of the keys, as the overlay takes it."""
-        return KeyOrder.ALM_LA if self.alm_order == "la" else KeyOrder.ALM
+        return _KEY_ORDERS[self.alm_order]
+
+    def design(self) -> DesignSettings | None:
+        """How the overlay is designed; None if it is not."""
+        if self.alm_order != "designed":
+            return None
+        return DesignSettings(self.design_levels, self.design_interval, self.design_drift)
 
     def detector(self) -> DetectorSettings:
         """The part that the failure detector takes."""
@@ -271,6 +325,112 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return msgspec.convert(self, Limits, from_attributes=True)
 
 
+class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An existing MQTT broker that this one joins to the mesh (``[upstream]``)."""
+
+    url: Annotated[
+        str,
+        knob(
+            "An MQTT broker to join to the mesh, as mqtt://[USER:PASSWORD@]HOST[:PORT]; mqtts:// is TLS. Name each one "
+            "at one broker of the mesh only; empty for none",
+            check=url_fault,
+        ),
+    ] = ""
+    topics: Annotated[
+        tuple[str, ...],
+        knob(
+            "What is forwarded: PATTERN [in|out|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [retain=drop], as in "
+            "Mosquitto's bridges; QoS 0 or 1",
+            check=mapping_fault,
+        ),
+    ] = ("#",)
+    client_id: Annotated[
+        str,
+        knob(
+            "This bridge's client identifier at the upstream and its mark in messages, unique among all bridges a "
+            "message can pass; empty for 'saps-' and the broker's name",
+            check=id_fault,
+        ),
+    ] = ""
+    protocol: Annotated[
+        Literal["5", "3.1.1"],
+        knob("MQTT version. With 3.1.1, messages lose their marks and properties, and echo_window is needed"),
+    ] = "5"
+    username: Annotated[str, knob("User name at the upstream, instead of the one in the URL")] = ""
+    password_file: Annotated[
+        str, knob("File with the password, instead of the one in the URL, which other users of this machine may see")
+    ] = ""
+    ca_file: Annotated[str, knob("Certificates (PEM) to trust with mqtts://; empty for those of the system")] = ""
+    certificate_file: Annotated[str, knob("This broker's certificate (PEM) for the upstream, with mqtts://")] = ""
+    key_file: Annotated[str, knob("The private key (PEM) of certificate_file, if it is not in it")] = ""
+    echo_window: Annotated[
+        float,
+        knob(
+            "Time for which a message is known by its topic and payload, where marks are lost on a way between "
+            "upstreams; 0: 2 s with MQTT 3.1.1, none with 5",
+            unit="s",
+            cost="equal messages of different bridges within this time are taken for one",
+            ge=0,
+            le=3600,
+        ),
+    ] = 0.0
+    session_expiry: Annotated[
+        int,
+        knob(
+            "How long the upstream keeps messages for this broker while it is away (MQTT 5)",
+            unit="s",
+            cost="memory at the upstream",
+            ge=0,
+            le=4294967295,
+        ),
+    ] = 86400
+    keepalive: Annotated[
+        int,
+        knob(
+            "Silence after which the upstream is pinged",
+            unit="s",
+            cost="a vanished upstream is noticed later",
+            ge=1,
+            le=65535,
+        ),
+    ] = 30
+    retry_limit: Annotated[
+        float,
+        knob(
+            "Longest pause between two attempts to connect; they begin at 0.5 s and double, less a random part",
+            unit="s",
+            cost="an upstream that is back is noticed later",
+            ge=0.1,
+            le=3600,
+        ),
+    ] = 30.0
+    in_flight: Annotated[
+        int,
+        knob(
+            "QoS 1 messages sent and not acknowledged, in each direction; not above the upstream's own maximum "
+            "(Mosquitto: max_inflight_messages)",
+            unit="messages",
+            cost="that many may arrive twice after a broken connection",
+            ge=1,
+            le=1000,
+        ),
+    ] = 20
+    maximum_queued: Annotated[
+        int,
+        knob(
+            "Messages kept for the upstream while it is away or slow",
+            unit="messages",
+            cost="memory, about 0.5 KiB each",
+            ge=1,
+        ),
+    ] = 100_000
+    maximum_queued_bytes: Annotated[int, knob("Payload kept for it", unit="bytes", cost="memory", ge=1024)] = 67_108_864
+
+    def mappings(self) -> list[Mapping]:
+        """The topics, parsed."""
+        return [Mapping.parse(line) for line in self.topics]
+
+
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything `saps broker` can be told."""
 
@@ -301,6 +461,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = "info"
     overlay: OverlaySettings = OverlaySettings()
     limits: LimitSettings = LimitSettings()
+    auth: AuthSettings = AuthSettings()
+    tls: TlsSettings = TlsSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    ofm: OfmSettings = OfmSettings()
+
+    def exposed(self) -> bool:
+        """True if MQTT clients on other machines can reach this broker."""
+        return not all(is_loopback(address.host) for address in (self.mqtt, *self.tls.listen))
 
 
 def disagreement(settings: BrokerSettings) -> SettingError | None:
@@ -316,4 +484,10 @@ def disagreement(settings: BrokerSettings) -> SettingError | None:
         return SettingError("overlay.listen", f"{overlay.listen} is the address of mqtt already")
     if overlay.listen.port and overlay.listen in settings.join:
         return SettingError("join", f"{overlay.listen} is this broker's own overlay address")
-    return None
+    if (fault := maps_fault(settings.upstream.mappings())) is not None:
+        return SettingError("upstream.topics", fault)
+    for address in settings.tls.listen:
+        if address.port and address in (settings.mqtt, overlay.listen):
+            taken = "mqtt" if address == settings.mqtt else "overlay.listen"
+            return SettingError("tls.listen", f"{address} is the address of {taken} already")
+    return tls_fault(settings.tls)

@@ -28,12 +28,14 @@ FLAGS = {
     "cluster": "--cluster",
     "mqtt": "--mqtt",
     "overlay.listen": "--overlay",
+    "overlay.alm_order": "--alm",
     "join": "--join",
+    "upstream.url": "--upstream",
     "log_level": "--log-level",
 }
 """The settings with a flag of their own; all others are given with ``--set``."""
-_SHORTHAND = {"overlay": "overlay.listen"}
-"""``overlay`` alone means the address, in all three sources: the rest of the table has defaults."""
+_SHORTHAND = {"overlay": "overlay.listen", "upstream": "upstream.url"}
+"""``overlay`` or ``upstream`` alone means the address, in all three sources: the rest of the table has defaults."""
 
 
 def flag_of(setting: str) -> str:
@@ -200,12 +202,14 @@ def _decode(knob: Knob, given: Given) -> Any:
             value: Any = _address(given.value)
         elif kind == tuple[Address, ...]:
             value = tuple(_address(text) for text in _list(given.value))
+        elif kind == tuple[str, ...]:
+            value = msgspec.convert(_list(given.value, "texts"), knob.type)
         else:
             value = msgspec.convert(given.value, knob.type, strict=not given.text)
     except ValueError as error:
         raise SettingError(knob.name, _reason(error, given, kind), given.source) from error
     if knob.about.check is not None:
-        for part in value if kind == tuple[Address, ...] else (value,):
+        for part in value if get_origin(kind) is tuple else (value,):
             if (fault := knob.about.check(part)) is not None:
                 raise SettingError(knob.name, fault, given.source)
     return value
@@ -217,12 +221,12 @@ def _address(value: Any) -> Address:
     return Address.parse(value)
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: Any, of: str = "addresses") -> list[Any]:
     """Text is a list joined by commas, as in an environment variable."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{value!r} is not a list of addresses")
+        raise ValueError(f"{value!r} is not a list of {of}")
     return list(value)
 
 

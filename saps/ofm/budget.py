@@ -43,13 +43,16 @@ class OverBudgetError(Exception):
 
 class Ledger:
     """The plans in force and their use of each switch. While a plan replaces another one, a switch holds at most the
-    larger of the two (see `reconcile.rollout`), so what is admitted here holds at every moment."""
+    larger of the two (see `reconcile.rollout`), so what is admitted here holds at every moment; where changes of other
+    OFMs may be done earlier than this one's, let the larger of the two count meanwhile (`admit`)."""
 
     def __init__(self, default: Budget, budgets: Mapping[int, Budget] | None = None) -> None:
         self.default = default
         self.budgets = dict(budgets or {})
         self._plans: dict[OfmAddress, Plan] = {}
         self._used: dict[int, Usage] = {}
+        self._counted: dict[OfmAddress, dict[int, Usage]] = {}
+        """What of `_used` is for each OFM."""
 
     def budget(self, dpid: int) -> Budget:
         """The budget of a switch: its own, or the default."""
@@ -78,17 +81,28 @@ class Ledger:
                 if new > old and wanted > allowed:
                     raise OverBudgetError(dpid, what, wanted, allowed)
 
-    def admit(self, plan: Plan) -> None:
-        """Puts the plan in force in place of its predecessor. Raises `OverBudgetError`; then nothing has changed."""
+    def admit(self, plan: Plan, *, both: bool = False) -> None:
+        """Puts the plan in force in place of its predecessor. `both`: until `settle`, the predecessor counts wherever
+        it needs more. Raises `OverBudgetError`; then nothing has changed."""
         self.check(plan)
-        self.release(plan.ofm.address)
-        self._plans[plan.ofm.address] = plan
-        self._count(plan, 1)
+        address = plan.ofm.address
+        before = self._counted.get(address, {}) if both else {}
+        self._plans[address] = plan
+        self._count(address, _larger(before, _usage(plan)))
+
+    def settle(self, address: OfmAddress) -> bool:
+        """The plan in force has replaced its predecessor in all switches: only it counts now. Says whether that has
+        freed anything."""
+        plan, before = self._plans.get(address), self._counted.get(address, {})
+        if plan is None or _usage(plan) == before:
+            return False
+        self._count(address, _usage(plan))
+        return True
 
     def release(self, address: OfmAddress) -> None:
         """An OFM is no more: what it used is free."""
-        if (plan := self._plans.pop(address, None)) is not None:
-            self._count(plan, -1)
+        self._plans.pop(address, None)
+        self._count(address, {})
 
     def desired(self, dpid: int) -> Tables:
         """All that the plans in force want on a switch."""
@@ -105,10 +119,24 @@ class Ledger:
         plan = self._plans.get(address)
         return plan.tables.get(dpid, Tables()) if plan is not None else Tables()
 
-    def _count(self, plan: Plan, sign: int) -> None:
-        for dpid, tables in plan.tables.items():
-            used = self.used(dpid)
-            self._used[dpid] = Usage(used.entries + sign * tables.entries, used.buckets + sign * tables.buckets)
+    def _count(self, address: OfmAddress, usage: dict[int, Usage]) -> None:
+        """From now on this is what an OFM uses."""
+        for part, sign in ((self._counted.pop(address, {}), -1), (usage, 1)):
+            for dpid, (entries, buckets) in part.items():
+                used = self.used(dpid)
+                self._used[dpid] = Usage(used.entries + sign * entries, used.buckets + sign * buckets)
+        if usage:
+            self._counted[address] = usage
+
+
+def _usage(plan: Plan) -> dict[int, Usage]:
+    return {dpid: Usage(tables.entries, tables.buckets) for dpid, tables in plan.tables.items()}
+
+
+def _larger(one: Mapping[int, Usage], other: Mapping[int, Usage]) -> dict[int, Usage]:
+    nothing = Usage()
+    pairs = {dpid: (one.get(dpid, nothing), other.get(dpid, nothing)) for dpid in one.keys() | other.keys()}
+    return {dpid: Usage(max(a.entries, b.entries), max(a.buckets, b.buckets)) for dpid, (a, b) in pairs.items()}
 
 
 def _largest(tables: Tables) -> int:

@@ -200,7 +200,7 @@ class Topology:
 
     def to_json(self) -> dict[str, Any]:
         """The whole picture as plain data for `json.dumps`; switches are 16 hexadecimal digits, as in Ryu's API."""
-        picture = _Picture(
+        picture = Picture(
             version=self.version,
             switches=[
                 _Switch(f"{dpid:016x}", [_PortState(port, ports[port]) for port in sorted(ports)])
@@ -217,7 +217,7 @@ class Topology:
     def from_json(cls, data: object) -> Topology:
         """The inverse of `to_json`. Raises `ValueError` that says where the data is wrong."""
         try:
-            picture = msgspec.convert(data, _Picture)
+            picture = msgspec.convert(data, Picture)
         except msgspec.ValidationError as error:
             raise ValueError(f"not a topology: {error}") from None
         topology = cls()
@@ -289,7 +289,9 @@ class _Broker(msgspec.Struct):
     port: int
 
 
-class _Picture(msgspec.Struct):
+class Picture(msgspec.Struct):
+    """`Topology.to_json`, typed."""
+
     version: int
     switches: list[_Switch]
     links: list[_LinkEnds]

@@ -159,7 +159,46 @@ class AgentCall(msgspec.Struct, frozen=True, array_like=True, tag=3):
     origin: BrokerRef
 
 
-Body = Announce | Collect | AgentCall
+class AnnounceTree(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """To publishers: `broker` takes the topic from the OpenFlow tree (address "": from none any more)."""
+
+    topic: str
+    broker: BrokerRef
+    version: int
+    address: str
+    epoch: int
+
+
+class Survey(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """To all brokers, from the one that designs the overlay: tell your filters, and the topics you publish to."""
+
+
+class TopicTree(msgspec.Struct, frozen=True, array_like=True):
+    """The designed tree of one topic."""
+
+    topic: str
+    nodes: list[int]
+    """Numbers of brokers, the root first, a parent before its children; empty: the topic has no tree any more."""
+    parents: list[int]
+    """Of each node but the root, where its parent stands in `nodes`."""
+
+
+class DesignPart(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """To brokers: a part of the design of the overlay."""
+
+    designer: str
+    epoch: int
+    """With `designer`, names a run of designs: the greater (epoch, designer) holds."""
+    base: int
+    """The part that this one follows; 0: none, it begins a design sent as a whole."""
+    serial: int
+    """Number of this part."""
+    names: list[str]
+    """The brokers that the trees number."""
+    trees: list[TopicTree]
+
+
+Body = Announce | Collect | AgentCall | AnnounceTree | Survey | DesignPart
 
 
 class Baseline(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -186,7 +225,28 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=3):
     error: str | None = None
 
 
-Result = Baseline | Interest | Answer
+class TreeMember(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Answer to `Collect`: I take the topic from this OpenFlow tree."""
+
+    topic: str
+    broker: BrokerRef
+    version: int
+    address: str
+    epoch: int
+
+
+class Surveyed(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Answer to `Survey`, with the last part of a design that the broker has."""
+
+    broker: BrokerRef
+    filters: list[str]
+    topics: list[str]
+    designer: str
+    epoch: int
+    serial: int
+
+
+Result = Baseline | Interest | Answer | TreeMember | Surveyed
 Segment = tuple[Key, Key]
 """``[key of a node, end)``: the part of a range that the node answers for."""
 
@@ -314,10 +374,28 @@ class Nack(Frame, tag=22):
 
     topic: str
     seq: int
+    after: int | None = None
+    """The last one that has come; None if that says nothing about those between."""
 
 
 class Skip(Frame, tag=23):
     """From the origin: do not wait for `seq`; it was sent with QoS 0, or not to you."""
+
+    topic: str
+    seq: int
+
+
+class OfmAck(Frame, tag=31):
+    """To the origin: of what you sent by the topic's OpenFlow tree I have delivered everything up to `seq`."""
+
+    topic: str
+    seq: int
+    subscribers: int
+    """How many subscribers the last message reached."""
+
+
+class HighWater(Frame, tag=32):
+    """From the origin: my last publication to `topic` was `seq`. Have you got it?"""
 
     topic: str
     seq: int
@@ -365,4 +443,6 @@ AnyFrame = (
     | Astray
     | Whois
     | Known
+    | OfmAck
+    | HighWater
 )

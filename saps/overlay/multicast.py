@@ -8,15 +8,27 @@ Duplicates are dropped by `saps.overlay.order`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from saps.messages import Message, Reached
-from saps.overlay.frames import Ack, Data, DefineBroker, DefineSlice, Frame, Nack, ProtocolError, Skip
+from saps.overlay.frames import (
+    Ack,
+    Data,
+    DefineBroker,
+    DefineSlice,
+    Frame,
+    HighWater,
+    Nack,
+    OfmAck,
+    ProtocolError,
+    Skip,
+)
 from saps.overlay.keys import BrokerRef
 from saps.overlay.order import Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream
-from saps.overlay.tree import Branch, divide
+from saps.overlay.tree import Branch, branches, divide
 
 REPEAT = 0.5
 """Seconds between two attempts to reach a missing member."""
@@ -26,7 +38,27 @@ NUMBERS_KEPT = 60.0
 """Seconds for which the numbers a broker has given are remembered after its death."""
 
 
-class _Custody:
+class TreePath(Protocol):
+    """What carries publications along OpenFlow trees (`saps.ofm.datapath`)."""
+
+    def send(self, stream: Stream, data: Data, custody: Custody | None) -> bool:
+        """Send an own publication along the stream's tree to the members it serves. With `custody` it answers for them,
+        by `Multicast.confirmed` and `Multicast.answered`. False: it cannot, the message must go by ALM."""
+
+    def remembered(self, topic: str, after: int, seq: int) -> list[Data]:
+        """Own publications to the topic sent along a tree of late, in ``(after, seq]``."""
+
+    def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
+        """A member has everything up to a number."""
+
+    def receive(self, raw: bytes | memoryview) -> None:
+        """A datagram has come in."""
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died."""
+
+
+class Custody:
     """A message with QoS 1 or 2 that this broker has passed on and must answer for."""
 
     __slots__ = (
@@ -85,15 +117,17 @@ class Multicast:
         self._inbox = inbox
         self._outbound: dict[str, _Outbound] = {}
         self._inbound: dict[str, _Inbound] = {}
-        self._parts: dict[int, tuple[_Custody, BrokerRef, tuple[BrokerRef, ...]]] = {}
+        self._parts: dict[int, tuple[Custody, BrokerRef, tuple[BrokerRef, ...]]] = {}
         """Token -> whose answer is awaited, for which slice."""
         self._tokens = 0
-        self._outstanding: dict[int, _Custody] = {}
+        self._outstanding: dict[int, Custody] = {}
         """Own publications with QoS 1 or 2 not yet confirmed by all members, by sequence number."""
         self.sent = 0
         """Data frames sent: inter-broker messages."""
         self.received = 0
         self.duplicates = 0
+        self.tree_path: TreePath | None = None
+        """Carries what leaves by an OpenFlow tree; None if there is none."""
 
     # --- publishing -----------------------------------------------------------------------------------------
 
@@ -138,18 +172,23 @@ class Multicast:
             message.retain,
             message.properties,
         )
-        branches = stream.branches
         if not message.qos:
-            for branch in branches:
+            for branch in stream.branches if stream.tree is None else self._beside_tree(stream, data, None):
                 self._forward(self._port.me, data, branch, 0)
             if done is not None:
                 done(Reached(len(stream.members or ()), 0))
             return
-        custody = _Custody(self._port.me, data)
+        custody = Custody(self._port.me, data)
         custody.done = done
         custody.stream = stream
         self._outstanding[seq] = custody
-        self._entrust(custody, branches)
+        self._entrust(custody, stream.branches if stream.tree is None else self._beside_tree(stream, data, custody))
+
+    def _beside_tree(self, stream: Stream, data: Data, custody: Custody | None) -> list[Branch]:
+        """Send along the stream's tree. Returns the branches to those that it does not serve."""
+        if self.tree_path is None or not self.tree_path.send(stream, data, custody):
+            return branches(self._port.me, stream.members or (), self._port.order)
+        return stream.branches
 
     # --- passing on -------------------------------------------------------------------------------------------
 
@@ -168,6 +207,11 @@ class Multicast:
             self._on_nack(sender, frame)
         elif isinstance(frame, Skip):
             self._inbox.skip(sender, frame.topic, frame.seq)
+        elif isinstance(frame, OfmAck):
+            if self.tree_path is not None:
+                self.tree_path.acknowledged(sender, frame)
+        elif isinstance(frame, HighWater):
+            self._inbox.expect(sender, frame.topic, frame.seq)
         else:
             return False
         return True
@@ -178,7 +222,7 @@ class Multicast:
             run = tuple(inbound.brokers[number] for number in frame.brokers)
         except KeyError as error:
             raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
-        inbound.branches[frame.number] = divide(self._port.me, run)
+        inbound.branches[frame.number] = divide(self._port.me, run, self._port.order)
 
     def _on_data(self, sender: BrokerRef, data: Data) -> None:
         try:
@@ -187,6 +231,8 @@ class Multicast:
             onward = inbound.branches[data.slice]
         except KeyError as error:
             raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
+        if onward and self._presence.designs is not None:
+            onward = self._presence.designs.onward(sender.name, data.slice, data.topic, onward)
         self.received += 1
         subscribers = self._inbox.accept(origin, data)
         if subscribers is None:
@@ -195,19 +241,19 @@ class Multicast:
             for branch in onward:
                 self._forward(origin, data, branch, 0)
             return
-        custody = _Custody(origin, data)
+        custody = Custody(origin, data)
         custody.to, custody.token = sender, data.token
         custody.brokers, custody.subscribers = 1, subscribers or 0
         self._entrust(custody, onward)
 
-    def _entrust(self, custody: _Custody, branches: list[Branch]) -> None:
+    def _entrust(self, custody: Custody, branches: list[Branch]) -> None:
         """Send a message along branches and wait for an answer from each; what cannot be reached goes to `missing`."""
         pending = list(branches)
         while pending:
             branch = pending.pop()
             if not self._port.reachable(branch.child):
                 custody.missing.append(branch.child)
-                pending.extend(divide(self._port.me, branch.slice))
+                pending.extend(divide(self._port.me, branch.slice, self._port.order))
                 continue
             self._tokens += 1
             custody.waiting += 1
@@ -219,7 +265,7 @@ class Multicast:
     def _forward(self, origin: BrokerRef, data: Data, branch: Branch, token: int) -> None:
         child, run = branch
         if not token and not self._port.reachable(child):
-            for onward in divide(self._port.me, run):
+            for onward in divide(self._port.me, run, self._port.order):
                 self._forward(origin, data, onward, 0)
             return
         outbound = self._outbound.get(child.name)
@@ -257,6 +303,27 @@ class Multicast:
         self._port.send(to, DefineSlice(number, numbers))
         return number
 
+    # --- members served by an OpenFlow tree -----------------------------------------------------------------------
+
+    def awaiting(self, custody: Custody) -> None:
+        """The tree answers for some members of this own publication."""
+        custody.waiting += 1
+
+    def confirmed(self, custody: Custody, brokers: int, subscribers: int) -> None:
+        """These members have acknowledged the publication."""
+        custody.brokers += brokers
+        custody.subscribers += subscribers
+
+    def answered(self, custody: Custody, missing: Iterable[BrokerRef]) -> None:
+        """The tree answers for nobody any more: those still `missing` get the publication each by itself."""
+        custody.waiting -= 1
+        self._entrust(custody, [Branch(ref, ()) for ref in missing])
+
+    def repeat(self, data: Data, members: Iterable[BrokerRef]) -> None:
+        """Send an own publication with QoS 0 once more, by ALM."""
+        for ref in members:
+            self._forward(self._port.me, data, Branch(ref, ()), 0)
+
     # --- acknowledgements ---------------------------------------------------------------------------------------
 
     def _on_ack(self, ack: Ack) -> None:
@@ -271,7 +338,7 @@ class Multicast:
         if not custody.waiting:
             self._settle(custody)
 
-    def _settle(self, custody: _Custody) -> None:
+    def _settle(self, custody: Custody) -> None:
         """All answers are in: pass them on to the parent, or at the publisher's broker see who is missing."""
         if custody.to is not None:
             answer = Ack(custody.token, custody.brokers, custody.subscribers, custody.missing)
@@ -281,7 +348,7 @@ class Multicast:
         elif self._outstanding.pop(custody.data.seq, None) is not None and custody.done is not None:
             custody.done(Reached(custody.brokers, custody.subscribers))
 
-    def _repeat(self, custody: _Custody) -> None:
+    def _repeat(self, custody: Custody) -> None:
         """Send the message to each member that is still missing, and still a member, by itself."""
         if custody.stream is None or custody.waiting:
             return
@@ -291,11 +358,18 @@ class Multicast:
         self._entrust(custody, [Branch(ref, ()) for ref in dict.fromkeys(missing) if ref in members])
 
     def _on_nack(self, sender: BrokerRef, nack: Nack) -> None:
+        after = nack.seq - 1 if nack.after is None else nack.after
+        found = {data.seq: data for data in self._remembered(nack.topic, after, nack.seq)}
         custody = self._outstanding.get(nack.seq)
-        if custody is None or custody.data.topic != nack.topic:
+        if custody is not None and custody.data.topic == nack.topic:
+            found[nack.seq] = custody.data
+        for seq in sorted(found):
+            self._forward(self._port.me, found[seq], Branch(sender, ()), 0)
+        if nack.seq not in found:
             self._port.send(sender, Skip(nack.topic, nack.seq))
-        else:
-            self._forward(self._port.me, custody.data, Branch(sender, ()), 0)
+
+    def _remembered(self, topic: str, after: int, seq: int) -> list[Data]:
+        return [] if self.tree_path is None else self.tree_path.remembered(topic, after, seq)
 
     # --- links and brokers that fail ------------------------------------------------------------------------------
 
@@ -311,12 +385,14 @@ class Multicast:
                 del self._parts[token]
                 custody.waiting -= 1
                 custody.missing.append(child)
-                self._entrust(custody, divide(self._port.me, run))
+                self._entrust(custody, divide(self._port.me, run, self._port.order))
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died."""
         self.link_down(broker)
         self._inbox.forget(broker)
+        if self.tree_path is not None:
+            self.tree_path.forget(broker)
         inbound = self._inbound.get(broker.name)
 
         def still_dead() -> None:

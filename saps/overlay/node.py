@@ -15,14 +15,18 @@ from typing import Any
 from saps.mesh import Local, TopicRoute
 from saps.messages import Message, Reached
 from saps.overlay.calls import Outcome, RangeCalls
+from saps.overlay.designed import Designs
+from saps.overlay.designer import Designer, DesignSettings
 from saps.overlay.detector import Detector, DetectorSettings
 from saps.overlay.frames import (
     AgentCall,
     Announce,
+    AnnounceTree,
     Answer,
     Body,
     Bye,
     Collect,
+    DesignPart,
     Farewell,
     Forgot,
     Found,
@@ -31,6 +35,8 @@ from saps.overlay.frames import (
     Ping,
     Pong,
     Result,
+    Survey,
+    Surveyed,
 )
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
 from saps.overlay.multicast import Multicast
@@ -40,6 +46,7 @@ from saps.overlay.ring import CHECK_EVERY, RETRY
 from saps.overlay.rollcalls import ROLL_CALL, RollCalls
 from saps.overlay.skipgraph import SkipGraph
 from saps.overlay.subscriptions import Subscriptions
+from saps.overlay.trees import Trees
 
 HEAL_AGAIN = (0.5, 2.0)
 """Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
@@ -62,12 +69,14 @@ class OverlayNode:
         me: BrokerRef,
         local: Local,
         *,
-        order: KeyOrder = KeyOrder.ALM_LA,
+        order: KeyOrder = KeyOrder.CLUSTER,
         detector: DetectorSettings | None = None,
         call_agents: CallAgents | None = None,
         leave_timeout: float = 10.0,
+        design: DesignSettings | None = None,
     ) -> None:
-        """`leave_timeout`: seconds after which a leaving broker goes even if not everyone has answered."""
+        """`design`: ALM runs on a designed overlay, as settled there. `leave_timeout`: seconds after which a leaving
+        broker goes even if not everyone has answered."""
         self.me = me
         self.order = order
         self.now = 0.0
@@ -89,6 +98,8 @@ class OverlayNode:
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._correspondents: dict[str, BrokerRef] = {}
         """Brokers that have sent to this one in this life: they must know when it leaves."""
+        self._farewells: set[BrokerRef] = set()
+        """Brokers that have parted from this one."""
         self._addressed: dict[str, tuple[BrokerRef, float]] = {}
         """Brokers that something was sent to since the last look at who must be watched, and when it was."""
         self._left: Callable[[], None] | None = None
@@ -102,11 +113,16 @@ class OverlayNode:
         self.roll_calls = RollCalls(self, self.graph, self._rejoin)
         self.calls = RangeCalls(self, self.graph, self._run_body, self.roll_calls.know)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
-        self.presence = Presence(self, self.graph, self.calls, self._flush_stream)
+        self.trees = Trees(self, self.graph, self.calls, self._publishes)
+        self.presence = Presence(self, self.graph, self.calls, self._flush_stream, self.trees)
         self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline)
         self.multicast = Multicast(self, self.presence, self.inbox)
+        self.designer: Designer | None = None
+        if design is not None:
+            self.presence.designs = Designs(self, self.presence.divide_again)
+            self.designer = Designer(self, self.graph, self.calls, self.presence.designs, design)
         self.graph.redeliver = self._dispatch
-        self.graph.on_repaired = self.subscriptions.announce_key_again
+        self.graph.on_repaired = self._announce_key_again
 
     # --- the driver's side --------------------------------------------------------------------------------
 
@@ -132,17 +148,28 @@ class OverlayNode:
         self._every(CLOSE_IDLE_EVERY, self.presence.close_idle)
         self._every(SWEEP, self.inbox.sweep)
         self._every(ROLL_CALL, self.roll_calls.call)
+        if self.designer is not None:
+            self._every(self.designer.settings.interval, self.designer.tick)
         self._run_own()
 
     def receive(self, sender: BrokerRef, frame: Frame) -> None:
         """A frame from another broker."""
         if self.detector.superseded(sender):
             return
-        self._correspondents[sender.name] = sender
+        if sender not in self._farewells:  # an answer to a range call may come later than that
+            if self._parting and sender.name not in self._correspondents:
+                self.send(sender, Bye())
+            self._correspondents[sender.name] = sender
         self.roll_calls.know(sender)
         self._heard(sender)
         self._dispatch(sender, frame)
         if self._own:
+            self._run_own()
+
+    def receive_datagram(self, raw: bytes | memoryview) -> None:
+        """A datagram from an OpenFlow tree (this broker's own loopback packets included)."""
+        if self.multicast.tree_path is not None:
+            self.multicast.tree_path.receive(raw)
             self._run_own()
 
     def met(self, broker: BrokerRef) -> None:
@@ -281,6 +308,13 @@ class OverlayNode:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
+    def _publishes(self, topic: str) -> bool:
+        return self.presence.publishes(topic)
+
+    def _announce_key_again(self, key: Key) -> None:
+        self.subscriptions.announce_key_again(key)
+        self.trees.announce_again(key)
+
     def _flush_stream(self, stream: Stream, queue: list[Publication]) -> None:
         self.multicast.flush(stream, queue)
 
@@ -318,6 +352,7 @@ class OverlayNode:
             self._forget(sender)
             self.outbox.append((sender, Farewell()))
         elif isinstance(frame, Farewell):
+            self._farewells.add(sender)
             self._parted(sender)
 
     def _run_body(self, body: Body, keys: list[Key]) -> list[Result]:
@@ -325,8 +360,22 @@ class OverlayNode:
         if isinstance(body, Announce):
             return list(self.presence.announced(body))
         if isinstance(body, Collect):
-            return list(self.subscriptions.interests(keys))
+            return [*self.subscriptions.interests(keys), *self.trees.members(keys)]
+        if isinstance(body, AnnounceTree):
+            self.trees.note(body)
+            return []
+        if isinstance(body, Survey | DesignPart):
+            return list(self._run_design(body))
         return list(self._call_agents(body, any(key == broker_key(self.me.name) for key in keys)))
+
+    def _run_design(self, body: Survey | DesignPart) -> list[Surveyed]:
+        designs = self.presence.designs
+        if designs is None:
+            return []
+        if isinstance(body, DesignPart):
+            designs.accept(body)
+            return []
+        return [designs.surveyed(self.subscriptions.registrations, filter(self._publishes, self.presence.streams))]
 
     def _watch(self) -> None:
         needed = self.graph.neighbours() | self.multicast.awaited()
@@ -348,6 +397,7 @@ class OverlayNode:
         self.graph.forget(broker)
         self.calls.forget(broker)
         self.presence.forget(broker)
+        self.trees.forget(broker)
         self.multicast.forget(broker)
         self._parted(broker)
 
@@ -382,6 +432,7 @@ class OverlayNode:
         self.graph.rejoin(contact)
         for delay in HEAL_AGAIN:
             self.after(delay, self.subscriptions.announce_again)
+            self.after(delay, self.trees.announce_again)
             self.after(delay, self.presence.collect_again)
 
     def _withdraw(self, limit: float) -> None:
@@ -390,7 +441,7 @@ class OverlayNode:
             self.after(SETTLE_EVERY, lambda: self._withdraw(limit))
             return
         steps = [*self.subscriptions.registrations, None]
-        missing = len(steps) + len(self.presence.streams)
+        missing = len(steps) + len(self.presence.streams) + len(self.trees.topics)
 
         def one_done() -> None:
             nonlocal missing
@@ -400,6 +451,8 @@ class OverlayNode:
 
         for stream in list(self.presence.streams.values()):
             self.presence.close(stream, one_done)
+        for topic in self.trees.topics:
+            self.trees.leave(topic, one_done)
         for topic_filter in steps:
             if topic_filter is None:
                 one_done()

@@ -33,7 +33,7 @@ HELD = 1024
 class _Sequence:
     """One origin's publications to one topic."""
 
-    __slots__ = ("held", "last", "since", "used")
+    __slots__ = ("asking", "held", "last", "since", "tail", "used")
 
     def __init__(self) -> None:
         self.used = True
@@ -41,8 +41,11 @@ class _Sequence:
         self.last = 0
         """Sequence number of the last publication delivered (or given up)."""
         self.held: dict[int, Data] = {}
+        self.tail = 0
+        """The origin says that it has published this one (`Inbox.expect`)."""
         self.since = 0.0
         """When the present gap was noticed."""
+        self.asking = False
 
 
 class Inbox:
@@ -85,12 +88,32 @@ class Inbox:
     def skip(self, origin: BrokerRef, topic: str, seq: int) -> None:
         """The origin says that `seq` will not come."""
         sequence = self._sequences.get((origin, topic))
-        if sequence is None or not sequence.held or seq <= sequence.last:
+        if sequence is None or not sequence.last < seq <= self._missing(sequence):
             return
         if self._port.now - sequence.since >= PATIENCE:
             self.given_up += 1
             sequence.last = seq
             self._drain(origin, sequence)
+
+    def expect(self, origin: BrokerRef, topic: str, seq: int) -> None:
+        """The origin says that its last publication to the topic was `seq`: ask for it unless it is there, or was never
+        owed."""
+        baseline = self._baseline(topic, (origin.name, origin.incarnation))
+        if baseline is None or seq <= baseline:
+            return
+        sequence = self._sequences.get((origin, topic))
+        if sequence is None:
+            sequence = self._sequences[origin, topic] = _Sequence()
+        sequence.used = True
+        if seq > max(sequence.last, sequence.tail) and seq not in sequence.held:
+            new = not self._missing(sequence)
+            sequence.tail = seq
+            self._ask_later(origin, topic, sequence, new)
+
+    def delivered(self, origin: BrokerRef, topic: str) -> int:
+        """The number of the last publication delivered, 0 for none."""
+        sequence = self._sequences.get((origin, topic))
+        return 0 if sequence is None else sequence.last
 
     def forget(self, broker: BrokerRef) -> None:
         """An origin died: what it did not send any more will not come. (Its sequences are kept for a while: if it was
@@ -122,12 +145,19 @@ class Inbox:
         return baseline is not None and data.prev <= baseline
 
     def _hold(self, origin: BrokerRef, data: Data, sequence: _Sequence) -> None:
-        if not sequence.held:
-            sequence.since = self._port.now
-            self._port.after(ASK_AFTER, lambda: self._ask(origin, data.topic, sequence))
+        new = not self._missing(sequence)
         sequence.held[data.seq] = data
+        self._ask_later(origin, data.topic, sequence, new)
         if len(sequence.held) > HELD:
             self._give_up(origin, sequence)
+
+    def _ask_later(self, origin: BrokerRef, topic: str, sequence: _Sequence, new: bool) -> None:
+        """A publication is missing: ask for it, unless it comes by itself meanwhile."""
+        if new:
+            sequence.since = self._port.now
+        if not sequence.asking:
+            sequence.asking = True
+            self._port.after(ASK_AFTER, lambda: self._ask(origin, topic, sequence))
 
     def _drain(self, origin: BrokerRef, sequence: _Sequence) -> None:
         """Deliver what is held as far as nothing is missing before it."""
@@ -142,17 +172,27 @@ class Inbox:
 
     def _ask(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
         self._drain(origin, sequence)
-        if not sequence.held:
-            return
-        if self._port.now - sequence.since >= GIVE_UP:
+        waited = self._port.now - sequence.since
+        if waited >= GIVE_UP and self._missing(sequence):
             self._give_up(origin, sequence)
-        if sequence.held:
-            self._port.send(origin, Nack(topic, sequence.held[min(sequence.held)].prev))
+        missing = self._missing(sequence)
+        sequence.asking = bool(missing)
+        if missing and waited >= ASK_AFTER / 2:
+            baseline = self._baseline(topic, (origin.name, origin.incarnation))
+            after = None if baseline is None else max(baseline, sequence.last)
+            self._port.send(origin, Nack(topic, missing, after))
+        if missing:
             self._port.after(ASK_AFTER, lambda: self._ask(origin, topic, sequence))
+
+    def _missing(self, sequence: _Sequence) -> int:
+        """The number of a publication that is missing, 0 if none is."""
+        if sequence.held:
+            return sequence.held[min(sequence.held)].prev
+        return sequence.tail if sequence.tail > sequence.last else 0
 
     def _give_up(self, origin: BrokerRef, sequence: _Sequence) -> None:
         self.given_up += 1
-        sequence.last = sequence.held[min(sequence.held)].prev
+        sequence.last = self._missing(sequence)
         self._drain(origin, sequence)
 
     def _release_all(self, sequence: _Sequence) -> None:

@@ -8,17 +8,19 @@ exactly which brokers have a matching subscriber: the stream's members.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from saps.mesh import TopicRoute
 from saps.messages import Message, Reached
 from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Announce, Baseline, Collect, Interest
+from saps.overlay.designed import Designs
+from saps.overlay.frames import Announce, Baseline, Collect, Interest, TreeMember
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, place, publisher_key, subscribers, wildcards
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
 from saps.overlay.tree import Branch, branches
+from saps.overlay.trees import Served, Trees
 from saps.topics import ancestors, is_wildcard, literal_prefix, matches
 
 IDLE = 60.0
@@ -40,7 +42,7 @@ class Phase(Enum):
 class Stream(TopicRoute):
     """A topic as its publishing broker sees it."""
 
-    __slots__ = ("branches", "idle_since", "key", "last_seq", "members", "phase", "queue")
+    __slots__ = ("branches", "idle_since", "key", "last_seq", "members", "phase", "queue", "served", "tree")
 
     def __init__(self, topic: str, key: Key) -> None:
         super().__init__(topic)
@@ -51,6 +53,11 @@ class Stream(TopicRoute):
         self.members: tuple[BrokerRef, ...] | None = None
         """The other brokers with a matching subscriber, by place; None if it must be computed again."""
         self.branches: list[Branch] = []
+        """By ALM, to the members that are not in `served`."""
+        self.tree: Served | None = None
+        """The OpenFlow tree that publications leave by."""
+        self.served: tuple[BrokerRef, ...] = ()
+        """The members that it serves."""
         self.last_seq = 0
         """Sequence number of the last publication, 0 before the first."""
         self.idle_since = 0.0
@@ -89,10 +96,16 @@ class Presence:
         graph: SkipGraph,
         calls: RangeCalls,
         flush: Callable[[Stream, list[Publication]], None],
+        trees: Trees,
     ) -> None:
         self._port = port
         self._graph = graph
         self._calls = calls
+        self._trees = trees
+        self.designs: Designs | None = None
+        """The designed overlay, in a mesh that has one."""
+        self.on_stream: Callable[[str, bool], None] | None = None
+        """Called when this broker begins (True) or ends to publish to a topic."""
         self._flush = flush
         self.streams: dict[str, Stream] = {}
         self.seq = 0
@@ -135,6 +148,25 @@ class Presence:
                 if not entry.present and now - entry.since >= TOMBSTONE:
                     self._drop_entry(topic_filter, name)
 
+    def publishes(self, topic: str) -> bool:
+        """Does this broker take part at the topic as publisher, or is about to?"""
+        stream = self.streams.get(topic)
+        return stream is not None and stream.phase in (Phase.OPENING, Phase.OPEN)
+
+    def use_tree(self, topic: str, tree: Served | None) -> None:
+        """From now on publications to an open stream leave by this OpenFlow tree for the members it serves."""
+        stream = self.streams.get(topic)
+        if stream is not None and stream.phase is Phase.OPEN and stream.tree != tree:
+            stream.tree = tree
+            stream.members, stream.remote = None, True
+
+    def divide_again(self, topics: Iterable[str]) -> None:
+        """The design of these topics has changed."""
+        for topic in topics:
+            stream = self.streams.get(topic)
+            if stream is not None:
+                stream.members, stream.remote = None, True
+
     def close(self, stream: Stream, done: Callable[[], None] | None = None) -> None:
         if stream.phase is not Phase.OPEN:
             if done is not None:
@@ -143,6 +175,10 @@ class Presence:
         stream.phase = Phase.CLOSING
         stream.remote = True
         stream.members = None
+        stream.tree = None
+        self._trees.closed(stream.topic)
+        if self.on_stream is not None:
+            self.on_stream(stream.topic, False)
         for prefix in prefixes(stream.topic):
             self._uncover(prefix, stream)
         if stream.topic in self._filters:
@@ -164,8 +200,16 @@ class Presence:
         if stream.members is None:
             members = self._match(stream.topic)
             stream.members = tuple(members)
-            stream.branches = branches(self._port.me, members, self._port.order)
             stream.remote = bool(members)
+            stream.served = ()
+            if stream.tree is not None:
+                in_tree = stream.tree.brokers
+                stream.served = tuple(ref for ref in members if (ref.name, ref.incarnation) in in_tree)
+                members = [ref for ref in members if (ref.name, ref.incarnation) not in in_tree]
+            if self.designs is not None:
+                stream.branches = self.designs.divide(stream.topic, members)
+            else:
+                stream.branches = branches(self._port.me, members, self._port.order)
         return stream.branches
 
     def _collect(self, stream: Stream) -> None:
@@ -192,6 +236,8 @@ class Presence:
         stream.used = True
         stream.members = None
         self.route(stream)
+        if self.on_stream is not None:
+            self.on_stream(stream.topic, True)
         queue, stream.queue = stream.queue, []
         self._flush(stream, queue)
 
@@ -243,6 +289,8 @@ class Presence:
         for result in outcome.results:
             if isinstance(result, Interest):
                 self._note(result.topic_filter, result.broker, result.version, True)
+            elif isinstance(result, TreeMember):
+                self._trees.note(result)
 
     def announced(self, body: Announce) -> list[Baseline]:
         """A broker has, or no longer has, subscribers for a filter: from which sequence number on it is served."""
@@ -267,8 +315,7 @@ class Presence:
     def _concerns(self, topic_filter: str) -> bool:
         if is_wildcard(topic_filter):
             return literal_prefix(topic_filter) in self._coverage
-        stream = self.streams.get(topic_filter)
-        return stream is not None and stream.phase in (Phase.OPENING, Phase.OPEN)
+        return self.publishes(topic_filter)
 
     def _drop_entry(self, topic_filter: str, name: str) -> None:
         entries = self._filters[topic_filter]

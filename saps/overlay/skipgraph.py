@@ -30,7 +30,6 @@ from saps.overlay.port import Port
 from saps.overlay.ring import Ring
 from saps.overlay.routing import MAX_HOPS, Node, State
 
-
 GONE_AFTER = 1.0
 """Seconds for which a right link to a node that is not there is kept, in case it is being taken out properly."""
 
@@ -83,9 +82,10 @@ class SkipGraph(Ring):
         for node in self.nodes.values():
             for links in (node.right, node.left):
                 for i, known in enumerate(links):
-                    if known is not None and known.key == frame.key and known.broker == sender:
-                        if i or links is node.left or self._is_lost_for_good(node, known):
-                            links[i] = None
+                    if known is None or known.key != frame.key or known.broker != sender:
+                        continue
+                    if i or links is node.left or self._is_lost_for_good(node, known):
+                        links[i] = None
 
     def _is_lost_for_good(self, node: Node, right: Ref) -> bool:
         """The node to the right is not there. If a repeated insertion has put it in after its removal, its broker takes

@@ -18,6 +18,9 @@ from saps.topics import is_wildcard, literal_prefix, matches
 
 Done = Callable[[], None]
 
+WANTED = 65_536
+"""Topics for which it is remembered whether a filter matches."""
+
 
 class Registration:
     """One filter. `wanted` is what the broker asked for last, `ready` what the mesh knows."""
@@ -60,6 +63,10 @@ class Subscriptions:
         self._calls = calls
         self._versions = 0
         self.registrations: dict[str, Registration] = {}
+        self._wanted: dict[str, bool] = {}
+        """Answers of `wants`, while the registrations stay as they are."""
+        self.on_change: Callable[[str, bool], None] | None = None
+        """Called when a filter is ready (True), and when it has been withdrawn."""
 
     def subscribe(self, topic_filter: str, done: Done) -> None:
         """`done` runs once every message published from then on arrives."""
@@ -67,6 +74,7 @@ class Subscriptions:
         if registration is None:
             key = filter_key(topic_filter, self._port.me, self._port.order)
             registration = self.registrations[topic_filter] = Registration(topic_filter, key)
+            self._wanted.clear()
         registration.wanted = True
         if registration.ready:
             done()
@@ -111,6 +119,15 @@ class Subscriptions:
             if registration is not None and registration.key == key and registration.wanted:
                 found.append(Interest(registration.topic_filter, self._port.me, registration.version))
         return found
+
+    def wants(self, topic: str) -> bool:
+        """Does any filter of this broker match?"""
+        wanted = self._wanted.get(topic)
+        if wanted is None:
+            if len(self._wanted) >= WANTED:
+                self._wanted.clear()
+            wanted = self._wanted[topic] = any(matches(topic_filter, topic) for topic_filter in self.registrations)
+        return wanted
 
     def baseline(self, topic: str, origin: tuple[str, int]) -> int | None:
         """From which sequence number on `origin` owes this broker what it publishes to `topic`; None: it owes nothing
@@ -169,6 +186,9 @@ class Subscriptions:
             waiters, registration.waiters = registration.waiters, []
             if not present:
                 del self.registrations[registration.topic_filter]
+                self._wanted.clear()
+            if self.on_change is not None:
+                self.on_change(registration.topic_filter, present)
             for waiter in waiters:
                 waiter()
         if registration.wanted != present or (present and registration.stale):

@@ -1,19 +1,19 @@
 """The multicast tree: how the members of a topic are divided among the brokers that pass a message on.
 
-The members stand in the order of their keys. A broker that is to reach some of them sends one message each to a few and
-leaves to each of these a part of the rest. Every member gets one message and nobody else does (relay-free; Banno et
+The members stand in the order of their keys. A broker that is to reach some of them sends one message each to a few
+and leaves to each of these a part of the rest. Every member gets one message and nobody else does (relay-free; Banno et
 al. 2015); depth and branches of one broker are O(log k). How the members are cut depends on the key order:
 
 - `KeyOrder.ALM`, `KeyOrder.ALM_LA`: at the Skip Graph neighbours (at level i the first member that shares i bits of the
-  membership vector), wherever they are. A slice may be cut inside a foreign cluster, which is then entered more than once.
+  membership vector), wherever they are. A part may begin inside a foreign cluster: that is entered more than once.
 - `KeyOrder.CLUSTER`, cluster-aware: never inside a foreign cluster, so each is entered once, at an entry broker: the
   least possible number of inter-cluster copies. From cluster to cluster the message goes along fingers of base
   `FINGER_BASE`, inside a cluster along Skip Graph neighbours. Of a cluster path (``tokyo/ward1``) each level is treated
   so: each foreign city is entered once, each foreign ward of the own city once.
 
-The links are the same whoever publishes: fingers and neighbours depend on the members alone, and the entry broker that a
-broker uses is the one whose membership vector is nearest to its own (by exclusive or), so that the work of a large cluster
-is spread over its brokers.
+The links are the same whoever publishes: fingers and neighbours depend on the members alone. At which broker another
+one enters a cluster is drawn by rendezvous hashing of the two (Thaler & Ravishankar 1998): so the work of a cluster is
+spread over its brokers, and one that comes or goes moves only its own share of the links.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from saps.overlay.keys import BrokerRef, KeyOrder, broker_key, common_prefix, membership, place
+from saps.overlay.keys import MEMBERSHIP_BITS, BrokerRef, KeyOrder, broker_key, common_prefix, membership, place
 
 FINGER_BASE = 5
 """A broker enters the clusters 1, 2, 3, 4, 5, 10, 15, 20, 25, 50 ... places from its own: the distances with one digit
-that is not 0. So the last of c clusters is reached by as many inter-cluster messages as a distance below c can have such
-digits: 2 up to 31 clusters, 3 up to 156, 4 up to 781. A larger base gives a smaller depth and more branches."""
+that is not 0. So any of c clusters is reached by as many inter-cluster messages as a distance below c can have such
+digits: 2 up to 31 clusters, 3 up to 156, 4 up to 781. A larger base means a smaller depth and more branches."""
+_MASK = (1 << MEMBERSHIP_BITS) - 1
+_MIX = 0x9E3779B97F4A7C15
+"""2 ** 64 over the golden ratio: multiplicative hashing (Knuth, section 6.4)."""
 
 
 class Branch(NamedTuple):
@@ -74,8 +77,8 @@ def _at_neighbours(holder: BrokerRef, run: Sequence[BrokerRef]) -> Iterator[Bran
 
 
 def _at_clusters(holder: BrokerRef, run: Sequence[BrokerRef]) -> Iterator[Branch]:
-    """Cut a run of members on one side, nearest first: the own cluster at neighbours, level by level the foreign ones at
-    fingers, each branch at the entry broker of its first cluster."""
+    """Cut a run of members on one side, nearest first: the own cluster at neighbours, the foreign ones at fingers,
+    level by level of the cluster path. A branch begins at the entry broker of its first cluster."""
     sites = list(_sites(holder, run))
     yield from _at_neighbours(holder, run[: sites[0].start if sites else len(run)])
     first = 0
@@ -128,9 +131,9 @@ def fingers(count: int) -> Iterator[int]:
 
 
 def _entry(holder: BrokerRef, run: Sequence[BrokerRef], start: int, end: int) -> int:
-    """Which of ``run[start:end]`` has the membership vector nearest to the holder's."""
+    """At which of ``run[start:end]`` the holder enters their cluster."""
     vector = vector_of(holder.name)
-    return min(range(start, end), key=lambda i: vector ^ vector_of(run[i].name))
+    return min(range(start, end), key=lambda i: (vector ^ vector_of(run[i].name)) * _MIX & _MASK)
 
 
 @lru_cache(maxsize=1 << 12)

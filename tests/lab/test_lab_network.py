@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise, permutations
 from pathlib import Path
 
-import networkx as nx  # type: ignore[import-untyped]
+import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from contextlib import suppress
+from typing import Any
 
-import networkx as nx  # type: ignore[import-untyped]
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,8 +39,8 @@ def documents(draw: st.DrawFn) -> str:
 TOPOLOGIES = SHAPES.map(parse) | documents().map(from_toml)
 
 
-def graph(topology: Topology, *, spare: bool = True) -> nx.Graph:
-    made: nx.Graph = nx.Graph()
+def graph(topology: Topology, *, spare: bool = True) -> nx.Graph[Any]:
+    made: nx.Graph[Any] = nx.Graph()
     made.add_nodes_from(switch.name for switch in topology.switches)
     made.add_edges_from((link.a, link.b) for link in topology.links if spare or not link.spare)
     return made

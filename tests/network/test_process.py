@@ -153,7 +153,7 @@ async def test_a_mesh_with_another_key_order_cannot_be_joined() -> None:
         )
         line = await refused(other)
         assert line.startswith("saps: join (flag --join): ")
-        assert "orders its keys by 'alm-la', this one by 'alm'" in line
+        assert "orders its keys by 'cluster', this one by 'alm'" in line
 
 
 async def test_the_port_of_a_running_broker_is_refused_by_the_name_of_its_setting() -> None:

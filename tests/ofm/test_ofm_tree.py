@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
-import networkx as nx  # type: ignore[import-untyped]
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from tests.ofm.networks import Network, broker_at, networks
 
 def least_cost(network: Network, costs: dict[Link, int]) -> float:
     """Of all trees over the brokers, by trying every set of switches in between."""
-    graph: nx.Graph = nx.Graph()
+    graph: nx.Graph[Any] = nx.Graph()
     graph.add_nodes_from(network.topology.switches)
     for link, cost in costs.items():
         a, b = link.a.dpid, link.b.dpid
@@ -68,7 +69,7 @@ def test_a_mended_tree_avoids_what_failed_and_keeps_what_it_can(data: st.DataObj
     assert planner.mend(topology, tree) == tree
     for link in data.draw(st.lists(st.sampled_from(sorted(tree.links)), max_size=2) if tree.links else st.just([])):
         topology.port_status(*data.draw(st.sampled_from(link)), up=False)
-    graph: nx.Graph = nx.Graph((link.a.dpid, link.b.dpid) for link in topology.links)
+    graph: nx.Graph[Any] = nx.Graph((link.a.dpid, link.b.dpid) for link in topology.links)
     graph.add_nodes_from(topology.switches)
     inside = nx.node_connected_component(graph, network.place(min(network.brokers)).dpid)
     lost = [broker for broker in sorted(tree.brokers) if network.place(broker).dpid not in inside]
@@ -89,7 +90,7 @@ def test_a_mended_tree_avoids_what_failed_and_keeps_what_it_can(data: st.DataObj
 def test_distances_are_those_of_the_graph(network: Network, number: int) -> None:
     tree = SharedTree().plan(network.topology, network.brokers)
     source = sorted(tree.switches)[number % len(tree.switches)]
-    graph: nx.Graph = nx.Graph((link.a.dpid, link.b.dpid) for link in tree.links)
+    graph: nx.Graph[Any] = nx.Graph((link.a.dpid, link.b.dpid) for link in tree.links)
     graph.add_node(source)
     assert tree.distances([source]) == dict(nx.single_source_shortest_path_length(graph, source))
 

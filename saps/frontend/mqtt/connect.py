@@ -37,6 +37,7 @@ def accept(connection: Connection, packet: Connect) -> None:
     frontend, limits = connection.frontend, connection.frontend.limits
     _adopt_limits(connection, packet)
     client_id = packet.client_id or frontend.assign_client_id()
+    connection.authorise(client_id, packet)
     expiry = _requested_expiry(packet)
     session, present = frontend.open(connection, client_id, packet.clean_start, expiry)
     connection.session = session
@@ -65,7 +66,11 @@ def refuse(connection: Connection, reason: Reason, start: bytes) -> None:
     name = start.find(b"\0\4MQTT")
     if start[:1] != b"\x10" or (name < 0 and b"MQIsdp" not in start):
         return
-    level = start[name + 6] if 0 <= name < len(start) - 6 else V311
+    refuse_level(connection, reason, start[name + 6] if 0 <= name < len(start) - 6 else V311)
+
+
+def refuse_level(connection: Connection, reason: Reason, level: int) -> None:
+    """Answer a CONNECT of this protocol level that cannot be accepted."""
     if level >= V5:
         connection.write(encode(Connack(False, reason), V5))
     elif reason in RETURN_CODES_311:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import iter_unpack
+from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.connect import accept, refuse
 from saps.frontend.mqtt.decode import decode
@@ -31,11 +32,19 @@ from saps.frontend.mqtt.reasons import MqttError, ProtocolError, Reason
 from saps.frontend.mqtt.sender import Port
 from saps.frontend.mqtt.wire import Framer, fixed_header
 
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.auth.acl import Rights
+
 logger = logging.getLogger(__name__)
 
 
 class Connection(Publisher):
     """One client's connection, from its first byte to its end."""
+
+    user: str | None = None
+    """Who it is, where clients are asked (`saps.frontend.mqtt.auth`)."""
+    rights: Rights | None = None
+    """What it may do; None: everything."""
 
     __slots__ = (
         "_framer",
@@ -120,9 +129,7 @@ class Connection(Publisher):
         """One complete packet."""
         kind = first >> 4
         if self.session is None:
-            if kind != PacketType.CONNECT:
-                raise ProtocolError("the first packet is not CONNECT")
-            self._connect(first, data, body, end)
+            self._greet(first, data, body, end)
         elif kind == PacketType.PUBLISH:
             self._publish(first, data, body, end)
         else:
@@ -132,13 +139,23 @@ class Connection(Publisher):
                 raise ProtocolError(f"{PacketType(kind).name} is not for a client to send now")
             handler(self, packet)
 
-    def _connect(self, first: int, data: bytes, body: int, end: int) -> None:
+    def _greet(self, first: int, data: bytes, body: int, end: int) -> None:
+        """A packet of a client that has no session yet: CONNECT, and no other."""
+        if first >> 4 != PacketType.CONNECT:
+            raise ProtocolError("the first packet is not CONNECT")
         packet = decode(first, data, body, end, V5)
         assert isinstance(packet, Connect)
         self.version = packet.version
+        self._admit(packet)
+
+    def _admit(self, packet: Connect) -> None:
+        """Let the client in. Raises `ProtocolError` if that cannot be."""
         accept(self, packet)
         if self.keep_alive:
             self.frontend.timers.at(self._heard + self.keep_alive, self._check_keep_alive)
+
+    def authorise(self, client_id: str, packet: Connect) -> None:
+        """May the client have this session? Raises `ProtocolError` if not; sets `rights`."""
 
     # ---- other packets from the client
 

@@ -82,6 +82,7 @@ class Frontend:
         session.will = None
         session.expiry = self.granted_expiry(expiry)
         session.connection = connection
+        session.user, session.rights = connection.user, connection.rights
         if session.wire != connection.wire:
             session.wire = connection.wire
             self.hub.forget_agent_routes(session)
@@ -125,5 +126,5 @@ class Frontend:
 
     def _publish_will(self, session: Session) -> None:
         will, session.will = session.will, None
-        if will is not None:
+        if will is not None and (session.rights is None or session.rights.may_publish(will.topic)):
             session.publisher.publish(will)

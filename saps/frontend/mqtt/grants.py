@@ -43,6 +43,8 @@ class Grants:
             reason = Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         elif filter_fault(entry.filter) is not None:
             reason = Reason.TOPIC_FILTER_INVALID
+        elif (rights := self._session.rights) is not None and not rights.may_subscribe(entry.filter):
+            reason = Reason.NOT_AUTHORIZED
         else:
             return None
         return reason if self._connection.version == V5 else SUBACK_FAILURE_311
@@ -68,7 +70,9 @@ class Grants:
         if self._waiting or session.connection is not connection:
             return
         connection.write(encode(Suback(self._packet.packet_id, self._reasons), connection.version))
+        rights = session.rights
         for subscription in self._retained:
             target = Target(session, (subscription,))
             for publication in session.hub.retained_for(subscription.filter):
-                session.deliver(publication, target)
+                if rights is None or rights.may_read(publication.message.topic):
+                    session.deliver(publication, target)

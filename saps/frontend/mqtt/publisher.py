@@ -175,9 +175,13 @@ class Publisher(Sender):
         """The route of a topic that is not at hand; the topic is checked here, once."""
         if not topic and self.version == V5:
             raise ProtocolError("PUBLISH without a topic and without a topic alias")
-        fault = topic_fault(decode_string(topic))
+        name = decode_string(topic)
+        fault = topic_fault(name)
         if fault is not None:
             raise ProtocolError(fault, Reason.TOPIC_NAME_INVALID)
+        return self._find_route(topic, name)
+
+    def _find_route(self, topic: bytes, name: str) -> Route:
         return self.frontend.hub.route(topic)
 
     def _publish_qos_0(self, route: Route, message: Message) -> None:

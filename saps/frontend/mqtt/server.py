@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+from dataclasses import asdict
 from random import Random
 from typing import cast
 
+from saps.frontend.mqtt.auth.connection import AuthorisedConnection, GuardedConnection
+from saps.frontend.mqtt.auth.control import AccessControl
+from saps.frontend.mqtt.auth.listener import TlsListener
+from saps.frontend.mqtt.auth.origin import origin_of
+from saps.frontend.mqtt.auth.readers import ReadableSubscriptions
 from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.sender import Port
 from saps.hub import Hub
 
 logger = logging.getLogger(__name__)
@@ -19,11 +27,22 @@ logger = logging.getLogger(__name__)
 class MqttServer:
     """An MQTT listener for one broker's hub."""
 
-    def __init__(self, hub: Hub, limits: Limits | None = None, rng: Random | None = None) -> None:
+    def __init__(
+        self, hub: Hub, limits: Limits | None = None, rng: Random | None = None, access: AccessControl | None = None
+    ) -> None:
+        """`access`: who may attach and do what; None: everyone, everything."""
         self.hub = hub
         self.limits = limits or Limits()
         self.address: tuple[str, int] = ("", 0)
         """Where it listens, once started."""
+        self.tls_addresses: list[tuple[str, int]] = []
+        """Where it listens for TLS."""
+        self._access = access
+        self._guard = access.guard if access is not None else None
+        if self._guard is not None and self._guard.access.policy is not None:
+            assert not len(hub.index), "the rules are to be known before the first subscription"
+            hub.index = ReadableSubscriptions()
+        self._tls_listeners: list[TlsListener] = []
         self._rng = rng or Random()
         self._frontend: Frontend | None = None
         self._listener: asyncio.Server | None = None
@@ -48,6 +67,21 @@ class MqttServer:
         self._listener = await loop.create_server(lambda: _Client(self), host, port, backlog=1024)
         self.address = self._listener.sockets[0].getsockname()[:2]
 
+    async def start_tls(self, host: str, port: int = 0) -> None:
+        """Listen for TLS, too. Raises `OSError` if the address cannot be had."""
+        assert self._access is not None
+        assert self._access.context is not None
+        listener = TlsListener(lambda: _Client(self), self.limits.connect_timeout)
+        await listener.open(host, port, self._access.context)
+        self._tls_listeners.append(listener)
+        self.tls_addresses.append(listener.address)
+
+    def reload(self) -> asyncio.Task[bool] | None:
+        """Have the access files read again; the task says whether they were taken. None if there are none."""
+        if self._access is None or self._frontend is None:
+            return None
+        return self._access.reload(self._frontend, self._renew_tls)
+
     async def stop(self, reason: Reason = Reason.SERVER_SHUTTING_DOWN) -> None:
         """Close the listener and every connection (MQTT 5 clients learn `reason`), end the sessions.
 
@@ -55,7 +89,11 @@ class MqttServer:
         """
         if self._frontend is None or self._listener is None:
             return
+        if self._access is not None:
+            self._access.stop()
         self._listener.close()
+        for listener in self._tls_listeners:
+            listener.close()
         for connection in list(self._frontend.connections):
             connection.close(reason)
         self.flush()
@@ -68,6 +106,8 @@ class MqttServer:
         await self._listener.wait_closed()
         if self._timer is not None:
             self._timer.cancel()
+        if self._access is not None:
+            await self._access.close()
         self._listener = None
 
     def pause_publishers(self) -> None:
@@ -80,15 +120,31 @@ class MqttServer:
 
     def describe(self) -> dict[str, int]:
         """Counts, for status pages and logs."""
-        frontend = self.frontend
+        frontend, guard = self.frontend, self._guard
+        refused = {} if guard is None else {f"refused_{name}": n for name, n in asdict(guard.counts).items()}
         return {
+            **refused,
             "accepted": self._accepted,
             "connections": len(frontend.connections),
             "sessions": len(frontend.sessions),
             "dropped": sum(session.dropped for session in frontend.sessions.values()),
         }
 
+    async def _renew_tls(self, context: ssl.SSLContext) -> None:
+        for listener in self._tls_listeners:
+            await listener.renew(context)
+
     # ---- called by the clients' protocols
+
+    def connection_for(self, port: Port, transport: asyncio.BaseTransport) -> Connection:
+        """The protocol machine for a client that has just arrived on this transport."""
+        peer, guard = transport.get_extra_info("peername"), self._guard
+        label = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if guard is None or self._access is None:
+            return Connection(self.frontend, port, label)
+        origin = origin_of(peer, transport.get_extra_info("peercert"), self._access.user_from)
+        kind = GuardedConnection if guard.access.policy is None else AuthorisedConnection
+        return kind(self.frontend, port, label, guard, origin)
 
     def connected(self, client: _Client) -> None:
         self._accepted += 1
@@ -154,8 +210,7 @@ class _Client(asyncio.Protocol):
         self._transport = transport
         self.write = transport.write
         transport.set_write_buffer_limits(high=server.limits.write_high_water)
-        peer = transport.get_extra_info("peername")
-        self._connection = Connection(server.frontend, self, f"{peer[0]}:{peer[1]}" if peer else "?")
+        self._connection = server.connection_for(self, transport)
         server.connected(self)
 
     def data_received(self, data: bytes) -> None:

@@ -12,6 +12,7 @@ from saps.messages import Message
 from saps.subscriptions import Target
 
 if TYPE_CHECKING:
+    from saps.frontend.mqtt.auth.acl import Rights
     from saps.frontend.mqtt.connection import Connection
     from saps.frontend.mqtt.limits import Limits
 
@@ -33,6 +34,8 @@ class Session(SubscriberAgent):
         "publisher",
         "queue",
         "queued_bytes",
+        "rights",
+        "user",
         "will",
         "will_delay",
         "will_due",
@@ -44,6 +47,10 @@ class Session(SubscriberAgent):
         self.limits = limits
         self.connection: Connection | None = None
         """None while the client is away."""
+        self.user: str | None = None
+        """Whose session it is; None: an anonymous client's."""
+        self.rights: Rights | None = None
+        """What the client may publish and receive; None: everything."""
         self.expiry = 0
         """Seconds the session lives without a connection."""
         self.ends_at = 0.0
@@ -183,6 +190,21 @@ class Session(SubscriberAgent):
         if not queue:
             self.queue = None
             connection.caught_up()
+
+    def obey(self, rights: Rights | None) -> None:
+        """From now on the client has these rights: what waits and may not be received any more is dropped.
+
+        The hub's routes are for the caller to forget.
+        """
+        self.rights = rights
+        if rights is None or not self.queue:
+            return
+        readable = deque(entry for entry in self.queue if rights.may_read(entry[0].message.topic))
+        self.dropped += len(self.queue) - len(readable)
+        self.queued_bytes = sum(len(publication.message.payload) for publication, _ in readable)
+        self.queue = readable or None
+        if not readable and self.connection is not None:
+            self.connection.caught_up()
 
     def resume(self, connection: Connection) -> None:
         """Continue on a new connection: first repeat what was in flight, in its order (4.4), then what waits."""

@@ -13,9 +13,10 @@ overlay. Plain Python: what changes is small.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from saps.overlay.design.interest import Interest, Ints
+if TYPE_CHECKING:  # not at run time: a mesh that runs a designed overlay needs no numpy
+    from saps.overlay.design.interest import Interest, Ints
 
 Node = TypeVar("Node", bound=Hashable)
 Topic = TypeVar("Topic", bound=Hashable)

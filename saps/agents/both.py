@@ -1,0 +1,159 @@
+"""BOTH: the overlay knows who takes a topic by ALM and who by OFM; OFGate is asked only by whoever leaves the tree
+(SAPS 2016, 3.2.2).
+
+S(t$OFM) is `saps.overlay.trees`: a publisher learns the tree's address and members from the aggregated reply of the
+range call with which it collects the topic's subscribers, and from the members' announcements. It sends one datagram
+to the tree for S(t$OFM) and ALM to the rest of S(t). A member that hears the tree joins S(t$OFM) after a random wait,
+and keeps its key in S(t): so it falls back to ALM without a change of membership there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from saps.agents.api import AgentRegistry, Answers
+from saps.agents.either import Use
+from saps.agents.switchover import OFGATE, Member
+from saps.overlay.port import Port
+from saps.overlay.trees import Served, Tree, Trees
+
+LONGEST_WAIT = 0.5
+"""Seconds within which members that hear a new tree join it, each at a random moment. More makes the migration longer,
+less gives the overlay more insertions at once."""
+LEAVE_AGAIN = 1.0
+"""Seconds after which a leave is repeated that no OFGate has answered."""
+LEAVE_ATTEMPTS = 5
+
+
+class Both:
+    """A `saps.agents.switchover.Delivery`. `use` tells the data path which tree serves whom, `wants` if a topic has a
+    subscriber here."""
+
+    def __init__(
+        self,
+        port: Port,
+        registry: AgentRegistry,
+        me: Member,
+        use: Use,
+        trees: Trees,
+        wants: Callable[[str], bool],
+        rng: random.Random,
+    ) -> None:
+        self._port = port
+        self._registry = registry
+        self._me = me
+        self._use = use
+        self._trees = trees
+        self._wants = wants
+        self._rng = rng
+        self._told: dict[str, Tree] = {}
+        """Trees that OFGate has told this broker of, because it asked for them."""
+        self._streams: set[str] = set()
+        self._out: dict[str, int] = {}
+        """Topic -> epoch of the last tree that this broker must not join (again)."""
+        self._joining: dict[str, int] = {}
+        """Topic -> epoch of the tree that it is about to join."""
+
+    # --- subscribers --------------------------------------------------------------------------------------------
+
+    def heard(self, topic: str, tree: Tree) -> None:
+        known = self._trees.own(topic)
+        if known is not None and known.epoch >= tree.epoch:
+            return
+        if tree.epoch > max(self._out.get(topic, 0), self._joining.get(topic, 0)):
+            self._joining[topic] = tree.epoch
+            wait = self._rng.uniform(0, LONGEST_WAIT)
+            self._port.after(wait, lambda: self._join(topic, tree))
+
+    def _join(self, topic: str, tree: Tree) -> None:
+        if self._joining.get(topic) == tree.epoch:
+            del self._joining[topic]
+            if tree.epoch > self._out.get(topic, 0) and self._wants(topic):
+                self._trees.join(topic, tree)
+
+    def filter_ready(self, topic_filter: str) -> None:
+        pass
+
+    def filter_gone(self, topic_filter: str) -> None:
+        for topic in self._trees.topics:
+            tree = self._trees.own(topic)
+            if tree is not None and not self._wants(topic):
+                self._leave(topic, tree)
+
+    def _leave(self, topic: str, tree: Tree) -> None:
+        """Leave S(t$OFM), and then have OFGate take this broker out of the tree."""
+        self._bar(topic, tree.epoch)
+        self._trees.leave(topic, lambda: self._tell_left(topic, tree, LEAVE_ATTEMPTS))
+
+    def _tell_left(self, topic: str, tree: Tree, attempts: int) -> None:
+        def told(answers: Answers) -> None:
+            if attempts > 1 and not any(answer.error is None and answer.value is not None for answer in answers):
+                self._port.after(LEAVE_AGAIN, lambda: self._tell_left(topic, tree, attempts - 1))
+
+        if self._trees.own(topic) is None:
+            self._registry.discovery_call(OFGATE, "left_tree", (topic, self._me.plain(), tree.epoch), told)
+
+    def admitted(self, topic: str, tree: Tree) -> None:
+        if self._out.get(topic) == tree.epoch:
+            self._out[topic] = tree.epoch - 1
+
+    def _bar(self, topic: str, epoch: int) -> None:
+        self._out[topic] = max(epoch, self._out.get(topic, 0))
+
+    @property
+    def highest_epoch(self) -> int:
+        """Of all trees that it knows of, 0 for none."""
+        own = [tree.epoch for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
+        return max([*own, *self._out.values()], default=0)
+
+    # --- publishers ---------------------------------------------------------------------------------------------
+
+    def stream_opened(self, topic: str) -> None:
+        self._streams.add(topic)
+        self.group_changed(topic)
+
+    def stream_closed(self, topic: str) -> None:
+        self._streams.discard(topic)
+        self._told.pop(topic, None)
+        self._use(topic, None)
+
+    def constructed(self, topic: str, tree: Tree) -> None:
+        if tree.epoch <= self._out.get(topic, 0) and self._trees.own(topic) != tree:
+            return
+        if topic in self._streams:
+            self._told[topic] = tree
+            self.group_changed(topic)
+        if self._wants(topic):  # perhaps nobody publishes, so that there is nothing to hear
+            self.heard(topic, tree)
+
+    def group_changed(self, topic: str) -> None:
+        """Use the newest tree known, for those who are in it."""
+        if topic not in self._streams:
+            return
+        group, told = self._trees.group(topic), self._told.get(topic)
+        if told is not None and (group is None or group[0].epoch <= told.epoch):
+            brokers = group[1] if group is not None and group[0] == told else frozenset()
+            self._use(topic, Served(told, brokers, always=True))
+        elif group is not None:
+            self._use(topic, Served(*group))
+        else:
+            self._use(topic, None)
+
+    def failed(self, topic: str, tree: Tree) -> None:
+        """This broker may be no sender of the tree: have itself put in."""
+        self._registry.discovery_call(OFGATE, "sends", (topic, self._me.plain()), lambda answers: None)
+
+    def revoke(self, topic: str, epoch: int) -> bool:
+        self._bar(topic, epoch)
+        told = self._told.get(topic)
+        if told is not None and told.epoch <= epoch:
+            del self._told[topic]
+            self.group_changed(topic)
+        own = self._trees.own(topic)
+        if own is not None and own.epoch <= epoch:
+            self._trees.leave(topic)
+        return self._trees.is_out(topic)
+
+    def drop_leases(self) -> None:
+        pass

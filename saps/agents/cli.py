@@ -1,0 +1,103 @@
+"""The command `saps ofgate`.
+
+Exit status: 0 after an orderly end, 1 if it failed, 2 for a setting that cannot be used. Then a line on standard error
+names the setting and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from saps.config import SettingError
+from saps.config.sources import CONFIG_VARIABLE, load
+
+app = typer.Typer(
+    name="ofgate",
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def ofgate(
+    controller: Annotated[
+        str, typer.Option("--controller", metavar="URL", help="The controller's northbound interface.")
+    ],
+    join: Annotated[
+        list[str] | None, typer.Option("--join", metavar="HOST:PORT", help="Brokers of the mesh, tried in order.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Name in the mesh. Of several OFGates the lowest leads.")
+    ] = "ofgate",
+    cluster: Annotated[str, typer.Option("--cluster", metavar="PATH", help="The site.")] = "local",
+    overlay: Annotated[
+        str, typer.Option("--overlay", metavar="HOST:PORT", help="Where other brokers reach it.")
+    ] = "127.0.0.1:7399",
+    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="'either' or 'both', as at the brokers.")] = (
+        "either"
+    ),
+    exceptions: Annotated[
+        list[str] | None,
+        typer.Option("--except", metavar="FILTER", help="Topics that use the other mode, as at the brokers."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="Its first line is sent to the controller with each request."
+        ),
+    ] = None,
+    lease: Annotated[
+        float, typer.Option("--lease", metavar="SECONDS", min=0.5, max=3600, help="How long an answer holds.")
+    ] = 10.0,
+    exploit: Annotated[
+        list[str] | None, typer.Option("--exploit", metavar="TOPIC", help="Use OFM for a topic from the start.")
+    ] = None,
+    log_level: Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="Least severe log line.")] = "info",
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", envvar=CONFIG_VARIABLE, help="Settings in TOML, as a broker's."),
+    ] = None,
+) -> None:
+    """Run OFGate, the gateway between the mesh and an OpenFlow controller, until SIGTERM or SIGINT.
+
+    It is a node of the mesh without MQTT clients. It knows which brokers want which topic, has the controller make a
+    tree where that is worth it, and tells the publishers when to use it. A second one takes over when the first dies.
+
+        saps ofgate --controller http://127.0.0.1:8181 --join 127.0.0.1:7300
+
+    Lines on standard input are orders: `exploit TOPIC`, `release TOPIC`, `status`. Each is answered by a line of JSON.
+    """
+    flags = {
+        "name": name,
+        "cluster": cluster,
+        "overlay.listen": overlay,
+        "mqtt": "127.0.0.1:0",
+        "join": ",".join(join) if join else None,
+        "ofm.mode": mode,
+        "ofm.exceptions": ",".join(exceptions) if exceptions else None,
+        "log_level": log_level,
+    }
+    try:
+        loaded = load(flags, os.environ, config)
+        token = token_file.read_text().partition("\n")[0].strip() if token_file is not None else None
+    except (SettingError, OSError) as error:
+        raise _refuse(error) from None
+
+    # Here, so that --help does not pay for the imports.
+    from saps.agents.gateway import run
+
+    try:
+        status = run(loaded.settings, controller, token, lease, exploit or ())
+    except SettingError as error:
+        raise _refuse(loaded.locate(error)) from None
+    raise typer.Exit(status)
+
+
+def _refuse(error: Exception) -> typer.Exit:
+    typer.echo(f"saps: {error}", err=True)
+    return typer.Exit(2)

@@ -1,0 +1,158 @@
+"""The process of `saps ofgate`: a broker without clients, the OFGate agent on it, and orders on standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from saps.agents.construction import Topic
+from saps.agents.live import modes_of
+from saps.agents.northbound import LiveController
+from saps.agents.ofgate import OFGate
+from saps.broker import Broker
+from saps.config import BrokerSettings
+from saps.logs import configure_logging
+from saps.ofm.northbound.client import Client
+
+try:
+    from uvloop import new_event_loop
+except ImportError:  # no uvloop on this platform
+    from asyncio import new_event_loop  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+TRY_AGAIN = 1.0
+"""Seconds until a topic of ``--exploit`` is tried again that has no subscribers yet, or no leading OFGate."""
+
+
+class Gateway:
+    """OFGate on a broker of its own."""
+
+    def __init__(
+        self, settings: BrokerSettings, controller: str, token: str | None = None, lease: float = 10.0
+    ) -> None:
+        self.broker = Broker(settings)
+        self._settings = settings
+        self._url = controller
+        self._token = token
+        self._lease = lease
+        self.leads = asyncio.Event()
+        """It has become the one that leads."""
+
+    async def start(self) -> None:
+        """Join the mesh and be found there. Raises `SettingError` as `Broker.start`."""
+        await self.broker.start()
+        mesh = self.broker.mesh
+        self._controller = LiveController(Client(self._url, token=self._token), mesh.act)
+        self.gate = OFGate(
+            f"ofgate@{self._settings.name}",
+            mesh.node,
+            self.broker.agents,
+            self._controller,
+            modes_of(self._settings.ofm),
+            lease=self._lease,
+        )
+        self.gate.on_status = _log
+        self.gate.on_lead = self._lead
+        started = asyncio.Event()
+        mesh.act(lambda: self.gate.start(started.set))
+        await started.wait()
+
+    def _lead(self) -> None:
+        logger.info("%s leads", self.gate.name)
+        self.leads.set()
+
+    async def stop(self) -> None:
+        """Leave in order."""
+        self.broker.mesh.act(self.gate.stop)
+        await self.broker.stop()
+        await self._controller.close()
+
+    async def exploit(self, topic: str) -> Any:
+        """See `OFGate.exploit`."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(status: Any) -> None:
+            if not answer.done():
+                answer.set_result(status)
+
+        self.broker.mesh.act(lambda: self.gate.exploit(topic, done))
+        return await answer
+
+    def release(self, topic: str) -> Any:
+        """See `OFGate.give_up`."""
+        answer: list[Any] = []
+        self.broker.mesh.act(lambda: answer.append(self.gate.give_up(topic) if self.gate.leading else None))
+        return answer[0]
+
+    async def keep(self, topic: str) -> None:
+        """Exploit a topic as soon as that can be."""
+        while True:
+            status = await self.exploit(topic)
+            if status is not None and status[0] != "none":
+                return
+            await asyncio.sleep(TRY_AGAIN)
+
+    async def order(self, line: str) -> Any:
+        """Carry out one order from standard input."""
+        verb, _, topic = line.strip().partition(" ")
+        if verb == "exploit" and topic:
+            return {"topic": topic, "answer": await self.exploit(topic)}
+        if verb == "release" and topic:
+            return {"topic": topic, "answer": self.release(topic)}
+        if verb == "status" and not topic:
+            return self.gate.describe()
+        return {"error": f"not an order: {line.strip()!r}; there are: exploit TOPIC, release TOPIC, status"}
+
+
+def _log(topic: Topic) -> None:
+    where = f" at {topic.tree.address}" if topic.tree is not None else ""
+    why = f": {topic.reason}" if topic.reason is not None else ""
+    logger.info("OFM of %s is %s%s%s", topic.name, topic.status.value, where, why)
+
+
+def run(settings: BrokerSettings, controller: str, token: str | None, lease: float, exploit: Sequence[str] = ()) -> int:
+    """Run OFGate until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
+    configure_logging(settings.log_level)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(Gateway(settings, controller, token, lease), exploit))
+
+
+async def _serve(gateway: Gateway, exploit: Sequence[str]) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    starting = asyncio.ensure_future(gateway.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return 0
+    await starting
+    print(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}", flush=True)
+    tasks = [asyncio.ensure_future(gateway.keep(topic)) for topic in exploit]
+    tasks.append(asyncio.ensure_future(_orders(gateway, lambda line: print(line, flush=True))))
+    await stopping
+    for task in tasks:
+        task.cancel()
+    logger.info("%s leaves", gateway.gate.name)
+    await gateway.stop()
+    return 0
+
+
+async def _orders(gateway: Gateway, answer: Callable[[str], None]) -> None:
+    """Answer the orders on standard input, until its end."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    with suppress(OSError, ValueError):  # standard input is closed, or a file that cannot be waited for
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            answer(msgspec.json.encode(await gateway.order(line.decode(errors="replace"))).decode())

@@ -1,0 +1,86 @@
+"""The controller as OFGate's machine wants it: calls that answer by a callback, on top of the northbound client."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from saps.ofm.northbound.client import Northbound, NorthboundError, UnreachableError
+from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+
+logger = logging.getLogger(__name__)
+
+WAIT = 2.0
+"""Seconds that the controller may take before it answers that it is at work; less than OFGate's patience."""
+
+T = TypeVar("T")
+Act = Callable[[Callable[[], None]], None]
+
+
+class LiveController:
+    """A `saps.agents.switchover.Controller`. `act` runs what an answer brings about at the broker's node."""
+
+    def __init__(self, northbound: Northbound, act: Act) -> None:
+        self._northbound = northbound
+        self._act = act
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reachable = True
+
+    def put(self, request: OfmRequest, done: Callable[[OfmState | None], None]) -> None:
+        def refused(error: NorthboundError) -> OfmState:
+            return OfmState(topic=request.topic, status=Status.REFUSED, reason=str(error))
+
+        self._start(self._northbound.put(request, WAIT), done, refused)
+
+    def delete(self, topic: str, done: Callable[[OfmState | None], None]) -> None:
+        self._start(self._northbound.delete(topic, WAIT), done, lambda error: None)
+
+    def list(self, done: Callable[[builtins.list[OfmState] | None], None]) -> None:
+        self._start(self._northbound.list(), done, lambda error: None)
+
+    async def close(self) -> None:
+        """Give up what is not answered, and the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._northbound.close()
+
+    def _start(
+        self,
+        call: Awaitable[T],
+        done: Callable[[T | None], None],
+        refused: Callable[[NorthboundError], T | None],
+    ) -> None:
+        task = asyncio.ensure_future(self._finish(call, done, refused))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(
+        self,
+        call: Awaitable[T],
+        done: Callable[[T | None], None],
+        refused: Callable[[NorthboundError], T | None],
+    ) -> None:
+        answer: T | None
+        try:
+            answer = await call
+            self._say(True, "")
+        except NorthboundError as error:
+            logger.warning("the controller refuses: %s", error)
+            answer = refused(error)
+        except UnreachableError as error:
+            self._say(False, str(error))
+            answer = None
+        self._act(lambda: done(answer))
+
+    def _say(self, reachable: bool, why: str) -> None:
+        """One line when the controller goes, one when it is back."""
+        if reachable != self._reachable:
+            self._reachable = reachable
+            if reachable:
+                logger.info("the controller is back")
+            else:
+                logger.warning("the controller cannot be reached: %s", why)

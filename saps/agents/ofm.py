@@ -1,0 +1,135 @@
+"""The OFM agent of a broker: it holds EITHER and BOTH, and is what OFGate calls.
+
+It listens to what happens at the broker (filters, streams, S(t$OFM), the data path) and hands each event to the table
+of the topic's mode. Every broker that takes part in OFM has one, under the name `OFM`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from saps.agents.api import AgentRegistry, Answers, remote
+from saps.agents.both import Both
+from saps.agents.either import Either, leader_of
+from saps.agents.switchover import OFGATE, OFM, Delivery, Member, Mode, Modes
+from saps.ofm.datapath import Datapath
+from saps.ofm.topology import BrokerAddress
+from saps.overlay.node import OverlayNode
+from saps.overlay.trees import Tree
+
+
+class OfmAgent:
+    """Connects a broker's node and data path with EITHER and BOTH."""
+
+    def __init__(
+        self,
+        node: OverlayNode,
+        registry: AgentRegistry,
+        datapath: Datapath,
+        element: BrokerAddress,
+        modes: Modes,
+        rng: random.Random,
+    ) -> None:
+        self._registry = registry
+        self._subscriptions = node.subscriptions
+        self._publishes = node.presence.publishes
+        self._modes = modes
+        self.me = Member(node.me, element)
+        self._trees = node.trees
+        self._either = Either(node, registry, self.me, datapath.use, tells=modes.has(Mode.EITHER))
+        self._both = Both(node, registry, self.me, datapath.use, node.trees, node.subscriptions.wants, rng)
+        node.subscriptions.on_change = self._filter_changed
+        node.presence.on_stream = self._stream_changed
+        node.trees.on_change = lambda topic: self._of(topic).group_changed(topic)
+        datapath.on_heard = lambda topic, tree: self._of(topic).heard(topic, tree)
+        datapath.on_failed = lambda topic, tree: self._of(topic).failed(topic, tree)
+
+    def start(self, done: Callable[[], None] | None = None) -> None:
+        """Once the broker has joined: let OFGate find this agent."""
+        self._registry.register(OFM, self, done=done)
+
+    def _of(self, topic: str) -> Delivery:
+        return self._both if self._modes.of(topic) is Mode.BOTH else self._either
+
+    def _filter_changed(self, topic_filter: str, present: bool) -> None:
+        for delivery in (self._either, self._both):
+            if present:
+                delivery.filter_ready(topic_filter)
+            else:
+                delivery.filter_gone(topic_filter)
+
+    def _stream_changed(self, topic: str, opened: bool) -> None:
+        delivery = self._of(topic)
+        if opened:
+            delivery.stream_opened(topic)
+        else:
+            delivery.stream_closed(topic)
+
+    # --- the decision to exploit OFM ------------------------------------------------------------------------------
+
+    def construct(self, topic: str, done: Callable[[Any], None] | None = None) -> None:
+        """Have an OFM constructed for a topic. `done` gets ``[status, reason]``, None if no OFGate answers."""
+        told = done or (lambda status: None)
+        publishers = [self.me.plain()] if self._publishes(topic) else []
+        if self._modes.of(topic) is Mode.EITHER:
+            self._request(topic, [], publishers, told)
+        else:
+            gather(self._registry, topic, lambda members, senders: self._request(topic, members, senders, told))
+
+    def release(self, topic: str, done: Callable[[Any], None] | None = None) -> None:
+        """The OFM of a topic is not wanted any more. `done` as for `construct`."""
+        told = done or (lambda status: None)
+        self._registry.discovery_call(OFGATE, "release", (topic,), lambda answers: told(leader_of(answers)))
+
+    def _request(self, topic: str, members: list[Any], senders: list[Any], told: Callable[[Any], None]) -> None:
+        arguments = (topic, members, senders)
+        self._registry.discovery_call(OFGATE, "construct", arguments, lambda answers: told(leader_of(answers)))
+
+    # --- called by OFGate and other brokers ---------------------------------------------------------------------------
+
+    @remote
+    def revoke(self, topic: str, epoch: int) -> bool:
+        """See `Delivery.revoke`."""
+        return self._of(topic).revoke(topic, epoch)
+
+    @remote
+    def constructed(self, topic: str, address: str, epoch: int) -> bool:
+        """See `Delivery.constructed`."""
+        self._of(topic).constructed(topic, Tree(address, epoch))
+        return True
+
+    @remote
+    def admitted(self, topic: str, address: str, epoch: int) -> bool:
+        """See `Delivery.admitted`."""
+        self._of(topic).admitted(topic, Tree(address, epoch))
+        return True
+
+    @remote
+    def party(self, topic: str) -> Any:
+        """``[broker list element, has a subscriber for the topic, publishes to it]``; None if neither."""
+        subscribes, publishes = self._subscriptions.wants(topic), self._publishes(topic)
+        return [self.me.plain(), subscribes, publishes] if subscribes or publishes else None
+
+    @remote
+    def report(self, new_leader: bool) -> Any:
+        """What an OFGate must know of this broker: who it is, its filters with their versions, the trees it has joined,
+        and the highest epoch it knows. With `new_leader` it forgets all that the former OFGate has said."""
+        if new_leader:
+            self._either.drop_leases()
+        joined = [[topic, *tree] for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
+        filters = [list(entry) for entry in self._either.filters.items()]
+        return [self.me.plain(), filters, joined, self._both.highest_epoch]
+
+
+def gather(registry: AgentRegistry, topic: str, done: Callable[[list[Any], list[Any]], None]) -> None:
+    """BOTH: collect the broker list of a topic, and the brokers that publish to it (as `Member.plain`)."""
+
+    def gathered(answers: Answers) -> None:
+        parties = [answer.value for answer in answers if answer.error is None and answer.value is not None]
+        members = [plain for plain, subscribes, _ in parties if subscribes]
+        senders = [plain for plain, _, publishes in parties if publishes]
+        done(members, senders)
+
+    registry.discovery_call(OFM, "party", (topic,), gathered)

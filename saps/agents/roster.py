@@ -1,0 +1,92 @@
+"""What OFGate knows of the brokers: who they are, what they want, and which trees they have joined.
+
+It can be gathered anew from the brokers' reports (`saps.agents.ofm.OfmAgent.report`) at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from saps.agents.api import Answers
+from saps.agents.switchover import Member
+from saps.ofm.topology import BrokerAddress
+from saps.overlay.trees import Tree
+from saps.topics import matches
+
+
+class Roster:
+    """All brokers that have told something. Newer lives of a broker replace older ones."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, Member] = {}
+        self._filters: dict[str, dict[str, tuple[int, bool]]] = {}
+        """Name of broker -> filter -> (version, there)."""
+        self._joined: dict[str, set[Tree]] = {}
+        """Topic -> trees that members have joined (BOTH), as reported last."""
+        self.highest_epoch = 0
+        """Of all trees that brokers know of."""
+
+    def clear(self) -> None:
+        """Forget everything but the epochs."""
+        self._members.clear()
+        self._filters.clear()
+        self._joined.clear()
+
+    def know(self, plain: Any) -> Member:
+        """The broker that a remote call has named, in its newest life. Raises as `Member.of`."""
+        member = Member.of(plain)
+        known = self._members.get(member.ref.name)
+        if known is not None and known.ref.incarnation > member.ref.incarnation:
+            return known
+        if known is not None and known.ref.incarnation < member.ref.incarnation:
+            self._filters.pop(member.ref.name, None)
+        self._members[member.ref.name] = member
+        return member
+
+    def register(self, plain: Any, topic_filter: str, version: int, there: bool) -> bool:
+        """A broker has, or no longer has, subscribers for a filter. False if that is old news."""
+        filters = self._filters.setdefault(self.know(plain).ref.name, {})
+        if version <= filters.get(topic_filter, (0, False))[0]:
+            return False
+        filters[topic_filter] = version, there
+        return True
+
+    def wants(self, member: Member, topic: str) -> bool:
+        """Does the broker have a subscriber for the topic?"""
+        filters = self._filters.get(member.ref.name, {})
+        return any(there and matches(topic_filter, topic) for topic_filter, (_, there) in filters.items())
+
+    def interested(self, topic: str) -> dict[str, Member]:
+        """The brokers with a subscriber for a topic, by name."""
+        return {name: self._members[name] for name in self._filters if self.wants(self._members[name], topic)}
+
+    def at(self, elements: Iterable[BrokerAddress]) -> list[Member]:
+        """The brokers with these elements of the broker list."""
+        wanted = set(elements)
+        return [member for member in self._members.values() if member.element in wanted]
+
+    def epoch_of(self, topic: str, address: str) -> int:
+        """The epoch under which members know the topic's tree at an address, 0 if none does."""
+        return max((tree.epoch for tree in self._joined.get(topic, ()) if tree.address == address), default=0)
+
+    def take(self, reports: Answers) -> set[str]:
+        """Note all reports. Returns who has reported, by name."""
+        self._joined.clear()
+        reporting = set()
+        for report in reports:
+            if report.error is not None or report.value is None:
+                continue
+            plain, filters, joined, epoch = report.value
+            reporting.add(self.know(plain).ref.name)
+            self.highest_epoch = max(self.highest_epoch, epoch)
+            for topic_filter, version in filters:
+                self.register(plain, topic_filter, version, True)
+            for topic, address, of in joined:
+                self._joined.setdefault(topic, set()).add(Tree(address, of))
+        return reporting
+
+    def forget_all_but(self, names: set[str]) -> None:
+        """The other brokers have died: they want nothing any more."""
+        for name in self._filters.keys() - names:
+            del self._filters[name]

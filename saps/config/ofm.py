@@ -1,0 +1,139 @@
+"""The settings of OpenFlow multicast at a broker (``[ofm]``)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Literal
+
+import msgspec
+
+from saps.config.address import Address
+from saps.config.knobs import knob
+from saps.ofm.datapath_settings import DatapathSettings
+from saps.topics import filter_fault
+
+_DATAPATH = DatapathSettings()
+_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
+_HEADERS = {4: 28, 6: 48}
+"""Bytes of IP and UDP headers, by IP version."""
+
+
+def listen_fault(text: str) -> str | None:
+    """Why a broker cannot take part in OFM at this address, or None if it may; the empty text is no address."""
+    if not text:
+        return None
+    try:
+        address = Address.parse(text)
+        ip = ipaddress.ip_address(address.host)
+    except ValueError as error:
+        return str(error)
+    if ip.is_unspecified or ip.is_multicast:
+        return f"{text!r}: give the one address that switches send to, as they see it"
+    return None
+
+
+def mac_fault(text: str) -> str | None:
+    """Why `text` is no MAC address (the empty text is allowed), or None if it is one."""
+    return None if not text or _MAC.fullmatch(text) else f"{text!r} is not a MAC address such as 02:00:00:00:00:01"
+
+
+class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a broker takes part in OpenFlow multicast; off unless `listen` is given."""
+
+    listen: Annotated[
+        str,
+        knob(
+            "Where switches send this broker's datagrams (UDP), IP:PORT as in the broker list; empty for no OFM. "
+            "Datagrams are not authenticated yet: leave it off in a network you do not trust",
+            check=listen_fault,
+        ),
+    ] = ""
+    mac: Annotated[
+        str,
+        knob("MAC address for the broker list; empty for that of the interface with the address", check=mac_fault),
+    ] = ""
+    mode: Annotated[
+        Literal["either", "both"],
+        knob(
+            "How trees' members are managed: 'either', OFGate knows them; 'both', the overlay does. The same on every "
+            "broker of a mesh and on OFGate"
+        ),
+    ] = "either"
+    exceptions: Annotated[
+        tuple[str, ...],
+        knob("Topic filters whose topics use the other mode; the same everywhere, like mode", check=filter_fault),
+    ] = ()
+    mtu: Annotated[
+        int,
+        knob(
+            "Largest IP packet on the way; a message that does not fit into one goes by ALM",
+            unit="bytes",
+            cost="above the network's real limit large messages are lost and repeated",
+            ge=576,
+            le=65535,
+        ),
+    ] = 1500
+    loopback_timeout: Annotated[
+        float,
+        knob(
+            "Least time within which a datagram must come back before the tree is taken for gone; more is waited where "
+            "the network turns out to be slower",
+            unit="s",
+            cost="a vanished tree is noticed later",
+            ge=0.001,
+            le=60,
+        ),
+    ] = _DATAPATH.loopback
+    retry: Annotated[
+        float,
+        knob(
+            "Time after which a tree that failed is tried again; doubles up to 30 s",
+            unit="s",
+            cost="a tree that is back is used later; lowering it sends more datagrams in vain",
+            ge=0.05,
+            le=30,
+        ),
+    ] = _DATAPATH.retry
+    repeat: Annotated[
+        float,
+        knob(
+            "Least time after which a member that has not acknowledged a QoS 1 or 2 message gets it by ALM",
+            unit="s",
+            cost="a lost message arrives later; lowering it repeats messages that have arrived",
+            ge=0.01,
+            le=60,
+        ),
+    ] = _DATAPATH.repeat
+    mark: Annotated[
+        float,
+        knob(
+            "Longest time from a message by OFM to the frame that tells each member its number, by ALM's links",
+            unit="s",
+            cost="the last QoS 0 message of a burst, if lost, is found later; lowering it costs frames",
+            ge=0.1,
+            le=600,
+        ),
+    ] = _DATAPATH.mark
+    history: Annotated[
+        int,
+        knob(
+            "Messages kept for members that miss some, per topic",
+            unit="messages",
+            cost="memory for each topic published by OFM",
+            ge=1,
+            le=65536,
+        ),
+    ] = _DATAPATH.history
+
+    def datapath(self) -> DatapathSettings:
+        """The part that the data path takes. Only with a `listen` address."""
+        version = ipaddress.ip_address(Address.parse(self.listen).host).version
+        return DatapathSettings(
+            largest=self.mtu - _HEADERS[version],
+            loopback=self.loopback_timeout,
+            retry=self.retry,
+            repeat=self.repeat,
+            mark=self.mark,
+            history=self.history,
+        )

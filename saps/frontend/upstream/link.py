@@ -1,0 +1,175 @@
+"""One connection to the upstream: aiomqtt, with acknowledgements given by hand, and properties translated."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Self, cast
+
+import aiomqtt
+from paho.mqtt.properties import Properties as PahoProperties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from saps.frontend.upstream.address import Endpoint
+from saps.frontend.upstream.mapping import Mapping
+from saps.frontend.upstream.outbox import Receipts
+from saps.messages import Message, Properties
+
+PACKET_CONNECT, PACKET_PUBLISH = 1, 3
+"""Packet types (MQTT 5.0, 2.1.2), by which paho knows the properties that are allowed."""
+_quiet = logging.getLogger("saps.frontend.upstream.aiomqtt")
+_quiet.setLevel(logging.CRITICAL)  # what it has to say is raised as well, and logged once by the driver
+
+
+class Access(NamedTuple):
+    """How to connect."""
+
+    endpoint: Endpoint
+    client_id: str
+    username: str | None
+    password: str | None
+    tls: ssl.SSLContext | None
+    mqtt5: bool
+    keepalive: int
+    session_expiry: int
+    in_flight: int
+
+    def __repr__(self) -> str:
+        return f"Access({self.endpoint}, {self.client_id})"
+
+
+class _Hand(asyncio.Queue[aiomqtt.Message]):
+    """Takes the place of aiomqtt's queue, which is unbounded or drops QoS 1: hands each message on at once."""
+
+    def __init__(self, receive: Callable[[Message, int], None], maxsize: int = 0) -> None:
+        super().__init__(maxsize)
+        self._receive = receive
+
+    def put_nowait(self, item: aiomqtt.Message) -> None:
+        message = Message(
+            item.topic.value, bytes(item.payload), item.qos, bool(item.retain), _properties(item.properties)
+        )
+        self._receive(message, item.mid)
+
+
+class Link:
+    """A connection with a session that the upstream keeps while we are away. Use as an async context manager.
+
+    `aiomqtt.MqttError` is raised by whatever notices that the connection cannot be had, or has broken.
+    """
+
+    def __init__(self, access: Access, receive: Callable[[Message, Callable[[], None]], None]) -> None:
+        """`receive` gets each message as it is read, in order, and what to call when the mesh has it."""
+        self._receive = receive
+        self._receipts = Receipts()
+        self._open = True
+        connect = PahoProperties(PACKET_CONNECT)  # type: ignore[no-untyped-call]
+        connect.SessionExpiryInterval = access.session_expiry
+        connect.ReceiveMaximum = access.in_flight
+        self._mqtt5 = access.mqtt5
+        session: dict[str, Any] = {"clean_session": False}
+        if access.mqtt5:
+            session = {"clean_start": False, "properties": connect}
+        self._client = aiomqtt.Client(
+            access.endpoint.host,
+            access.endpoint.port,
+            username=access.username,
+            password=access.password,
+            identifier=access.client_id,
+            protocol=aiomqtt.ProtocolVersion.V5 if access.mqtt5 else aiomqtt.ProtocolVersion.V311,
+            queue_type=cast("type[asyncio.Queue[aiomqtt.Message]]", partial(_Hand, self._received)),
+            keepalive=access.keepalive,
+            max_inflight_messages=access.in_flight,
+            tls_context=access.tls,
+            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+            logger=_quiet,
+            **session,
+        )
+        self._client.pending_calls_threshold = access.in_flight
+        # aiomqtt acknowledges before its user has seen a message; paho, beneath it, can leave that to us.
+        self._paho = self._client._client
+        self._paho.manual_ack_set(True)
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._open = False
+        await self._client.__aexit__(*error)
+
+    async def subscribe(self, mapping: Mapping, anew: bool) -> str | None:
+        """Subscribe to what the mapping takes in. Returns the upstream's refusal, or None.
+
+        `anew`: retained messages are wanted even if the session has the subscription already.
+        """
+        if self._mqtt5:
+            handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if anew else SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+            options = SubscribeOptions(mapping.qos, noLocal=True, retainAsPublished=True, retainHandling=handling)
+            granted = await self._client.subscribe(mapping.remote, options=options)
+        else:
+            granted = await self._client.subscribe(mapping.remote, qos=mapping.qos)
+        code = granted[0]
+        if isinstance(code, ReasonCode):
+            return str(code) if code.is_failure else None
+        return "refused" if code >= 0x80 else None
+
+    async def publish(self, message: Message, lifetime: int | None) -> None:
+        """Publish; returns when the upstream has it (QoS 1), or when it is written (QoS 0). `lifetime` in seconds."""
+        properties = _paho_properties(message.properties, lifetime) if self._mqtt5 else None
+        await self._client.publish(
+            message.topic, message.payload, message.qos, message.retain, properties, timeout=math.inf
+        )
+
+    async def broken(self) -> None:
+        """Wait until the connection breaks: raises `aiomqtt.MqttError`."""
+        async for _ in self._client.messages:
+            raise AssertionError("messages are handed on, not queued")
+
+    def _received(self, message: Message, packet_id: int) -> None:
+        ticket = self._receipts.received(packet_id) if message.qos else 0
+        self._receive(message, partial(self._confirmed, ticket))
+
+    def _confirmed(self, ticket: int) -> None:
+        """Acknowledge, in order; not on another connection, where packet identifiers mean other messages."""
+        if ticket and self._open:
+            for packet_id in self._receipts.confirmed(ticket):
+                self._paho.ack(packet_id, 1)
+
+
+def _properties(found: PahoProperties | None) -> Properties | None:
+    """What a publication of the upstream says, in our terms."""
+    if found is None or found.isEmpty():  # type: ignore[no-untyped-call]
+        return None
+    given: dict[str, Any] = found.__dict__
+    return Properties(
+        given.get("PayloadFormatIndicator"),
+        given.get("MessageExpiryInterval"),
+        given.get("ContentType"),
+        given.get("ResponseTopic"),
+        given.get("CorrelationData"),
+        tuple(tuple(pair) for pair in given.get("UserProperty", ())),
+    )
+
+
+def _paho_properties(properties: Properties | None, lifetime: int | None) -> PahoProperties | None:
+    if properties is None:
+        return None
+    made = PahoProperties(PACKET_PUBLISH)  # type: ignore[no-untyped-call]
+    for name, value in (
+        ("PayloadFormatIndicator", properties.payload_format),
+        ("MessageExpiryInterval", lifetime),
+        ("ContentType", properties.content_type),
+        ("ResponseTopic", properties.response_topic),
+        ("CorrelationData", properties.correlation_data),
+        ("UserProperty", list(properties.user) or None),
+    ):
+        if value is not None:
+            setattr(made, name, value)
+    return made

@@ -1,0 +1,138 @@
+"""The command `saps controller`.
+
+Exit status: 0 after an orderly end, 1 if it failed, 2 for a setting that cannot be used. Then a line on standard error
+names the setting and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import msgspec
+import typer
+
+from saps.config import Address, SettingError
+from saps.config.knobs import knobs
+from saps.ofm.settings import ControllerSettings
+
+KNOBS = knobs(ControllerSettings)
+
+app = typer.Typer(
+    name="controller",
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def flag_of(setting: str) -> str:
+    """How a setting is given on the command line: ``--ofm-range`` for ``ofm_range``."""
+    return "--" + setting.replace("_", "-")
+
+
+def _option(setting: str, metavar: str) -> Any:
+    knob = KNOBS[setting]
+    default = f" [default: {knob.default}]" if knob.default not in (None, "") else ""
+    unit = f" ({knob.about.unit})" if knob.about.unit else ""
+    return typer.Option(
+        flag_of(setting),
+        metavar=metavar,
+        help=f"{knob.about.text}{unit}.{default}".replace("[", r"\["),
+        show_default=False,
+    )
+
+
+@app.command()
+def controller(
+    listen: Annotated[str | None, _option("listen", "HOST:PORT")] = None,
+    northbound: Annotated[str | None, _option("northbound", "HOST:PORT")] = None,
+    ofm_range: Annotated[str | None, _option("ofm_range", "NETWORK:FIRST-LAST")] = None,
+    loopback: Annotated[str | None, _option("loopback", "IP")] = None,
+    flow_budget: Annotated[str | None, _option("flow_budget", "N")] = None,
+    bucket_budget: Annotated[str | None, _option("bucket_budget", "N")] = None,
+    state: Annotated[str | None, _option("state", "FILE")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Its first line is what requests must carry as `Authorization: Bearer`.",
+            show_default=False,
+        ),
+    ] = None,
+    certificate: Annotated[str | None, _option("certificate", "FILE")] = None,
+    clients: Annotated[str | None, _option("clients", "FILE")] = None,
+    grace: Annotated[str | None, _option("grace", "SECONDS")] = None,
+    probe_interval: Annotated[str | None, _option("probe_interval", "SECONDS")] = None,
+    log_level: Annotated[str | None, _option("log_level", "LEVEL")] = None,
+) -> None:
+    """Run the OpenFlow controller (OFC) until SIGTERM or SIGINT.
+
+    It makes one shared tree for each topic that OFGate asks for, on OpenFlow 1.3 switches; everything else goes on as
+    the switches forward it by themselves, with or without a controller.
+
+        saps controller --listen 127.0.0.1:6653 --northbound 127.0.0.1:8181 --ofm-range 239.77.0.0/16:5000-5999
+        curl http://127.0.0.1:8181/openapi.json
+
+    A line on standard output says when it listens.
+    """
+    flags = {
+        "listen": listen,
+        "northbound": northbound,
+        "ofm_range": ofm_range,
+        "loopback": loopback,
+        "flow_budget": flow_budget,
+        "bucket_budget": bucket_budget,
+        "state": state,
+        "certificate": certificate,
+        "clients": clients,
+        "grace": grace,
+        "probe_interval": probe_interval,
+        "log_level": log_level,
+    }
+    try:
+        settings = settings_of({name: text for name, text in flags.items() if text is not None}, token_file)
+        # Here, so that --help does not pay for these imports.
+        from saps.ofm.program import run
+
+        status = run(settings)
+    except SettingError as error:
+        source = error.source or f"flag {flag_of(error.setting)}"
+        typer.echo(f"saps: {SettingError(error.setting, error.message, source)}", err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(status)
+
+
+def settings_of(flags: dict[str, str], token_file: Path | None = None) -> ControllerSettings:
+    """The settings that flags say. Raises `SettingError` for the first that cannot be used."""
+    values: dict[str, Any] = {name: _decoded(name, text) for name, text in flags.items()}
+    if token_file is not None:
+        values["token"] = _token(token_file)
+    return ControllerSettings(**values)
+
+
+def _decoded(name: str, text: str) -> Any:
+    kind = get_args(KNOBS[name].type)[0]
+    try:
+        if kind is Address:
+            return Address.parse(text)
+        if kind == Path | None:
+            return Path(text)
+        return msgspec.convert(text, KNOBS[name].type, strict=False)
+    except ValueError as error:
+        raise SettingError(name, str(error).replace("`", ""), f"flag {flag_of(name)}") from None
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text().partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError("token", f"cannot read {file}: {error}", "flag --token-file") from None
+    if not token:
+        raise SettingError("token", f"the first line of {file} is empty", "flag --token-file")
+    return token
+
+
+if __name__ == "__main__":
+    app(prog_name="saps controller")

@@ -1,0 +1,315 @@
+"""The OFM data path of one broker: publications leave as one datagram along a topic's tree, and come in from others'.
+
+UDP loses, so each loss is found by somebody. The *sender* sees whether its datagram came back (the loopback packet,
+SAPS 2016, 3.1.2): if nothing comes back any more the tree is gone, what was outstanding goes again by ALM, and the
+tree is tried again after a while. *Members* see gaps in the order (`saps.overlay.order`) and ask for what is missing;
+high-water marks show them a lost end. With QoS 1 and 2 they acknowledge, cumulatively, and who does not is sent the
+message by ALM.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from saps.ofm.datagram import Datagram, high_water, parse, publication
+from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.path import Flight, Path, Pending
+from saps.overlay.frames import Data, HighWater, OfmAck
+from saps.overlay.keys import BrokerRef
+from saps.overlay.multicast import Custody, Multicast
+from saps.overlay.order import Inbox
+from saps.overlay.port import Port
+from saps.overlay.presence import Presence, Stream
+from saps.overlay.trees import Served, Tree
+
+
+class Datapath:
+    """A `saps.overlay.multicast.TreePath`, and the receiver of datagrams. `transmit` sends bytes to an OFM address."""
+
+    def __init__(
+        self,
+        port: Port,
+        presence: Presence,
+        multicast: Multicast,
+        inbox: Inbox,
+        wants: Callable[[str], bool],
+        transmit: Callable[[str, bytes], None],
+        settings: DatapathSettings | None = None,
+    ) -> None:
+        """`wants`: does this broker have a subscriber for a topic?"""
+        self._port = port
+        self._presence = presence
+        self._multicast = multicast
+        self._inbox = inbox
+        self._wants = wants
+        self._transmit = transmit
+        self.settings = settings or DatapathSettings()
+        self._paths: dict[str, Path] = {}
+        self._serial = 0
+        self._due: dict[tuple[BrokerRef, str], tuple[int, int]] = {}
+        """Acknowledgements to be sent: (last number with QoS 1 or 2, subscribers reached)."""
+        self._acknowledging = False
+        self.on_heard: Callable[[str, Tree], None] | None = None
+        """Called when a topic that this broker wants has come by a tree."""
+        self.on_failed: Callable[[str, Tree], None] | None = None
+        """Called when a tree this broker used has been given up, for now."""
+        self.counts = {
+            "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0, "repeated": 0,
+            "received": 0, "duplicates": 0, "unwanted": 0, "malformed": 0, "acks": 0,
+        }  # fmt: skip
+        """What happened to datagrams and trees, since the start."""
+
+    # --- which tree to use ------------------------------------------------------------------------------------
+
+    def use(self, topic: str, served: Served | None) -> None:
+        """Publications to a topic leave along this tree from now on; None: by ALM. Only while this broker publishes
+        there. A tree that has failed is not used before it has been found to work again."""
+        path = self._paths.get(topic)
+        if path is not None and (served is None or served.tree != path.served.tree):
+            self._drop(path)
+            path = None
+        if served is None or not self._presence.publishes(topic):
+            self._presence.use_tree(topic, None)
+            return
+        if path is None:
+            path = self._paths[topic] = Path(self._presence.stream(topic), served, self.settings)
+        path.served = served
+        if path.failed_at is None:
+            self._presence.use_tree(topic, served)
+        else:
+            self._probe(path)  # something about the tree has changed: perhaps it works now
+
+    def _drop(self, path: Path) -> None:
+        """Use a path no more: nobody is left to the tree alone."""
+        self._paths.pop(path.stream.topic, None)
+        self._presence.use_tree(path.stream.topic, None)
+        self._resend(path)
+
+    # --- sending ----------------------------------------------------------------------------------------------
+
+    def send(self, stream: Stream, data: Data, custody: Custody | None) -> bool:
+        """See `TreePath`, as for all that follow."""
+        path = self._paths.get(stream.topic)
+        if path is None or path.failed_at is not None:
+            return False
+        members = stream.served
+        if not members and not path.served.always:
+            return True
+        raw = publication(path.served.tree, self._port.me, self._serial + 1, data)
+        if len(raw) > self.settings.largest:
+            self.counts["too_large"] += 1
+            return False
+        now = self._port.now
+        path.history.append(data)
+        path.last, path.last_at, path.told, path.members = data, now, False, members
+        self._fly(path, raw, Flight(now, data, members))
+        if custody is not None and members:
+            self._multicast.awaiting(custody)
+            path.pending.append(Pending(custody, members, now))
+        if members and not path.marking:
+            path.marking = True
+            self._port.after(self.settings.mark, lambda: self._mark(path))
+        return True
+
+    def remembered(self, topic: str, after: int, seq: int) -> list[Data]:
+        path = self._paths.get(topic)
+        return [] if path is None else [data for data in path.history if after < data.seq <= seq]
+
+    def _fly(self, path: Path, raw: bytes, flight: Flight) -> None:
+        self._serial += 1
+        path.flying[self._serial] = flight
+        self.counts["sent"] += 1
+        self._transmit(path.served.tree.address, raw)
+        self._wake_by(path, flight.sent + min(path.round_trip.patience, self.settings.quiet))
+
+    # --- what came of it ----------------------------------------------------------------------------------------
+
+    def _returned(self, datagram: Datagram) -> None:
+        """A loopback packet: the tree is there."""
+        path = self._paths.get(datagram.topic)
+        if path is None or path.served.tree != datagram.tree:
+            return
+        flight = path.flying.pop(datagram.serial, None) or path.late.pop(datagram.serial, None)
+        if flight is None:
+            return
+        self.counts["returned"] += 1
+        path.round_trip.measured(self._port.now - flight.sent)
+        path.returned = max(path.returned, datagram.serial)
+        if path.failed_at is not None:
+            path.failed_at = None
+            self._presence.use_tree(datagram.topic, path.served)
+        elif flight.data is not None:
+            path.retry = self.settings.retry
+
+    def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
+        """A member has everything up to a number."""
+        path = self._paths.get(ack.topic)
+        if path is None:
+            return
+        for pending in path.pending:
+            if pending.custody.data.seq > ack.seq:
+                break
+            if sender in pending.waiting:
+                del pending.waiting[sender]
+                path.answer_time.measured(self._port.now - pending.sent)
+                self._multicast.confirmed(pending.custody, 1, ack.subscribers)
+        while path.pending and not path.pending[0].waiting:
+            self._multicast.answered(path.pending.popleft().custody, ())
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died: nothing is expected of it any more."""
+        for path in self._paths.values():
+            for pending in path.pending:
+                pending.waiting.pop(broker, None)
+            while path.pending and not path.pending[0].waiting:
+                self._multicast.answered(path.pending.popleft().custody, ())
+        for key in [key for key in self._due if key[0] == broker]:
+            del self._due[key]
+
+    # --- time -------------------------------------------------------------------------------------------------
+
+    def _wake_by(self, path: Path, when: float) -> None:
+        if when < path.wake_at:
+            path.wake_at = when
+            self._port.after(when - self._port.now, lambda: self._wake(path, when))
+
+    def _wake(self, path: Path, when: float) -> None:
+        if path.wake_at != when or self._paths.get(path.stream.topic) is not path:
+            return
+        path.wake_at = float("inf")
+        self._check_loopback(path)
+        if path.failed_at is None:
+            self._check_members(path)
+            self._check_pause(path)
+        if path.flying:
+            self._wake_by(path, next(iter(path.flying.values())).sent + path.round_trip.patience)
+        if path.pending:
+            self._wake_by(path, path.pending[0].sent + path.answer_time.patience)
+
+    def _check_loopback(self, path: Path) -> None:
+        too_old = self._port.now - path.round_trip.patience + 1e-9
+        while path.flying:
+            serial, flight = next(iter(path.flying.items()))
+            if flight.sent > too_old:
+                return
+            if serial < path.returned:  # a later one is back: the tree is there, only this copy was lost
+                del path.flying[serial]
+                self.counts["lost"] += 1
+            elif path.failed_at is None:
+                self._fail(path)
+            else:
+                path.flying.clear()
+                self._try_later(path)
+
+    def _fail(self, path: Path) -> None:
+        """Nothing comes back: go on by ALM, with all that may not have arrived, and try the tree again later."""
+        self.counts["failed"] += 1
+        path.failed_at = self._port.now
+        self._presence.use_tree(path.stream.topic, None)
+        self._resend(path)
+        self._try_later(path)
+        if self.on_failed is not None:
+            self.on_failed(path.stream.topic, path.served.tree)
+
+    def _resend(self, path: Path) -> None:
+        """What the tree may not have delivered goes again, by ALM."""
+        flights, path.flying = path.flying, {}
+        path.late = flights
+        for flight in flights.values():
+            if flight.data is not None and not flight.data.qos:
+                self.counts["repeated"] += len(flight.members)
+                self._multicast.repeat(flight.data, flight.members)
+        pendings, path.pending = path.pending, deque()
+        for pending in pendings:
+            self._hand_over(pending)
+
+    def _try_later(self, path: Path) -> None:
+        delay, path.retry = path.retry, min(2 * path.retry, self.settings.retry_at_most)
+        self._port.after(delay, lambda: self._probe(path))
+
+    def _probe(self, path: Path) -> None:
+        """Does the tree work again? A high-water mark tells."""
+        if self._paths.get(path.stream.topic) is path and path.failed_at is not None and not path.flying:
+            self._fly_mark(path)
+
+    def _check_members(self, path: Path) -> None:
+        """Who has not acknowledged in time gets the message by ALM."""
+        patience = path.answer_time.patience
+        while path.pending and self._port.now - path.pending[0].sent >= patience - 1e-9:
+            self._hand_over(path.pending.popleft())
+
+    def _hand_over(self, pending: Pending) -> None:
+        self.counts["repeated"] += len(pending.waiting)
+        self._multicast.answered(pending.custody, tuple(pending.waiting))
+
+    def _check_pause(self, path: Path) -> None:
+        """After a pause tell the members the last number, in case its datagram was lost."""
+        if path.told or path.last is None or path.last.qos or not path.members:
+            return
+        if self._port.now - path.last_at >= self.settings.quiet - 1e-9:
+            path.told = True
+            self._fly_mark(path)
+        else:
+            self._wake_by(path, path.last_at + self.settings.quiet)
+
+    def _fly_mark(self, path: Path) -> None:
+        seq = max(path.stream.last_seq, 1)
+        raw = high_water(path.served.tree, self._port.me, self._serial + 1, path.stream.topic, seq)
+        self._fly(path, raw, Flight(self._port.now, None, ()))
+
+    def _mark(self, path: Path) -> None:
+        """Tell each member the last number, by a way that does not lose it."""
+        path.marking = False
+        if path.last is not None:
+            for member in path.members:
+                if self._port.reachable(member):
+                    self._port.send(member, HighWater(path.stream.topic, path.last.seq))
+
+    # --- receiving ----------------------------------------------------------------------------------------------
+
+    def receive(self, raw: bytes | memoryview) -> None:
+        """A datagram has come in."""
+        datagram = parse(raw)
+        if datagram is None:
+            self.counts["malformed"] += 1
+        elif datagram.origin.name == self._port.me.name:
+            if datagram.origin.incarnation == self._port.me.incarnation:
+                self._returned(datagram)
+        elif not self._wants(datagram.topic) or self._port.lost(datagram.origin):
+            self.counts["unwanted"] += 1
+        else:
+            self._arrived(datagram)
+
+    def _arrived(self, datagram: Datagram) -> None:
+        self.counts["received"] += 1
+        if self.on_heard is not None:
+            self.on_heard(datagram.topic, datagram.tree)
+        if datagram.is_high_water:
+            self._inbox.expect(datagram.origin, datagram.topic, datagram.seq)
+            return
+        data = datagram.data()
+        reached = self._inbox.accept(datagram.origin, data)
+        if reached is None:
+            self.counts["duplicates"] += 1
+        if data.qos:
+            last, subscribers = self._due.get((datagram.origin, data.topic), (0, 0))
+            self._due[datagram.origin, data.topic] = max(last, data.seq), reached or subscribers
+            if not self._acknowledging:
+                self._acknowledging = True
+                self._port.after(self.settings.acknowledge, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        """Send what is due; where something before it is missing, as far as it goes, and again later."""
+        due, self._due = self._due, {}
+        for (origin, topic), (seq, subscribers) in due.items():
+            delivered = self._inbox.delivered(origin, topic)
+            if self._port.lost(origin):
+                continue
+            if delivered < seq:
+                self._due[origin, topic] = seq, subscribers
+            self.counts["acks"] += 1
+            self._port.send(origin, OfmAck(topic, delivered, subscribers))
+        self._acknowledging = bool(self._due)
+        if self._due:
+            self._port.after(10 * self.settings.acknowledge, self._acknowledge)

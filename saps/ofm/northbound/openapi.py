@@ -1,0 +1,103 @@
+"""The OpenAPI document (3.1) of the northbound, made from the types that the server decodes and encodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmWish, Problem, SwitchBudget
+from saps.ofm.topology import Picture
+
+_TYPES: dict[str, type] = {
+    "OfmWish": OfmWish,
+    "OfmState": OfmState,
+    "OfmStats": OfmStats,
+    "Changes": Changes,
+    "SwitchBudget": SwitchBudget,
+    "Topology": Picture,
+    "Problem": Problem,
+}
+_TOPIC = {
+    "name": "topic",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "The topic's name, every reserved character and `/` percent-encoded.",
+}
+_WAIT = {
+    "name": "wait",
+    "in": "query",
+    "schema": {"type": "number", "minimum": 0, "maximum": 60, "default": 0},
+    "description": "Seconds to wait, at most, until the state is settled: constructed, refused or none.",
+}
+
+
+def document(version: str) -> dict[str, Any]:
+    """The document; `version` is the program's."""
+    schemas, components = msgspec.json.schema_components(_TYPES.values(), ref_template="#/components/schemas/{name}")
+    named = dict(zip(_TYPES, schemas, strict=True))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "SAPS controller, northbound",
+            "version": version,
+            "description": "OpenFlow multicast (OFM) for topics: one shared tree over a list of brokers each. Every "
+            "request may be repeated: it changes nothing then.",
+        },
+        "paths": _paths(named),
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
+        },
+        "security": [{}, {"token": []}, {"certificate": []}],
+    }
+
+
+def _paths(schemas: dict[str, Any]) -> dict[str, Any]:
+    state, problem = schemas["OfmState"], schemas["Problem"]
+
+    def answer(what: str, schema: Any) -> dict[str, Any]:
+        return {"description": what, "content": {"application/json": {"schema": schema}}}
+
+    def fault(what: str) -> dict[str, Any]:
+        return {"description": what, "content": {"application/problem+json": {"schema": problem}}}
+
+    def get(what: str, schema: Any, *parameters: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "summary": what,
+            "parameters": list(parameters),
+            "responses": {"200": answer(what, schema), "401": fault("No token, or a wrong one.")},
+        }
+
+    put = {
+        "summary": "Wish for an OFM, new or changed. The latest wish wins.",
+        "parameters": [_TOPIC, _WAIT],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schemas["OfmWish"]}}},
+        "responses": {
+            "200": answer("Constructed.", state),
+            "202": answer("Under way, or waiting for a broker.", state),
+            "400": fault("The request makes no sense; `detail` says why."),
+            "401": fault("No token, or a wrong one."),
+            "409": fault(
+                "Refused, with the reason: a switch's budget, the address pool, a switch. `ofm` is the state."
+            ),
+        },
+    }
+    delete = {
+        "summary": "The OFM is not wanted any more.",
+        "parameters": [_TOPIC, _WAIT],
+        "responses": {"200": answer("There is none.", state), "202": answer("Being deleted.", state)},
+    }
+    after = [
+        {"name": "run", "in": "query", "schema": {"type": "string"}},
+        {"name": "after", "in": "query", "schema": {"type": "integer"}},
+    ]
+    return {
+        "/v1/ofms": {"get": get("All OFMs, by topic.", {"type": "array", "items": state})},
+        "/v1/ofms/{topic}": {"get": get("The state of an OFM.", state, _TOPIC, _WAIT), "put": put, "delete": delete},
+        "/v1/ofms/{topic}/stats": {"get": get("Counters of an OFM.", schemas["OfmStats"], _TOPIC)},
+        "/v1/changes": {"get": get("What has changed since a revision.", schemas["Changes"], *after, _WAIT)},
+        "/v1/topology": {"get": get("The network as the controller sees it.", schemas["Topology"])},
+        "/v1/budgets": {"get": get("Use and limits.", {"type": "array", "items": schemas["SwitchBudget"]})},
+    }

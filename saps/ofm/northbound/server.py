@@ -1,0 +1,207 @@
+"""The northbound over HTTP (aiohttp): answers OFGate for a controller."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import math
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from saps import __version__
+from saps.ofm.events import Wish
+from saps.ofm.northbound.openapi import document
+from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmWish, Problem, Status, SwitchBudget
+from saps.ofm.northbound.wishes import wish_fault
+from saps.ofm.openflow.errors import ChannelError
+from saps.topics import topic_fault
+
+logger = logging.getLogger(__name__)
+
+LONGEST_WAIT = 60.0
+"""Seconds that one request may wait."""
+LONGEST_LINE = 256 << 10
+"""Bytes of the longest request line: a topic of 64 KiB, every byte percent-encoded."""
+LARGEST_BODY = 4 << 20
+"""Bytes of the largest body: some 50,000 brokers."""
+SHUTDOWN = 1.0
+"""Seconds that requests under way have when the server stops."""
+
+T = TypeVar("T")
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Asked(Protocol):
+    """What the northbound asks of the controller (`service.ControllerService`)."""
+
+    async def wish(self, topic: str, wish: Wish | None, wait: float = 0.0) -> OfmState: ...
+    async def state(self, topic: str, wait: float = 0.0) -> OfmState: ...
+    def states(self) -> list[OfmState]: ...
+    async def changes(self, run: str, after: int, wait: float = 0.0) -> Changes: ...
+    def budgets(self) -> list[SwitchBudget]: ...
+    async def stats(self, topic: str) -> OfmStats: ...
+    def picture(self) -> dict[str, Any]: ...
+
+
+class ProblemError(Exception):
+    """A request is answered by a problem."""
+
+    def __init__(self, status: int, title: str, detail: str | None = None, **more: Any) -> None:
+        super().__init__(title)
+        self.problem = Problem(status=status, title=title, detail=detail, **more)
+
+
+class NorthboundServer:
+    """Listens from `start` to `close`."""
+
+    def __init__(self, asked: Asked, *, ip_version: int, token: str = "", tls: ssl.SSLContext | None = None) -> None:
+        self._asked = asked
+        self._ip_version = ip_version
+        self._token = token.encode()
+        self._tls = tls
+        self._document = msgspec.json.encode(document(__version__))
+        app = web.Application(middlewares=[self._guard], client_max_size=LARGEST_BODY)
+        topic = "/v1/ofms/{topic}"
+        app.add_routes(
+            [
+                web.get("/openapi.json", self._openapi),
+                web.get("/v1/ofms", self._list),
+                web.get(topic, self._get),
+                web.put(topic, self._put),
+                web.delete(topic, self._delete),
+                web.get(topic + "/stats", self._stats),
+                web.get("/v1/changes", self._changes),
+                web.get("/v1/topology", self._topology),
+                web.get("/v1/budgets", self._budgets),
+            ]
+        )
+        self._runner = web.AppRunner(
+            app, access_log=None, max_line_size=LONGEST_LINE, shutdown_timeout=SHUTDOWN, handle_signals=False
+        )
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen. Returns the port; raises `OSError` if the address cannot be had."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls)
+        await site.start()
+        return int(self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stop listening and end all requests."""
+        await self._runner.cleanup()
+
+    # ---- around all requests
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Lets in whoever may, and turns every fault into a problem."""
+        try:
+            if self._token and request.path != "/openapi.json":
+                self._authenticate(request)
+            return await handler(request)
+        except ProblemError as error:
+            return _answer_problem(error.problem)
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            return _answer_problem(Problem(status=error.status, title=error.reason), headers)
+        except ChannelError as error:
+            return _answer_problem(Problem(status=503, title="A switch does not answer", detail=str(error)))
+        except Exception:
+            logger.exception("%s %s", request.method, request.path)
+            return _answer_problem(Problem(status=500, title="Internal error"))
+
+    def _authenticate(self, request: web.Request) -> None:
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
+            raise ProblemError(401, "Unauthorized", "send the token as Authorization: Bearer")
+
+    # ---- requests
+
+    async def _openapi(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._document, content_type="application/json")
+
+    async def _list(self, _request: web.Request) -> web.Response:
+        return _answer(self._asked.states())
+
+    async def _get(self, request: web.Request) -> web.Response:
+        return _answer(await self._asked.state(_topic(request), _wait(request)))
+
+    async def _put(self, request: web.Request) -> web.Response:
+        topic, wait = _topic(request), _wait(request)
+        wish = self._wish(await request.read())
+        return _answer_state(await self._asked.wish(topic, wish, wait))
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        return _answer_state(await self._asked.wish(_topic(request), None, _wait(request)))
+
+    async def _stats(self, request: web.Request) -> web.Response:
+        return _answer(await self._asked.stats(_topic(request)))
+
+    async def _changes(self, request: web.Request) -> web.Response:
+        try:
+            after = int(request.query.get("after", "0"))
+        except ValueError:
+            raise ProblemError(400, "Bad request", "after is not a whole number") from None
+        return _answer(await self._asked.changes(request.query.get("run", ""), after, _wait(request)))
+
+    async def _topology(self, _request: web.Request) -> web.Response:
+        return _answer(self._asked.picture())
+
+    async def _budgets(self, _request: web.Request) -> web.Response:
+        return _answer(self._asked.budgets())
+
+    def _wish(self, body: bytes) -> Wish:
+        """A wish that can be planned. Raises `ProblemError`."""
+        try:
+            wished = msgspec.json.decode(body, type=OfmWish)
+        except msgspec.MsgspecError as error:
+            raise ProblemError(400, "Bad request", str(error)) from None
+        wish = Wish(frozenset(wished.brokers), frozenset(wished.senders) - frozenset(wished.brokers), wished.priority)
+        if (fault := wish_fault(wish, self._ip_version)) is not None:
+            raise ProblemError(400, "Bad request", fault)
+        return wish
+
+
+def _topic(request: web.Request) -> str:
+    topic = request.match_info["topic"]
+    if (fault := topic_fault(topic)) is not None:
+        raise ProblemError(400, "Bad request", fault)
+    return topic
+
+
+def _wait(request: web.Request) -> float:
+    text = request.query.get("wait", "0")
+    try:
+        wait = float(text)
+    except ValueError:
+        wait = math.nan
+    if not 0 <= wait <= LONGEST_WAIT:
+        raise ProblemError(400, "Bad request", f"wait must be 0 to {LONGEST_WAIT:g} seconds: {text!r}")
+    return wait
+
+
+def _answer(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+
+
+def _answer_state(state: OfmState) -> web.Response:
+    """200: it is as wished; 202: it will be; 409: it is refused."""
+    if state.status is Status.REFUSED:
+        return _answer_problem(Problem(status=409, title="Refused", detail=state.reason, ofm=state))
+    return _answer(state, 200 if state.status in (Status.CONSTRUCTED, Status.NONE) else 202)
+
+
+def _answer_problem(problem: Problem, headers: dict[str, str] | None = None) -> web.Response:
+    more = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+    return web.Response(
+        body=msgspec.json.encode(problem),
+        status=problem.status,
+        content_type="application/problem+json",
+        headers={**(headers or {}), **more},
+    )

@@ -1,0 +1,85 @@
+"""What a sender keeps about one topic's tree: what is under way, who must still answer, how long that takes."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from saps.ofm.datapath_settings import DatapathSettings
+from saps.overlay.frames import Data
+from saps.overlay.keys import BrokerRef
+from saps.overlay.multicast import Custody
+from saps.overlay.presence import Stream
+from saps.overlay.trees import Served
+
+
+class RoundTrip:
+    """An estimate of a time-out from measured times (Jacobson 1988; RFC 6298, section 2)."""
+
+    def __init__(self, least: float) -> None:
+        self._least = least
+        self._mean = 0.0
+        self._deviation = 0.0
+
+    def measured(self, seconds: float) -> None:
+        """Take a measured time into account."""
+        if not self._mean:
+            self._mean, self._deviation = seconds, seconds / 2
+        else:
+            self._deviation += (abs(seconds - self._mean) - self._deviation) / 4
+            self._mean += (seconds - self._mean) / 8
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which an answer is late."""
+        return max(self._least, self._mean + 4 * self._deviation)
+
+
+class Pending:
+    """A publication with QoS 1 or 2 that some of the members served have not acknowledged."""
+
+    __slots__ = ("custody", "sent", "waiting")
+
+    def __init__(self, custody: Custody, members: tuple[BrokerRef, ...], sent: float) -> None:
+        self.custody = custody
+        self.waiting = dict.fromkeys(members)
+        self.sent = sent
+
+
+class Flight(msgspec.Struct):
+    """A datagram that has not come back. `data` is None for a high-water mark."""
+
+    sent: float
+    data: Data | None
+    members: tuple[BrokerRef, ...]
+
+
+class Path:
+    """The tree of one topic, as this broker's publications use it."""
+
+    def __init__(self, stream: Stream, served: Served, settings: DatapathSettings) -> None:
+        self.stream = stream
+        self.served = served
+        self.flying: dict[int, Flight] = {}
+        """By serial, in the order sent."""
+        self.history: deque[Data] = deque(maxlen=settings.history)
+        self.pending: deque[Pending] = deque()
+        self.round_trip = RoundTrip(settings.loopback)
+        self.answer_time = RoundTrip(settings.repeat)
+        self.late: dict[int, Flight] = {}
+        """Those that were given up when the tree failed: if they come back after all, patience was too short."""
+        self.returned = 0
+        """Serial of the last datagram that has come back."""
+        self.wake_at = float("inf")
+        self.marking = False
+        self.members: tuple[BrokerRef, ...] = ()
+        """Those the last publication was for."""
+        self.last: Data | None = None
+        self.last_at = 0.0
+        self.told = False
+        """A datagram has told the last number in the present pause."""
+        self.retry = settings.retry
+        self.failed_at: float | None = None
+        """When nothing came back; None while the tree is in use."""
+        self.probes = 0

@@ -1,0 +1,156 @@
+"""The controller as a process: switches on one side, OFGate on the other, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import ssl
+
+from saps.config import Address, SettingError
+from saps.logs import configure_logging
+from saps.ofm.addresses import AddressRange
+from saps.ofm.budget import Budget
+from saps.ofm.controller import Controller, Rules
+from saps.ofm.northbound.server import NorthboundServer
+from saps.ofm.openflow.server import OpenFlowServer, ServerSettings
+from saps.ofm.plan import Loopback
+from saps.ofm.saved import restore
+from saps.ofm.service import ControllerService
+from saps.ofm.settings import ControllerSettings
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK_MAC = "02:5a:50:53:00:02"
+"""The MAC address that loopback packets come from; no host has it."""
+
+
+class OfcProgram:
+    """The parts of one controller, from `start` to `stop`."""
+
+    def __init__(self, settings: ControllerSettings) -> None:
+        """Raises `SettingError`."""
+        self.settings = settings
+        self.machine = Controller(rules(settings))
+        self.service = ControllerService(self.machine, grace=settings.grace, state=settings.state)
+        self._restore()
+        self.switches = OpenFlowServer(
+            *settings.listen,
+            self.service,
+            ServerSettings(probe_interval=settings.probe_interval, grace=settings.grace),
+        )
+        self.northbound = NorthboundServer(
+            self.service,
+            ip_version=self.machine.pool.range.network.version,
+            token=settings.token,
+            tls=tls(settings),
+        )
+        self.listen, self.asked = settings.listen, settings.northbound
+
+    def _restore(self) -> None:
+        path = self.settings.state
+        if path is None:
+            return
+        try:
+            restore(self.machine, path.read_bytes())
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise SettingError("state", f"cannot write {path}: {path.parent} is no directory") from None
+        except (OSError, ValueError) as error:
+            raise SettingError("state", f"cannot read {path}: {error}") from None
+
+    async def start(self) -> None:
+        """Listen to both sides. Raises `SettingError`; then `stop` is still to be called."""
+        try:
+            self.listen = Address(self.listen.host, await self.switches.start())
+        except OSError as error:
+            raise SettingError("listen", _refused(self.listen, error)) from None
+        await self.service.start(self.switches)
+        try:
+            self.asked = Address(self.asked.host, await self.northbound.start(*self.asked))
+        except OSError as error:
+            raise SettingError("northbound", _refused(self.asked, error)) from None
+
+    async def stop(self) -> None:
+        """Answer no more; the switches forward on as they are."""
+        await self.northbound.close()
+        await self.switches.close()
+        await self.service.close()
+
+    def ready_line(self) -> str:
+        """What a script waits for."""
+        return f"ready listen={self.listen} northbound={self.asked} ofm_range={self.machine.pool.range}"
+
+
+def rules(settings: ControllerSettings) -> Rules:
+    """What the machine goes by. Raises `SettingError`."""
+    try:
+        addresses = AddressRange.parse(settings.ofm_range)
+    except ValueError as error:
+        raise SettingError("ofm_range", str(error)) from None
+    try:
+        loopback = Loopback(settings.loopback, LOOPBACK_MAC)
+        version = ipaddress.ip_address(loopback.ip).version
+    except ValueError as error:
+        raise SettingError("loopback", str(error)) from None
+    if version != addresses.network.version:
+        raise SettingError("loopback", f"{settings.loopback} is IPv{version}, but ofm_range is {settings.ofm_range}")
+    return Rules(settings.ofm_range, loopback, Budget(settings.flow_budget, settings.bucket_budget))
+
+
+def tls(settings: ControllerSettings) -> ssl.SSLContext | None:
+    """The northbound's certificates, if it has any. Raises `SettingError`."""
+    if settings.certificate is None:
+        if settings.clients is not None:
+            raise SettingError("clients", "needs certificate: without TLS no client shows a certificate")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.certificate)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingError("certificate", f"cannot use {settings.certificate}: {error}") from None
+    if settings.clients is not None:
+        try:
+            context.load_verify_locations(settings.clients)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingError("clients", f"cannot use {settings.clients}: {error}") from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def run(settings: ControllerSettings) -> int:
+    """Run a controller until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
+    configure_logging(settings.log_level)
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        return runner.run(_serve(settings))
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _serve(settings: ControllerSettings) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    program = OfcProgram(settings)
+    try:
+        await program.start()
+        print(program.ready_line(), flush=True)
+        await stop.wait()
+        logger.info("the controller stops")
+    finally:
+        await program.stop()
+    return 0
+
+
+def _refused(address: Address, error: OSError) -> str:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return f"cannot listen on {address}: {reason}"

@@ -1,0 +1,205 @@
+"""OFM in the simulator: a network that copies datagrams along trees, and the controller that installs them.
+
+A tree is the set of its brokers: what one sends reaches the others and comes back to it. (That the switches' tables do
+exactly this is shown with `saps.ofm.fabric` and on Open vSwitch.) Loss, duplicates, disorder, slow installation, a
+controller that crashes or forgets can be injected; everything random comes from the simulation's seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from saps.agents.ofgate import OFGate
+from saps.agents.ofm import OfmAgent
+from saps.agents.switchover import Modes
+from saps.ofm.datagram import parse
+from saps.ofm.datapath import Datapath
+from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.topology import BrokerAddress
+from saps.simulator import SimBroker, Simulation
+
+
+@dataclass
+class OfmFaults:
+    """What happens to datagrams and to changes of trees."""
+
+    latency: tuple[float, float] = (0.0002, 0.002)
+    """Least and greatest delay in seconds; each copy's is drawn anew, so copies overtake each other."""
+    loss: float = 0.0
+    """Probability that a copy is lost; the loopback packet is one."""
+    duplicate: float = 0.0
+    """Probability that a copy comes twice."""
+    installation: tuple[float, float] = (0.002, 0.05)
+    """Least and greatest time in seconds until the switches have taken a change in."""
+
+
+@dataclass(frozen=True)
+class _Tree:
+    brokers: frozenset[BrokerAddress]
+    senders: frozenset[BrokerAddress]
+
+
+class OfmNetwork:
+    """Attach it to a simulation before brokers are added: each broker then has a data path and an OFM agent."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        modes: Modes,
+        faults: OfmFaults | None = None,
+        settings: DatapathSettings | None = None,
+    ) -> None:
+        self.simulation = simulation
+        self.modes = modes
+        self.faults = faults or OfmFaults()
+        self.settings = settings
+        self.trees: dict[str, _Tree] = {}
+        """By address, as the switches have them."""
+        self.agents: dict[str, OfmAgent] = {}
+        self.datapaths: dict[str, Datapath] = {}
+        self.sent = 0
+        """Datagrams that brokers have sent."""
+        self.astray = 0
+        """Copies that did not reach a member the sender counted on, because it was not in the tree: nothing but a fault
+        that was injected may bring that about."""
+        self._hosts: dict[str, BrokerAddress] = {}
+        self._brokers: dict[BrokerAddress, SimBroker] = {}
+        simulation.attach = self._attach
+        simulation.on_joined = lambda broker: self.agents[broker.name].start()
+
+    def _attach(self, broker: SimBroker) -> None:
+        number = len(self._hosts) + 1
+        mac = ":".join(f"{byte:02x}" for byte in (2, 0, 0, 0, *divmod(number, 256)))
+        host = self._hosts.setdefault(broker.name, BrokerAddress(f"10.0.{number // 250}.{number % 250 + 1}", mac, 7400))
+        self._brokers[host] = broker
+        node = broker.node
+        datapath = self.datapaths[broker.name] = Datapath(
+            node,
+            node.presence,
+            node.multicast,
+            node.inbox,
+            node.subscriptions.wants,
+            lambda address, raw: self._transmit(host, address, raw),
+            self.settings,
+        )
+        node.multicast.tree_path = datapath
+        self.agents[broker.name] = OfmAgent(node, broker.agents, datapath, host, self.modes, self.simulation.rng)
+
+    def ofgate(self, broker: SimBroker, controller: SimulatedController, lease: float = 10.0) -> OFGate:
+        """Start an OFGate on a broker."""
+        name = f"ofgate@{broker.name}"
+        gate = OFGate(name, broker.node, broker.agents, controller, self.modes, lease=lease)
+        broker.act(gate.start)
+        return gate
+
+    def _transmit(self, source: BrokerAddress, address: str, raw: bytes) -> None:
+        self.sent += 1
+        served = self._counted_on(source, raw)
+        tree = self.trees.get(address)
+        if tree is None or source not in tree.brokers | tree.senders:
+            self.astray += len(served)
+            return
+        self.astray += len(served - tree.brokers)
+        for target in sorted(tree.brokers | {source}):
+            self._copy(target, address, raw, target in served)
+
+    def _counted_on(self, source: BrokerAddress, raw: bytes) -> set[BrokerAddress]:
+        """The members that the sender leaves to the tree for this publication."""
+        datagram = parse(raw)
+        if datagram is None or datagram.is_high_water:
+            return set()
+        stream = self._brokers[source].node.presence.stream(datagram.topic)
+        return {self._hosts[member.name] for member in stream.served}
+
+    def _copy(self, target: BrokerAddress, address: str, raw: bytes, counted_on: bool) -> None:
+        rng, faults = self.simulation.rng, self.faults
+        if faults.loss and rng.random() < faults.loss:
+            return
+
+        def arrive() -> None:
+            tree = self.trees.get(address)
+            if tree is not None and target in tree.brokers | tree.senders:
+                broker = self._brokers[target]
+                broker.act(lambda: broker.node.receive_datagram(raw))
+            elif counted_on:  # the tree has changed under it
+                self.astray += 1
+
+        for _ in range(2 if faults.duplicate and rng.random() < faults.duplicate else 1):
+            self.simulation.at(self.simulation.now + rng.uniform(*faults.latency), arrive)
+
+
+class SimulatedController:
+    """A `saps.agents.switchover.Controller` for an OFGate in the simulation. `crash` it, and `restart` it."""
+
+    def __init__(self, network: OfmNetwork) -> None:
+        self._network = network
+        self._simulation = network.simulation
+        self.ofms: dict[str, OfmState] = {}
+        self.alive = True
+        self._life = 0
+        self._addresses = 0
+
+    def crash(self) -> None:
+        """It answers nobody; the switches keep their tables."""
+        self.alive = False
+        self._life += 1
+
+    def restart(self, forgets: bool = False) -> None:
+        """It is back. If it `forgets`, it has cleaned the switches of what it does not know."""
+        self.alive = True
+        if forgets:
+            self.ofms.clear()
+            self._network.trees.clear()
+
+    def put(self, request: OfmRequest, done: Callable[[OfmState | None], None]) -> None:
+        def arrived() -> None:
+            known = self.ofms.get(request.topic)
+            address = known.address if known is not None else None
+            if address is None:
+                self._addresses += 1
+                address = f"239.77.0.{self._addresses % 250 + 1}:{5000 + self._addresses // 250}"
+            brokers = sorted({*request.brokers, *request.senders})
+            state = OfmState(topic=request.topic, status=Status.UPDATING, address=address, brokers=brokers)
+            self.ofms[request.topic] = state
+            self._later(self._network.faults.installation, lambda: installed(state, address))
+
+        def installed(state: OfmState, address: str) -> None:
+            if self.ofms.get(request.topic) is not state:
+                return  # a later wish has overtaken it, and will be answered
+            self._network.trees[address] = _Tree(frozenset(request.brokers), frozenset(request.senders))
+            constructed = OfmState(
+                topic=request.topic, status=Status.CONSTRUCTED, address=address, brokers=state.brokers
+            )
+            self.ofms[request.topic] = constructed
+            done(constructed)
+
+        self._later((0.001, 0.005), arrived, done)
+
+    def delete(self, topic: str, done: Callable[[OfmState | None], None]) -> None:
+        def arrived() -> None:
+            known = self.ofms.get(topic)
+            if known is not None and known.address is not None:
+                self._network.trees.pop(known.address, None)
+            self.ofms.pop(topic, None)
+            done(OfmState(topic=topic, status=Status.NONE))
+
+        self._later((0.001, 0.005), arrived, done)
+
+    def list(self, done: Callable[[list[OfmState] | None], None]) -> None:
+        self._later((0.001, 0.005), lambda: done(sorted(self.ofms.values(), key=lambda s: s.topic)), done)
+
+    def _later(
+        self, delay: tuple[float, float], action: Callable[[], None], refused: Callable[[None], None] | None = None
+    ) -> None:
+        """Do something later in this life; who calls while it is dead gets None."""
+        life, alive = self._life, self.alive
+
+        def due() -> None:
+            if not alive and refused is not None:
+                refused(None)
+            elif life == self._life:
+                action()
+
+        self._simulation.at(self._simulation.now + self._simulation.rng.uniform(*delay), due)

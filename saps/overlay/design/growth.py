@@ -1,0 +1,145 @@
+"""Trees for all topics at once, in plain Python: what a mesh that runs designs its overlay with.
+
+The topics come one after the other, the largest first, each as a tree of a `LiveOverlay` (a star, or two levels below
+the root); then each in turn is taken out and grown anew among all the others, and the best round counts. The root of a
+star is the node that raises the sum of degree ** POWER least, as in `balanced_stars`; the root of a two-level tree is
+the node with most links to the topic's others already.
+
+It needs no numpy, and at the sizes of a mesh it comes close to the designs that do (a test compares them). Equal
+choices go to whoever comes first, so the same interests give the same overlay at every broker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from saps.overlay.design.live import LiveOverlay, Tree
+
+POWER = 16.0
+"""Of the degrees in the sum that is lowered. Large: the maximum counts; 1: the number of links."""
+ROUNDS = 6
+"""How often each tree is grown anew at most: time in proportion."""
+WORK = 200_000
+"""Choices of all rounds together at most, each some microseconds: a large mesh gets fewer rounds, at least none."""
+
+Node = TypeVar("Node", bound=Hashable)
+Topic = TypeVar("Topic", bound=Hashable)
+
+
+class Load(NamedTuple):
+    """What is to be kept low, compared in this order."""
+
+    maximum_degree: int
+    links: int
+    """Counted at both ends."""
+
+
+def grow(nodes_of: Mapping[Topic, Sequence[Node]], levels: int) -> LiveOverlay[Node, Topic]:
+    """The overlay of trees of at most `levels` (1 or 2) levels below the root, over each topic's nodes."""
+    growing = growth(nodes_of, levels)
+    while True:
+        try:
+            next(growing)
+        except StopIteration as end:
+            grown: LiveOverlay[Node, Topic] = end.value
+            return grown
+
+
+def growth(nodes_of: Mapping[Topic, Sequence[Node]], levels: int) -> Generator[None, None, LiveOverlay[Node, Topic]]:
+    """`grow` in small steps, one tree each: a broker has other things to do in between."""
+    overlay: LiveOverlay[Node, Topic] = LiveOverlay(levels)
+    for node in dict.fromkeys(node for nodes in nodes_of.values() for node in nodes):
+        overlay.join(node, ())
+    order = sorted((topic for topic, nodes in nodes_of.items() if nodes), key=lambda topic: -len(nodes_of[topic]))
+    for topic in order:
+        _plant(overlay, topic, nodes_of[topic])
+        yield
+    best, least = trees_of(overlay), load(overlay)
+    for _ in range(_rounds(nodes_of)):
+        before = {topic: tree.root for topic, tree in overlay.trees.items()}
+        for topic in order:
+            _clear(overlay, topic)
+            _plant(overlay, topic, nodes_of[topic])
+            yield
+        if load(overlay) < least:
+            best, least = trees_of(overlay), load(overlay)
+        if levels == 1 and all(tree.root == before[topic] for topic, tree in overlay.trees.items()):
+            break
+    return overlay_of(best, levels)
+
+
+def load(overlay: LiveOverlay[Node, Topic]) -> Load:
+    """The greatest degree of a node, and all degrees together."""
+    degrees = [len(neighbours) for neighbours in overlay.uses.values()]
+    return Load(max(degrees, default=0), sum(degrees))
+
+
+def trees_of(overlay: LiveOverlay[Node, Topic]) -> dict[Topic, tuple[Node, dict[Node, Node]]]:
+    """For each topic its root, and the parent of each other node."""
+    return {topic: (tree.root, dict(tree.parent)) for topic, tree in overlay.trees.items()}
+
+
+def overlay_of(trees: Mapping[Topic, tuple[Node, Mapping[Node, Node]]], levels: int) -> LiveOverlay[Node, Topic]:
+    """The overlay made of these trees, to live on. Raises ValueError if one is deeper than `levels`."""
+    overlay: LiveOverlay[Node, Topic] = LiveOverlay(levels)
+    for topic, (root, parents) in trees.items():
+        tree = overlay.trees[topic] = Tree(root)
+        for node in (root, *parents):
+            overlay.topics.setdefault(node, {})[topic] = None
+            overlay.uses.setdefault(node, {})
+            tree.children.setdefault(node, {})
+        for node, parent in parents.items():
+            tree.hang(node, parent)
+            for one, other in ((node, parent), (parent, node)):
+                overlay.uses[one][other] = overlay.uses[one].get(other, 0) + 1
+        if any(tree.depth(node) > levels for node in parents):
+            raise ValueError(f"the tree of {topic!r} is deeper than {levels}")
+    return overlay
+
+
+def _rounds(nodes_of: Mapping[Topic, Sequence[Node]]) -> int:
+    choices = sum(len(nodes) ** 2 for nodes in nodes_of.values())
+    return min(ROUNDS, int(WORK // max(choices, 1)))
+
+
+def _plant(overlay: LiveOverlay[Node, Topic], topic: Topic, nodes: Sequence[Node]) -> None:
+    """Grow the tree of a topic that has none: the root, then who is linked to it, then the others."""
+    root = _star_root(overlay, nodes) if overlay.levels == 1 else _tree_root(overlay, nodes)
+    linked = overlay.uses[root]
+    overlay.subscribe(root, topic)
+    for node in sorted((node for node in nodes if node != root), key=lambda node: node not in linked):
+        overlay.subscribe(node, topic)
+
+
+def _clear(overlay: LiveOverlay[Node, Topic], topic: Topic) -> None:
+    """Take out a topic's tree, leaves first, so that nothing is mended meanwhile."""
+    tree = overlay.trees[topic]
+    for node in sorted(tree.children, key=tree.depth, reverse=True):
+        overlay.unsubscribe(node, topic)
+
+
+def _star_root(overlay: LiveOverlay[Node, Topic], nodes: Sequence[Node]) -> Node:
+    """The node whose star raises the sum of degree ** POWER least; links that are there are free."""
+    degree = {node: len(overlay.uses[node]) for node in nodes}
+    step = {node: _raised(degree[node] + 1) - _raised(degree[node]) for node in nodes}
+    total = sum(step.values())
+
+    def cost(centre: Node) -> float:
+        linked = [node for node in overlay.uses[centre] if node in step]
+        own = _raised(degree[centre] + len(nodes) - 1 - len(linked)) - _raised(degree[centre])
+        return total - step[centre] + own - sum(step[node] for node in linked)
+
+    return min(nodes, key=cost)
+
+
+@lru_cache(maxsize=1 << 14)
+def _raised(degree: int) -> float:
+    return math.pow(degree, POWER)
+
+
+def _tree_root(overlay: LiveOverlay[Node, Topic], nodes: Sequence[Node]) -> Node:
+    among = set(nodes)
+    return min(nodes, key=lambda node: (-len(overlay.uses[node].keys() & among), len(overlay.uses[node])))

@@ -1,0 +1,155 @@
+"""Random scenes in which topics move between ALM and OFM, for `test_switchover` and to look for seeds that fail."""
+
+from __future__ import annotations
+
+import random
+
+from saps.agents.ofgate import OFGate
+from saps.agents.switchover import Mode, Modes
+from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.simulated import OfmFaults, OfmNetwork, SimulatedController
+from saps.simulator import Network, SimBroker, Simulation
+
+from ..overlay.scenes import Recorder
+
+TOPICS = ["a/b", "x/y"]
+FILTERS = ["a/b", "a/+", "x/y", "#", "x/#", "z"]
+QUIET = 5.0
+"""Seconds without events after which everything owed must have arrived."""
+
+
+class Scene:
+    """A mesh with OFM, two OFGates, a controller, and a recorder that knows what is owed."""
+
+    def __init__(
+        self, seed: int, mode: Mode | None, faults: OfmFaults, *, brokers: int = 7, lease: float = 10.0
+    ) -> None:
+        """`mode` None: one topic uses EITHER, the other BOTH."""
+        self.rng = rng = random.Random(seed)
+        network = Network(latency=(0.001, rng.choice([0.002, 0.01, 0.04])))
+        self.simulation = Simulation(seed, network=network, check=False)
+        modes = Modes(mode or Mode.EITHER, () if mode else ("x/y",))
+        settings = DatapathSettings(largest=rng.choice([1472, 1472, 150]))
+        self.ofm = OfmNetwork(self.simulation, modes, faults, settings)
+        self.controller = SimulatedController(self.ofm)
+        self.recorder = Recorder(self.simulation)
+        self.brokers = self.simulation.build(brokers, 3)
+        self.gates = [self.ofm.ofgate(broker, self.controller, lease) for broker in self.brokers[:2]]
+        self.simulation.run_until(lambda: any(gate.leading for gate in self.gates))
+        self.spare: list[SimBroker] = []
+
+    @property
+    def gate(self) -> OFGate:
+        """The one that leads."""
+        return next(gate for gate in self.gates if gate.leading)
+
+    def there(self) -> list[SimBroker]:
+        return [b for b in self.simulation.alive() if b.joined and not b.node.leaving]
+
+    def construct(self, topic: str) -> None:
+        """A publisher of the topic decides to exploit OFM."""
+        broker = self.rng.choice(self.there())
+        broker.act(lambda: self.ofm.agents[broker.name].construct(topic))
+
+    def release(self, topic: str) -> None:
+        broker = self.rng.choice(self.there())
+        broker.act(lambda: self.ofm.agents[broker.name].release(topic))
+
+    def step(self, *, churn: bool = True) -> None:
+        """One random act: mostly publications."""
+        rng, recorder = self.rng, self.recorder
+        dice = rng.random()
+        if dice < 0.85 or not churn:
+            publisher = rng.choice([b for b in self.there() if b in self.brokers][:3])
+            recorder.publish(publisher, rng.choice(TOPICS), rng.choice((0, 0, 1, 2)))
+        elif dice < 0.91:
+            recorder.subscribe(rng.choice(self.there()[3:]), rng.choice(FILTERS))
+        elif dice < 0.96:
+            broker = rng.choice(self.there())
+            current = [i.topic_filter for i in recorder.intervals[broker] if i.ended is None]
+            if current and broker not in self.brokers[3:5]:
+                recorder.unsubscribe(broker, rng.choice(current))
+        elif dice < 0.98:
+            number = len(self.simulation.brokers)
+            self.spare.append(self.simulation.add(f"b{number}", f"c{number % 3}", rng.choice(self.there()).name))
+        elif self.spare and self.spare[0].joined:
+            recorder.leave(self.spare.pop(0))
+
+    def traffic(self, seconds: float, *, churn: bool = True) -> None:
+        end = self.simulation.now + seconds
+        while self.simulation.now < end:
+            self.step(churn=churn)
+            self.simulation.run(self.rng.choice([0, 0.001, 0.005, 0.02]))
+
+    def begin(self) -> None:
+        """Stable subscribers on two brokers."""
+        for broker in self.brokers[3:5]:
+            self.recorder.subscribe(broker, "#")
+        self.simulation.run(2)
+        self.traffic(0.5)
+
+
+def moves(seed: int, mode: Mode | None, times: int = 10) -> Scene:
+    """Topics are moved ALM -> OFM -> ALM while brokers subscribe, unsubscribe, join and leave. Nothing fails."""
+    scene = Scene(seed, mode, OfmFaults(latency=(0.0002, random.Random(seed).choice([0.001, 0.02]))))
+    scene.begin()
+    for _ in range(times):
+        for topic in TOPICS:
+            scene.construct(topic)
+        scene.traffic(scene.rng.choice([0.05, 0.3, 1.5]))
+        for topic in TOPICS:
+            scene.release(topic)
+        scene.traffic(scene.rng.choice([0.05, 0.3, 1.0]))
+    scene.simulation.run(QUIET)
+    scene.recorder.judge()
+    assert scene.ofm.astray == 0, f"the tree was changed under its users (seed {seed})"
+    return scene
+
+
+def losses(seed: int, mode: Mode | None) -> Scene:
+    """Datagrams are lost, doubled and overtake each other."""
+    rng = random.Random(seed)
+    faults = OfmFaults(loss=rng.choice([0.01, 0.1, 0.5]), duplicate=0.05, latency=(0.0002, rng.choice([0.002, 0.03])))
+    scene = Scene(seed, mode, faults)
+    scene.begin()
+    for _ in range(3):
+        for topic in TOPICS:
+            scene.construct(topic)
+        scene.traffic(1.5)
+        if scene.rng.random() < 0.5:
+            scene.release(scene.rng.choice(TOPICS))
+    scene.simulation.run(2 * QUIET)
+    scene.recorder.judge(faulty=True)
+    return scene
+
+
+def failures(seed: int, mode: Mode | None) -> Scene:
+    """The switches lose trees, the controller crashes and may forget, OFGate's broker crashes, installation is slow."""
+    rng = random.Random(seed)
+    faults = OfmFaults(loss=rng.choice([0, 0.02]), installation=(0.01, rng.choice([0.1, 2.0])))
+    scene = Scene(seed, mode, faults, lease=rng.choice([1.0, 5.0]))
+    scene.begin()
+    acts = ["construct", "release", "switches", "controller", "ofgate", "member", "construct"]
+    for topic in TOPICS:
+        scene.construct(topic)
+    for _ in range(8):
+        scene.traffic(rng.choice([0.1, 0.5, 1.5]), churn=False)
+        act = scene.rng.choice(acts)
+        if act == "construct":
+            scene.construct(scene.rng.choice(TOPICS))
+        elif act == "release":
+            scene.release(scene.rng.choice(TOPICS))
+        elif act == "switches":
+            scene.ofm.trees.clear()
+        elif act == "controller":
+            scene.controller.crash()
+            scene.simulation.at(
+                scene.simulation.now + rng.choice([0.1, 2.0, 5.0]), lambda: scene.controller.restart(rng.random() < 0.5)
+            )
+        elif act == "ofgate" and scene.brokers[0].alive:
+            scene.simulation.crash("b0")
+        elif act == "member" and scene.brokers[6].alive:
+            scene.simulation.crash("b6")
+    scene.simulation.run(15)
+    scene.recorder.judge(faulty=True)
+    return scene

@@ -1,0 +1,260 @@
+"""The switch-over on real sockets: brokers and OFGate in one event loop, MQTT clients, and a switch in this process
+that copies UDP datagrams along trees and is its own controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiomqtt
+import msgspec
+import pytest
+
+from saps.agents.gateway import Gateway
+from saps.broker import Broker
+from saps.config import Address, BrokerSettings
+from saps.config.ofm import OfmSettings
+from saps.config.settings import OverlaySettings
+from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.topology import BrokerAddress
+from saps.ofm.udp import UdpEndpoint, mac_of
+
+ANY = Address("127.0.0.1", 0)
+PATIENCE = 30.0
+"""Seconds a test waits for what must come: no requirement, only the end of hope."""
+
+
+class Switch(asyncio.DatagramProtocol):
+    """One switch with one tree for each address, and a controller (`put`, `delete`, `list` of a `Northbound`). As every
+    switch of the product it takes packets only from the brokers of the tree, and returns each to its sender."""
+
+    def __init__(self) -> None:
+        self.ofms: dict[str, OfmState] = {}
+        self.trees: dict[tuple[str, int], OfmRequest] = {}
+        self.ports: dict[str, asyncio.DatagramTransport] = {}
+        self.copied = 0
+        self.news = asyncio.Event()
+        """Something has been copied."""
+
+    async def put(self, request: OfmRequest, wait: float = 0.0) -> OfmState:
+        if request.topic not in self.ports:
+            port = _Port(self)
+            loop = asyncio.get_running_loop()
+            self.ports[request.topic], _ = await loop.create_datagram_endpoint(lambda: port, local_addr=ANY)
+            port.address = self.ports[request.topic].get_extra_info("sockname")
+        address = self.ports[request.topic].get_extra_info("sockname")
+        self.trees[address] = request
+        state = OfmState(
+            topic=request.topic,
+            status=Status.CONSTRUCTED,
+            address=str(Address(*address)),
+            brokers=sorted({*request.brokers, *request.senders}),
+        )
+        self.ofms[request.topic] = state
+        return state
+
+    async def delete(self, topic: str, wait: float = 0.0) -> OfmState:
+        self.ofms.pop(topic, None)
+        port = self.ports.pop(topic, None)
+        if port is not None:
+            self.trees.pop(port.get_extra_info("sockname"), None)
+            port.close()
+        return OfmState(topic=topic, status=Status.NONE)
+
+    async def list(self) -> list[OfmState]:
+        return [*self.ofms.values()]
+
+    async def close(self) -> None:
+        for port in self.ports.values():
+            port.close()
+
+
+class _Port(asyncio.DatagramProtocol):
+    """Where the datagrams to one OFM address arrive."""
+
+    def __init__(self, switch: Switch) -> None:
+        self.switch = switch
+        self.address: tuple[str, int] = ("", 0)
+        self.transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        tree = self.switch.trees.get(self.address)
+        if tree is None or self.transport is None:
+            return
+        brokers = {(broker.ip, broker.port) for broker in tree.brokers}
+        if addr[:2] in brokers | {(sender.ip, sender.port) for sender in tree.senders}:
+            self.switch.copied += 1
+            self.switch.news.set()
+            for target in brokers | {addr[:2]}:
+                self.transport.sendto(data, target)
+
+
+def settings(name: str, mode: str, join: Address | None, listen: str = "127.0.0.1:0") -> BrokerSettings:
+    ofm = msgspec.convert({"listen": listen, "mac": "02:00:00:00:00:01", "mode": mode}, OfmSettings)
+    joins = () if join is None else (join,)
+    return BrokerSettings(name=name, mqtt=ANY, join=joins, overlay=OverlaySettings(listen=ANY), ofm=ofm)
+
+
+class City:
+    """Brokers b0 to b3 and an OFGate."""
+
+    def __init__(self, brokers: list[Broker], gateway: Gateway, switch: Switch) -> None:
+        self.brokers = brokers
+        self.gateway = gateway
+        self.switch = switch
+
+    async def status(self, topic: str, wanted: Status) -> None:
+        """Wait until OFGate has brought the topic there."""
+        reached = asyncio.Event()
+
+        def changed(*_: object) -> None:
+            found = [t["status"] for t in self.gateway.gate.describe()["topics"] if t["topic"] == topic]
+            if (found or [Status.NONE.value]) == [wanted.value]:
+                reached.set()
+
+        self.gateway.gate.on_status = changed
+        changed()
+        async with asyncio.timeout(PATIENCE):
+            await reached.wait()
+
+    async def copied(self, more: int) -> None:
+        """Wait until the switch has copied so many more datagrams."""
+        enough = self.switch.copied + more
+        async with asyncio.timeout(PATIENCE):
+            while self.switch.copied < enough:
+                self.switch.news.clear()
+                await self.switch.news.wait()
+
+
+@pytest.fixture(params=["either", "both"])
+async def city(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[City]:
+    switch = Switch()
+    monkeypatch.setattr("saps.agents.gateway.Client", lambda url, token=None: switch)
+    async with AsyncExitStack() as stack:
+        brokers: list[Broker] = []
+        for number in range(4):
+            join = Address.parse(brokers[0].ref.address) if brokers else None
+            broker = Broker(settings(f"b{number}", request.param, join))
+            await broker.start()
+            stack.push_async_callback(broker.stop)
+            brokers.append(broker)
+        gateway = Gateway(settings("gate", request.param, Address.parse(brokers[0].ref.address), ""), "http://ofc")
+        await gateway.start()
+        stack.push_async_callback(gateway.stop)
+        async with asyncio.timeout(PATIENCE):
+            await gateway.leads.wait()
+        yield City(brokers, gateway, switch)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_topic_is_moved_to_the_tree_and_back_under_traffic(city: City, qos: int) -> None:
+    received: list[list[int]] = []
+    async with AsyncExitStack() as stack:
+        clients = []
+        for broker in city.brokers[1:]:
+            host, port = broker.server.address
+            client = await stack.enter_async_context(aiomqtt.Client(host, port))
+            await client.subscribe("air/ward1", qos=qos)
+            clients.append(client)
+        publisher = await stack.enter_async_context(aiomqtt.Client(*city.brokers[0].server.address))
+        sent, stop = 0, asyncio.Event()
+
+        async def publish() -> None:
+            nonlocal sent
+            while not stop.is_set():
+                await publisher.publish("air/ward1", str(sent), qos=qos)
+                sent += 1
+                await asyncio.sleep(0.001)
+            await publisher.publish("air/ward1", "end", qos=qos)
+
+        async def listen(client: aiomqtt.Client) -> None:
+            got: list[int] = []
+            received.append(got)
+            async for message in client.messages:
+                if message.payload == b"end":
+                    return
+                assert isinstance(message.payload, bytes)
+                got.append(int(message.payload))
+
+        tasks = [asyncio.create_task(publish()), *(asyncio.create_task(listen(client)) for client in clients)]
+        for _ in range(3):
+            await city.gateway.exploit("air/ward1")
+            await city.status("air/ward1", Status.CONSTRUCTED)
+            await city.copied(50)
+            city.gateway.release("air/ward1")
+            await city.status("air/ward1", Status.NONE)
+        stop.set()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*tasks)
+    assert received == [list(range(sent))] * 3
+
+
+async def test_a_switch_that_dies_costs_no_message(city: City) -> None:
+    """Nothing comes back any more: ALM takes over, with what was under way."""
+    async with AsyncExitStack() as stack:
+        host, port = city.brokers[1].server.address
+        subscriber = await stack.enter_async_context(aiomqtt.Client(host, port))
+        await subscriber.subscribe("air/ward1", qos=1)
+        publisher = await stack.enter_async_context(aiomqtt.Client(*city.brokers[0].server.address))
+        await publisher.publish("air/ward1", "0", qos=1)
+        await city.gateway.exploit("air/ward1")
+        number = 1
+        async with asyncio.timeout(PATIENCE):
+            while city.switch.copied < 20:
+                await publisher.publish("air/ward1", str(number), qos=number % 2)
+                number += 1
+        city.switch.trees.clear()
+        for number in range(number, number + 100):  # noqa: B020
+            await publisher.publish("air/ward1", str(number), qos=number % 2)
+        got = []
+        async with asyncio.timeout(PATIENCE):
+            async for message in subscriber.messages:
+                assert isinstance(message.payload, bytes)
+                got.append(int(message.payload))
+                if got[-1] == number:
+                    break
+    assert got == list(range(number + 1))
+
+
+async def test_what_came_in_since_the_last_turn_is_handed_on_together() -> None:
+    turns: list[list[bytes]] = []
+    done = asyncio.Event()
+
+    def received(datagrams: list[bytes]) -> None:
+        turns.append(datagrams)
+        if sum(map(len, turns)) == 100:
+            done.set()
+
+    endpoint = UdpEndpoint(received)
+    address = endpoint.listen("127.0.0.1", 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for number in range(100):
+            sender.sendto(b"%d" % number, address)
+    async with asyncio.timeout(PATIENCE):
+        await done.wait()
+    endpoint.close()
+    assert [raw for turn in turns for raw in turn] == [b"%d" % number for number in range(100)]
+    assert len(turns) == 1
+
+
+async def test_a_datagram_longer_than_the_path_allows_is_not_fragmented() -> None:
+    endpoint = UdpEndpoint(lambda datagrams: None)
+    host, port = endpoint.listen("127.0.0.1", 0)
+    endpoint.send(f"{host}:{port}", bytes(65_500))
+    assert endpoint.unsent == 0
+    endpoint.send(f"{host}:{port}", bytes(65_530))
+    assert endpoint.unsent == 1
+    endpoint.close()
+
+
+def test_the_mac_address_is_that_of_the_interface() -> None:
+    assert mac_of("127.0.0.1") == "00:00:00:00:00:00"
+    assert mac_of("203.0.113.77") is None
+    assert BrokerAddress("127.0.0.1", "02:00:00:00:00:01", 1)

@@ -1,0 +1,155 @@
+"""The driver in this process, between a hub and a real Mosquitto: when it acknowledges, holds back, and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from saps.agents.user import PublisherAgent
+from saps.config.settings import UpstreamSettings
+from saps.frontend.upstream.driver import Upstream
+from saps.hub import Hub
+from saps.mesh import TopicRoute
+from saps.messages import Message, Reached
+from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("processes")]
+
+
+class Withholding:
+    """A `Mesh` in which another broker wants everything, and confirms what it has only when told to."""
+
+    def __init__(self) -> None:
+        self.has: dict[str, Callable[[Reached], None] | None] = {}
+        self._changed = asyncio.Event()
+
+    def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
+        done()
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        pass
+
+    def route(self, topic: str) -> TopicRoute:
+        return TopicRoute(topic)
+
+    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
+        self.has[message.payload.decode()] = done
+        self._changed.set()
+
+    def confirm(self, payload: str) -> None:
+        done = self.has[payload]
+        assert done is not None
+        done(Reached(1, 1))
+
+    async def until(self, *payloads: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not set(payloads) <= self.has.keys():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@pytest.fixture
+async def mosquitto(tmp_path: Path) -> AsyncIterator[Mosquitto]:
+    async with Mosquitto(tmp_path / "mosquitto") as server:
+        async with Peer(server.port) as peer:
+            await peer.publish("ready", "ready", qos=1, retain=True)
+        yield server
+
+
+@asynccontextmanager
+async def started(
+    mosquitto: Mosquitto, hold: Callable[[bool], None] = lambda held: None
+) -> AsyncIterator[tuple[Upstream, Withholding]]:
+    """An upstream that is connected: Mosquitto's retained message has come. Stopped at the end."""
+    mesh = Withholding()
+    settings = UpstreamSettings(url=mosquitto.url, retry_limit=0.1, maximum_queued=100)
+    upstream = Upstream(Hub(mesh, asyncio.get_running_loop().time), settings, "a", hold)
+    upstream.start()
+    try:
+        await mesh.until("ready")
+        mesh.confirm("ready")
+        yield upstream, mesh
+    finally:
+        async with asyncio.timeout(PATIENCE):
+            await upstream.stop()
+
+
+async def test_mosquitto_repeats_what_the_mesh_has_not_confirmed_and_nothing_else(mosquitto: Mosquitto) -> None:
+    async with Peer(mosquitto.port) as outside:
+        async with started(mosquitto) as (_, mesh):
+            for number in range(6):
+                await outside.publish("t", str(number))
+            await mesh.until(*map(str, range(6)))
+            for number in (1, 0, 5):  # 5 must wait for 2, 3 and 4: acknowledgements keep the order of the messages
+                mesh.confirm(str(number))
+        async with started(mosquitto) as (_, mesh):
+            await outside.publish("t", "last")
+            await mesh.until("last")
+    assert sorted(mesh.has) == ["2", "3", "4", "5", "last", "ready"]
+
+
+async def test_a_confirmation_that_comes_after_its_connection_has_gone_acknowledges_nothing(
+    mosquitto: Mosquitto,
+) -> None:
+    async with started(mosquitto) as (_, mesh):
+        async with Peer(mosquitto.port) as outside:
+            await outside.publish("t", "early")
+        await mesh.until("early")
+        await mosquitto.stop()
+        await mosquitto.start()
+        before = mesh.has.pop("early")
+        await mesh.until("early")  # repeated on the new connection
+        assert before is not None
+        before(Reached(1, 1))
+    async with started(mosquitto) as (_, mesh):
+        await mesh.until("early")
+
+
+async def test_publishers_are_held_back_while_mosquitto_is_too_slow(mosquitto: Mosquitto) -> None:
+    released = asyncio.Event()
+    held: list[bool] = []
+
+    def hold(on: bool) -> None:
+        held.append(on)
+        if not on:
+            released.set()
+
+    async with started(mosquitto, hold) as (upstream, _), Peer(mosquitto.port) as outside:
+        publisher = PublisherAgent(upstream._hub, "inside")
+        await outside.subscribe("t/#")
+        mosquitto.signal(signal.SIGSTOP)
+        try:
+            for number in range(60):
+                publisher.publish(Message("t", str(number).encode(), 1))
+            assert held == [True]
+        finally:
+            mosquitto.signal(signal.SIGCONT)
+        async with asyncio.timeout(PATIENCE):
+            await released.wait()
+        await outside.has("t", *map(str, range(60)))
+        assert held == [True, False]
+
+
+async def test_an_orderly_stop_sends_what_waits(mosquitto: Mosquitto) -> None:
+    async with started(mosquitto) as (upstream, _), Peer(mosquitto.port) as outside:
+        publisher = PublisherAgent(upstream._hub, "inside")
+        await outside.subscribe("t")
+        for number in range(40):
+            publisher.publish(Message("t", str(number).encode(), 1))
+        await upstream.stop()
+        assert upstream.describe()["queued"] == 0
+        await outside.has("t", *map(str, range(40)))
+
+
+async def test_it_stops_whatever_state_its_connection_is_in(mosquitto: Mosquitto) -> None:
+    for turns in range(6):
+        async with started(mosquitto):
+            await mosquitto.stop()
+            for _ in range(turns):  # of the event loop: further into what follows a broken connection
+                await asyncio.sleep(0)
+        await mosquitto.start()

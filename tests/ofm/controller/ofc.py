@@ -1,0 +1,210 @@
+"""A real controller process beside the switches of a lab, a client of it, and brokers' sockets on hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from saps.lab import Lab
+from saps.ofm.addresses import OfmAddress
+from saps.ofm.northbound.client import AddrInfo, Client
+from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.topology import BrokerAddress
+
+PATIENCE = 20.0
+"""Seconds a test waits for what must come."""
+SWITCHES = ("127.0.0.1", 6653)
+"""Where the switches of a lab look for their controller: in their own namespace, so no other program is in the way."""
+PORT = 7000
+"""The UDP port brokers listen on."""
+LOOPBACK = "10.77.255.254"
+SO_RCVBUFFORCE = 33
+"""socket(7): a test that is slow must not look like a network that loses."""
+
+
+class Ofc:
+    """A `saps controller` process in the switches' namespace, and its client."""
+
+    def __init__(self, lab: Lab, *options: str) -> None:
+        self.lab = lab
+        command = [sys.executable, "-m", "saps.ofm.cli", "--northbound", "127.0.0.1:0", "--log-level", "warning"]
+        self.process: subprocess.Popen[bytes] = lab.switches.popen([*command, *options], stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline().decode()
+        assert ready.startswith("ready "), self.process.wait(PATIENCE)
+        self.url = "http://" + dict(part.split("=") for part in ready.split()[1:])["northbound"]
+
+    def client(self, token: str | None = None) -> Client:
+        """A client whose connections begin beside the switches."""
+        return Client(self.url, token=token, sockets=self._socket)
+
+    def _socket(self, info: AddrInfo) -> socket.socket:
+        return self.lab.switches.socket(info[0], info[1], info[2])
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """SIGTERM; gives the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def ofc(lab: Lab, *options: str) -> Iterator[Ofc]:
+    """A controller with short times, ended with the block."""
+    running = Ofc(lab, "--grace", "3", "--probe-interval", "0.5", *options)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+class Member:
+    """A broker's UDP socket on a host: what it got, from whom, how often."""
+
+    def __init__(self, lab: Lab, host: str) -> None:
+        found = lab.topology.host(host)
+        self.name = host
+        self.address = BrokerAddress(found.ip, found.mac, PORT)
+        self.got: Counter[bytes] = Counter()
+        self.sources: dict[bytes, Any] = {}
+        self.came = asyncio.Event()
+        self.socket = lab.host(host).socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+        self.socket.setblocking(False)
+        self.socket.bind((found.ip, PORT))
+        asyncio.get_running_loop().add_reader(self.socket, self._read)
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            for _ in range(256):
+                data, source = self.socket.recvfrom(2048)
+                self.got[data] += 1
+                self.sources[data] = source
+        self.came.set()
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.socket)
+        self.socket.close()
+
+    def send(self, to: OfmAddress, payload: bytes) -> None:
+        self.socket.sendto(payload, (to.ip, to.port))
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Returns once it is true of what has come."""
+        async with asyncio.timeout(PATIENCE):
+            while not true():
+                self.came.clear()
+                await self.came.wait()
+
+
+@asynccontextmanager
+async def members(lab: Lab, hosts: Iterable[str] | None = None) -> AsyncIterator[dict[str, Member]]:
+    """Sockets on these hosts, or all, by name."""
+    names = [host.name for host in lab.topology.hosts] if hosts is None else list(hosts)
+    found = {name: Member(lab, name) for name in names}
+    try:
+        yield found
+    finally:
+        for member in found.values():
+            member.close()
+
+
+async def constructed(client: Client, topic: str, brokers: Iterable[Member]) -> OfmAddress:
+    """An OFM over these brokers, ready for use."""
+    request = OfmRequest(topic, [member.address for member in brokers])
+    state = await client.put(request, wait=PATIENCE)
+    return usable(state)
+
+
+def usable(state: OfmState) -> OfmAddress:
+    assert state.status is Status.CONSTRUCTED, state
+    assert state.address is not None
+    return OfmAddress.parse(state.address)
+
+
+async def heard_by_all(sender: Member, to: OfmAddress, receivers: Iterable[Member], tag: str) -> None:
+    """Sends numbered probes until one has reached all: then the tree works."""
+    listeners = list(receivers)
+    async with asyncio.timeout(PATIENCE):
+        for number in range(1_000_000):
+            probe = f"{tag} {number}".encode()
+            sender.send(to, probe)
+            try:
+                async with asyncio.timeout(0.02):
+                    for member in listeners:
+                        await member.until(lambda member=member, probe=probe: member.got[probe] > 0)  # type: ignore[misc]
+                return
+            except TimeoutError:
+                continue
+
+
+class Stream:
+    """A steady stream of numbered datagrams from one broker, so many a second, until it is stopped. It has a thread of
+    its own: what holds up the test's loop does not hold it up, and nothing is made up for in a burst."""
+
+    BURST = 4
+    """Datagrams sent at a time."""
+
+    def __init__(self, sender: Member, to: OfmAddress, rate: int = 2000) -> None:
+        self.sender, self.to, self.rate = sender, to, rate
+        self.sent = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(self.BURST / self.rate):
+            for _ in range(self.BURST):
+                self.sender.socket.sendto(b"%d" % self.sent, (self.to.ip, self.to.port))
+                self.sent += 1
+
+    async def reach(self, number: int) -> None:
+        """Until so many have been sent and the sender has heard of it by its own."""
+        await self.sender.until(lambda: self.sent >= number)
+
+    async def stop(self, receivers: Iterable[Member]) -> dict[str, Counter[int]]:
+        """Ends it, and waits for the last datagram to arrive. Gives how often each number came, by receiver."""
+        self._over.set()
+        await asyncio.to_thread(self._thread.join)
+        last = b"%d" % (self.sent - 1)
+        for member in receivers:
+            await member.until(lambda member=member: member.got[last] > 0)  # type: ignore[misc]
+        return {
+            member.name: Counter({int(data): count for data, count in member.got.items() if data.isdigit()})
+            for member in receivers
+        }
+
+
+def tables(lab: Lab) -> dict[str, tuple[list[str], list[str]]]:
+    """Flow entries and groups of every switch, as `ovs-ofctl` prints them, without counters and ages."""
+    found = {}
+    for switch in lab.topology.switches:
+        parts = []
+        for command, word in (("dump-flows", "actions="), ("dump-groups", "group_id=")):
+            arguments = ["ovs-ofctl", "-O", "OpenFlow13", *(["--no-stats"] if "flows" in command else []), command]
+            done = lab.switches.run([*arguments, switch.name], capture_output=True, text=True)
+            parts.append(sorted(_plain(line) for line in done.stdout.splitlines() if word in line))
+        found[switch.name] = (parts[0], parts[1])
+    return found
+
+
+def _plain(line: str) -> str:
+    """Without the order of a group's buckets, which means nothing."""
+    head, *buckets = line.strip().split(",bucket=")
+    return ",bucket=".join([head, *sorted(bucket.partition("actions=")[2] for bucket in buckets)])
+
+
+def state_file(directory: Path) -> list[str]:
+    return ["--state", str(directory / "ofc.json")]

@@ -1,0 +1,179 @@
+"""The controller on real switches: who gets what, while brokers come and go, and when something dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from saps.lab import Lab
+from saps.lab.commands import wait_until
+from saps.ofm.northbound.schema import OfmRequest, Status
+from tests.ofm.controller.ofc import (
+    LOOPBACK,
+    PATIENCE,
+    SWITCHES,
+    Stream,
+    constructed,
+    heard_by_all,
+    members,
+    ofc,
+    state_file,
+    tables,
+    usable,
+)
+
+pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
+
+TOPIC = "alert/fire"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab("tree:4x2", name="ofc", controller=SWITCHES, directory=tmp_path_factory.mktemp("labs") / "d") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab("ring:4x1", name="ofcring", controller=SWITCHES, directory=tmp_path_factory.mktemp("rings") / "d") as made:
+        yield made
+
+
+async def test_each_broker_gets_each_packet_once_and_the_sender_its_loopback_packet(lab: Lab) -> None:
+    with ofc(lab) as running:
+        async with running.client() as client, members(lab) as brokers:
+            to = await constructed(client, TOPIC, brokers.values())
+            for sender in brokers.values():
+                for number in range(20):
+                    sender.send(to, f"{sender.name} {number}".encode())
+            expected = {f"{sender} {number}".encode(): 1 for sender in brokers for number in range(20)}
+            for member in brokers.values():
+                await member.until(lambda member=member: len(member.got) == len(expected))  # type: ignore[misc]
+            for member in brokers.values():
+                assert member.got == expected
+                for payload, source in member.sources.items():
+                    sender = brokers[payload.decode().split()[0]]
+                    assert source == ((LOOPBACK, to.port) if sender is member else (sender.address.ip, 7000))
+            stats = await client.stats(TOPIC)
+            assert {count.broker for count in stats.senders} == {member.address for member in brokers.values()}
+            assert (await client.delete(TOPIC, wait=PATIENCE)).status is Status.NONE
+        assert not any(groups for _, groups in tables(lab).values())
+        assert running.stop() == 0
+
+
+async def test_who_stays_loses_and_doubles_nothing_while_others_join_and_leave(lab: Lab) -> None:
+    stay = ["c1b1", "c2b1", "c3b1"]
+    come_and_go = ["c1b2", "c2b2", "c4b1", "c3b2", "c4b2"]
+    with ofc(lab) as running:
+        async with running.client() as client, members(lab) as brokers:
+            to = await constructed(client, TOPIC, [brokers[name] for name in stay])
+            stream = Stream(brokers["c1b1"], to)
+            joined: list[str] = []
+            for round in range(20):
+                name = come_and_go[round % len(come_and_go)]
+                joined = [other for other in joined if other != name] if name in joined else [*joined, name]
+                assert await constructed(client, TOPIC, [brokers[other] for other in (*stay, *joined)]) == to
+            came = await stream.stop([brokers[name] for name in stay])
+            for name in stay:
+                assert set(came[name]) == set(range(stream.sent)), name
+                assert set(came[name].values()) == {1}, name
+            assert all(set(brokers[name].got.values()) <= {1} for name in come_and_go)
+
+
+def saved(path: Path, brokers: int) -> None:
+    """Returns once the state file has the tree over so many brokers."""
+
+    def there() -> bool:
+        return path.exists() and len(json.loads(path.read_text())["ofms"][0]["tree"]["brokers"]) == brokers
+
+    wait_until(there, f"{path} to be written")
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with a state file", "without"])
+async def test_traffic_goes_on_without_the_controller_and_through_its_restart(
+    lab: Lab, kept: bool, tmp_path: Path
+) -> None:
+    options = state_file(tmp_path) if kept else []
+    async with members(lab) as brokers:
+        request = OfmRequest(TOPIC, [member.address for member in brokers.values()])
+        with ofc(lab, *options) as running:
+            async with running.client() as client:
+                # Some history, so that the tree is not what a fresh plan would be.
+                await constructed(client, TOPIC, [brokers["c4b2"], brokers["c1b1"]])
+                to = await constructed(client, TOPIC, brokers.values())
+            before = tables(lab)
+            if kept:
+                await asyncio.to_thread(saved, Path(options[1]), len(brokers))
+            running.kill()
+        stream = Stream(brokers["c1b1"], to, rate=500)
+        await stream.reach(200)
+        with ofc(lab, *options) as running:
+            async with running.client() as client:
+                if not kept:
+                    await client.put(request)
+                state = await client.get(TOPIC, wait=PATIENCE)
+                assert usable(state) == to
+                # Past the grace period, when what belongs to nobody is cleared away.
+                await stream.reach(stream.sent + 2000)
+                came = await stream.stop(list(brokers.values()))
+                assert tables(lab) == before
+                assert (await client.get(TOPIC)).status is Status.CONSTRUCTED
+                await client.delete(TOPIC, wait=PATIENCE)
+        for name in brokers:
+            assert set(came[name]) == set(range(stream.sent)), name
+            assert set(came[name].values()) == {1}, name
+
+
+async def test_a_restarted_switch_is_filled_again(lab: Lab) -> None:
+    with ofc(lab) as running:
+        async with running.client() as client, members(lab) as brokers:
+            to = await constructed(client, TOPIC, brokers.values())
+            before = tables(lab)
+            lab.restart_switch("core")
+            others = [member for name, member in brokers.items() if name != "c1b1"]
+            await heard_by_all(brokers["c1b1"], to, others, "after")
+            assert usable(await client.get(TOPIC, wait=PATIENCE)) == to
+            assert tables(lab) == before
+            await client.delete(TOPIC, wait=PATIENCE)
+
+
+async def test_a_link_of_the_tree_fails_and_the_tree_goes_another_way(ring: Lab) -> None:
+    with ofc(ring) as running:
+        async with running.client() as client, members(ring) as brokers:
+            to = await constructed(client, TOPIC, brokers.values())
+            names = list(brokers)
+            others = [brokers[name] for name in names[1:]]
+            await heard_by_all(brokers[names[0]], to, others, "before")
+            for link in ring.topology.links:
+                a, b = link.a, link.b
+                ring.set_link(a, b, up=False)
+                try:
+                    await heard_by_all(brokers[names[0]], to, others, f"without {a}-{b}")
+                    assert usable(await client.get(TOPIC, wait=PATIENCE)) == to
+                finally:
+                    ring.set_link(a, b, up=True)
+                await heard_by_all(brokers[names[0]], to, others, f"with {a}-{b}")
+            assert all(set(member.got.values()) <= {1} for member in brokers.values())
+
+
+async def test_beyond_a_switch_s_budget_it_is_refused_with_the_reason(lab: Lab) -> None:
+    with ofc(lab, "--flow-budget", "5") as running:
+        async with running.client() as client, members(lab) as brokers:
+            await constructed(client, TOPIC, brokers.values())  # so that all are known
+            await client.delete(TOPIC, wait=PATIENCE)
+            to = await constructed(client, TOPIC, [brokers["c1b1"], brokers["c2b1"]])
+            refused = await client.put(OfmRequest("other", [member.address for member in brokers.values()]), PATIENCE)
+            assert refused.status is Status.REFUSED
+            assert refused.address is None
+            assert refused.reason is not None
+            assert "flow entries; its budget is 5" in refused.reason
+            await heard_by_all(brokers["c1b1"], to, [brokers["c2b1"]], "still")
+            for budget in await client.budgets():
+                assert budget.entries.used <= budget.entries.budget == 5
+            # When the first is gone there is room for the second, which is still wished for.
+            await client.delete(TOPIC, wait=PATIENCE)
+            usable(await client.get("other", wait=PATIENCE))

@@ -1,0 +1,221 @@
+"""The northbound over HTTP: who may ask, what is answered, and that the document says so. And the command itself."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saps.ofm.controller import Controller
+from saps.ofm.events import HostMoved, SwitchUp, TablesRead
+from saps.ofm.northbound.client import Client, NorthboundError, UnreachableError
+from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.northbound.server import NorthboundServer
+from saps.ofm.service import ControllerService
+from saps.ofm.tables import Tables
+from saps.ofm.topology import BrokerAddress, Port
+from tests.ofm.controller.worlds import rules
+
+BROKERS = [BrokerAddress("10.0.0.1", "02:00:00:00:00:01", 7000), BrokerAddress("10.0.0.2", "02:00:00:00:00:02", 7000)]
+
+
+@asynccontextmanager
+async def northbound(token: str = "") -> AsyncIterator[tuple[str, ControllerService]]:
+    """A northbound of a controller without switches."""
+    service = ControllerService(Controller(rules()), grace=1.0)
+    server = NorthboundServer(service, ip_version=4, token=token)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{port}", service
+    finally:
+        await server.close()
+
+
+async def test_requests_are_idempotent_and_the_latest_wish_wins() -> None:
+    async with northbound() as (url, _), Client(url) as client:
+        assert (await client.get("a/b")).status is Status.NONE
+        first = await client.put(OfmRequest("a/b", BROKERS))
+        assert (first.status, first.reason) == (
+            Status.CONSTRUCTING,
+            "waiting for 02:00:00:00:00:01, 02:00:00:00:00:02",
+        )
+        assert await client.put(OfmRequest("a/b", BROKERS[::-1] * 2)) == first
+        later = await client.put(OfmRequest("a/b", BROKERS[:1]))
+        assert later.reason == "waiting for 02:00:00:00:00:01"
+        assert later.version > first.version
+        assert await client.list() == [later]
+        assert (await client.delete("a/b")).status is Status.NONE
+        assert (await client.delete("a/b")).status is Status.NONE
+        assert await client.list() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "detail"),
+    [
+        ("PUT", "/v1/ofms/a", b"{", 400, "Input data was truncated"),
+        ("PUT", "/v1/ofms/a", b'{"brokers": []}', 400, "an OFM needs a broker"),
+        (
+            "PUT",
+            "/v1/ofms/a",
+            b'{"brokers": [{"ip": "239.0.0.1", "mac": "02:00:00:00:00:01", "port": 1}]}',
+            400,
+            "239.",
+        ),
+        ("PUT", "/v1/ofms/a", b'{"brokers": [{"ip": "fd00::1", "mac": "02:00:00:00:00:01", "port": 1}]}', 400, "IPv4"),
+        ("PUT", "/v1/ofms/a%2F%23", b'{"brokers": []}', 400, "wildcards"),
+        ("GET", "/v1/ofms/a?wait=-1", None, 400, "wait must be"),
+        ("GET", "/v1/nothing", None, 404, None),
+        ("POST", "/v1/ofms", None, 405, None),
+    ],
+)
+async def test_faults_are_problems(method: str, path: str, body: bytes | None, status: int, detail: str | None) -> None:
+    async with northbound() as (url, _), aiohttp.ClientSession() as session:
+        async with session.request(method, url + path, data=body) as response:
+            assert (response.status, response.content_type) == (status, "application/problem+json")
+            problem = await response.json(content_type=None)
+        assert problem["status"] == status
+        if detail is not None:
+            assert detail in problem["detail"]
+
+
+async def test_only_who_has_the_token_is_answered() -> None:
+    async with northbound(token="secret") as (url, _):
+        async with Client(url, token="secret") as client:
+            assert await client.list() == []
+        for wrong in ("Secret", "", None):
+            async with Client(url, token=wrong) as client:
+                with pytest.raises(NorthboundError, match="401"):
+                    await client.put(OfmRequest("a", BROKERS))
+
+
+async def test_a_controller_that_is_not_there_is_unreachable() -> None:
+    async with northbound() as (url, _):
+        pass
+    async with Client(url) as client:
+        with pytest.raises(UnreachableError):
+            await client.list()
+
+
+@settings(max_examples=30)
+@given(topic=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="+#\0"), min_size=1, max_size=20))
+def test_every_topic_has_a_path_of_its_own(topic: str) -> None:
+    async def ask() -> OfmState:
+        async with northbound() as (url, _), Client(url) as client:
+            await client.put(OfmRequest(topic, BROKERS))
+            [state] = await client.list()
+            return state
+
+    assert asyncio.run(ask()).topic == topic
+
+
+async def test_watching_tells_first_what_there_is_and_then_what_changes() -> None:
+    async with northbound() as (url, _), Client(url) as client, Client(url) as other:
+        await client.put(OfmRequest("a", BROKERS))
+        async with asyncio.timeout(20):
+            seen = aiter(other.watch())
+            assert (await anext(seen)).topic == "a"
+            changing = asyncio.ensure_future(anext(seen))
+            await client.put(OfmRequest("b", BROKERS))
+            assert (await changing).topic == "b"
+            await client.delete("a")
+            gone = await anext(seen)
+            assert (gone.topic, gone.status) == ("a", Status.NONE)
+
+
+async def test_the_document_describes_every_path_that_is_served() -> None:
+    async with northbound() as (url, _), aiohttp.ClientSession() as session:
+        async with session.get(url + "/openapi.json") as response:
+            document = await response.json()
+        assert document["openapi"].startswith("3.1")
+        served = {("get", "/v1/ofms"), ("get", "/v1/changes"), ("get", "/v1/topology"), ("get", "/v1/budgets")}
+        served |= {(method, "/v1/ofms/{topic}") for method in ("get", "put", "delete")}
+        served |= {("get", "/v1/ofms/{topic}/stats")}
+        assert {(method, path) for path, item in document["paths"].items() for method in item} == served
+        for method, path in served - {("put", "/v1/ofms/{topic}")}:
+            async with session.request(method, url + path.replace("{topic}", quote("a/b", safe=""))) as response:
+                assert str(response.status) in document["paths"][path][method]["responses"]
+        for reference in references(document):
+            name = reference.removeprefix("#/components/schemas/")
+            assert name in document["components"]["schemas"]
+
+
+def references(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        return [value for key, value in node.items() if key == "$ref"] + [
+            found for value in node.values() for found in references(value)
+        ]
+    return [found for value in node for found in references(value)] if isinstance(node, list) else []
+
+
+async def test_budgets_and_topology_are_told() -> None:
+    async with northbound() as (url, service), Client(url) as client:
+        service.handle(SwitchUp(7, {1: True}))
+        service.handle(TablesRead(7, Tables()))
+        await client.put(OfmRequest("a", BROKERS[:1]))
+        service.handle(HostMoved(BROKERS[0].mac, Port(7, 1)))
+        [budget] = await client.budgets()
+        assert (budget.dpid, budget.entries.used, budget.entries.budget) == ("0000000000000007", 1, 1000)
+        assert (await client.topology()).where(BROKERS[0]) == Port(7, 1)
+
+
+def controller(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "saps.ofm.cli", "--listen", "127.0.0.1:0", "--northbound", "127.0.0.1:0"]
+    return subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_sigterm_ends_it_in_order() -> None:
+    with controller() as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready listen=127.0.0.1:")
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("setting", ["--listen", "--northbound"])
+def test_a_port_in_use_is_one_line_and_status_2(setting: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        out, error = controller(setting, address).communicate(timeout=30)
+    assert out == ""
+    [line] = error.splitlines()
+    name = setting.removeprefix("--")
+    assert line == f"saps: {name} (flag {setting}): cannot listen on {address}: Address already in use"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["--ofm-range", "224.0.0.0/24:5000"],
+            "saps: ofm_range (flag --ofm-range): OFM range '224.0.0.0/24:5000'",
+        ),
+        (["--flow-budget", "-1"], "saps: flow_budget (flag --flow-budget): Expected int >= 0"),
+        (["--loopback", "fd00::1"], "saps: loopback (flag --loopback): fd00::1 is IPv6"),
+        (["--state", "/nonexistent/ofc.json"], "saps: state (flag --state): cannot write /nonexistent/ofc.json"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_one_line(arguments: list[str], line: str) -> None:
+    process = controller(*arguments)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert error.startswith(line), error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_state_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "ofc.json"
+    file.write_text("{}")
+    process = controller("--state", str(file))
+    _, error = process.communicate(timeout=30)
+    assert (process.returncode, error.startswith("saps: state (flag --state): cannot read")) == (2, True)
