@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,8 @@ TOPIC = "alert/fire"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab("tree:4x2", name="ofc", controller=SWITCHES, directory=tmp_path_factory.mktemp("labs") / "d") as made:
+    directory = tmp_path_factory.mktemp("labs") / "d"
+    with Lab("tree:4x2", name=f"ofc{os.getpid()}", controller=SWITCHES, directory=directory) as made:
         yield made
 
 
