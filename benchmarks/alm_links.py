@@ -13,7 +13,7 @@ import random
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -148,16 +148,28 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def orders(
+    arguments: Sequence[str] | None,
+    kinds: Collection[str],
+    prog: str,
+    about: str | None,
+    defaults: tuple[int, int, int],
+) -> argparse.Namespace:
+    """What the command line asks for; `defaults` are brokers, topics, and subscriptions of each broker."""
+    brokers, topics, subscriptions = defaults
+    parser = argparse.ArgumentParser(prog=prog, description=about)
+    parser.add_argument("--brokers", type=int, default=brokers)
+    parser.add_argument("--topics", type=int, default=topics)
+    parser.add_argument("--subscriptions", type=int, default=subscriptions, help="of each broker")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--alm", choices=kinds, action="append", help="only this one; may be repeated")
+    parser.add_argument("--write", action="store_true", help=f"update {PAGE.name}")
+    return parser.parse_args(arguments)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count, print, and with ``--write`` update the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.alm_links", description=__doc__)
-    parser.add_argument("--brokers", type=int, default=200)
-    parser.add_argument("--topics", type=int, default=200)
-    parser.add_argument("--subscriptions", type=int, default=10, help="of each broker")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--alm", choices=KINDS, action="append", help="only this one; may be repeated")
-    parser.add_argument("--write", action="store_true", help=f"update {PAGE.name}")
-    chosen = parser.parse_args(arguments)
+    chosen = orders(arguments, KINDS, "python -m benchmarks.alm_links", __doc__, (200, 200, 10))
     console = Console(stderr=True)
     wanted = interests(chosen.brokers, chosen.topics, chosen.subscriptions, chosen.seed)
     rows = []

@@ -8,7 +8,6 @@ that grow by a payload are the publication's tree; its depth gives the hops, all
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 import socket
@@ -24,7 +23,7 @@ import msgspec
 from rich.console import Console
 
 from benchmarks import packets
-from benchmarks.alm_links import PAGE, interests
+from benchmarks.alm_links import PAGE, interests, orders
 from benchmarks.client import accepts_clients, connected, read_exactly, subscribed
 from benchmarks.processes import Place, free_port
 from benchmarks.section import update_page
@@ -189,14 +188,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count, print, and with ``--write`` update the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.alm_processes", description=__doc__)
-    parser.add_argument("--brokers", type=int, default=16)
-    parser.add_argument("--topics", type=int, default=16)
-    parser.add_argument("--subscriptions", type=int, default=5, help="of each broker")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--alm", choices=KINDS, action="append", help="only this one; may be repeated")
-    parser.add_argument("--write", action="store_true", help=f"update {PAGE.name}")
-    chosen = parser.parse_args(arguments)
+    chosen = orders(arguments, KINDS, "python -m benchmarks.alm_processes", __doc__, (16, 16, 5))
     console = Console(stderr=True)
     wanted = interests(chosen.brokers, chosen.topics, chosen.subscriptions, chosen.seed)
     rows = []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from saps import process
 from saps.agents.api import AgentRegistry
 from saps.config import Address, BrokerSettings, SettingError
 from saps.frontend.mqtt.auth.control import AccessControl
@@ -29,11 +29,6 @@ from saps.overlay.node import OverlayNode
 if TYPE_CHECKING:
     from saps.agents.live import LiveOfm
     from saps.frontend.upstream.driver import Upstream
-
-try:
-    from uvloop import new_event_loop
-except ImportError:  # no uvloop on this platform
-    from asyncio import new_event_loop  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -194,7 +189,7 @@ class Broker:
         try:
             port = await self.links.listen(*overlay.listen)
         except OSError as error:
-            raise SettingError("overlay.listen", _refused(overlay.listen, error)) from None
+            raise SettingError("overlay.listen", process.refused(overlay.listen, error)) from None
         self.ref = self.links.me = BrokerRef(
             ref.name, ref.incarnation, str(Address(overlay.listen.host, port)), ref.cluster
         )
@@ -219,12 +214,12 @@ class Broker:
         try:
             await self.server.start(*settings.mqtt)
         except OSError as error:
-            raise SettingError("mqtt", _refused(settings.mqtt, error)) from None
+            raise SettingError("mqtt", process.refused(settings.mqtt, error)) from None
         for address in settings.tls.listen:
             try:
                 await self.server.start_tls(*address)
             except OSError as error:
-                raise SettingError("tls.listen", _refused(address, error)) from None
+                raise SettingError("tls.listen", process.refused(address, error)) from None
         contact = await self._contact() if settings.join else None
         try:
             async with asyncio.timeout(overlay.join_timeout):
@@ -310,32 +305,19 @@ class Broker:
 def run(settings: BrokerSettings) -> int:
     """Run a broker until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(settings))
+    return process.run(lambda stop: _serve(settings, stop))
 
 
-async def _serve(settings: BrokerSettings) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
     broker = Broker(settings)
-    loop.add_signal_handler(signal.SIGHUP, broker.server.reload)
-    starting = asyncio.ensure_future(broker.start())
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.server.reload)
+    if not await process.started(broker.start(), stop):
         return 0
-    await starting
     _calm_garbage_collector()
     print(broker.ready_line(), flush=True)
-    await stopping
+    await stop.wait()
     logger.info("%s leaves", settings.name)
     await broker.stop()
-    for number in (signal.SIGINT, signal.SIGTERM):  # one more of them must not make an orderly end look like another
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
     return 0
 
 
@@ -359,8 +341,3 @@ def _access(settings: BrokerSettings) -> AccessControl:
         setting = error.faults[0].setting
         reasons = [fault.reason for fault in error.faults if fault.setting == setting]
         raise SettingError(setting, "; ".join(reasons)) from None
-
-
-def _refused(address: Address, error: OSError) -> str:
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    return f"cannot listen on {address}: {reason}"

@@ -19,7 +19,7 @@ from saps.agents.api import AgentRegistry
 from saps.messages import Message, Reached
 from saps.overlay.designer import DesignSettings
 from saps.overlay.detector import DetectorSettings
-from saps.overlay.frames import Data, Frame
+from saps.overlay.frames import Frame
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref
 from saps.overlay.node import OverlayNode
 from saps.overlay.routing import State
@@ -378,8 +378,3 @@ class Ring:
 
     def _after(self, key: Key) -> Key:
         return self.keys[bisect_right(self.keys, key) % len(self.keys)]
-
-
-def data_frames(simulation: Simulation) -> int:
-    """Inter-broker data messages so far."""
-    return simulation.counters.by_kind.get(Data.__name__, 0)

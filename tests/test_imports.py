@@ -25,6 +25,7 @@ RINGS: dict[str, str] = {
     "saps.wire": "pure",
     "saps.links": "driver",
     "saps.logs": "driver",
+    "saps.process": "driver",
     "saps.overlay": "pure",
     "saps.agents": "pure",
     "saps.agents.cli": "program",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from saps import process
 from saps.agents.construction import Topic
 from saps.agents.live import modes_of
 from saps.agents.northbound import LiveController
@@ -20,11 +20,6 @@ from saps.broker import Broker
 from saps.config import BrokerSettings
 from saps.logs import configure_logging
 from saps.ofm.northbound.client import Client
-
-try:
-    from uvloop import new_event_loop
-except ImportError:  # no uvloop on this platform
-    from asyncio import new_event_loop  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -121,26 +116,17 @@ def _log(topic: Topic) -> None:
 def run(settings: BrokerSettings, controller: str, token: str | None, lease: float, exploit: Sequence[str] = ()) -> int:
     """Run OFGate until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(Gateway(settings, controller, token, lease), exploit))
+    gateway = Gateway(settings, controller, token, lease)
+    return process.run(lambda stop: _serve(gateway, exploit, stop))
 
 
-async def _serve(gateway: Gateway, exploit: Sequence[str]) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    starting = asyncio.ensure_future(gateway.start())
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
+async def _serve(gateway: Gateway, exploit: Sequence[str], stop: asyncio.Event) -> int:
+    if not await process.started(gateway.start(), stop):
         return 0
-    await starting
     print(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}", flush=True)
     tasks = [asyncio.ensure_future(gateway.keep(topic)) for topic in exploit]
     tasks.append(asyncio.ensure_future(_orders(gateway, lambda line: print(line, flush=True))))
-    await stopping
+    await stop.wait()
     for task in tasks:
         task.cancel()
     logger.info("%s leaves", gateway.gate.name)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import os
-import signal
 import ssl
 
+from saps import process
 from saps.config import Address, SettingError
 from saps.logs import configure_logging
 from saps.ofm.addresses import AddressRange
@@ -66,12 +65,12 @@ class OfcProgram:
         try:
             self.listen = Address(self.listen.host, await self.switches.start())
         except OSError as error:
-            raise SettingError("listen", _refused(self.listen, error)) from None
+            raise SettingError("listen", process.refused(self.listen, error)) from None
         await self.service.start(self.switches)
         try:
             self.asked = Address(self.asked.host, await self.northbound.start(*self.asked))
         except OSError as error:
-            raise SettingError("northbound", _refused(self.asked, error)) from None
+            raise SettingError("northbound", process.refused(self.asked, error)) from None
 
     async def stop(self) -> None:
         """Answer no more; the switches forward on as they are."""
@@ -124,22 +123,10 @@ def tls(settings: ControllerSettings) -> ssl.SSLContext | None:
 def run(settings: ControllerSettings) -> int:
     """Run a controller until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
-    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        return runner.run(_serve(settings))
+    return process.run(lambda stop: _serve(settings, stop))
 
 
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:  # not on every platform
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-async def _serve(settings: ControllerSettings) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def _serve(settings: ControllerSettings, stop: asyncio.Event) -> int:
     program = OfcProgram(settings)
     try:
         await program.start()
@@ -149,8 +136,3 @@ async def _serve(settings: ControllerSettings) -> int:
     finally:
         await program.stop()
     return 0
-
-
-def _refused(address: Address, error: OSError) -> str:
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    return f"cannot listen on {address}: {reason}"

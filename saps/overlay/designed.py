@@ -17,7 +17,7 @@ from typing import NamedTuple
 from saps.overlay.frames import DesignPart, Surveyed, TopicTree
 from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
-from saps.overlay.tree import Branch, branches
+from saps.overlay.tree import Branch, divide
 
 PART = 32_768
 """Bytes of one part of a design at most, about; a single larger tree makes a part of its own."""
@@ -106,7 +106,7 @@ class Designs:
         the child or in the slice of exactly one."""
         here, shape = self._port.me, self.trees.get(topic)
         if shape is None:
-            return branches(here, members, self._port.order)
+            return divide(here, members, self._port.order)
         refs = {member.name: member for member in members}
         behind: dict[str, list[BrokerRef]] = {}
         strays: list[BrokerRef] = []
@@ -118,7 +118,7 @@ class Designs:
                 strays.append(member)
         return [
             *(Branch(refs[way], tuple(ref for ref in run if ref.name != way)) for way, run in behind.items()),
-            *branches(here, strays, self._port.order),
+            *divide(here, strays, self._port.order),
         ]
 
     def onward(self, sender: str, number: int, topic: str, plain: list[Branch]) -> list[Branch]:

@@ -28,7 +28,7 @@ from saps.overlay.keys import BrokerRef
 from saps.overlay.order import Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream
-from saps.overlay.tree import Branch, branches, divide
+from saps.overlay.tree import Branch, divide
 
 REPEAT = 0.5
 """Seconds between two attempts to reach a missing member."""
@@ -187,7 +187,7 @@ class Multicast:
     def _beside_tree(self, stream: Stream, data: Data, custody: Custody | None) -> list[Branch]:
         """Send along the stream's tree. Returns the branches to those that it does not serve."""
         if self.tree_path is None or not self.tree_path.send(stream, data, custody):
-            return branches(self._port.me, stream.members or (), self._port.order)
+            return divide(self._port.me, stream.members or (), self._port.order)
         return stream.branches
 
     # --- passing on -------------------------------------------------------------------------------------------

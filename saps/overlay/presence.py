@@ -19,7 +19,7 @@ from saps.overlay.frames import Announce, Baseline, Collect, Interest, TreeMembe
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, place, publisher_key, subscribers, wildcards
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
-from saps.overlay.tree import Branch, branches
+from saps.overlay.tree import Branch, divide
 from saps.overlay.trees import Served, Trees
 from saps.topics import ancestors, is_wildcard, literal_prefix, matches
 
@@ -209,7 +209,7 @@ class Presence:
             if self.designs is not None:
                 stream.branches = self.designs.divide(stream.topic, members)
             else:
-                stream.branches = branches(self._port.me, members, self._port.order)
+                stream.branches = divide(self._port.me, members, self._port.order)
         return stream.branches
 
     def _collect(self, stream: Stream) -> None:

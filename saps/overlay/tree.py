@@ -41,12 +41,7 @@ class Branch(NamedTuple):
     slice: tuple[BrokerRef, ...]
 
 
-def branches(root: BrokerRef, members: Sequence[BrokerRef], order: KeyOrder) -> list[Branch]:
-    """The branches at the publisher's broker, which stands somewhere among the members (sorted by place)."""
-    return divide(root, members, order)
-
-
-def divide(holder: BrokerRef, members: Sequence[BrokerRef], order: KeyOrder = KeyOrder.CLUSTER) -> list[Branch]:
+def divide(holder: BrokerRef, members: Sequence[BrokerRef], order: KeyOrder) -> list[Branch]:
     """The branches at a broker that is to reach `members`, sorted by place, without itself.
 
     Every member is the child or in the slice of exactly one branch, whatever the order of `members`.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saps.overlay.keys import BrokerRef, KeyOrder, place
-from saps.overlay.tree import branches, divide
+from saps.overlay.tree import divide
 
 
 class Setting(NamedTuple):
@@ -77,7 +77,7 @@ def multicast(publisher: BrokerRef, everyone: Sequence[BrokerRef], order: KeyOrd
     """The tree of one publication from a broker of `everyone` to all the others."""
     others = sorted((b for b in everyone if b is not publisher), key=lambda b: (place(b, order), b.name))
     tree = Tree([-1], [int(publisher.cluster)])
-    todo = [(0, branch) for branch in branches(publisher, others, order)]
+    todo = [(0, branch) for branch in divide(publisher, others, order)]
     while todo:
         sender, branch = todo.pop()
         node = len(tree.parent)

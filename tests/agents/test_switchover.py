@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from saps.agents.switchover import Mode
 from saps.ofm.simulated import OfmFaults
-from saps.simulator import data_frames
 
 from .switchovers import Scene, failures, losses, moves
 
@@ -70,9 +69,9 @@ def publish(scene: Scene, count: int, qos: int = 0) -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_publication_by_ofm_is_one_datagram_and_no_message_by_alm(mode: Mode, qos: int) -> None:
     scene = steady(mode)
-    datagrams, messages = scene.ofm.sent, data_frames(scene.simulation)
+    datagrams, messages = scene.ofm.sent, scene.simulation.counters.data
     publish(scene, 50, qos)
-    assert (scene.ofm.sent - datagrams, data_frames(scene.simulation) - messages) == (50, 0)
+    assert (scene.ofm.sent - datagrams, scene.simulation.counters.data - messages) == (50, 0)
     scene.simulation.run(5)
     scene.recorder.judge()
 
@@ -99,9 +98,9 @@ def test_a_vanished_tree_costs_no_message_of_any_qos_and_is_used_again_when_it_i
     assert scene.ofm.datapaths["b0"].counts["failed"] == 1
     scene.ofm.trees.update(trees)
     scene.simulation.run(20)
-    before = data_frames(scene.simulation)
+    before = scene.simulation.counters.data
     publish(scene, 20)
-    assert data_frames(scene.simulation) == before
+    assert scene.simulation.counters.data == before
     scene.simulation.run(5)
     scene.recorder.judge()
 

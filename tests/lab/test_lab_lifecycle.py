@@ -154,14 +154,16 @@ def test_down_ends_processes_that_will_not_end_and_sockets_do_not_hold_it(direct
 
 
 def test_a_lab_stays_until_down_and_any_process_finds_it(directory: Path) -> None:
+    name = own("lasting")
+
     def call(command: str, *rest: str) -> Result:
-        return CliRunner().invoke(app, [command, "--name", "lasting", "--directory", str(directory), *rest])
+        return CliRunner().invoke(app, [command, "--name", name, "--directory", str(directory), *rest])
 
     def run(*rest: str) -> subprocess.CompletedProcess[str]:
-        command = saps_lab("run", "--name", "lasting", directory=directory)
+        command = saps_lab("run", "--name", name, directory=directory)
         return subprocess.run([*command, *rest], cwd=ROOT, capture_output=True, text=True, check=False)
 
-    assert call("up", "-t", "tree:2x1").stdout.startswith("lab lasting: 3 switches, 2 links, 2 hosts")
+    assert call("up", "-t", "tree:2x1").stdout.startswith(f"lab {name}: 3 switches, 2 links, 2 hosts")
     again = call("up", "-t", "tree:2x1")
     assert (again.exit_code, "is up already" in again.stderr) == (2, True)
     shown = call("status").stdout
@@ -173,9 +175,9 @@ def test_a_lab_stays_until_down_and_any_process_finds_it(directory: Path) -> Non
     for change in (["down"], ["up"], ["rate", "1000000"]):
         assert call("link", "core", "s1", *change).exit_code == 0
     assert call("restart", "s1").exit_code == 0
-    assert call("down").stdout == "down: lasting\n"
-    assert call("down").stdout == "there is no lab lasting\n"
-    assert remains(directory, "lasting") == []
+    assert call("down").stdout == f"down: {name}\n"
+    assert call("down").stdout == f"there is no lab {name}\n"
+    assert remains(directory, name) == []
 
 
 def test_who_is_not_root_is_told(directory: Path) -> None:

@@ -134,3 +134,23 @@ def random_step(rng: random.Random, recorder: Recorder, churn: bool) -> None:
         simulation.add(f"b{number}", f"c{number % 3}", broker.name)
     elif churn and len(there) > 2:
         recorder.leave(broker)
+
+
+def split_and_heal(rng: random.Random, recorder: Recorder) -> None:
+    """Split the mesh for a while: afterwards it is one ring again, and everything published then arrives."""
+    simulation = recorder.simulation
+    simulation.run(2)
+    names = [broker.name for broker in simulation.alive()]
+    rng.shuffle(names)
+    simulation.partition(names[: rng.randrange(1, len(names))])
+    simulation.run(rng.choice([0.3, 1, 2, 6]))
+    simulation.heal()
+    simulation.run(12)
+    simulation.check_ring()
+    after = recorder.clock
+    for _ in range(60):
+        random_step(rng, recorder, False)
+        simulation.run(0.01)
+    simulation.run(8)
+    recorder.forget_before(after)
+    recorder.judge()

@@ -13,7 +13,7 @@ from saps.overlay.keys import KeyOrder
 from saps.simulator import Network, Simulation
 
 from .designs import designer_of, mesh, publish_all, settled, subscribe
-from .scenes import Recorder, random_step
+from .scenes import Recorder, random_step, split_and_heal
 
 pytestmark = pytest.mark.simulation
 
@@ -68,21 +68,7 @@ def test_qos_1_between_survivors_of_crashes_all_arrives(seed: int) -> None:
 def test_a_partition_with_two_designers_heals(seed: int) -> None:
     rng, recorder = scene(seed, 40, churn=False)
     simulation = recorder.simulation
-    simulation.run(2)
-    names = [broker.name for broker in simulation.alive()]
-    rng.shuffle(names)
-    simulation.partition(names[: rng.randrange(1, len(names))])
-    simulation.run(rng.choice([0.3, 1, 2, 6]))
-    simulation.heal()
-    simulation.run(12)
-    simulation.check_ring()
-    after = recorder.clock
-    for _ in range(60):
-        random_step(rng, recorder, False)
-        simulation.run(0.01)
-    simulation.run(8)
-    recorder.forget_before(after)
-    recorder.judge()
+    split_and_heal(rng, recorder)
     assert settled(simulation)
 
 

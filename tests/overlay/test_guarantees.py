@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from saps.overlay.keys import KeyOrder
 from saps.simulator import Network, Simulation
 
-from .scenes import Recorder, random_step
+from .scenes import Recorder, random_step, split_and_heal
 
 pytestmark = pytest.mark.simulation
 
@@ -111,23 +111,7 @@ def reset(seed: int) -> None:
 
 def partition(seed: int) -> None:
     """The mesh is split for a while and heals: one ring again, and everything published then arrives."""
-    rng, recorder = scene(seed, 40, churn=False)
-    simulation = recorder.simulation
-    simulation.run(2)
-    names = [broker.name for broker in simulation.alive()]
-    rng.shuffle(names)
-    simulation.partition(names[: rng.randrange(1, len(names))])
-    simulation.run(rng.choice([0.3, 1, 2, 6]))
-    simulation.heal()
-    simulation.run(12)
-    simulation.check_ring()
-    after = recorder.clock
-    for _ in range(60):
-        random_step(rng, recorder, False)
-        simulation.run(0.01)
-    simulation.run(8)
-    recorder.forget_before(after)
-    recorder.judge()
+    split_and_heal(*scene(seed, 40, churn=False))
 
 
 @SCHEDULES

@@ -10,7 +10,7 @@ from saps.messages import Reached
 from saps.overlay.detector import DetectorSettings
 from saps.overlay.frames import Found
 from saps.overlay.keys import KeyOrder, broker_key
-from saps.simulator import Network, SimBroker, Simulation, data_frames
+from saps.simulator import Network, SimBroker, Simulation
 
 pytestmark = pytest.mark.simulation
 
@@ -66,12 +66,12 @@ def test_k_subscribing_brokers_cost_exactly_k_messages(thousand: Simulation, mem
     reached: list[Reached] = []
     publisher.publish(topic, b"first", qos, reached.append)  # the rendezvous
     thousand.run(0.5)
-    before = data_frames(thousand)
+    before = thousand.counters.data
     received = {broker.name: len(broker.delivered) for broker in brokers}
     for _ in range(5):
         publisher.publish(topic, b"steady", qos, reached.append)
         thousand.run(0.2)
-    assert data_frames(thousand) - before == 5 * members
+    assert thousand.counters.data - before == 5 * members
     for broker in others:
         assert len(broker.delivered) - received[broker.name] == (5 if broker in chosen else 0)
     if qos:

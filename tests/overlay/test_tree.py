@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.overlay.presence import by_place
-from saps.overlay.tree import Branch, branches, divide, fingers
+from saps.overlay.tree import Branch, divide, fingers
 
 PATHS = st.sampled_from(["a", "b", "b/x", "b/x/1", "b/x/2", "b/y", "c/x", "c/y", "d", "e/z"])
 CLUSTERS = st.lists(PATHS, min_size=1, max_size=60)
@@ -53,7 +53,7 @@ def walk(root: BrokerRef, members: list[BrokerRef], order: KeyOrder, dead: Colle
             copies.append(Copy(sender, child, depth + 1, crossed))
             send(child, depth + 1, crossed, divide(child, part, order))
 
-    send(root, 0, 0, branches(root, by_place(members, order), order))
+    send(root, 0, 0, divide(root, by_place(members, order), order))
     return copies
 
 

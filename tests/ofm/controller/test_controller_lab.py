@@ -41,7 +41,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab("ring:4x1", name="ofcring", controller=SWITCHES, directory=tmp_path_factory.mktemp("rings") / "d") as made:
+    with Lab(
+        "ring:4x1", name=f"ofcring{os.getpid()}", controller=SWITCHES, directory=tmp_path_factory.mktemp("rings") / "d"
+    ) as made:
         yield made
 
 
