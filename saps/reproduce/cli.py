@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,20 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
+from saps.reproduce.engine import Engine, executor
+
 DOCS = Path("docs/reproduction")
 QUICK = Path("build/reproduction")
+
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Of all chance.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help=f"Where the results go.  [default: {DOCS}, with --quick {QUICK}]"),
+]
+Where = Annotated[Engine, typer.Option("--engine", help="What computes: this machine's cores, or Spark.")]
+Master = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark's master.  [default: local[*]]", show_default=False)
+]
 
 app = typer.Typer(no_args_is_help=True, help="Compute the papers' evaluations anew, paper beside ours.")
 
@@ -23,16 +36,31 @@ def _group() -> None:
     """Keeps the commands apart from the group while there is only one."""
 
 
+@contextmanager
+def _computing(engine: Engine, master: str | None, console: Console) -> Iterator[tuple[Executor, Progress]]:
+    """What computes, and what shows how far it is."""
+    try:
+        with (
+            executor(engine, master) as computes,
+            Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
+        ):
+            yield computes, progress
+    except ModuleNotFoundError as missing:
+        if missing.name != "pyspark":
+            raise
+        console.print("pyspark is not installed (pip install 'saps\\[spark]')")
+        raise typer.Exit(2) from None
+
+
 @app.command()
 def tdcdoda(
     quick: Annotated[
         bool, typer.Option("--quick", help="Two instances, ends of the tables only: some seconds.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of all chance.")] = 1,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help=f"Where the results go.  [default: {DOCS}, with --quick {QUICK}]"),
-    ] = None,
+    seed: Seed = 1,
+    out: Out = None,
+    engine: Where = Engine.LOCAL,
+    master: Master = None,
     seeds: Annotated[
         int | None,
         typer.Option(min=2, metavar="N", help="Instances of each setting.  [default: 20, with --quick 2]"),
@@ -56,13 +84,10 @@ def tdcdoda(
     lines = study.rows(quick=quick)
     repetitions = seeds or (study.QUICK_REPETITIONS if quick else study.REPETITIONS)
     study.measure(study.Instance(Setting(8, 4, 2), 0), seed)  # compiles once, before there are several processes
-    with (
-        ProcessPoolExecutor(os.cpu_count()) as executor,
-        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
-    ):
+    with _computing(engine, master, console) as (computes, progress):
         task = progress.add_task("instances", total=None)
         measured = study.run(
-            lines, repetitions, seed, executor, lambda done, total: progress.update(task, completed=done, total=total)
+            lines, repetitions, seed, computes, lambda done, total: progress.update(task, completed=done, total=total)
         )
     cells, others = study.records(lines, measured), study.readings(lines, measured)
     directory = out or (QUICK if quick else DOCS)
@@ -79,11 +104,10 @@ def tdcdoda(
 @app.command()
 def saps(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer points, 10 overlays each: some seconds.")] = False,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of all chance.")] = 1,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help=f"Where the results go.  [default: {DOCS}, with --quick {QUICK}]"),
-    ] = None,
+    seed: Seed = 1,
+    out: Out = None,
+    engine: Where = Engine.LOCAL,
+    master: Master = None,
     overlays: Annotated[
         int | None,
         typer.Option(min=2, metavar="N", help="Overlays of each point.  [default: 100, with --quick 10]"),
@@ -96,24 +120,35 @@ def saps(
     console = Console(stderr=True)
     try:  # here, so that other commands do not need the libraries of this one
         from saps.reproduce import saps as study
-        from saps.reproduce import saps_plots, saps_queries, saps_records, saps_report, saps_splits, saps_switches
+        from saps.reproduce import (
+            saps_counted,
+            saps_plots,
+            saps_queries,
+            saps_records,
+            saps_report,
+            saps_splits,
+            saps_switches,
+        )
     except ModuleNotFoundError as missing:
         console.print(f"{missing.name} is not installed (pip install 'saps\\[research]')")
         raise typer.Exit(2) from None
     count = overlays or (saps_records.QUICK_OVERLAYS if quick else saps_records.OVERLAYS)
-    with (
-        ProcessPoolExecutor(os.cpu_count()) as executor,
-        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
-    ):
+    with _computing(engine, master, console) as (computes, progress):
         task = progress.add_task("overlays", total=None)
         measured, series = study.run(
             study.settings(quick=quick),
             count,
             seed,
-            executor,
+            computes,
             lambda done, total: progress.update(task, completed=done, total=total),
             more=study.SERIES,
         )
+        counted = None
+        if not quick:
+            queries = progress.add_task("queries", total=None)
+            counted = saps_counted.run(
+                seed, computes, lambda done, total: progress.update(queries, completed=done, total=total)
+            )
     saps_splits.growth([2], seed)  # compiles, so that the first time counted is that of the multicast
     results = saps_report.Results(
         count,
@@ -122,7 +157,7 @@ def saps(
         series,
         saps_switches.examples(count, seed),
         saps_switches.resources(count, seed),
-        saps_queries.queries(),
+        saps_queries.queries(counted),
         study.readings(count, seed),
         saps_splits.growth(saps_splits.QUICK_GROWTH if quick else saps_splits.GROWTH, seed),
     )

@@ -1,7 +1,6 @@
-"""Figure 13 of the SAPS paper: queries to OFGate with EITHER and BOTH (section 4.2).
+"""Figure 13 of the SAPS paper: queries to OFGate with EITHER and BOTH by its equations (section 4.2).
 
-So far by the paper's equations. Counts from the running machines, once there are any, are handed to `queries` and stand
-beside them.
+Counts from the running machines (`saps.reproduce.saps_counted`) are handed to `queries` and stand beside them.
 """
 
 from __future__ import annotations

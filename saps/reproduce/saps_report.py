@@ -7,7 +7,10 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table as Grid
 
+from saps.agents.both import LONGEST_WAIT
+from saps.agents.either import ASK_AGAIN
 from saps.reproduce import saps_tables as tables
+from saps.reproduce.saps_counted import LEASE
 from saps.reproduce.saps_headline import claims, left_for_ofm, texts
 from saps.reproduce.saps_queries import PUBLISH_RATE, PUBLISHERS
 from saps.reproduce.saps_records import (
@@ -74,6 +77,10 @@ def markdown(results: Results) -> str:
         left=tables.left(left_for_ofm(results.points)),
         examples=tables.examples(results.examples),
         resources=tables.resources(results.resources),
+        counted=tables.counted(results.queries),
+        lease=LEASE,
+        again=ASK_AGAIN,
+        wait=LONGEST_WAIT,
         growth=tables.growth(results.growth),
     )
 
@@ -192,8 +199,17 @@ the paper. Zipf: exponent {zipf:g} over the clusters. Flow entries / buckets:
 
 Eq. (1) and (2) with {publishers} publishers of {rate:g} message a second and {few} subscribers; rates are joins and
 leaves of each subscriber a second. EITHER asks more than BOTH by the publications and the joins, whatever the rates.
-These are the equations alone: what the running EITHER and BOTH machines ask has not been counted (`counted` in
-saps.json is null).
+
+Beside them, what the product's EITHER and BOTH machines ask in the simulator while each subscriber, on a broker of its
+own, joins and leaves as often as the rate says and the topic has its tree (`counted` in saps.json; with `--quick`
+nothing is counted):
+
+{counted}
+
+The machines ask less. EITHER keeps an answer for a lease of {lease:g} s instead of asking before each publication:
+without joins and leaves that is a query of each publisher in half a lease. A join or a leave is one query, as in the
+paper, but revokes the leases, so that publishers ask again, at most once in {again:g} s. BOTH asks only when a broker
+leaves that has been taken into the tree; whoever leaves within {wait:g} s, before it has joined the tree, asks nothing.
 
 ## Growth
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from saps.reproduce.saps_headline import Claim, Left, texts
-from saps.reproduce.saps_records import METHODS, Example, Growth, Reading, Record, Resources
+from saps.reproduce.saps_records import METHODS, Example, Growth, Queries, Reading, Record, Resources
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 0) -> str:
@@ -118,6 +118,19 @@ def resources(found: Sequence[Resources]) -> str:
         lines.setdefault(r.subscribers, []).append(f"{r.flow_entries:.3f} / {r.buckets:.3f}")
     heads = ["subscribers", *dict.fromkeys(f"{r.topology}, {r.distribution}" for r in found)]
     return table(heads, [(f"{x:,}", *cells) for x, cells in lines.items()])
+
+
+def counted(points: Iterable[Queries]) -> str:
+    """Figure 13 where the machines were counted: queries a second."""
+    return table(
+        ("method", "joins and leaves of each a second", "by the equation", "counted"),
+        [
+            (p.method, f"{p.join_rate:g}", f"{p.queries:.0f}", f"{p.counted:.1f}")
+            for p in points
+            if p.counted is not None
+        ],
+        words=1,
+    )
 
 
 def growth(found: Iterable[Growth]) -> str:

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from saps.agents.switchover import Mode
 from saps.reproduce import saps as study
 from saps.reproduce import saps_closed as closed
 from saps.reproduce.cli import app
+from saps.reproduce.saps_counted import Case, count
 from saps.reproduce.saps_overlays import Setting
-from saps.reproduce.saps_queries import queries
+from saps.reproduce.saps_queries import both, either, queries
 from saps.reproduce.saps_records import (
     ALM_LA,
     ALM_LA_RANDOM,
@@ -86,6 +88,18 @@ def test_either_asks_more_than_both_whatever_the_rates() -> None:
         by_rates.setdefault((point.join_rate, point.leave_rate), {})[point.method] = point.queries
     for (join, _), found in by_rates.items():
         assert found["EITHER"] - found["BOTH"] == pytest.approx(10 + 100 * join)
+
+
+@pytest.mark.simulation
+def test_the_machines_ask_no_more_than_the_equations_say() -> None:
+    rate, subscribers, seconds = 0.5, 6, 12.0
+    asked = {mode: count(Case(mode, rate, subscribers, seconds), SEED) for mode in Mode}
+    changes = 2 * subscribers * rate
+    assert asked[Mode.BOTH] <= 1.2 * both(subscribers, rate)
+    assert 0.8 * changes <= asked[Mode.EITHER]  # joins and leaves: each is a query
+    assert asked[Mode.BOTH] < asked[Mode.EITHER]
+    quiet = count(Case(Mode.EITHER, 0.0, subscribers, seconds), SEED)
+    assert 0 < quiet < either(10, 1.0, subscribers, 0.0, 0.0)
 
 
 def test_the_command_writes_everything(tmp_path: Path) -> None:
