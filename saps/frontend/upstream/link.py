@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
 import aiomqtt
+from paho.mqtt import client as paho
+from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -95,9 +97,20 @@ class Link:
         # aiomqtt acknowledges before its user has seen a message; paho, beneath it, can leave that to us.
         self._paho = self._client._client
         self._paho.manual_ack_set(True)
+        self._loop = asyncio.get_running_loop()
+        self._failed = False
+        self._read_some = self._paho.loop_read
+        self._paho.loop_read = self._read  # type: ignore[method-assign]
+        self._paho.on_socket_register_write = self._want_write
 
     async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
+        try:
+            await self._client.__aenter__()
+        except BaseException:
+            self._paho.disconnect()  # aiomqtt leaves it open if no answer came in time
+            raise
+        if not self._paho.is_connected():  # aiomqtt forgets a break that follows the answer at once
+            raise aiomqtt.MqttError("disconnected at once")
         return self
 
     async def __aexit__(self, *error: Any) -> None:
@@ -131,6 +144,28 @@ class Link:
         """Wait until the connection breaks: raises `aiomqtt.MqttError`."""
         async for _ in self._client.messages:
             raise AssertionError("messages are handed on, not queued")
+
+    def _read(self, max_packets: int = 1) -> MQTTErrorCode:
+        """What reads when the socket has something: `loop_read` of paho, which takes a packet or some at a time.
+
+        Once the socket has an error uvloop calls its reader one last time: from then on we go on reading by ourselves,
+        through what came before the error to the error, or the break would stay unnoticed.
+        """
+        outcome = self._read_some(max_packets)
+        connection = self._paho.socket()
+        if isinstance(connection, socket.socket):
+            self._failed = self._failed or connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+            if self._failed:
+                self._loop.call_soon(self._read)
+        return outcome
+
+    def _want_write(self, client: paho.Client, userdata: Any, connection: Any) -> None:
+        """Paho has something to write; called in another thread while it connects."""
+        self._loop.call_soon_threadsafe(self._write_when_possible, connection)
+
+    def _write_when_possible(self, connection: Any) -> None:
+        if connection.fileno() >= 0 and not self._failed:  # aiomqtt would not ask, and watch a closed socket
+            self._loop.add_writer(connection.fileno(), self._paho.loop_write)
 
     def _received(self, message: Message, packet_id: int) -> None:
         ticket = self._receipts.received(packet_id) if message.qos else 0

@@ -18,7 +18,7 @@ from typing import Any, Self
 import aiomqtt
 import pytest
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds a test waits for what must come: no requirement, only the end of hope."""
 
 SAPS = Path(sys.executable).with_name("saps")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from saps.agents.user import PublisherAgent
 from saps.config.settings import UpstreamSettings
 from saps.frontend.upstream.driver import Upstream
 from saps.hub import Hub
-from saps.mesh import TopicRoute
+from saps.mesh import Recalled, TopicRoute
 from saps.messages import Message, Reached
 from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer
 
@@ -40,6 +40,18 @@ class Withholding:
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
         self.has[message.payload.decode()] = done
         self._changed.set()
+
+    def entrust(self, client: str, will: Message | None, delay: float) -> None:
+        pass
+
+    def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
+        raise AssertionError("nobody shares")
+
+    def stamp(self, message: Message) -> Message:
+        return message
+
+    def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
+        done(())
 
     def confirm(self, payload: str) -> None:
         done = self.has[payload]

@@ -1,0 +1,18 @@
+"""The event loops under the tests of this folder: the product's where its code runs in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"uvloop": uvloop.new_event_loop}
+    if item.path.name == "test_upstream_link.py":
+        factories["asyncio"] = asyncio.new_event_loop
+    return factories
