@@ -63,8 +63,11 @@ def controller(
     ] = None,
     certificate: Annotated[str | None, _option("certificate", "FILE")] = None,
     clients: Annotated[str | None, _option("clients", "FILE")] = None,
+    openflow_certificate: Annotated[str | None, _option("openflow_certificate", "FILE")] = None,
+    openflow_clients: Annotated[str | None, _option("openflow_clients", "FILE")] = None,
     grace: Annotated[str | None, _option("grace", "SECONDS")] = None,
     probe_interval: Annotated[str | None, _option("probe_interval", "SECONDS")] = None,
+    planner: Annotated[str | None, _option("planner", "NAME")] = None,
     log_level: Annotated[str | None, _option("log_level", "LEVEL")] = None,
 ) -> None:
     """Run the OpenFlow controller (OFC) until SIGTERM or SIGINT.
@@ -87,8 +90,11 @@ def controller(
         "state": state,
         "certificate": certificate,
         "clients": clients,
+        "openflow_certificate": openflow_certificate,
+        "openflow_clients": openflow_clients,
         "grace": grace,
         "probe_interval": probe_interval,
+        "planner": planner,
         "log_level": log_level,
     }
     try:

@@ -115,19 +115,10 @@ class Settled:
     links: Collection[Link]
 
 
-Event: TypeAlias = (
-    Wished
-    | SwitchUp
-    | SwitchDown
-    | SwitchGone
-    | PortChanged
-    | LinkChanged
-    | HostMoved
-    | TablesRead
-    | Applied
-    | Failed
-    | Settled
-)
+News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | HostMoved | Settled
+"""Of the network."""
+
+Event: TypeAlias = Wished | TablesRead | Applied | Failed | News
 
 # -- effects
 

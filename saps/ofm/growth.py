@@ -34,14 +34,15 @@ def grown(planner: Planner, topology: Topology, tree: Tree, brokers: Collection[
     return tree
 
 
-def largest(tree: Tree, well: Callable[[int], bool]) -> set[BrokerAddress]:
-    """The most brokers of a tree that can reach each other by switches that are `well`."""
+def connected(tree: Tree, topology: Topology, well: Callable[[int], bool]) -> set[BrokerAddress]:
+    """The most brokers of a tree that reach each other now: by switches that are `well` and links that carry packets,
+    from and to the ports where these brokers still are."""
     ill = {dpid for dpid in tree.switches if not well(dpid)}
-    around = tree.neighbours()
     at: dict[int, set[BrokerAddress]] = {}
     for broker, place in tree.brokers.items():
-        if place.dpid not in ill:
+        if place.dpid not in ill and topology.where(broker) == place:
             at.setdefault(place.dpid, set()).add(broker)
+    around = Tree(frozenset(link for link in tree.links if topology.carries(link)), tree.brokers).neighbours()
     return _most(at, lambda dpid: [other for other in around[dpid] if other not in ill])
 
 

@@ -11,14 +11,16 @@ from saps import process
 from saps.config import Address, SettingError
 from saps.logs import configure_logging
 from saps.ofm.addresses import AddressRange
+from saps.ofm.admission import Rules
 from saps.ofm.budget import Budget
-from saps.ofm.controller import Controller, Rules
+from saps.ofm.controller import Controller
 from saps.ofm.northbound.server import NorthboundServer
 from saps.ofm.openflow.server import OpenFlowServer, ServerSettings
 from saps.ofm.plan import Loopback
 from saps.ofm.saved import restore
 from saps.ofm.service import ControllerService
 from saps.ofm.settings import ControllerSettings
+from saps.ofm.tree import Planners, SharedTree
 
 logger = logging.getLogger(__name__)
 
@@ -32,19 +34,20 @@ class OfcProgram:
     def __init__(self, settings: ControllerSettings) -> None:
         """Raises `SettingError`."""
         self.settings = settings
-        self.machine = Controller(rules(settings))
+        self.machine = Controller(rules(settings), planners(settings))
         self.service = ControllerService(self.machine, grace=settings.grace, state=settings.state)
         self._restore()
         self.switches = OpenFlowServer(
             *settings.listen,
             self.service,
             ServerSettings(probe_interval=settings.probe_interval, grace=settings.grace),
+            tls=tls(settings, "openflow_certificate", "openflow_clients"),
         )
         self.northbound = NorthboundServer(
             self.service,
             ip_version=self.machine.pool.range.network.version,
             token=settings.token,
-            tls=tls(settings),
+            tls=northbound_tls(settings),
         )
         self.listen, self.asked = settings.listen, settings.northbound
 
@@ -83,6 +86,17 @@ class OfcProgram:
         return f"ready listen={self.listen} northbound={self.asked} ofm_range={self.machine.pool.range}"
 
 
+def planners(settings: ControllerSettings) -> Planners:
+    """What decides on trees. Raises `SettingError`."""
+    if settings.planner == "steiner":
+        return SharedTree()
+    try:  # here, so that a controller of plain trees needs no numpy
+        from saps.ofm.planner.fitted import NetworkPlanner
+    except ModuleNotFoundError as missing:
+        raise SettingError("planner", f"{missing.name} is not installed (pip install 'saps[research]')") from None
+    return NetworkPlanner(settings.planner)
+
+
 def rules(settings: ControllerSettings) -> Rules:
     """What the machine goes by. Raises `SettingError`."""
     try:
@@ -99,24 +113,34 @@ def rules(settings: ControllerSettings) -> Rules:
     return Rules(settings.ofm_range, loopback, Budget(settings.flow_budget, settings.bucket_budget))
 
 
-def tls(settings: ControllerSettings) -> ssl.SSLContext | None:
-    """The northbound's certificates, if it has any. Raises `SettingError`."""
-    if settings.certificate is None:
-        if settings.clients is not None:
-            raise SettingError("clients", "needs certificate: without TLS no client shows a certificate")
+def tls(settings: ControllerSettings, certificate: str, clients: str) -> ssl.SSLContext | None:
+    """The certificates that two settings name: one's own, and who may sign those of the peers, which they must have
+    then. None: no TLS. Raises `SettingError`."""
+    own, authorities = getattr(settings, certificate), getattr(settings, clients)
+    if own is None:
+        if authorities is not None:
+            raise SettingError(clients, f"needs {certificate}: without TLS nobody shows a certificate")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(settings.certificate)
+        context.load_cert_chain(own)
     except (OSError, ssl.SSLError) as error:
-        raise SettingError("certificate", f"cannot use {settings.certificate}: {error}") from None
-    if settings.clients is not None:
+        raise SettingError(certificate, f"cannot use {own}: {error}") from None
+    if authorities is not None:
         try:
-            context.load_verify_locations(settings.clients)
+            context.load_verify_locations(authorities)
         except (OSError, ssl.SSLError) as error:
-            raise SettingError("clients", f"cannot use {settings.clients}: {error}") from None
+            raise SettingError(clients, f"cannot use {authorities}: {error}") from None
         context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def northbound_tls(settings: ControllerSettings) -> ssl.SSLContext | None:
+    """The northbound's certificates: a client that has the token needs none of its own. Raises `SettingError`."""
+    context = tls(settings, "certificate", "clients")
+    if context is not None and settings.clients is not None and settings.token:
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 

@@ -37,6 +37,8 @@ class Record:
     """What some switches shall hold next; each stage waits for the one before."""
     waiting: frozenset[int] = frozenset()
     """Switches of the present stage that have not confirmed it."""
+    watched: frozenset[BrokerAddress] = frozenset()
+    """Brokers whose places the network keeps for this OFM: see `concerned`."""
     lost: tuple[BrokerAddress, ...] = ()
     """Brokers wished for that cannot be connected now."""
     refusal: str | None = None
@@ -51,6 +53,17 @@ class Record:
     def busy(self) -> bool:
         """A plan is coming into force."""
         return bool(self.waiting or self.stages)
+
+    @property
+    def concerned(self) -> frozenset[BrokerAddress]:
+        """Brokers that are wished for, or are in a tree that is or was: one that leaves may be in use until it has."""
+        members = self.wish.members if self.wish is not None else frozenset()
+        return members.union(*(plan.tree.brokers for plan in (self.former, self.plan) if plan is not None))
+
+    def come_to_rest(self) -> None:
+        """All stages are done: there is no former plan any more."""
+        self.former = None
+        self.held = {dpid: tables for dpid, tables in self.held.items() if tables != _NOTHING}
 
     def head_for(self, plan: Plan | None) -> None:
         """A new plan, or none, comes into force by stages. Must not be busy."""

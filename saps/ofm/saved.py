@@ -88,8 +88,8 @@ def restore(controller: Controller, data: bytes) -> None:
     if saved.format != FORMAT:
         raise ValueError(f"a controller's state of format {saved.format}; this program reads {FORMAT}")
     controller.version = saved.version
-    controller.topology = Topology.from_json(msgspec.to_builtins(saved.topology))
-    controller.hosts = {host.mac: host.at.to_port() for host in saved.topology.hosts}
+    controller.network.topology = Topology.from_json(msgspec.to_builtins(saved.topology))
+    controller.network.hosts = {host.mac: host.at.to_port() for host in saved.topology.hosts}
     for ofm in saved.ofms:
         controller.resume(
             ofm.topic,

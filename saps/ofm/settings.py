@@ -9,6 +9,7 @@ import msgspec
 
 from saps.config.address import Address
 from saps.config.knobs import knob
+from saps.ofm.planner.choice import Choice
 
 
 class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +54,18 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         None
     )
     clients: Annotated[
-        Path | None, knob("File with the authorities (PEM) of which clients must have a certificate; needs certificate")
+        Path | None,
+        knob(
+            "File with the authorities (PEM) of which clients must have a certificate; with a token too, either is "
+            "enough. Needs certificate"
+        ),
+    ] = None
+    openflow_certificate: Annotated[
+        Path | None, knob("File with the OpenFlow channel's certificate chain and key (PEM): switches connect by TLS")
+    ] = None
+    openflow_clients: Annotated[
+        Path | None,
+        knob("File with the authorities (PEM) of which switches must have a certificate; needs openflow_certificate"),
     ] = None
     grace: Annotated[
         float,
@@ -76,6 +88,13 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             le=60,
         ),
     ] = 2.0
+    planner: Annotated[
+        Choice,
+        knob(
+            "How trees are made: steiner (few links), balanced (away from links that other topics use), sdnps (widest "
+            "paths), shortest, mehlhorn or cost-first; all but the first need numpy"
+        ),
+    ] = "steiner"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], knob("Least severe log line written to standard error")
     ] = "info"

@@ -59,6 +59,7 @@ class NorthboundServer:
     """Listens from `start` to `close`."""
 
     def __init__(self, asked: Asked, *, ip_version: int, token: str = "", tls: ssl.SSLContext | None = None) -> None:
+        """`token`: what each request must carry, unless its connection shows a certificate that `tls` accepts."""
         self._asked = asked
         self._ip_version = ip_version
         self._token = token.encode()
@@ -117,6 +118,8 @@ class NorthboundServer:
             return _answer_problem(Problem(status=500, title="Internal error"))
 
     def _authenticate(self, request: web.Request) -> None:
+        if request.get_extra_info("peercert"):
+            return  # a certificate that was checked
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
             raise ProblemError(401, "Unauthorized", "send the token as Authorization: Bearer")

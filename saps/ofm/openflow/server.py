@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
@@ -80,8 +81,18 @@ class ServerSettings:
 class OpenFlowServer:
     """Accepts switches from `start` to `close`; also an async context manager. (A `session.Owner`.)"""
 
-    def __init__(self, host: str, port: int, listener: Listener, settings: ServerSettings | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        listener: Listener,
+        settings: ServerSettings | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls`: switches connect by TLS (OpenFlow 1.3.5, 6.3.3), and show a certificate if it asks for one."""
         self._address = (host, port)
+        self._tls = tls
         self._listener = listener
         self._settings = settings or ServerSettings()
         self._tracker = Tracker(secrets.token_bytes(32), ttl=round(5 * self._settings.probe_interval) or 1)
@@ -108,7 +119,8 @@ class OpenFlowServer:
     async def start(self) -> int:
         """Listen. Returns the port; raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Session(self, self._settings.limits), *self._address)
+        limits = self._settings.limits
+        self._server = await loop.create_server(lambda: Session(self, limits), *self._address, ssl=self._tls)
         self._spawn(self._watch())
         return int(self._server.sockets[0].getsockname()[1])
 

@@ -9,18 +9,22 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from saps.lab import Lab
 from saps.ofm.addresses import OfmAddress
 from saps.ofm.northbound.client import AddrInfo, Client
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.plan import COOKIE
+from saps.ofm.tables import Tables
 from saps.ofm.topology import BrokerAddress
+from tests.ofm.frames import flow_text, group_text
+from tests.ofm.openflow.ovs import Ovs
 
-PATIENCE = 20.0
+PATIENCE = 45.0
 """Seconds a test waits for what must come."""
 SWITCHES = ("127.0.0.1", 6653)
 """Where the switches of a lab look for their controller: in their own namespace, so no other program is in the way."""
@@ -187,17 +191,55 @@ class Stream:
         }
 
 
-def tables(lab: Lab) -> dict[str, tuple[list[str], list[str]]]:
-    """Flow entries and groups of every switch, as `ovs-ofctl` prints them, without counters and ages."""
-    found = {}
-    for switch in lab.topology.switches:
-        parts = []
-        for command, word in (("dump-flows", "actions="), ("dump-groups", "group_id=")):
-            arguments = ["ovs-ofctl", "-O", "OpenFlow13", *(["--no-stats"] if "flows" in command else []), command]
-            done = lab.switches.run([*arguments, switch.name], capture_output=True, text=True)
-            parts.append(sorted(_plain(line) for line in done.stdout.splitlines() if word in line))
-        found[switch.name] = (parts[0], parts[1])
-    return found
+Dump: TypeAlias = tuple[list[str], list[str]]
+"""Flow entries and groups of a switch, as `ovs-ofctl` prints them, without counters and ages, sorted."""
+
+
+def ofctl(lab: Lab, command: str, *arguments: str) -> str:
+    """What `ovs-ofctl` prints in the lab."""
+    done = lab.switches.run(
+        ["ovs-ofctl", "-O", "OpenFlow13", *(["--no-stats"] if command == "dump-flows" else []), command, *arguments],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return str(done.stdout)
+
+
+def tables(lab: Lab) -> dict[str, Dump]:
+    """What every switch holds."""
+    return {
+        switch.name: (
+            _lines(ofctl(lab, "dump-flows", switch.name), "actions="),
+            _lines(ofctl(lab, "dump-groups", switch.name), "group_id="),
+        )
+        for switch in lab.topology.switches
+    }
+
+
+def ours(dumps: Mapping[str, Dump]) -> dict[str, Dump]:
+    """Only what plans have put there."""
+    mark = f"cookie={COOKIE >> 32:#x}"
+    return {
+        name: ([flow for flow in flows if flow.startswith(mark)], groups) for name, (flows, groups) in dumps.items()
+    }
+
+
+def written(ovs: Ovs, name: str, wanted: Tables) -> Dump:
+    """How Open vSwitch prints these tables when it has read them from texts: on a fresh bridge, without our codec."""
+    ovs.bridge(name, 1)
+    control = f"unix:{ovs.home / name}.mgmt"
+    for what, texts in (
+        ("groups", [group_text(group) for group in wanted.groups.values()]),
+        ("flows", [flow_text(flow) for flow in wanted.flows.values()]),
+    ):
+        file = ovs.home / f"{name}.{what}"
+        file.write_text("\n".join(texts))
+        ovs.ofctl(f"add-{what}", control, str(file))
+    flows, groups = "\n".join(ovs.flows(name)), "\n".join(ovs.groups(name))
+    return _lines(flows, "actions="), _lines(groups, "group_id=")
+
+
+def _lines(text: str, word: str) -> list[str]:
+    return sorted(_plain(line) for line in text.splitlines() if word in line)
 
 
 def _plain(line: str) -> str:

@@ -12,7 +12,12 @@ import pytest
 
 from saps.lab import Lab
 from saps.lab.commands import wait_until
+from saps.ofm.cli import settings_of
+from saps.ofm.controller import Controller
 from saps.ofm.northbound.schema import OfmRequest, Status
+from saps.ofm.program import rules
+from saps.ofm.saved import restore
+from saps.ofm.tables import Tables
 from tests.ofm.controller.ofc import (
     LOOPBACK,
     PATIENCE,
@@ -22,10 +27,14 @@ from tests.ofm.controller.ofc import (
     heard_by_all,
     members,
     ofc,
+    ofctl,
+    ours,
     state_file,
     tables,
     usable,
+    written,
 )
+from tests.ofm.openflow.ovs import open_vswitch
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
@@ -132,6 +141,47 @@ async def test_traffic_goes_on_without_the_controller_and_through_its_restart(
             assert set(came[name].values()) == {1}, name
 
 
+def desired(state: Path) -> dict[int, Tables]:
+    """What each switch shall hold beside the base flows, planned anew from a state file."""
+    machine = Controller(rules(settings_of({})))
+    restore(machine, state.read_bytes())
+    baseline = machine.network.baseline
+    return {dpid: baseline.with_(machine.ledger.desired(dpid)) for dpid in machine.topology.switches}
+
+
+async def test_whatever_was_applied_partly_twice_or_late_the_tables_end_as_planned(lab: Lab, tmp_path: Path) -> None:
+    options = state_file(tmp_path)
+    topics = ["alert/fire", "air/ward1", "a"]
+    async with members(lab) as brokers:
+        everyone = list(brokers.values())
+        with ofc(lab, *options) as running:
+            async with running.client() as client:
+                for topic in topics:
+                    await constructed(client, topic, everyone[:5])
+                late = ours(tables(lab))
+                for number, topic in enumerate(topics):
+                    await constructed(client, topic, everyone[number + 2 : number + 6])
+                await client.put(OfmRequest(topics[0], [member.address for member in everyone]))
+                running.kill()  # somewhere on the way there
+        one, two, *_ = lab.topology.switches
+        for flow in late[one.name][0]:
+            ofctl(lab, "add-flow", one.name, flow)
+        ofctl(lab, "del-groups", two.name)
+        with ofc(lab, *options) as running:
+            async with running.client() as client:
+                await client.put(OfmRequest(topics[0], [member.address for member in everyone]))
+                for topic in topics:
+                    usable(await client.get(topic, wait=PATIENCE))
+            assert running.stop() == 0
+    planned, found = desired(Path(options[1])), ours(tables(lab))
+    with open_vswitch() as ovs:
+        for switch in lab.topology.switches:
+            assert found[switch.name] == written(ovs, switch.name, planned[switch.datapath_id]), switch.name
+    assert sum(len(groups) for _, groups in found.values()) > len(topics)
+    for switch in lab.topology.switches:
+        ofctl(lab, "del-groups", switch.name)
+
+
 async def test_a_restarted_switch_is_filled_again(lab: Lab) -> None:
     with ofc(lab) as running:
         async with running.client() as client, members(lab) as brokers:
@@ -178,6 +228,8 @@ async def test_beyond_a_switch_s_budget_it_is_refused_with_the_reason(lab: Lab) 
             await heard_by_all(brokers["c1b1"], to, [brokers["c2b1"]], "still")
             for budget in await client.budgets():
                 assert budget.entries.used <= budget.entries.budget == 5
+            for flows, _ in ours(tables(lab)).values():
+                assert len(flows) <= 5 + 1, "the budget, and the guard of the range"
             # When the first is gone there is room for the second, which is still wished for.
             await client.delete(TOPIC, wait=PATIENCE)
             usable(await client.get("other", wait=PATIENCE))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -13,15 +14,20 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 import pytest
+import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saps.config import SettingError
+from saps.ofm.cli import settings_of
 from saps.ofm.controller import Controller
 from saps.ofm.events import HostMoved, SwitchUp, TablesRead
 from saps.ofm.northbound.client import Client, NorthboundError, UnreachableError
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from saps.ofm.northbound.server import NorthboundServer
+from saps.ofm.program import northbound_tls, tls
 from saps.ofm.service import ControllerService
 from saps.ofm.tables import Tables
 from saps.ofm.topology import BrokerAddress, Port
@@ -31,13 +37,15 @@ BROKERS = [BrokerAddress("10.0.0.1", "02:00:00:00:00:01", 7000), BrokerAddress("
 
 
 @asynccontextmanager
-async def northbound(token: str = "") -> AsyncIterator[tuple[str, ControllerService]]:
+async def northbound(
+    token: str = "", context: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, ControllerService]]:
     """A northbound of a controller without switches."""
     service = ControllerService(Controller(rules()), grace=1.0)
-    server = NorthboundServer(service, ip_version=4, token=token)
+    server = NorthboundServer(service, ip_version=4, token=token, tls=context)
     port = await server.start("127.0.0.1", 0)
     try:
-        yield f"http://127.0.0.1:{port}", service
+        yield f"{'http' if context is None else 'https'}://127.0.0.1:{port}", service
     finally:
         await server.close()
 
@@ -97,6 +105,56 @@ async def test_only_who_has_the_token_is_answered() -> None:
             async with Client(url, token=wrong) as client:
                 with pytest.raises(NorthboundError, match="401"):
                     await client.put(OfmRequest("a", BROKERS))
+
+
+@pytest.mark.parametrize("token", ["", "secret"])
+async def test_only_who_has_a_certificate_or_the_token_is_answered(token: str, tmp_path: Path) -> None:
+    ca, clients = trustme.CA(), trustme.CA()
+    ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    clients.cert_pem.write_to_path(tmp_path / "clients.pem")
+    files = {"certificate": str(tmp_path / "server.pem"), "clients": str(tmp_path / "clients.pem")}
+    settings = msgspec.structs.replace(settings_of(files), token=token)
+
+    def shown(authority: trustme.CA | None) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        ca.configure_trust(context)
+        if authority is not None:
+            authority.issue_cert("ofgate").configure_cert(context)
+        return context
+
+    async with northbound(token, northbound_tls(settings)) as (url, _):
+        async with Client(url, tls=shown(clients)) as client:
+            assert (await client.put(OfmRequest("a", BROKERS))).topic == "a"
+        async with Client(url, tls=shown(None), token=token) as client:
+            if token:
+                assert len(await client.list()) == 1
+            else:
+                with pytest.raises(UnreachableError):
+                    await client.list()
+        async with Client(url, tls=shown(trustme.CA()), token=token) as client:
+            with pytest.raises(UnreachableError):
+                await client.list()
+        async with Client(url, tls=shown(None)) as client:
+            with pytest.raises(NorthboundError if token else UnreachableError):
+                await client.list()
+
+
+@pytest.mark.parametrize("prefix", ["", "openflow_"])
+def test_certificates_that_cannot_be_used_are_named(prefix: str, tmp_path: Path) -> None:
+    own, others = f"{prefix}certificate", f"{prefix}clients"
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    good, bad = str(tmp_path / "server.pem"), tmp_path / "bad.pem"
+    bad.write_text("nothing")
+    for files, setting, words in (
+        ({others: good}, others, f"needs {own}"),
+        ({own: str(tmp_path / "none")}, own, "No such file"),
+        ({own: str(bad)}, own, "cannot use"),
+        ({own: good, others: str(bad)}, others, "cannot use"),
+    ):
+        with pytest.raises(SettingError, match=words) as refused:
+            tls(settings_of(files), own, others)
+        assert refused.value.setting == setting
+    assert tls(settings_of({}), own, others) is None
 
 
 async def test_a_controller_that_is_not_there_is_unreachable() -> None:
@@ -179,14 +237,14 @@ def test_sigterm_ends_it_in_order() -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready listen=127.0.0.1:")
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 @pytest.mark.parametrize("setting", ["--listen", "--northbound"])
 def test_a_port_in_use_is_one_line_and_status_2(setting: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        out, error = controller(setting, address).communicate(timeout=30)
+        out, error = controller(setting, address).communicate(timeout=120)
     assert out == ""
     [line] = error.splitlines()
     name = setting.removeprefix("--")
@@ -207,7 +265,7 @@ def test_a_port_in_use_is_one_line_and_status_2(setting: str) -> None:
 )
 def test_a_setting_that_cannot_be_used_is_one_line(arguments: list[str], line: str) -> None:
     process = controller(*arguments)
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=120)
     assert process.returncode == 2
     assert error.startswith(line), error
     assert len(error.splitlines()) == 1
@@ -217,5 +275,5 @@ def test_a_state_file_that_is_none_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "ofc.json"
     file.write_text("{}")
     process = controller("--state", str(file))
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=120)
     assert (process.returncode, error.startswith("saps: state (flag --state): cannot read")) == (2, True)

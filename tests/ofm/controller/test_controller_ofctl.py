@@ -27,7 +27,7 @@ from tests.ofm.networks import networks, ofms
 from tests.ofm.openflow.ovs import Ovs, needs_ovs, open_vswitch
 
 BROKERS = [BrokerAddress(f"10.0.0.{n}", f"02:00:00:00:00:0{n}", 7000) for n in (1, 2, 3)]
-PATIENCE = 20.0
+PATIENCE = 45.0
 
 
 class Recording:

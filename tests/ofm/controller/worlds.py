@@ -6,8 +6,9 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from saps.ofm.admission import Rules
 from saps.ofm.budget import Budget
-from saps.ofm.controller import Controller, Rules
+from saps.ofm.controller import Controller
 from saps.ofm.events import (
     Applied,
     Apply,
@@ -160,6 +161,13 @@ class World:
         for end in link:
             self.truth.port_status(*end, up=up)
             self.hear(PortChanged(end, up))
+
+    def move(self, mac: str, to: Port) -> None:
+        """A host is at another port from now on, and seen there."""
+        for broker in [broker for broker in self.places if broker.mac == mac]:
+            self.truth.attach(broker, *to)
+            self.places[broker] = to
+        self.hear(HostMoved(mac, to))
 
     def wish(self, topic: str, brokers: Iterable[BrokerAddress], senders: Iterable[BrokerAddress] = ()) -> None:
         chosen = frozenset(brokers)

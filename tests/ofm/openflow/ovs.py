@@ -22,7 +22,7 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
 PREFIX = "saps-ovs-"
 """Of the directories' names; the process id of the test follows."""
-PATIENCE = 20.0
+PATIENCE = 45.0
 """Seconds until a program that does not come up is given up."""
 
 _MISSING = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
@@ -124,8 +124,13 @@ class Ovs:
         if controller is not None:
             self.connect(name, controller)
 
-    def connect(self, bridge: str, port: int) -> None:
-        self.vsctl("set-controller", bridge, f"tcp:127.0.0.1:{port}",
+    def show_certificate(self, key: Path, certificate: Path, authority: Path) -> None:
+        """What its switches show a controller that they connect to by TLS, and whom they trust."""
+        self.vsctl("set-ssl", str(key), str(certificate), str(authority))
+
+    def connect(self, bridge: str, port: int, transport: str = "tcp") -> None:
+        """`transport`: tcp, or ssl for TLS."""
+        self.vsctl("set-controller", bridge, f"{transport}:127.0.0.1:{port}",
                    "--", "set", "controller", bridge, "max_backoff=1000", "inactivity_probe=5000")  # fmt: skip
 
     def patch(self, one: str, number: int, other: str, other_number: int) -> None:

@@ -10,7 +10,7 @@ from saps.ofm.openflow.switch import Switch
 from saps.ofm.openflow.values import PacketIn, PortStatus
 from saps.ofm.topology import Link
 
-PATIENCE = 20.0
+PATIENCE = 45.0
 """Seconds a test waits for what must come. Generous: it is no requirement, only the end of hope."""
 
 

@@ -1,0 +1,92 @@
+"""Lives of a controller that once went wrong, in their shortest form (found by `test_controller_machine`)."""
+
+from __future__ import annotations
+
+from saps.ofm.events import Wish, Wished
+from saps.ofm.northbound.schema import Status
+from saps.ofm.openflow.base import BASE_FLOWS
+from saps.ofm.topology import BrokerAddress, Link, Port, Topology
+from tests.ofm.controller.worlds import World, rules
+from tests.ofm.networks import Network, broker_at
+
+TOPIC = "alert/fire"
+
+
+def line(*places: int) -> tuple[Network, list[Link]]:
+    """Switches 1 to n in a row, a broker at port 10 of each of these."""
+    topology = Topology()
+    for dpid in range(1, max(places) + 1):
+        topology.switch_up(dpid)
+    links = [Link.of(Port(dpid, 2), Port(dpid + 1, 1)) for dpid in range(1, max(places))]
+    for link in links:
+        topology.link_up(*link)
+    brokers = [broker_at(number, 6000) for number in range(len(places))]
+    for broker, dpid in zip(brokers, places, strict=True):
+        topology.attach(broker, dpid, 10)
+    return Network(topology, brokers), links
+
+
+def begun(network: Network, capacity: int | None = None) -> World:
+    """All is connected, read and settled."""
+    world = World(network, rules(), capacity)
+    world.appear()
+    world.settle()
+    world.run()
+    return world
+
+
+def told(world: World) -> list[BrokerAddress]:
+    """The brokers that are told to be connected."""
+    return world.machine.state(TOPIC).brokers
+
+
+def test_a_link_that_fails_during_an_update_connects_nobody_any_more() -> None:
+    network, links = line(1, 2, 3, 4)
+    one, two, three, _ = network.brokers
+    world = begun(network)
+    world.wish(TOPIC, [one, two, three])
+    world.run()
+    assert told(world) == [one, two, three]
+    world.wish(TOPIC, network.brokers)
+    world.step(min(world.todo))
+    assert told(world) == [one, two, three], "who stays, stays connected"
+    world.set_link(links[1], up=False)
+    world.check_truth()
+    assert told(world) == [one, two], "what hangs on the link is told at once, not when the update is done"
+    world.run()
+    world.check_truth()
+    world.set_link(links[1], up=True)
+    world.run()
+    assert (world.machine.state(TOPIC).status, told(world)) == (Status.CONSTRUCTED, network.brokers)
+    world.check_truth()
+
+
+def test_a_broker_that_moves_during_an_update_is_not_connected_until_the_tree_has_followed() -> None:
+    network, _ = line(1, 2, 3, 4)
+    one, two, three, _ = network.brokers
+    world = begun(network)
+    world.wish(TOPIC, [one, two, three])
+    world.run()
+    world.wish(TOPIC, network.brokers)
+    world.step(min(world.todo))
+    world.move(one.mac, Port(3, 11))
+    world.check_truth()
+    assert told(world) == [two, three]
+    world.run()
+    assert (world.machine.state(TOPIC).status, told(world)) == (Status.CONSTRUCTED, network.brokers)
+    world.check_truth()
+
+
+def test_an_ofm_on_its_way_out_does_not_wait_for_what_a_switch_refuses() -> None:
+    """A switch that comes back empty and smaller is to hold a stage of the deletion, and has no room for it."""
+    network, _ = line(1, 2, 3)
+    world = begun(network)
+    world.hear(Wished(TOPIC, Wish(frozenset(network.brokers))))
+    world.run()
+    world.forget(TOPIC)
+    world.disconnect(2)
+    world.fabric.restart(2).capacity = len(BASE_FLOWS) + 2
+    world.connect(2)
+    world.run()
+    assert world.machine.state(TOPIC).status is Status.NONE
+    assert all(not switch.tables.groups for switch in world.fabric.switches.values())
