@@ -1,4 +1,4 @@
-"""Writes the table of settings into the README, from the declarations in `saps.config`.
+"""Writes the tables of docs/settings.md, one for each group of settings, from the declarations in `saps.config`.
 
 Usage: python scripts/settings_table.py [--check]. With --check it writes nothing; exit status 1 if it would.
 """
@@ -6,6 +6,7 @@ Usage: python scripts/settings_table.py [--check]. With --check it writes nothin
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from saps.config.knobs import Knob
 from saps.config.sources import FLAGS, KNOBS
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 BEGIN = "<!-- settings: written by scripts/settings_table.py -->\n"
 END = "<!-- end of settings -->"
 
@@ -32,22 +33,25 @@ def row(knob: Knob) -> str:
     return f"| `{knob.name}`{flag} | {default} | {knob.about.text}. | {knob.about.cost} |\n"
 
 
-def table() -> str:
-    """The whole table in Markdown."""
+def tables() -> str:
+    """All settings in Markdown, under a heading for each group."""
     head = "| setting and flag | default | what it is | raising it costs |\n| --- | --- | --- | --- |\n"
-    return head + "".join(row(knob) for knob in KNOBS.values())
+    parts = []
+    for group, knobs in groupby(KNOBS.values(), key=lambda knob: knob.name.rpartition(".")[0]):
+        parts.append(f"\n## {group or 'The broker'}\n\n{head}{''.join(map(row, knobs))}")
+    return "".join(parts) + "\n"
 
 
 def main(arguments: list[str]) -> int:
-    text = README.read_text()
+    text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    wanted = before + BEGIN + table() + END + after
+    wanted = before + BEGIN + tables() + END + after
     if "--check" in arguments:
         if wanted != text:
-            print("the README's settings are out of date: run scripts/settings_table.py", file=sys.stderr)
+            print("docs/settings.md is out of date: run scripts/settings_table.py", file=sys.stderr)
         return int(wanted != text)
-    README.write_text(wanted)
+    PAGE.write_text(wanted)
     return 0
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing:
-# Python's venv, mosquitto and its clients, nats-server, nodejs and npm, Open vSwitch and iproute2.
+# Python's venv, mosquitto and its clients, nats-server, nodejs and npm, Open vSwitch, iproute2 and Java 17.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
 # tests that need it are skipped. The brokers are wanted as programs, not as services: none is left running by an
@@ -21,6 +21,7 @@ has node || missing+=(nodejs)
 has npm || missing+=(npm)
 has ovs-vswitchd || missing+=(openvswitch-switch)
 { has ip && has tc; } || missing+=(iproute2)
+has java || missing+=(openjdk-17-jre-headless)
 [ "${#missing[@]}" -eq 0 ] && exit 0
 
 give_up() {

@@ -41,7 +41,7 @@ import tomllib
 with open("pyproject.toml", "rb") as file:
     print(*tomllib.load(file)["dependency-groups"]["dev"], sep="\n")
 PYTHON
-    "$VENV/bin/python" -m pip install -q -e ".[controller,research]" -r "$VENV/dev-requirements.txt"
+    "$VENV/bin/python" -m pip install -q -e ".[controller,monitoring,research,spark]" -r "$VENV/dev-requirements.txt"
 }
 
 with_uv || {

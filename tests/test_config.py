@@ -1,4 +1,4 @@
-"""The settings: their sources and precedence, their faults, and the README's table of them."""
+"""The settings: their sources and precedence, their faults, and the page with their tables."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_bad_cluster_paths(path: str) -> None:
     assert cluster_fault(path) is not None
 
 
-def test_the_readme_has_the_table_of_these_settings() -> None:
+def test_the_page_has_the_tables_of_these_settings() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/settings_table.py", "--check"],
         cwd=ROOT,
