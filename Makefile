@@ -7,7 +7,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
 JS := tests/interop_js
-CODE := saps tests $(wildcard examples benchmarks scripts)
+CODE := saps monitoring tests $(wildcard examples benchmarks scripts)
 
 # A stamp is newer than what it was made from, so that a second set-up does nothing.
 DEBIAN_DONE := .setup-debian
@@ -17,18 +17,21 @@ JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js
 # Test processes; tests that start or kill broker processes are kept together on one of them (tests/conftest.py).
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
-FAST := not (simulation or interop or network or chaos)
+FAST := not (simulation or interop or network or chaos or spark)
 
-.PHONY: help setup demo test check lint format bench reproduce lock clean
+.PHONY: help setup demo lab-demo test check lint format bench reproduce lock clean
 
 help: ## List the commands.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE) ## Install what the project needs; instant when nothing changed.
 	@:
 
 demo: setup ## Run the smart city: brokers in two clusters, real MQTT clients, about 30 s.
 	@$(BIN)/python -m examples.smart_city
+
+lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OFM, and moving between them; about 90 s.
+	@$(BIN)/python -m examples.lab_city $(ARGS)
 
 test: setup ## Run all tests.
 	@$(PYTEST)
@@ -52,6 +55,7 @@ bench: setup ## Measure against Mosquitto and nats-server, then count how the ov
 reproduce: setup ## Compute the papers' evaluations anew, paper beside ours, into docs/reproduction.
 	@$(BIN)/saps reproduce tdcdoda
 	@$(BIN)/saps reproduce saps
+	@$(BIN)/saps reproduce sdnps
 
 lock: setup ## Write uv.lock anew after a change of pyproject.toml.
 	@$(BIN)/uv lock

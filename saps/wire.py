@@ -37,14 +37,16 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     order: str
     """Order of the keys (`KeyOrder`): the same on all brokers of a mesh."""
     broker: BrokerRef
+    express: bool = False
+    """This connection is the express lane, beside the common one (`saps.overlay.express`)."""
 
 
 _hello_decoder = msgspec.msgpack.Decoder(Hello)
 
 
-def hello(broker: BrokerRef, order: str) -> bytes:
+def hello(broker: BrokerRef, order: str, *, express: bool = False) -> bytes:
     """The first bytes of a connection, both ways."""
-    body = _encoder.encode(Hello(MAGIC, LOWEST_VERSION, VERSION, order, broker))
+    body = _encoder.encode(Hello(MAGIC, LOWEST_VERSION, VERSION, order, broker, express))
     return len(body).to_bytes(_LENGTH) + body
 
 

@@ -147,7 +147,7 @@ def test_what_msgpack_writes_is_read(frame: Frame) -> None:
 
 def test_msgpack_reads_the_hello() -> None:
     assert int.from_bytes(HELLO[:4]) == len(HELLO) - 4
-    assert msgpack.unpackb(HELLO[4:]) == ["SAPS", 1, VERSION, "alm-la", plain(ME)]
+    assert msgpack.unpackb(HELLO[4:]) == ["SAPS", 1, VERSION, "alm-la", plain(ME), False]
 
 
 # --- rubbish ---------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_a_mesh_with_another_key_order_is_refused() -> None:
 
 def test_a_later_hello_may_say_more() -> None:
     """A newer broker may append fields: they are ignored."""
-    body = cast(bytes, msgpack.packb(["SAPS", 1, 2, "alm", plain(ME), {"later": True}]))
+    body = cast(bytes, msgpack.packb(["SAPS", 1, 2, "alm", plain(ME), False, {"later": True}]))
     peer, _ = read([len(body).to_bytes(4) + body])
     assert peer is not None
     assert agree(peer, "alm") == VERSION

@@ -11,26 +11,15 @@ import asyncio
 import random
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
-from examples.smart_city.display import Display
-from examples.smart_city.glance import Observer
 from examples.smart_city.run import Address, NotStartedError, Run
 from examples.smart_city.scene import plan_brokers, smart_city
-from examples.smart_city.screen import status_line
 from examples.smart_city.summary import Report, render, report
-
-LOOK_INTERVAL = 0.25
-"""Seconds between two looks at the run on the live screen."""
-
-LINE_INTERVAL = 3.0
-"""Seconds between two status lines without one."""
+from examples.smart_city.watching import live_screen, status_lines
 
 
 def main() -> None:
@@ -78,46 +67,8 @@ def _heed_signals(run: Run, performance: asyncio.Task[None]) -> None:
 
 
 async def _perform(run: Run, console: Console, *, plain: bool) -> None:
-    async with _status_lines(run) if plain else _live_screen(run):
+    async with status_lines(run) if plain else live_screen(run):
         await run.perform()
-
-
-@asynccontextmanager
-async def _live_screen(run: Run) -> AsyncIterator[None]:
-    observer = Observer(run)
-
-    async def look(display: Display) -> None:
-        while True:
-            display.show(observer.look(time.monotonic()))
-            await asyncio.sleep(LOOK_INTERVAL)
-
-    async with Display() as display:
-        looking = asyncio.create_task(look(display))
-        try:
-            yield
-        finally:
-            looking.cancel()
-
-
-@asynccontextmanager
-async def _status_lines(run: Run) -> AsyncIterator[None]:
-    observer = Observer(run)
-
-    async def tell() -> None:
-        told = 0
-        while True:
-            glance = observer.look(time.monotonic())
-            for at, text in glance.news[told:]:
-                print(f"{at:4.0f} s  {text}", flush=True)
-            told = len(glance.news)
-            print(status_line(glance), flush=True)
-            await asyncio.sleep(LINE_INTERVAL)
-
-    telling = asyncio.create_task(tell())
-    try:
-        yield
-    finally:
-        telling.cancel()
 
 
 def _arguments() -> argparse.Namespace:

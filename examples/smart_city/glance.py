@@ -13,6 +13,9 @@ from examples.smart_city.scene import GROUPS
 WINDOW = 3.0
 """Seconds over which rates are averaged. Longer is calmer and later."""
 
+TITLE = "SAPS smart city"
+"""What the screen says above all."""
+
 TREND = 60
 """How many past delivery rates are kept for the sparklines, one a second."""
 
@@ -81,6 +84,7 @@ class Glance:
     duplicated: int
     out_of_order: int
     news: tuple[tuple[float, str], ...]
+    title: str = TITLE
 
 
 class _Meter:
@@ -101,8 +105,9 @@ class _Meter:
 class Observer:
     """Looks at a run again and again; keeps what the rates and trends need."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, title: str = TITLE) -> None:
         self._run = run
+        self._title = title
         self._meters: dict[tuple[str, str], _Meter] = {}
         self._trends: dict[str, deque[float]] = {}
         self._trend_at = 0.0
@@ -127,6 +132,7 @@ class Observer:
             duplicated=recorder.total.duplicated,
             out_of_order=recorder.total.out_of_order,
             news=tuple(run.news),
+            title=self._title,
         )
 
     def _rate(self, name: str, what: str, now: float, count: int) -> float:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -41,9 +41,13 @@ class NotStartedError(Exception):
 class Run:
     """One run of a scene. `perform` does it all; the rest may be looked at from the same loop."""
 
-    def __init__(self, scene: Scene, seconds: float, seed: int, external: Sequence[Address] = ()) -> None:
+    def __init__(
+        self, scene: Scene, seconds: float, seed: int, external: Sequence[Address] = (), *, open_end: bool = False
+    ) -> None:
+        """`open_end`: it lasts until `finish`, however long that is; `seconds` only says when latecomers join."""
         self.scene = scene
         self.seconds = seconds
+        self._open_end = open_end
         self.recorder = Recorder(group_of)
         self.phase = Phase.STARTING
         self.began: float | None = None
@@ -55,6 +59,8 @@ class Run:
         """What went wrong besides the messages: a broker that ended, a device that lost its connection."""
         self.news: list[tuple[float, str]] = []
         """What happened, with the seconds since `began`."""
+        self.on_phase: Callable[[Phase], None] = lambda phase: None
+        """Called as each phase begins."""
         self.processes: dict[str, BrokerProcess] = {}
         self._rng = random.Random(seed)
         self._curtain = asyncio.Event()
@@ -79,6 +85,10 @@ class Run:
     def interrupt(self) -> None:
         """End early: no more publications, the messages on their way still arrive, all is taken down."""
         self.interrupted = True
+        self._curtain.set()
+
+    def finish(self) -> None:
+        """End the play now and in order, as if its time were over."""
         self._curtain.set()
 
     async def perform(self) -> None:
@@ -136,7 +146,7 @@ class Run:
                 self._subscribers.append(self._device(self._join_late(device)))
         self.stage.begin.set()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._curtain.wait(), self.seconds)
+            await asyncio.wait_for(self._curtain.wait(), None if self._open_end else self.seconds)
         self.stage.end.set()
         await asyncio.gather(*self._publishers)
         self.ended = time.monotonic()
@@ -144,7 +154,7 @@ class Run:
     async def _join_late(self, device: Subscriber) -> None:
         if await ended_before(self.stage.end, time.monotonic() + device.joins_at * self.seconds):
             return
-        self._tell(f"{device.name} joins at {device.broker.name}: {', '.join(device.filters)}")
+        self.tell(f"{device.name} joins at {device.broker.name}: {', '.join(device.filters)}")
         await subscribe(device, self.stage, asyncio.Event())
 
     async def _settle(self) -> None:
@@ -208,14 +218,16 @@ class Run:
 
     def _trouble(self, text: str, at: int | None = None) -> None:
         self.troubles.insert(len(self.troubles) if at is None else at, text)
-        self._tell(text.partition("\n")[0])
+        self.tell(text.partition("\n")[0])
         self._curtain.set()
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
+        """Add to the news."""
         self.news.append((self.elapsed, text))
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
+        self.on_phase(phase)
 
     async def _unless_curtain(self, work: Coroutine[Any, Any, None]) -> bool:
         """Do the work unless the curtain falls first: False if by an interrupt, else NotStartedError."""

@@ -86,7 +86,7 @@ def _header(glance: Glance, width: int) -> Group:
     clusters = len({broker.cluster for broker in glance.brokers})
     clients = sum(broker.clients for broker in glance.brokers)
     title = Text.assemble(
-        (" SAPS smart city ", "bold white on blue"),
+        (f" {glance.title} ", "bold white on blue"),
         f"  {len(glance.brokers)} brokers in {clusters} clusters, {clients} MQTT clients",
         no_wrap=True,
         overflow="ellipsis",

@@ -205,6 +205,9 @@ def link(
     bits: Annotated[
         int | None, typer.Argument(metavar="BITS", help="Bits per second, for `rate`; none lifts it.")
     ] = None,
+    by_priority: Annotated[
+        bool, typer.Option("--by-priority", help="For `rate`: packets with a class selector in their DSCP go first.")
+    ] = False,
     name: Name = _MINE,
     directory: Directory = DIRECTORY,
 ) -> None:
@@ -212,7 +215,7 @@ def link(
     with _refusals():
         lab = _standing(name, directory)
         if change is Change.RATE:
-            lab.set_rate(a, b, bits)
+            lab.set_rate(a, b, bits, by_priority=by_priority)
         else:
             lab.set_link(a, b, up=change is Change.UP)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +13,7 @@ from saps.lab.counters import Counters, reader
 from saps.lab.interrupts import deferred
 from saps.lab.namespace import Namespace
 from saps.lab.openvswitch import OpenVSwitch
+from saps.lab.plan import shaping
 from saps.lab.state import (
     DIRECTORY,
     LabError,
@@ -162,20 +164,19 @@ class Lab:
         states = self._ovs.vsctl("--bare", "--columns=link_state", "list", "Interface", *ends).split()
         return {("up", "up"): True, ("down", "down"): False}.get(tuple(states))  # type: ignore[arg-type]
 
-    def set_rate(self, a: str, b: str, bits: int | None, *, latency_ms: int = 50) -> None:
+    def set_rate(self, a: str, b: str, bits: int | None, *, latency_ms: int = 50, by_priority: bool = False) -> None:
         """Limits what switch `a` sends to `b` to `bits` per second (token bucket), or to nothing in particular.
 
         Packets that would wait longer than `latency_ms` are dropped. More than 50 ms, or several limited links at
-        once, can cost packets on other links too: all ports share one send buffer. Raises `LabError`."""
+        once, can cost packets on other links too: all ports share one send buffer. `by_priority`: packets with a
+        class selector in their DSCP go first. Raises `LabError`."""
         link = self._link(a, b)
-        device = ("dev", link.name if a == link.a else link.reverse, "root")
-        tc = ("tc", "-n", self.switches.name, "qdisc")
-        if bits is None:
-            Commands().run(*tc, "delete", *device)
-        else:
-            burst = max(bits // 8 // 250, 2 * 1514)
-            limits = ("rate", f"{bits}bit", "burst", str(burst), "latency", f"{latency_ms}ms")
-            Commands().run(*tc, "replace", *device, "tbf", *limits)
+        device = link.name if a == link.a else link.reverse
+        commands, tc = Commands(), ("tc", "-n", self.switches.name)
+        with suppress(LabError):  # there may be no limit yet
+            commands.run(*tc, "qdisc", "delete", "dev", device, "root")
+        for line in () if bits is None else shaping(device, bits, latency_ms, by_priority=by_priority):
+            commands.run(*tc, *line.split())
 
     def stop_switch(self, name: str) -> None:
         """Takes a switch out of the network; its links stay, dead. Raises `LabError`."""

@@ -97,6 +97,26 @@ def bridges(switches: Iterable[Switch], topology: Topology) -> list[str]:
     return arguments
 
 
+def shaping(device: str, bits: int, latency_ms: int, *, by_priority: bool) -> Iterator[str]:
+    """`tc` lines that limit what leaves an interface to `bits` a second.
+
+    ``by_priority``: two classes, one for packets whose DSCP has a class selector above 0 (RFC 2474, 4.2.2), which goes
+    first, and one for all others. That takes the place of the queues of an OpenFlow switch: the userspace datapath
+    takes the action SET_QUEUE and sends everything through queue 0 (measured, see decision 034)."""
+    if not by_priority:
+        burst = max(bits // 8 // 250, 2 * 1514)
+        yield f"qdisc replace dev {device} root tbf rate {bits}bit burst {burst} latency {latency_ms}ms"
+        return
+    yield f"qdisc replace dev {device} root handle 1: htb default 10"
+    yield f"class replace dev {device} parent 1: classid 1:1 htb rate {bits}bit"
+    yield f"class replace dev {device} parent 1:1 classid 1:10 htb rate {bits * 9 // 10}bit ceil {bits}bit prio 0"
+    yield f"class replace dev {device} parent 1:1 classid 1:20 htb rate {bits // 10}bit ceil {bits}bit prio 1"
+    waiting = max(bits * latency_ms // 8000, 2 * 1514)
+    for number in (10, 20):
+        yield f"qdisc replace dev {device} parent 1:{number} bfifo limit {waiting}"
+    yield f"filter replace dev {device} parent 1: protocol ip prio 1 u32 match ip dsfield 0x00 0xe0 flowid 1:20"
+
+
 def removal(switches: Iterable[Switch]) -> list[str]:
     """`ovs-vsctl` arguments: one transaction that takes the switches away."""
     return [argument for switch in switches for argument in ("--", "--if-exists", "del-br", switch.name)]

@@ -1,0 +1,111 @@
+"""The figures of `benchmarks.lab_traffic` as Markdown, beside the paper's claim. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.machine import Machine
+
+PAGE = Path("docs/lab-traffic.md")
+UNEVEN = 0.15
+"""From here on a link's count is not beyond doubt."""
+PAPER_CLUSTERS = 16
+PAPER_TRAFFIC, PAPER_HOPS = -71.6, -87.5
+"""OFM against ALM-LA on a height-2 tree with 16 clusters and 100 subscribers, in per cent (SAPS 2016, 4.1.1)."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What was measured in one way, with one number of clusters. Figures are for a publication."""
+
+    way: str
+    clusters: int
+    hosts: int
+    """In a cluster."""
+    brokers: float
+    """With a subscriber: mean of the overlays."""
+    subscribers: int
+    publications: int
+    copies: float
+    """Packets with the publication on links that join clusters: mean of the publishers."""
+    hops_max: int
+    """The greatest number of such links that one copy after another crossed."""
+    hops_mean: float
+    """The same for each publisher: mean."""
+    packets: float
+    """Packets of any kind on these links, less those of the idle mesh."""
+    bytes: float
+    doubt: float
+    """The farthest that any link's count was from a whole number of packets a publication."""
+    ms: float
+    """Median time until the last subscriber had it."""
+
+
+def _certainty(rows: Sequence[Row]) -> str:
+    """How far the counts of links were from whole numbers of packets a publication."""
+    clear = [row.doubt for row in rows if row.doubt < UNEVEN]
+    told = f"In {len(clear)} of the {len(rows)} rows no link's count was more than {max(clear, default=0.0):.2f} from a"
+    told += " whole number of packets a publication"
+    if len(clear) < len(rows):
+        told += f"; in the others up to {max(row.doubt for row in rows):.2f}, because so much else was sent meanwhile:"
+        told += " there a link's count may be off by one"
+    return f"{told}."
+
+
+def change(ours: float, base: float) -> float:
+    """Per cent by which `ours` differs from `base`."""
+    return 100 * (ours - base) / base
+
+
+def markdown(rows: Sequence[Row], machine: Machine) -> str:
+    """All tables."""
+    rows = sorted(rows, key=lambda row: (row.hosts, row.clusters))
+    parts = []
+    for hosts in sorted({row.hosts for row in rows}):
+        some = [row for row in rows if row.hosts == hosts]
+        parts += [f"### {hosts} hosts in a cluster", _figures(some), _savings(some)]
+    parts.append(
+        f"{sum(row.publications for row in rows):,} publications in all. {_certainty(rows)} Measured on "
+        f"{machine.processors} processors ({machine.processor}), Linux {machine.kernel}."
+    )
+    return "\n\n".join(parts)
+
+
+def _figures(rows: Sequence[Row]) -> str:
+    lines = [
+        "| clusters | brokers | way | packets | most hops | hops, mean | of any kind | KB | all have it after |",
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {row.clusters} | {row.brokers:g} | {row.way} | {row.copies:.1f} | {row.hops_max} | {row.hops_mean:.1f} "
+        f"| {row.packets:.0f} | {row.bytes / 1000:.1f} | {row.ms:.1f} ms |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def _savings(rows: Sequence[Row]) -> str:
+    by = {(row.clusters, row.way): row for row in rows}
+    lines = [
+        "| OFM against | clusters | traffic: paper | ours | difference | most hops: paper | ours | difference |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for clusters in sorted({row.clusters for row in rows}):
+        ofm = by[clusters, "OFM"]
+        for way in ("ALM", "ALM-LA", "cluster-aware ALM"):
+            base = by[clusters, way]
+            paper = clusters == PAPER_CLUSTERS and way == "ALM-LA"
+            traffic, hops = change(ofm.copies, base.copies), change(ofm.hops_max, base.hops_max)
+            lines.append(
+                f"| {way} | {clusters} | {_beside(traffic, PAPER_TRAFFIC if paper else None)} "
+                f"| {_beside(hops, PAPER_HOPS if paper else None)} |"
+            )
+    return "\n".join(lines)
+
+
+def _beside(ours: float, paper: float | None) -> str:
+    if paper is None:
+        return f" | {ours:.1f} % | "
+    return f"{paper:.1f} % | {ours:.1f} % | {ours - paper:+.1f} points"

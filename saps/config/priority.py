@@ -1,0 +1,41 @@
+"""The settings of priority topics (``[priority]``)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from saps.config.knobs import knob
+from saps.priority import Priorities
+from saps.topics import filter_fault
+
+
+class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which topics pass the others; none unless `topics` is given."""
+
+    topics: Annotated[
+        tuple[str, ...],
+        knob(
+            "Topic filters whose topics go first: by a link of their own between two brokers, and with the DSCP of "
+            "`level`. The same on every broker of a mesh and on OFGate",
+            cost="a second connection to each broker that wants such a topic; whoever publishes much to them delays "
+            "everything else",
+            check=filter_fault,
+        ),
+    ] = ()
+    level: Annotated[
+        int,
+        knob(
+            "How the network treats their packets: class selector of the DSCP (40 for level 5), and with OFM the "
+            "queue in the switches. 7 passes everything",
+            unit="level",
+            cost="what has a lower level in the network waits for it",
+            ge=1,
+            le=7,
+        ),
+    ] = 5
+
+    def priorities(self) -> Priorities:
+        """The same, as the brokers' parts take it."""
+        return Priorities(self.topics, self.level)

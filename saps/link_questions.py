@@ -1,0 +1,72 @@
+"""Connections that are made only to ask the broker that listens there: who is it, and whom does it know?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar, cast
+
+from saps.overlay.frames import Frame, Known, Whois
+from saps.overlay.keys import BrokerRef
+from saps.wire import FrameReader, WireError, agree, encode_into, hello
+
+GUEST = BrokerRef("", 0, "", "")
+"""Who says hello in order to ask, without having joined: nobody must take note of it as of a broker."""
+
+T = TypeVar("T")
+
+
+class LinkError(Exception):
+    """A broker could not be reached; the text says why."""
+
+
+class Question(asyncio.Protocol, Generic[T]):
+    """A connection that is made only to ask the broker that listens there."""
+
+    def __init__(self, order: str, asked: asyncio.Future[T]) -> None:
+        self._order = order
+        self._asked = asked
+        self._reader = FrameReader()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            frames = self._reader.feed(data)
+            if self._reader.peer is not None and not self._asked.done():
+                agree(self._reader.peer, self._order)
+                self.answered(self._reader.peer.broker, frames)
+        except WireError as error:
+            if not self._asked.done():
+                self._asked.set_exception(LinkError(str(error)))
+
+    def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
+        """The broker has said hello, now or before, and these frames."""
+        raise NotImplementedError
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._asked.done():
+            self._asked.set_exception(LinkError("the connection was closed"))
+
+
+class Meeting(Question[BrokerRef]):
+    """Who is there? The hello says it."""
+
+    def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
+        self._asked.set_result(broker)
+
+
+class Inquiry(Question["BrokerRef | None"]):
+    """Who has this name?"""
+
+    def __init__(self, order: str, name: str, asked: asyncio.Future[BrokerRef | None]) -> None:
+        super().__init__(order, asked)
+        self._name = name
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        question = bytearray(hello(GUEST, self._order))
+        encode_into(question, Whois(self._name))
+        cast(asyncio.Transport, transport).write(question)  # uvloop's are no subclasses
+
+    def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
+        for frame in frames:
+            if isinstance(frame, Known):
+                self._asked.set_result(frame.broker)
+                return
