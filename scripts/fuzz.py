@@ -94,7 +94,7 @@ def seeds(target: str, count: int = 300) -> list[bytes]:
 
 
 def main() -> None:
-    from atheris import Fuzz, Setup, instrument_imports
+    from atheris import Fuzz, Setup, instrument_imports  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("target", choices=["codec", "machine"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing:
-# Python's venv, mosquitto and its clients, nats-server, nodejs and npm, Open vSwitch, iproute2 and Java 17.
+# Python's venv, mosquitto and its clients, nats-server, nodejs, npm and Chromium, Open vSwitch, iproute2 and Java 17.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
 # tests that need it are skipped. The brokers are wanted as programs, not as services: none is left running by an
@@ -19,6 +19,7 @@ has mosquitto || missing+=(mosquitto)
 has nats-server || missing+=(nats-server)
 has node || missing+=(nodejs)
 has npm || missing+=(npm)
+has chromium || has chromium-browser || has google-chrome || missing+=(chromium)
 has ovs-vswitchd || missing+=(openvswitch-switch)
 { has ip && has tc; } || missing+=(iproute2)
 has java || missing+=(openjdk-17-jre-headless)

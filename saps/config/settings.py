@@ -10,7 +10,12 @@ import msgspec
 from saps.config.access import AuthSettings, TlsSettings, tls_fault
 from saps.config.address import Address
 from saps.config.knobs import SettingError, knob
+from saps.config.monitoring import MonitoringSettings
 from saps.config.ofm import OfmSettings
+from saps.config.priority import PrioritySettings
+from saps.config.storage import StorageSettings
+from saps.config.web import WebSettings
+from saps.frontend.mqtt.auth.options import TlsOptions
 from saps.frontend.mqtt.auth.origin import is_loopback
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.upstream.address import url_fault
@@ -201,6 +206,73 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             le=268435460,
         ),
     ] = _LIMITS.maximum_packet_size
+    maximum_connections: Annotated[
+        int,
+        knob(
+            "Connections of clients at the same time; further ones are told that the server is busy",
+            unit="connections",
+            cost="about 12 KiB and a file descriptor each",
+            ge=1,
+        ),
+    ] = _LIMITS.maximum_connections
+    maximum_sessions: Annotated[
+        int,
+        knob(
+            "Sessions of clients that are here or away; clients without one are refused beyond it",
+            unit="sessions",
+            cost="about 3 KiB each, beside what is queued",
+            ge=1,
+        ),
+    ] = _LIMITS.maximum_sessions
+    connection_rate: Annotated[
+        float,
+        knob(
+            "New connections a second, averaged over one second; further ones are refused. 0: any number",
+            unit="1/s",
+            cost="a storm of clients takes more of the processor",
+            ge=0,
+        ),
+    ] = _LIMITS.connection_rate
+    message_rate: Annotated[
+        float,
+        knob(
+            "Publications a second of one client, averaged over one second; beyond it the client is not read for a "
+            "while. 0: any number",
+            unit="1/s",
+            cost="one client takes more of the processor",
+            ge=0,
+        ),
+    ] = _LIMITS.message_rate
+    maximum_subscriptions: Annotated[
+        int,
+        knob(
+            "Subscriptions of one client; further ones are refused",
+            unit="subscriptions",
+            cost="about 1 KiB each",
+            ge=1,
+        ),
+    ] = _LIMITS.maximum_subscriptions
+    maximum_topic_levels: Annotated[
+        int,
+        knob(
+            "Levels of a topic name or filter",
+            unit="levels",
+            cost="a publication may have to look at as many ranges of keys in the mesh",
+            ge=1,
+            le=65536,
+        ),
+    ] = _LIMITS.maximum_topic_levels
+    maximum_keep_alive: Annotated[
+        int,
+        knob(
+            "Longest keep-alive interval; MQTT 5 clients that ask for a longer one, or none, are told to use it. 0: "
+            "any",
+            unit="s",
+            cost="clients that vanished are noticed later",
+            ge=0,
+            le=65535,
+        ),
+    ] = _LIMITS.maximum_keep_alive
     receive_maximum: Annotated[
         int,
         knob(
@@ -259,6 +331,15 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=0,
         ),
     ] = _LIMITS.maximum_queued_bytes
+    maximum_queued_total: Annotated[
+        int,
+        knob(
+            "Payload kept for all such clients together, and 128 bytes for each message",
+            unit="bytes",
+            cost="memory, where payloads are not shared",
+            ge=0,
+        ),
+    ] = _LIMITS.maximum_queued_total
     maximum_session_expiry: Annotated[
         int,
         knob(
@@ -459,16 +540,36 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Literal["debug", "info", "warning", "error"],
         knob("Least severe log line written to standard error", cost="'debug' slows a busy broker"),
     ] = "info"
+    sys_interval: Annotated[
+        float,
+        knob(
+            "How often the $SYS topics are published to those who subscribe; 0: there are none",
+            unit="s",
+            cost="values are older; lowering it costs a few microseconds for each session every time",
+            ge=0,
+            le=86400,
+        ),
+    ] = 10.0
     overlay: OverlaySettings = OverlaySettings()
     limits: LimitSettings = LimitSettings()
     auth: AuthSettings = AuthSettings()
     tls: TlsSettings = TlsSettings()
+    web: WebSettings = WebSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     ofm: OfmSettings = OfmSettings()
+    priority: PrioritySettings = PrioritySettings()
+    monitoring: MonitoringSettings = MonitoringSettings()
+    storage: StorageSettings = StorageSettings()
 
     def exposed(self) -> bool:
         """True if MQTT clients on other machines can reach this broker."""
-        return not all(is_loopback(address.host) for address in (self.mqtt, *self.tls.listen))
+        listening = (self.mqtt, *self.tls.listen, *self.web.listen)
+        return not all(is_loopback(address.host) for address in listening)
+
+    def tls_options(self) -> TlsOptions | None:
+        """TLS as the frontends take it; None if nothing listens for it."""
+        wanted = self.tls.listen or (self.web.listen and self.web.tls)
+        return msgspec.convert(self.tls, TlsOptions, from_attributes=True) if wanted else None
 
 
 def disagreement(settings: BrokerSettings) -> SettingError | None:
@@ -490,4 +591,9 @@ def disagreement(settings: BrokerSettings) -> SettingError | None:
         if address.port and address in (settings.mqtt, overlay.listen):
             taken = "mqtt" if address == settings.mqtt else "overlay.listen"
             return SettingError("tls.listen", f"{address} is the address of {taken} already")
+    for address in settings.web.listen:
+        if address.port and address in (settings.mqtt, overlay.listen, *settings.tls.listen):
+            return SettingError("web.listen", f"{address} is taken by mqtt, overlay.listen or tls.listen already")
+    if settings.web.tls and not settings.tls.certificate:
+        return SettingError("web.tls", "needs tls.certificate")
     return tls_fault(settings.tls)

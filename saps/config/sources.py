@@ -30,12 +30,14 @@ FLAGS = {
     "overlay.listen": "--overlay",
     "overlay.alm_order": "--alm",
     "join": "--join",
+    "web.listen": "--web",
     "upstream.url": "--upstream",
     "log_level": "--log-level",
 }
 """The settings with a flag of their own; all others are given with ``--set``."""
-_SHORTHAND = {"overlay": "overlay.listen", "upstream": "upstream.url"}
-"""``overlay`` or ``upstream`` alone means the address, in all three sources: the rest of the table has defaults."""
+_SHORTHAND = {"overlay": "overlay.listen", "upstream": "upstream.url", "web": "web.listen"}
+"""``overlay``, ``upstream`` or ``web`` alone means the address, in all three sources: the rest of the table has
+defaults."""
 
 
 def flag_of(setting: str) -> str:

@@ -24,14 +24,13 @@ from saps.frontend.mqtt.reasons import Reason
 from tests.frontend.mqtt.bench import Bench, Client
 
 
-def test_connack_states_the_limits_and_that_shared_subscriptions_are_not_there() -> None:
+def test_connack_states_the_limits() -> None:
     connack = Bench(Limits(receive_maximum=7, maximum_packet_size=5000, topic_alias_maximum=3)).client().connack
     assert connack.reason == 0
     assert connack.properties == {
         Property.RECEIVE_MAXIMUM: 7,
         Property.MAXIMUM_PACKET_SIZE: 5000,
         Property.TOPIC_ALIAS_MAXIMUM: 3,
-        Property.SHARED_SUBSCRIPTION_AVAILABLE: 0,
     }
 
 

@@ -98,8 +98,8 @@ async def test_publications_pass_between_sockets(server: MqttServer) -> None:
 async def test_small_packets_are_not_delayed_by_the_kernel(server: MqttServer) -> None:
     peer = await Peer.connect(server, "p")
     (client,) = server._clients
-    assert client._transport is not None
-    sock = client._transport.get_extra_info("socket")
+    assert client.transport is not None
+    sock = client.transport.get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     await peer.close()
 
@@ -140,7 +140,7 @@ async def test_slow_subscriber_costs_bounded_memory_and_others_go_on(server: Mqt
     await slow.subscribe("a")
     await quick.subscribe("b")
     await flood(publisher)
-    waiting = sum(c._transport.get_write_buffer_size() for c in server._clients if c._transport is not None)
+    waiting = sum(c.transport.get_write_buffer_size() for c in server._clients if c.transport is not None)
     assert waiting <= SMALL.write_high_water + 250_100
     assert server.describe()["dropped"] > 0
     publisher.send(Publish("b", b"still here"))
@@ -231,9 +231,9 @@ async def test_a_port_in_use_is_an_os_error(server: MqttServer) -> None:
 async def test_a_client_that_breaks_off_is_forgotten(server: MqttServer) -> None:
     peer, watcher = await Peer.connect(server, "c"), await Peer.connect(server, "w")
     await peer.subscribe("a")
-    (client,) = [c for c in server._clients if c._connection and c._connection.session is server.frontend.sessions["c"]]
-    assert client._transport is not None
-    client._transport.abort()
+    (client,) = [c for c in server._clients if c.connection and c.connection.session is server.frontend.sessions["c"]]
+    assert client.transport is not None
+    client.transport.abort()
     assert await peer.next() is None
     await watcher.ping()
     assert set(server.frontend.sessions) == {"w"}

@@ -55,8 +55,11 @@ def test_no_suback_on_a_later_connection() -> None:
         ("a/#/b", Reason.TOPIC_FILTER_INVALID),
         ("a+", Reason.TOPIC_FILTER_INVALID),
         ("", Reason.TOPIC_FILTER_INVALID),
-        ("$share/group/a", Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED),
-        ("$share", Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED),
+        ("$share", Reason.TOPIC_FILTER_INVALID),
+        ("$share/group", Reason.TOPIC_FILTER_INVALID),
+        ("$share//a", Reason.TOPIC_FILTER_INVALID),
+        ("$share/+/a", Reason.TOPIC_FILTER_INVALID),
+        ("$share/group/a#", Reason.TOPIC_FILTER_INVALID),
     ],
 )
 def test_refused_filters_have_their_reason_and_do_not_spoil_the_others(topic_filter: str, reason: Reason) -> None:

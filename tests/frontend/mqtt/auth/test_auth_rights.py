@@ -177,7 +177,7 @@ def test_a_publication_taken_before_a_change_is_still_confirmed(bench: GuardedBe
     client.take()
     bench.replace(acl='[[rule]]\ndeny = "both"\ntopics = "#"')
     client.publish("a", b"x", 2, packet_id=7, dup=True)
-    assert client.take() == [Ack(PacketType.PUBREC, 7)]
+    assert client.take() == [Ack(PacketType.PUBREC, 7, Reason.NO_MATCHING_SUBSCRIBERS)], "as the first time"
 
 
 def test_a_refused_publication_is_in_the_log_once_a_connection(

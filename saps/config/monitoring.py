@@ -1,0 +1,48 @@
+"""The settings of counting (``[monitoring]``)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from saps.config.knobs import knob
+from saps.statistics import TOPICS
+
+
+class MonitoringSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a broker counts about its topics, and where it leaves the counts; off unless `directory` is given."""
+
+    directory: Annotated[
+        str,
+        knob("Directory for the counts, a Parquet file for each interval; needs pyarrow; empty: nothing is counted"),
+    ] = ""
+    interval: Annotated[
+        float,
+        knob(
+            "Length of an interval; it ends at multiples of it on the wall clock",
+            unit="s",
+            cost="decisions come later; lowering it makes more and smaller files",
+            ge=0.5,
+            le=3600,
+        ),
+    ] = 60.0
+    topics: Annotated[
+        int,
+        knob(
+            "Topics counted one by one; of more the least busy ones are summed",
+            unit="topics",
+            cost="memory, about 0.4 KiB each, and rows",
+            ge=1,
+            le=1_000_000,
+        ),
+    ] = TOPICS
+    keep: Annotated[
+        float,
+        knob(
+            "How long this broker's files stay before it deletes them",
+            unit="s",
+            cost="disk space: about 20 bytes a topic and interval",
+            ge=60,
+        ),
+    ] = 14 * 86_400.0

@@ -1,0 +1,91 @@
+"""The HTTP server of a broker. Parts add their routes before it starts: MQTT over WebSocket is one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from saps.frontend.mqtt.auth.listener import TlsListener
+
+BACKLOG = 1024
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class WebServer:
+    """Listens on any number of addresses, plain or with TLS, for one application."""
+
+    def __init__(self, patience: float = 10.0, maximum_connections: int = 50_000) -> None:
+        """`patience`: seconds until a connection without a complete request, its first or the next, is closed.
+        `maximum_connections`: beyond it new ones are closed at once."""
+        self._patience = patience
+        self._maximum_connections = maximum_connections
+        self._app = web.Application(middlewares=[self._note_request])
+        self._runner = web.AppRunner(self._app, access_log=None, keepalive_timeout=patience)
+        self._silent: set[RequestHandler] = set()
+        """Connections on which no request has come yet."""
+        self._plain: list[asyncio.Server] = []
+        self._tls: list[TlsListener] = []
+        self.addresses: list[tuple[str, int]] = []
+        """Where it listens, in the order of the calls."""
+
+    def add(self, path: str, handler: Handler) -> None:
+        """Answer GET requests for the path. To be called before `listen`."""
+        self._app.router.add_get(path, handler)
+
+    async def listen(self, host: str, port: int = 0, context: ssl.SSLContext | None = None) -> None:
+        """Listen, with TLS if there is a context. Raises `OSError` if the address cannot be had."""
+        if self._runner.server is None:
+            await self._runner.setup()
+        if context is None:
+            server = await asyncio.get_running_loop().create_server(self._connection, host, port, backlog=BACKLOG)
+            self._plain.append(server)
+            self.addresses.append(server.sockets[0].getsockname()[:2])
+        else:
+            listener = TlsListener(self._connection, self._patience)
+            await listener.open(host, port, context)
+            self._tls.append(listener)
+            self.addresses.append(listener.address)
+
+    async def renew_tls(self, context: ssl.SSLContext) -> None:
+        """Use this context for new connections. Raises `OSError`, as `TlsListener.renew`."""
+        for listener in self._tls:
+            await listener.renew(context)
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        for server in self._plain:
+            server.close()
+        for listener in self._tls:
+            listener.close()
+
+    async def close(self) -> None:
+        """End all connections. What runs on them should have ended before."""
+        self.stop_listening()
+        await self._runner.cleanup()
+        self._plain.clear()
+        self._tls.clear()
+
+    def _connection(self) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+        server = self._runner.server
+        assert server is not None
+        handler = server()
+        self._silent.add(handler)
+        full = len(server.connections) >= self._maximum_connections
+        asyncio.get_running_loop().call_later(0 if full else self._patience, self._close_if_silent, handler)
+        return handler
+
+    def _close_if_silent(self, handler: RequestHandler) -> None:
+        if handler in self._silent:
+            self._silent.discard(handler)
+            handler.force_close()
+
+    @web.middleware
+    async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._silent.discard(request.protocol)
+        return await handler(request)

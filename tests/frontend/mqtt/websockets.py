@@ -1,0 +1,26 @@
+"""The Web port of a server under test."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from saps.frontend.mqtt.server import MqttServer
+from saps.frontend.web.application import WebServer
+from saps.frontend.web.mqtt_socket import MqttSockets
+
+
+@asynccontextmanager
+async def web_server(
+    server: MqttServer, origins: tuple[str, ...] = (), context: ssl.SSLContext | None = None, patience: float = 10.0
+) -> AsyncIterator[WebServer]:
+    """MQTT over WebSocket on a free port, closed at the end."""
+    web = WebServer(patience)
+    web.add("/mqtt", MqttSockets(server, origins).handle)
+    await web.listen("127.0.0.1", 0, context)
+    try:
+        yield web
+    finally:
+        await server.stop()
+        await web.close()
