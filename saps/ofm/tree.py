@@ -122,11 +122,28 @@ class Planner(Protocol):
         """A tree over the same brokers after something failed or moved. Raises `UnreachableError`."""
 
 
+class Planners(Protocol):
+    """A planner that sees all topics, so that trees keep out of each other's way (SDNPS 2016, Algorithm 1)."""
+
+    def for_topic(self, topic: str) -> Planner:
+        """What decides on the tree of one topic."""
+
+    def adopted(self, topic: str, tree: Tree | None) -> None:
+        """From now on this is the tree of a topic; None: it has none."""
+
+
 class SharedTree:
-    """The planner of shared trees (SAPS 2016, 3.1.1) by cheapest paths."""
+    """The planner of shared trees (SAPS 2016, 3.1.1) by cheapest paths; each topic is planned as if it were alone."""
 
     def __init__(self, cost: Cost = lambda link: 1.0) -> None:
         self.cost = cost
+
+    def for_topic(self, topic: str) -> SharedTree:
+        """See `Planners.for_topic`."""
+        return self
+
+    def adopted(self, topic: str, tree: Tree | None) -> None:
+        """See `Planners.adopted`: the trees of others do not matter."""
 
     def plan(self, topology: Topology, brokers: Iterable[BrokerAddress]) -> Tree:
         """See `Planner.plan`. O(k E log V) for k switches with brokers."""

@@ -175,5 +175,58 @@ def saps(
     console.print(f"written to {directory}")
 
 
+@app.command()
+def sdnps(
+    quick: Annotated[bool, typer.Option("--quick", help="Two numbers of topics, 3 networks: some seconds.")] = False,
+    seed: Seed = 1,
+    out: Out = None,
+    engine: Where = Engine.LOCAL,
+    master: Master = None,
+    graphs: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="Networks of each number of topics.  [default: 10, with --quick 3]"),
+    ] = None,
+) -> None:
+    """Figures 6 to 8 of SDNPS (2016): time, diameter and residual bandwidth of all planners.
+
+    Writes sdnps.json (points), sdnps-readings.json (other readings of the text), sdnps-quality.json (our planners
+    against bounds), sdnps.md and plots.
+    """
+    console = Console(stderr=True)
+    try:  # here, so that other commands do not need the libraries of this one
+        from saps.overlay.design.compiled import COMPILED
+        from saps.reproduce import sdnps as study
+        from saps.reproduce import sdnps_report as report
+        from saps.reproduce import sdnps_small as small
+    except ModuleNotFoundError as missing:
+        console.print(f"{missing.name} is not installed (pip install 'saps\\[research]')")
+        raise typer.Exit(2) from None
+    if not COMPILED:
+        console.print("numba is not installed: this takes 10 to 50 times longer (pip install 'saps\\[research]')")
+    count = graphs or (study.QUICK_GRAPHS if quick else study.GRAPHS)
+    topics = study.QUICK_TOPICS if quick else study.TOPICS
+    study.measure(study.Instance(2, 0), seed)  # compiles once, before there are several processes
+    with _computing(engine, master, console) as (computes, progress):
+        task = progress.add_task("networks", total=None)
+        measured = study.run(
+            topics, count, seed, computes, lambda done, total: progress.update(task, completed=done, total=total)
+        )
+    exact = small.measure(seed, small.QUICK_CASES if quick else small.CASES)
+    results = report.Results(count, seed, study.records(measured), study.gaps(measured), exact)
+    directory = out or (QUICK if quick else DOCS)
+    directory.mkdir(parents=True, exist_ok=True)
+    quality = {"bounds": [gap._asdict() for gap in results.gaps], "small": [point._asdict() for point in exact]}
+    for name, content in (
+        ("sdnps.json", [record._asdict() for record in results.records if record.reading == study.MAIN]),
+        ("sdnps-readings.json", [record._asdict() for record in results.records if record.reading != study.MAIN]),
+        ("sdnps-quality.json", quality),
+    ):
+        (directory / name).write_text(json.dumps(content, indent=1) + "\n")
+    (directory / "sdnps.md").write_text(report.markdown(results))
+    report.plot(results, directory)
+    report.show(results, Console())
+    console.print(f"written to {directory}")
+
+
 if __name__ == "__main__":
     app()

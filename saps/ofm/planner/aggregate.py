@@ -1,0 +1,49 @@
+"""The controller's topology as a planner's network: switches, or whole clusters of them, with trunks summed up.
+
+Parallel links between two nodes are one edge; a tree takes one of them, the one with most bandwidth left, so that
+topics split over the links (SDNPS 2016, 3.4: "aggregating trunks between clusters"; "allocates traffic evenly").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from saps.ofm.planner.graph import Graph
+from saps.ofm.topology import Link, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A network of named nodes and the links behind its edges."""
+
+    names: tuple[str, ...]
+    """Of the nodes, ascending."""
+    graph: Graph
+    trunks: tuple[tuple[Link, ...], ...]
+    """The links of each edge, ascending."""
+    node_of: Mapping[int, int] = field(default_factory=dict)
+    """The node of each switch."""
+
+    @classmethod
+    def of(
+        cls,
+        topology: Topology,
+        capacity: Callable[[Link], float] = lambda link: 1.0,
+        cluster_of: Mapping[int, str] | None = None,
+    ) -> Aggregate:
+        """Of what carries packets now. Switches without a cluster are nodes of their own, named by 16 hexadecimal
+        digits; links within a cluster are left out. Capacities are in any one unit, greater than 0."""
+        clusters = cluster_of or {}
+        name_of = {dpid: clusters.get(dpid, f"{dpid:016x}") for dpid in topology.switches}
+        names = sorted(set(name_of.values()))
+        number = {name: node for node, name in enumerate(names)}
+        node_of = {dpid: number[name] for dpid, name in name_of.items()}
+        trunks: dict[tuple[int, int], list[Link]] = {}
+        for link in topology.links:
+            a, b = sorted((node_of[link.a.dpid], node_of[link.b.dpid]))
+            if a != b:
+                trunks.setdefault((a, b), []).append(link)
+        ends = sorted(trunks)
+        sums = [sum(map(capacity, trunks[pair])) for pair in ends]
+        return cls(tuple(names), Graph.of(len(names), ends, sums), tuple(tuple(trunks[pair]) for pair in ends), node_of)

@@ -1,0 +1,209 @@
+"""Our planner: cheapest paths where the length of an edge grows exponentially with its utilisation.
+
+An edge is as long as one hop, plus exp(steepness * u / target), where u is its utilisation with the topic on it and the
+target is the greatest utilisation so far. Such prices are those of online routing that is competitive in the busiest
+edge (Aspnes, Azar, Fiat, Plotkin & Waarts 1997), here for trees: each topic, the largest first, gets the tree of
+cheapest paths at the prices of the moment. Passes of re-routing then take out one tree after the other and grow it anew
+among all others, with prices that get steeper from pass to pass; a tree that is longer at these prices than the one
+before is not taken. The pass with the least busiest edge counts; of equals, the one with fewest edges.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saps.ofm.planner.graph import Demands, Flags, Floats, Graph, Ints, Offsets
+from saps.ofm.planner.growth import UNREACHABLE, grow, scratch
+from saps.ofm.planner.trees import Trees
+from saps.overlay.design.compiled import compiled
+
+PASSES = 2
+"""How often every tree is grown anew: time in proportion."""
+THOROUGH = 20
+"""Passes where time does not matter: 2 to 15 % less on the busiest edge, and 10 % shorter trees."""
+_MOST = 600.0
+"""Greatest exponent of a price: greater ones overflow."""
+
+
+class Prices(NamedTuple):
+    """How steeply the price of an edge grows: e-fold for each (target / steepness) of utilisation.
+
+    Steep prices keep the busiest edge low and trees long; prices that begin gently and end steep do better in both."""
+
+    first: float = 5.0
+    """Steepness while trees are first made."""
+    last: float = 40.0
+    """Steepness of the last pass."""
+    tight: float = 0.97
+    """The target of a pass, by the greatest utilisation before it."""
+
+
+def balanced(
+    graph: Graph,
+    demands: Demands,
+    *,
+    passes: int = PASSES,
+    rates: Prices | None = None,
+    budget: Ints | None = None,
+    forbidden: Flags | None = None,
+) -> Trees:
+    """Trees for the least load of the busiest edge, short besides.
+
+    `budget`: how many trees may pass each node; `forbidden`: by topic and node, whether a policy keeps the topic out of
+    the node. A topic with members at a node that is full or forbidden, or without paths around such nodes, is refused:
+    it gets no edges. Time O(passes * (topics * m + all searches))."""
+    order = np.argsort(-demands.rate, kind="stable")
+    room = np.full(graph.nodes if budget is not None else 0, 0, np.int64)
+    if budget is not None:
+        room[:] = budget
+    policy = np.zeros((0, 0), np.bool_) if forbidden is None else forbidden
+    return Trees(*_balanced(graph, demands, order, room, policy, passes, rates or Prices()))
+
+
+@compiled
+def lengths(graph: Graph, load: Floats, rate: float, target: float, steepness: float, length: Floats) -> None:
+    """Fills in the length of each edge for a topic of this rate that is not in `load`."""
+    scale = steepness / target if target > 0.0 else 0.0
+    for e in range(len(load)):
+        length[e] = 1.0 + np.exp(min(scale * (load[e] + rate) / graph.capacity[e], _MOST))
+
+
+class _Store(NamedTuple):
+    """Trees that are replaced one by one: each in a stretch of `edges`, newer ones behind older ones."""
+
+    start: Offsets
+    size: Ints
+    edges: Ints
+    end: Offsets
+    """Of one element: where the next tree goes."""
+
+
+@compiled
+def _store(topics: int, room: int) -> _Store:
+    return _Store(
+        np.zeros(topics, np.int64), np.zeros(topics, np.int32), np.empty(room, np.int32), np.zeros(1, np.int64)
+    )
+
+
+@compiled
+def _put(store: _Store, topic: int, tree: Ints) -> _Store:
+    """The store with a topic's tree replaced: the same, or a larger copy without what is outdated."""
+    start, size, edges, end = store
+    if len(tree) <= size[topic]:
+        edges[start[topic] : start[topic] + len(tree)] = tree
+        size[topic] = len(tree)
+        return store
+    if end[0] + len(tree) > len(edges):
+        total = len(tree)
+        for t in range(len(size)):
+            total += int(size[t])
+        larger = _store(len(size), 2 * total)
+        for t in range(len(size)):
+            at = larger.end[0]
+            larger.start[t], larger.size[t] = at, size[t]
+            larger.edges[at : at + size[t]] = edges[start[t] : start[t] + size[t]]
+            larger.end[0] += size[t]
+        start, size, edges, end = larger
+        store = larger
+    start[topic], size[topic] = end[0], len(tree)
+    edges[end[0] : end[0] + len(tree)] = tree
+    end[0] += len(tree)
+    return store
+
+
+@compiled
+def _pass(graph: Graph, used: Ints, members: Ints, tree: Ints, step: int, seen: Flags) -> None:
+    """A tree passes its nodes `step` times more."""
+    for v in members:
+        seen[v] = True
+        used[v] += step
+    for e in tree:
+        for side in range(2):
+            v = graph.ends[e, side]
+            if not seen[v]:
+                seen[v] = True
+                used[v] += step
+    for v in members:
+        seen[v] = False
+    for e in tree:
+        seen[graph.ends[e, 0]] = seen[graph.ends[e, 1]] = False
+
+
+@compiled
+def _busiest(graph: Graph, load: Floats) -> float:
+    most = 0.0
+    for e in range(len(load)):
+        most = max(most, load[e] / graph.capacity[e])
+    return most
+
+
+@compiled
+def _balanced(
+    graph: Graph,
+    demands: Demands,
+    order: NDArray[np.int64],
+    room: Offsets,
+    forbidden: Flags,
+    passes: int,
+    rates: Prices,
+) -> tuple[Offsets, Ints]:
+    n, m, topics = len(graph.at) - 1, len(graph.capacity), len(demands.rate)
+    budgeted = len(room) > 0
+    work, closed, seen = scratch(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    ones = np.arange(n + 1).astype(np.int64)
+    used = np.zeros(n, np.int32)
+    load, length = np.zeros(m, np.float64), np.empty(m, np.float64)
+    store = _store(topics, 4 * len(demands.members) + 16)
+    best_at, best, least, fewest = np.zeros(topics + 1, np.int64), np.empty(0, np.int32), np.inf, np.int64(0)
+    for done in range(passes + 1):
+        target = rates.tight * _busiest(graph, load)
+        steepness = rates.first + (rates.last - rates.first) * done / max(passes, 1)
+        for t in order:
+            members, rate = demands.members[demands.at[t] : demands.at[t + 1]], demands.rate[t]
+            if len(members) == 0:
+                continue
+            if done == 0:
+                target = max(target, _busiest(graph, load))
+            tree = store.edges[store.start[t] : store.start[t] + store.size[t]]
+            for e in tree:
+                load[e] -= rate
+            full = False
+            if len(forbidden):
+                closed[:] = forbidden[t]
+            if budgeted:
+                if done > 0 and (len(tree) or len(members) == 1):
+                    _pass(graph, used, members, tree, -1, seen)
+                for v in range(n):
+                    closed[v] = used[v] >= room[v] or (len(forbidden) > 0 and forbidden[t, v])
+            for v in members:
+                full = full or closed[v]
+            lengths(graph, load, rate, target if target > 0.0 else rate, steepness, length)
+            count = UNREACHABLE
+            if not full:
+                count = grow(graph, length, closed, ones[: len(members) + 1], members, work)
+            if count >= 0:
+                before, after = 0.0, 0.0
+                for e in tree:
+                    before += length[e]
+                for e in work.out[:count]:
+                    after += length[e]
+                if len(tree) == 0 or after <= before:
+                    store = _put(store, t, work.out[:count])
+            tree = store.edges[store.start[t] : store.start[t] + store.size[t]]
+            for e in tree:
+                load[e] += rate
+            if budgeted and (len(tree) or (len(members) == 1 and not full)):
+                _pass(graph, used, members, tree, 1, seen)
+        most, edges = _busiest(graph, load), np.int64(0)
+        for t in range(topics):
+            edges += store.size[t]
+        if most < least * (1 - 1e-12) or (most <= least * (1 + 1e-12) and edges < fewest):
+            least, fewest = most, edges
+            best = np.empty(edges, np.int32)
+            for t in range(topics):
+                best_at[t + 1] = best_at[t] + store.size[t]
+                best[best_at[t] : best_at[t + 1]] = store.edges[store.start[t] : store.start[t] + store.size[t]]
+    return best_at, best

@@ -1,0 +1,154 @@
+"""Planners that see one topic at a time: union of shortest paths, Takahashi-Matsuyama, and KMB in Mehlhorn's way."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from saps.ofm.planner.forest import identity, unite
+from saps.ofm.planner.graph import Demands, Floats, Graph, Ints, Offsets
+from saps.ofm.planner.growth import Scratch, grow, scratch
+from saps.ofm.planner.heap import pop, push
+from saps.ofm.planner.trees import Trees
+from saps.overlay.design.compiled import compiled
+
+
+def shortest_paths(graph: Graph, demands: Demands, length: Floats | None = None) -> Trees:
+    """The union of shortest paths from each topic's first member to the others: a tree of least distances to it. It is
+    what routing protocols for multicast build (PIM-SM's shared tree); the baseline."""
+    return Trees(*_each(graph, demands, _lengths(graph, length), 0))
+
+
+def takahashi_matsuyama(graph: Graph, demands: Demands, length: Floats | None = None) -> Trees:
+    """Each member joined by the shortest path to what there is; at most 2 (1 - 1/k) times the least cost for k members
+    (Takahashi & Matsuyama 1980)."""
+    return Trees(*_each(graph, demands, _lengths(graph, length), 1))
+
+
+def mehlhorn(graph: Graph, demands: Demands, length: Floats | None = None) -> Trees:
+    """A minimum spanning tree of the members' distances, as paths (Kou, Markowsky & Berman 1981), from one search from
+    all members at once (Mehlhorn 1988): the same bound as Takahashi-Matsuyama, in O(m log n) for each topic."""
+    return Trees(*_each(graph, demands, _lengths(graph, length), 2))
+
+
+def _lengths(graph: Graph, length: Floats | None) -> Floats:
+    return np.ones(graph.edges) if length is None else length
+
+
+@compiled
+def _each(graph: Graph, demands: Demands, length: Floats, method: int) -> tuple[Offsets, Ints]:
+    n, topics = len(graph.at) - 1, len(demands.rate)
+    work = scratch(n)
+    closed = np.zeros(n, np.bool_)
+    ones = np.arange(n + 1).astype(np.int64)
+    at = np.zeros(topics + 1, np.int64)
+    edges = np.empty(max(topics * 4, 16), np.int32)
+    for t in range(topics):
+        members = demands.members[demands.at[t] : demands.at[t + 1]]
+        if method == 0:
+            count = shortest_tree(graph, length, members, work)
+        elif method == 1:
+            count = grow(graph, length, closed, ones[: len(members) + 1], members, work)
+        else:
+            count = voronoi_tree(graph, length, members, work)
+        if count < 0:
+            count = 0
+        if at[t] + count > len(edges):
+            larger = np.empty(2 * len(edges) + count, np.int32)
+            larger[: at[t]] = edges[: at[t]]
+            edges = larger
+        edges[at[t] : at[t] + count] = work.out[:count]
+        at[t + 1] = at[t] + count
+    return at, edges[: at[topics]].copy()
+
+
+@compiled
+def shortest_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> int:
+    """The tree of shortest paths from the first member to the others, into ``work.out``; its size, or -1 if a member
+    cannot be reached."""
+    key, via, group, heap, place, _, out = work
+    key[:] = np.inf
+    missing, size, found = len(members), 0, 0
+    for v in members:
+        group[v] = 1
+    if missing:
+        key[members[0]] = 0.0
+        size = push(heap, place, key, size, members[0])
+    while size > 0 and missing > 0:
+        v = pop(heap, place, key, size)
+        size -= 1
+        if group[v] == 1:
+            missing -= 1
+        for i in range(graph.at[v], graph.at[v + 1]):
+            far = key[v] + length[graph.edge[i]]
+            if far < key[graph.to[i]]:
+                key[graph.to[i]] = far
+                via[graph.to[i]] = graph.edge[i]
+                size = push(heap, place, key, size, graph.to[i])
+    for i in range(size):
+        place[heap[i]] = -1
+    for v in members:
+        group[v] = -1
+    if missing:
+        return -1
+    for i in range(1, len(members)):
+        v = members[i]
+        while v != members[0] and group[v] != 0:
+            group[v] = 0
+            out[found] = via[v]
+            found += 1
+            v = graph.ends[via[v], 0] + graph.ends[via[v], 1] - v
+    for i in range(found):
+        group[graph.ends[out[i], 0]] = -1
+        group[graph.ends[out[i], 1]] = -1
+    return found
+
+
+@compiled
+def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> int:
+    """Mehlhorn's tree, into ``work.out``; its size, or -1 if a member cannot be reached."""
+    key, via, group, heap, place, _, out = work
+    n, m = len(graph.at) - 1, len(graph.capacity)
+    between, middle = np.empty(m, np.float64), np.empty(m, np.int32)
+    key[:] = np.inf
+    size, found, joins = 0, 0, 0
+    for i in range(len(members)):
+        key[members[i]] = 0.0
+        group[members[i]] = i
+        size = push(heap, place, key, size, members[i])
+    while size > 0:
+        v = pop(heap, place, key, size)
+        size -= 1
+        for i in range(graph.at[v], graph.at[v + 1]):
+            u = graph.to[i]
+            far = key[v] + length[graph.edge[i]]
+            if far < key[u]:
+                key[u] = far
+                via[u] = graph.edge[i]
+                group[u] = group[v]
+                size = push(heap, place, key, size, u)
+    for e in range(m):
+        a, b = graph.ends[e, 0], graph.ends[e, 1]
+        if group[a] != group[b] and key[a] < np.inf and key[b] < np.inf and length[e] < np.inf:
+            between[joins] = key[a] + length[e] + key[b]
+            middle[joins] = e
+            joins += 1
+    parent = identity(len(members))
+    taken = 0
+    for i in np.argsort(between[:joins]):
+        e = middle[i]
+        if taken == len(members) - 1:
+            break
+        if unite(parent, group[graph.ends[e, 0]], group[graph.ends[e, 1]]):
+            taken += 1
+            out[found] = e
+            found += 1
+            for side in range(2):
+                v = graph.ends[e, side]
+                while key[v] > 0.0:
+                    key[v] = 0.0
+                    out[found] = via[v]
+                    found += 1
+                    v = graph.ends[via[v], 0] + graph.ends[via[v], 1] - v
+    for v in range(n):
+        group[v] = -1
+    return found if taken >= len(members) - 1 else -1

@@ -1,0 +1,95 @@
+"""A controller whose planner sees all topics: their trees keep apart, and packets arrive whatever fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from saps.config import SettingError
+from saps.ofm.cli import settings_of
+from saps.ofm.controller import Controller
+from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.planner.fitted import CHOICES, NetworkPlanner
+from saps.ofm.program import planners
+from saps.ofm.saved import restore
+from saps.ofm.topology import Link, Port, Topology
+from saps.ofm.tree import SharedTree
+from tests.ofm.controller.worlds import World
+from tests.ofm.networks import Network, broker_at
+
+
+class BalancedWorld(World):
+    """A controller that balances."""
+
+    def start(self, state: bytes | None = None) -> None:
+        self.planner = NetworkPlanner("balanced")
+        self.machine = Controller(self.rules, self.planner)
+        self.told: dict[str, OfmState] = {}
+        self.todo, self.connected = {}, set()
+        if state is not None:
+            restore(self.machine, state)
+
+    def links_of(self, topic: str) -> frozenset[Link]:
+        plan = self.machine.records[topic].plan
+        assert plan is not None
+        return plan.tree.links
+
+
+def square() -> Network:
+    """Four switches in a ring, a broker at each."""
+    topology = Topology()
+    for dpid in range(1, 5):
+        topology.switch_up(dpid, [1, 2, 9])
+    for dpid in range(1, 5):
+        topology.link_up(Port(dpid, 1), Port(dpid % 4 + 1, 2))
+    brokers = [broker_at(dpid, 5000) for dpid in range(1, 5)]
+    for dpid, broker in enumerate(brokers, start=1):
+        topology.attach(broker, dpid, 9)
+    return Network(topology, brokers)
+
+
+def test_trees_keep_apart_and_use_what_becomes_free() -> None:
+    world = BalancedWorld(square())
+    ends = [world.network.brokers[0], world.network.brokers[2]]
+    world.appear()
+    world.settle()
+    for topic in "ab":
+        world.wish(topic, ends)
+        world.run()
+    assert {state.status for state in world.told.values()} == {Status.CONSTRUCTED}
+    assert world.links_of("a").isdisjoint(world.links_of("b"))
+    world.check_truth()
+    gone = world.links_of("a")
+    world.forget("a")
+    world.run()
+    world.wish("c", ends)
+    world.run()
+    assert world.links_of("c") == gone
+    world.check_truth()
+
+
+def test_a_failed_link_is_walked_around() -> None:
+    world = BalancedWorld(square())
+    world.appear()
+    world.settle()
+    world.wish("a", world.network.brokers)
+    world.run()
+    world.set_link(min(world.links_of("a")), up=False)
+    world.run()
+    assert world.told["a"].status is Status.CONSTRUCTED
+    world.check_truth()
+    assert all(world.planner.load(link, but="b") == 1 for link in world.links_of("a"))
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_planner_is_a_setting(choice: str) -> None:
+    found = planners(settings_of({"planner": choice}))
+    if choice == "steiner":
+        assert isinstance(found, SharedTree)
+    else:
+        assert isinstance(found, NetworkPlanner)
+        assert found.choice == choice
+
+
+def test_an_unknown_planner_is_refused() -> None:
+    with pytest.raises(SettingError, match="planner"):
+        settings_of({"planner": "best"})
