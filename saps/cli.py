@@ -22,9 +22,12 @@ from saps.config.sources import CONFIG_VARIABLE, KNOBS, faults_of_file, flag_of,
 
 GROUPS = {
     "controller": "saps.ofm.cli",
+    "decisions": "monitoring.decisions_cli",
     "lab": "saps.lab.cli",
+    "monitor": "monitoring.cli",
     "ofgate": "saps.agents.cli",
     "passwd": "saps.frontend.mqtt.passwd_cli",
+    "plan": "saps.ofm.planner.cli",
     "reproduce": "saps.reproduce.cli",
 }
 """Commands with modules of their own, loaded when they are called, so that a broker does not carry them."""
@@ -94,8 +97,10 @@ def broker(
     overlay: Annotated[str | None, _option("overlay.listen", "HOST:PORT")] = None,
     alm: Annotated[str | None, _option("overlay.alm_order", "ORDER")] = None,
     join: Annotated[list[str] | None, _option("join", "HOST:PORT")] = None,
+    web: Annotated[list[str] | None, _option("web.listen", "HOST:PORT")] = None,
     upstream: Annotated[str | None, _option("upstream.url", "URL")] = None,
     log_level: Annotated[str | None, _option("log_level", "LEVEL")] = None,
+    workers: Annotated[str | None, _option("workers", "N")] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as overlay.heartbeat_interval=0.2."),
@@ -134,8 +139,10 @@ def broker(
         "overlay.listen": overlay,
         "overlay.alm_order": alm,
         "join": ",".join(join) if join else None,
+        "web.listen": ",".join(web) if web else None,
         "upstream.url": upstream,
         "log_level": log_level,
+        "workers": workers,
     }
     try:
         loaded = load(flags | _assigned(assignments or ()), os.environ, config)
@@ -143,7 +150,10 @@ def broker(
         raise _refuse(error) from None
 
     # Here, so that --help, --version and check-config do not pay for the broker's imports.
-    from saps.broker import run
+    if loaded.settings.workers > 1:
+        from saps.workers import run
+    else:
+        from saps.broker import run
 
     try:
         status = run(loaded.settings)

@@ -1,0 +1,217 @@
+"""From rows to decisions at scale: ``python -m benchmarks.monitoring --help``.
+
+Makes the counts of an interval or several of many topics as Parquet files, and measures the job on them, in a process
+of its own with a session of its own: wall time, processor time, and the most memory of its processes together. Beside
+it the same aggregation, by window and topic, in DuckDB and in Polars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import this_machine
+
+START = 1_800_000_000_000
+CLUSTERS, BROKERS, WINDOW = 8, 20, 300_000
+"""Clusters, brokers (and so files) in an interval, and milliseconds of a window, which is also the interval."""
+
+
+def make(directory: Path, topics: int, rows: int, seed: int = 1) -> None:
+    """Write `rows` rows about `topics` topics, in windows so many that every broker counts each of its topics once."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from saps.statistics.files import arrow_schema, file_of
+
+    schema, rng = arrow_schema(), np.random.default_rng(seed)
+    popularity = (1.0 + np.arange(topics)) ** -0.9
+    names = pa.array([f"city/{number % 997}/{number}" for number in range(topics)])
+    windows = max(2, round(rows / topics / 2.5))
+    each = rows // (windows * BROKERS)
+    busy = rng.permutation(topics)
+    zeros = pa.array([[0] * 13], schema.field("latency").type).take(pa.array(np.zeros(each, dtype=np.int64)))
+    for window in range(windows):
+        start = START // WINDOW * WINDOW + window * WINDOW
+        for broker in range(BROKERS):
+            first = (broker * topics // BROKERS + window * 7919) % topics
+            at = (first + np.arange(each) * max(1, topics // each)) % topics
+            rate = popularity[busy[at]] * 20_000
+            sends = rng.random(each) < 0.5
+            messages = np.where(sends, rng.poisson(rate) + 1, 0)
+            numbers = {
+                "incarnation": np.ones(each),
+                "start": np.full(each, start),
+                "messages": messages,
+                "bytes": messages * 120,
+                "received": np.where(sends, 0, 10),
+                "received_bytes": np.where(sends, 0, 1200),
+                "publishers": sends,
+                "subscribers": ~sends,
+                "brokers": np.where(sends, 2, 0),
+                "priority": np.zeros(each),
+                "copies": messages,
+                "by_tree": np.zeros(each),
+                "joins": rng.random(each) < 0.02,
+                "leaves": rng.random(each) < 0.02,
+                "missed": np.zeros(each),
+            }
+            columns = []
+            for field in schema:
+                if field.name in numbers:
+                    columns.append(pa.array(np.asarray(numbers[field.name]).astype(np.int64)))
+                elif field.name == "topic":
+                    columns.append(names.take(pa.array(at)))
+                elif field.name == "seconds":
+                    columns.append(pa.array(np.full(each, WINDOW / 1000)))
+                elif field.name == "latency":
+                    columns.append(zeros)
+                else:
+                    text = f"b{broker}" if field.name == "broker" else f"c{broker % CLUSTERS}"
+                    columns.append(pa.array([text] * each))
+            file = file_of(directory, f"b{broker}", 1, start)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_arrays(columns, schema=schema), file, compression="zstd")
+
+
+SQL = """
+SELECT topic, start // 300000 AS win, sum(messages) AS messages, sum(bytes) AS bytes, sum(copies) AS copies,
+       sum(joins) AS joins, sum(leaves) AS leaves, sum(members) AS members, sum(senders) AS senders,
+       sum(CASE WHEN members > 0 THEN 1 ELSE 0 END) AS wanting
+FROM (SELECT topic, start, cluster, sum(messages) AS messages, sum(bytes) AS bytes, sum(copies) AS copies,
+             sum(joins) AS joins, sum(leaves) AS leaves,
+             count(DISTINCT CASE WHEN subscribers > 0 THEN broker END) AS members,
+             count(DISTINCT CASE WHEN messages > 0 THEN broker END) AS senders
+      FROM read_parquet('{files}') GROUP BY topic, start, cluster)
+GROUP BY topic, win
+"""
+
+
+RESULTS = ("messages", "bytes", "copies", "joins", "leaves", "members", "senders", "wanting")
+
+
+def duckdb(directory: Path) -> int:
+    """The aggregation in DuckDB. Returns the number of results."""
+    import duckdb
+
+    query = SQL.format(files=f"{directory}/*/*.parquet")
+    all_used = "count(*), " + ", ".join(f"sum({name})" for name in RESULTS)  # else it leaves out what nobody asks for
+    return int(duckdb.sql(f"SELECT {all_used} FROM ({query})").fetchall()[0][0])
+
+
+def polars(directory: Path) -> int:
+    """The aggregation in Polars. Returns the number of results."""
+    import polars as pl
+
+    sums = [pl.col(name).sum() for name in ("messages", "bytes", "copies", "joins", "leaves")]
+    clusters = (
+        pl.scan_parquet(f"{directory}/*/*.parquet")
+        .group_by("topic", pl.col("start") // WINDOW, "cluster")
+        .agg(
+            *sums,
+            pl.col("broker").filter(pl.col("subscribers") > 0).n_unique().alias("members"),
+            pl.col("broker").filter(pl.col("messages") > 0).n_unique().alias("senders"),
+        )
+    )
+    wanting = (pl.col("members") > 0).sum().alias("wanting")
+    found = clusters.group_by("topic", "start").agg(*sums, pl.col("members", "senders").sum(), wanting)
+    return int(found.select(pl.len(), pl.col(RESULTS).sum()).collect(engine="streaming").item(0, 0))
+
+
+def spark(directory: Path) -> int:
+    """The job, from the files to the decisions. Returns how many decisions there are."""
+    from monitoring.network import Network, Room
+    from monitoring.run import Order, run
+    from monitoring.settings import Rules
+    from monitoring.spark import session
+    from monitoring.store import Store
+
+    # Windows end when a later one has begun: the last one is left open, as in life.
+    rules = Rules(network=Network(Room(2000, 2000), {"*core*": Room(8000, 8000)}), lateness=0, most=20_000)
+    begun = time.perf_counter()
+    one = session("local[2]", partitions=PARTITIONS)
+    print(f"session {time.perf_counter() - begun:.1f} s", file=sys.stderr)
+    state = Path(tempfile.mkdtemp(prefix="saps-monitor-", dir=directory.parent))
+    status = run(one, Order(directory, state, interval=None, rules=rules), threading.Event())
+    assert status == 0
+    store = Store(state)
+    table = store.table(store.last().epoch)
+    print(f"{len(table.trees)} trees, {len(table.decisions)} decisions", file=sys.stderr)
+    one.stop()
+    return len(table.decisions)
+
+
+PARTITIONS = 8
+ENGINES: dict[str, Callable[[Path], int]] = {"duckdb": duckdb, "polars": polars, "spark": spark}
+
+
+def measure(engine: str, directory: Path) -> dict[str, Any]:
+    """Run one engine in a process of its own."""
+    begun = time.perf_counter()
+    argv = [sys.executable, "-m", "benchmarks.monitoring", "--engine", engine, "--directory", str(directory)]
+    process = subprocess.Popen(argv, start_new_session=True)
+    peak, spent = 0, dict[str, float]()
+    while process.poll() is None:
+        peak = max(peak, _look(process.pid, spent))
+        time.sleep(0.2)
+    if process.returncode:
+        raise SystemExit(f"{engine} failed")
+    return {"engine": engine, "seconds": time.perf_counter() - begun, "cpu": sum(spent.values()), "GiB": peak / 2**30}
+
+
+def _look(session: int, spent: dict[str, float]) -> int:
+    """The proportional memory of all processes of a session, in bytes; notes the processor seconds of each in `spent`,
+    for the Java machine is not waited for by its parent."""
+    total, tick = 0, os.sysconf("SC_CLK_TCK")
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                spent[stat.parent.name] = (int(fields[11]) + int(fields[12])) / tick
+                rollup = (stat.parent / "smaps_rollup").read_text()
+                total += int(rollup.partition("Pss:")[2].split()[0]) * 1024
+        except (OSError, IndexError, ValueError):  # it has ended meanwhile
+            continue
+    return total
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.monitoring", description=__doc__)
+    parser.add_argument("--topics", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
+    parser.add_argument("--engine", choices=list(ENGINES), help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, help="where the files are, or are to be made; kept")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    chosen = parser.parse_args(argv)
+    if chosen.engine is not None:
+        ENGINES[chosen.engine](chosen.directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="saps-benchmark-") as scratch:
+        directory = chosen.directory or Path(scratch) / "counts"
+        if not directory.is_dir():
+            make(directory, chosen.topics, chosen.rows)
+        found = []
+        for engine in chosen.engines:
+            found.append(measure(engine, directory))
+            print(
+                "{engine:8} {seconds:7.1f} s  {cpu:7.1f} s of processor  {GiB:5.2f} GiB".format(**found[-1]), flush=True
+            )
+        if chosen.json is not None:
+            body = {"machine": str(this_machine()), "topics": chosen.topics, "rows": chosen.rows, "engines": found}
+            chosen.json.write_text(json.dumps(body, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The table of decisions: for each topic its mode, what that saves and costs, and why, in words.
+
+From the same table before, the same windows and the same settings follows the same table, with the same digest: a job
+that was killed and starts again, and OFGate's own decider, come to the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from monitoring.features import Site, sites_of
+from monitoring.network import CORE, Network
+from monitoring.selection import Calm, Candidate, Choice, Held, select
+
+ALM, OFM = "alm", "ofm"
+"""Modes."""
+BUILD, KEEP, DROP, LEAVE = "build", "keep", "drop", "leave"
+"""What a decision changes."""
+
+
+class Judged(NamedTuple):
+    """A topic with its score."""
+
+    topic: str
+    saving: float
+    cost: float
+    inter: float
+    rate: float
+    """Messages a second that are expected."""
+    sites: str
+    """`monitoring.features.Window.sites`."""
+
+
+class Decision(NamedTuple):
+    """One line of the table."""
+
+    epoch: int
+    """End of the window it was decided after, ms since 1970."""
+    topic: str
+    mode: str
+    action: str
+    saving: float
+    """Bytes a second over links that a tree saves, weighted by priority."""
+    cost: float
+    """Bytes a second that a tree costs."""
+    inter: float
+    """Bytes a second that a tree saves between clusters, not weighted."""
+    rate: float
+    """Messages a second that are expected."""
+    entries: int
+    buckets: int
+    """That a tree needs, on all switches."""
+    since: int
+    """Epoch since which the topic has had its mode; 0: for ever."""
+    reason: str
+
+
+class Table(NamedTuple):
+    """What was decided in an epoch: topics that have, lose or might have had a tree."""
+
+    epoch: int
+    decisions: list[Decision]
+
+    @property
+    def digest(self) -> str:
+        """Names the content."""
+        return hashlib.sha256(json.dumps([self.epoch, self.decisions]).encode()).hexdigest()
+
+    @property
+    def trees(self) -> list[str]:
+        """The topics that shall have a tree, ascending."""
+        return [decision.topic for decision in self.decisions if decision.mode == OFM]
+
+    def held(self, before: Mapping[str, Held], dwell: int) -> dict[str, Held]:
+        """What the next epoch must know: all trees, and the topics that lost theirs within the dwell time."""
+        held = {topic: at for topic, at in before.items() if not at.tree and self.epoch - at.since < dwell}
+        for decision in self.decisions:
+            if decision.mode == OFM or decision.action == DROP:
+                held[decision.topic] = Held(decision.mode == OFM, decision.since)
+        return held
+
+
+def decide(
+    judged: Iterable[Judged],
+    held: Mapping[str, Held],
+    network: Network,
+    epoch: int,
+    calm: Calm = Calm(),  # noqa: B008
+) -> Table:
+    """The table of an epoch. `judged`: at least the topics worth a tree, and those that have one."""
+    known = {row.topic: row for row in judged}
+    for topic, before in held.items():
+        if before.tree and topic not in known:
+            known[topic] = Judged(topic, 0.0, 0.0, 0.0, 0.0, "")
+    candidates = {
+        topic: Candidate(topic, row.saving, row.cost, network.needs(sites_of(row.sites)))
+        for topic, row in known.items()
+    }
+    choice = select((c for c in candidates.values() if c.needs), network, held, epoch, calm)
+    decisions = []
+    for topic in sorted(known):
+        decision = _decision(known[topic], candidates[topic], held.get(topic), choice, epoch, calm)
+        if decision is not None:
+            decisions.append(decision)
+    return Table(epoch, decisions)
+
+
+def _decision(
+    row: Judged, candidate: Candidate, before: Held | None, choice: Choice, epoch: int, calm: Calm
+) -> Decision | None:
+    had, has = before is not None and before.tree, row.topic in choice.chosen
+    if not had and not has and row.saving <= row.cost:
+        return None
+    action = (KEEP if had else BUILD) if has else (DROP if had else LEAVE)
+    since = epoch if action in (BUILD, DROP) else before.since if before is not None else 0
+    return Decision(
+        epoch,
+        row.topic,
+        OFM if has else ALM,
+        action,
+        row.saving,
+        row.cost,
+        row.inter,
+        row.rate,
+        sum(room.entries for room in candidate.needs.values()),
+        sum(room.buckets for room in candidate.needs.values()),
+        since,
+        reason(row, action, choice, calm),
+    )
+
+
+def reason(row: Judged, action: str, choice: Choice, calm: Calm) -> str:
+    """Why, in words."""
+    worth = f"a tree saves {_bytes(row.saving)}/s and costs {_bytes(row.cost)}/s"
+    where = _where(sites_of(row.sites))
+    expected = f"{row.rate:.3g} messages/s expected{where}"
+    if action == BUILD:
+        return f"{expected}: {worth}"
+    if action == KEEP:
+        if row.topic in choice.locked:
+            return f"{expected}: {worth}; built less than {_time(calm.dwell)} ago"
+        if row.saving <= row.cost:
+            return f"{expected}: {worth}; kept, for it may be worth it again (hysteresis {calm.hysteresis:.0%})"
+        return f"{expected}: {worth}"
+    if action == DROP:
+        if not row.saving and not row.rate:
+            return "no traffic any more"
+        if row.topic in choice.refused:
+            return f"{expected}: {worth}; others are worth more {_on(choice.refused[row.topic])}"
+        return f"{expected}: {worth}: not worth it any more"
+    if row.topic in choice.barred:
+        return f"{expected}: {worth}; its tree was dropped less than {_time(calm.dwell)} ago"
+    if row.topic in choice.refused:
+        return f"{expected}: {worth}; no room {_on(choice.refused[row.topic])}"
+    return f"{expected}: {worth}; too little more for a change (hysteresis {calm.hysteresis:.0%})"
+
+
+def _where(sites: list[Site]) -> str:
+    members = sum(site.members for site in sites)
+    wanting = sum(1 for site in sites if site.members)
+    return f", {members} brokers in {wanting} cluster{'s' * (wanting != 1)} want them" if members else ""
+
+
+def _on(switch: str) -> str:
+    if not switch:
+        return "on its switches"
+    return "on the switch between the clusters" if switch == CORE else f"on the switch of {switch}"
+
+
+def _bytes(number: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(number) >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f} B"
+
+
+def _time(milliseconds: int) -> str:
+    seconds = milliseconds / 1000
+    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"

@@ -1,0 +1,101 @@
+"""The command `saps decisions`: what was decided, why, and what other budgets would have changed."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table as Shown
+
+if TYPE_CHECKING:
+    from monitoring.decisions import Decision, Table
+
+app = typer.Typer(
+    name="decisions",
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def decisions(
+    state: Annotated[Path, typer.Option("--state", metavar="DIR", help="The directory that `saps monitor` keeps.")],
+    epoch: Annotated[int | None, typer.Option("--epoch", help="Of this epoch, not of the last one.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="The history of this topic: each change, and why.")
+    ] = None,
+    changes: Annotated[bool, typer.Option("--changes", help="Only what changed.")] = False,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if", metavar="[SWITCH=]ENTRIES:BUCKETS", help="Select again, under another budget; repeat for more."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Lines at most.")] = 50,
+) -> None:
+    """Show the decisions of the job, and the reason of each."""
+    try:
+        from monitoring.store import Store
+        from monitoring.whatif import again
+
+        store = Store(state) if (state / "decisions").is_dir() else None
+        epochs = store.epochs() if store is not None else []
+        if store is None or not epochs:
+            raise OSError(f"{state} has no decisions")
+        console = Console()
+        if topic is not None:
+            console.print(_history(topic, [store.table(number) for number in epochs]))
+            return
+        table = store.table(epoch if epoch is not None else epochs[-1])
+        if what_if:
+            outcome = again(store, table.epoch, what_if)
+            console.print(_shown(outcome.table.decisions, table.epoch, limit))
+            console.print(outcome.words)
+            return
+        lines = [d for d in table.decisions if not changes or d.action in ("build", "drop")]
+        console.print(_shown(lines, table.epoch, limit))
+        console.print(_summary(table))
+    except (OSError, ValueError) as error:
+        typer.echo(f"saps: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _when(epoch: int) -> str:
+    return datetime.datetime.fromtimestamp(epoch / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _shown(lines: list[Decision], epoch: int, limit: int) -> Shown:
+    shown = Shown(title=f"Decisions after {_when(epoch)} UTC", title_justify="left")
+    for name in ("topic", "mode", "action", "saving B/s", "cost B/s", "entries", "buckets", "why"):
+        shown.add_column(name, justify="right" if name in ("saving B/s", "cost B/s", "entries", "buckets") else "left")
+    for d in sorted(lines, key=lambda d: (d.mode != "ofm", -d.saving, d.topic))[:limit]:
+        shown.add_row(
+            d.topic, d.mode, d.action, f"{d.saving:,.0f}", f"{d.cost:,.0f}", str(d.entries), str(d.buckets), d.reason
+        )
+    return shown
+
+
+def _history(topic: str, tables: list[Table]) -> Shown:
+    shown = Shown(title=f"History of {topic}", title_justify="left")
+    for name in ("after (UTC)", "mode", "action", "why"):
+        shown.add_column(name)
+    before = ""
+    for table in tables:
+        for d in table.decisions:
+            if d.topic == topic and d.action != before:
+                before = d.action
+                shown.add_row(_when(table.epoch), d.mode, d.action, d.reason)
+    return shown
+
+
+def _summary(table: Table) -> str:
+    trees = [d for d in table.decisions if d.mode == "ofm"]
+    waiting = len(table.decisions) - len(trees)
+    saved = sum(d.inter for d in trees)
+    return (
+        f"{len(trees)} trees, {saved:,.0f} B/s less between clusters expected; {waiting} topics by ALM that are listed"
+    )

@@ -1,0 +1,126 @@
+"""A window of one topic: what all brokers together counted, and where its brokers are.
+
+Sums are of integers, so their order does not matter, and Spark, which has none, sums to the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from saps.statistics import REST, Row
+
+SITES = "|"
+"""Between the sites of a `Window.sites`; between the parts of one stands a colon. Clusters have neither."""
+
+
+class Window(NamedTuple):
+    """One topic in one window. All but `topic` and `sites` are integers."""
+
+    topic: str
+    start: int
+    """ms since 1970."""
+    messages: int
+    """Published by clients, at all brokers."""
+    bytes: int
+    """Their payload."""
+    copies: int
+    """Copies that ALM sent from one cluster to another."""
+    by_tree: int
+    """Publications that left by a tree."""
+    up: int
+    """Messages that somebody in another cluster than the publisher's wanted."""
+    far: int
+    """Sum over the messages of the other clusters with members: the least number of copies without a tree."""
+    reach: int
+    """Sum over the messages of the other brokers reached."""
+    joins: int
+    leaves: int
+    """Brokers that became members, and that ceased to be."""
+    senders: int
+    """Brokers at which clients publish."""
+    members: int
+    """Brokers with subscribers."""
+    priority: int
+    sites: str
+    """``cluster:members:senders`` of each cluster, ascending, joined by `SITES`; senders that are members too count as
+    members only."""
+
+
+class Site(NamedTuple):
+    """A topic's brokers in one cluster."""
+
+    cluster: str
+    members: int
+    senders: int
+    """Brokers that only send."""
+
+
+def sites_of(text: str) -> list[Site]:
+    """The inverse of `Window.sites`."""
+    parts = [part.split(":") for part in text.split(SITES) if part]
+    return [Site(cluster, int(members), int(senders)) for cluster, members, senders in parts]
+
+
+def window_of(row: Row, length: int) -> int:
+    """In which window a row counts: that of its interval's middle. Returns its begin; both in ms since 1970."""
+    middle = row.start + int(row.seconds * 500)
+    return middle // length * length
+
+
+class _Cluster:
+    """What the brokers of one cluster counted."""
+
+    __slots__ = ("messages", "publishing", "subscribing")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.subscribing: set[str] = set()
+        self.publishing: set[str] = set()
+
+
+def windows(rows: Iterable[Row], length: int) -> list[Window]:
+    """The windows of `length` ms in which these rows count and something was published, ascending by (start, topic). A
+    row that is given twice counts once. `sums.windows` is the same in SQL."""
+    once = {(row.broker, row.incarnation, row.start, row.topic): row for row in rows if row.topic != REST}
+    groups: dict[tuple[int, str], list[Row]] = defaultdict(list)
+    for row in once.values():
+        groups[window_of(row, length), row.topic].append(row)
+    found = (_window(topic, start, groups[start, topic]) for start, topic in sorted(groups))
+    return [window for window in found if window.messages]
+
+
+def _window(topic: str, start: int, rows: list[Row]) -> Window:
+    clusters: dict[str, _Cluster] = defaultdict(_Cluster)
+    for row in rows:
+        cluster = clusters[row.cluster]
+        cluster.messages += row.messages
+        if row.subscribers:
+            cluster.subscribing.add(row.broker)
+        if row.messages:
+            cluster.publishing.add(row.broker)
+    with_members = sum(1 for cluster in clusters.values() if cluster.subscribing)
+    others = {name: with_members - bool(cluster.subscribing) for name, cluster in clusters.items()}
+    sites = [
+        f"{name}:{len(cluster.subscribing)}:{len(cluster.publishing - cluster.subscribing)}"
+        for name, cluster in clusters.items()
+        if cluster.subscribing or cluster.publishing
+    ]
+    return Window(
+        topic,
+        start,
+        sum(row.messages for row in rows),
+        sum(row.bytes for row in rows),
+        sum(row.copies for row in rows),
+        sum(row.by_tree for row in rows),
+        sum(cluster.messages for name, cluster in clusters.items() if others[name]),
+        sum(cluster.messages * others[name] for name, cluster in clusters.items()),
+        sum(row.messages * row.brokers for row in rows),
+        sum(row.joins for row in rows),
+        sum(row.leaves for row in rows),
+        sum(len(cluster.publishing) for cluster in clusters.values()),
+        sum(len(cluster.subscribing) for cluster in clusters.values()),
+        max(row.priority for row in rows),
+        SITES.join(sorted(sites)),
+    )

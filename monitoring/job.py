@@ -1,0 +1,162 @@
+"""The job: from files of counts to tables of decisions, batch by batch, each exactly once.
+
+Spark's checkpoint says which files belong to which batch, and says the same again after a crash; `store` says which
+batches have happened. A batch sums its rows and those kept of open windows, closes the windows that the brokers' clocks
+have passed, takes every topic's model over them, and decides. Only candidates, never all topics, come to the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # its usual name
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from monitoring.decider import Clock
+from monitoring.decisions import Judged, Table, decide
+from monitoring.selection import Held
+from monitoring.settings import Rules
+from monitoring.store import Commit, Store
+from monitoring.sums import ROWS, end_of, window_of, windows
+from monitoring.vector import JUDGED, TOPICS, epoch_of
+from saps.statistics import REST
+
+logger = logging.getLogger(__name__)
+
+FILES_AT_ONCE = 2000
+"""Files in one batch at most."""
+
+
+class _Seen(NamedTuple):
+    """What a batch has from one broker."""
+
+    end: int
+    """Of its last interval."""
+    late: int
+    """Rows of windows that are closed."""
+    files: list[str]
+
+
+class Job:
+    """The steps of one batch. `finished` is called with the names of files that are not needed any more."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        rules: Rules,
+        finished: Callable[[list[str]], None] = lambda names: None,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._rules = rules
+        self._finished = finished
+        self._partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
+        self._topics_type = from_arrow_schema(TOPICS)
+        self._result_type = from_arrow_schema(_joined())
+
+    def start(self, interval: float | None) -> StreamingQuery:
+        """Begin to read the inbox: what is there now (None), or what comes, each `interval` seconds."""
+        rows = (
+            self._spark.readStream.schema(ROWS)
+            .option("maxFilesPerTrigger", FILES_AT_ONCE)
+            .option("ignoreMissingFiles", "true")  # what is put into quarantine
+            .parquet(str(self._store.inbox))
+            .select("*", F.col("_metadata.file_name").alias("file"))
+        )
+        writer = rows.writeStream.foreachBatch(self.batch).option("checkpointLocation", str(self._store.checkpoint))
+        if interval is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{int(interval * 1000)} milliseconds").start()
+
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Do one batch, unless it has been done."""
+        last = self._store.last()
+        self._finished(last.files)
+        if number <= last.batch:
+            return
+        self._store.commit(self._compute(rows, number, last))
+
+    def _compute(self, rows: DataFrame, number: int, last: Commit) -> Commit:
+        clock = Clock(last.closed)
+        seen = self._seen(rows, last.closed)
+        ahead = clock.seen({broker: found.end for broker, found in seen.items()}, self._rules)
+        self._say(ahead, sum(found.late for found in seen.values()))
+        end = window_of(self._rules.pace.window) + self._rules.pace.window
+        new = rows.drop("file").where((F.col("topic") != REST) & (end > last.closed))
+        if ahead:
+            new = new.where(~F.col("broker").isin(list(ahead)))
+        waiting = new.unionByName(self._read(last.open, ROWS)) if last.open else new
+        directory = self._store.fresh(number)
+        waiting.where(end > clock.closed).write.parquet(str(directory / "open"))
+        commit = last._replace(
+            batch=number,
+            closed=clock.closed,
+            open=f"batches/{number}/open",
+            epoch=0,
+            digest="",
+            files=sorted({name for found in seen.values() for name in found.files}),
+        )
+        if clock.closed == last.closed:
+            return commit
+        self._advance(waiting.where(end <= clock.closed), last.topics, clock.closed, directory / "topics")
+        table = self._decide(directory / "topics", last.held, clock.closed)
+        self._store.keep(table)
+        return commit._replace(
+            topics=f"batches/{number}/topics",
+            held=table.held(last.held, self._rules.calm.dwell),
+            epoch=table.epoch,
+            digest=table.digest,
+        )
+
+    def _seen(self, rows: DataFrame, closed: int) -> dict[str, _Seen]:
+        """What came from each broker."""
+        ended = window_of(self._rules.pace.window) + self._rules.pace.window <= closed
+        late = (ended & (F.col("topic") != REST)).cast("long")
+        found = rows.groupBy("broker").agg(F.max(end_of()), F.sum(late), F.collect_set("file")).collect()
+        return {row[0]: _Seen(*row[1:]) for row in found}
+
+    def _say(self, ahead: Mapping[str, int], late: int) -> None:
+        for broker, by in ahead.items():
+            logger.warning("the clock of %s is %.0f s ahead of the others: its rows are not counted", broker, by / 1000)
+        if late:
+            logger.warning("%d rows came after their windows were closed: they are not counted", late)
+
+    def _read(self, name: str, schema: object) -> DataFrame:
+        return self._spark.read.schema(schema).parquet(str(self._store.root / name))  # type: ignore[arg-type]
+
+    def _advance(self, closed: DataFrame, kept: str, now: int, out: Path) -> None:
+        """Take all topics over the closed windows, and judge them."""
+        seen = windows(closed, self._rules.pace.window)
+        models = self._read(kept, self._topics_type) if kept else self._spark.createDataFrame([], self._topics_type)
+        part = F.pmod(F.xxhash64("topic"), F.lit(self._partitions)).alias("part")
+        grouped = seen.groupBy(part).cogroup(models.groupBy(part))
+        grouped.applyInArrow(epoch_of(self._rules, now), self._result_type).write.parquet(str(out))
+
+    def _decide(self, topics: Path, held: Mapping[str, Held], epoch: int) -> Table:
+        return decide(self.candidates(topics, held), held, self._rules.network, epoch, self._rules.calm)
+
+    def candidates(self, topics: Path, held: Mapping[str, Held]) -> list[Judged]:
+        """As `Decider._candidates`: the topics worth a tree, the best for their room, and those that were decided
+        about before."""
+        judged = self._spark.read.schema(self._result_type).parquet(str(topics))
+        columns = ["topic", "saving", "cost", "inter", "rate", "sites"]
+        found = []
+        worth = judged.where(F.col("saving") > F.col("cost"))
+        if held:
+            names = self._spark.createDataFrame([(topic,) for topic in sorted(held)], "topic string")
+            names = F.broadcast(names)
+            found += judged.join(names, "topic", "left_semi").select(columns).collect()
+            worth = worth.join(names, "topic", "left_anti")
+        found += worth.orderBy(F.desc("density"), "topic").limit(self._rules.most).select(columns).collect()
+        return [Judged(*row) for row in found]
+
+
+def _joined() -> pa.Schema:
+    return pa.schema([*TOPICS, *JUDGED])

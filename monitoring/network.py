@@ -1,0 +1,88 @@
+"""What a tree needs of each switch, and what the switches have to give.
+
+A star: each cluster has its own switch, and trees over several clusters meet in the core. The numbers are those of
+`saps.ofm.plan`: a flow entry for each link of the tree and for each broker, a bucket for each link and each broker that
+receives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from monitoring.features import Site
+
+CORE = "*core*"
+"""The switch where the clusters' links meet; no cluster can have this name."""
+
+
+class Room(NamedTuple):
+    """Flow entries and buckets: what a switch has, or a tree needs."""
+
+    entries: int = 0
+    buckets: int = 0
+
+
+Needs = dict[str, Room]
+"""What one tree needs, by switch."""
+
+
+ROOM = Room(1000, 10_000)
+"""Default of `saps controller`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What OFMs may use on each switch."""
+
+    default: Room = ROOM
+    budgets: Mapping[str, Room] = field(default_factory=dict)
+    """By cluster, or `CORE`, where it is not the default."""
+    switches: Mapping[str, str] = field(default_factory=dict)
+    """Cluster -> name of its switch, where several clusters share one; else the cluster's own name."""
+
+    def budget(self, switch: str) -> Room:
+        """The budget of a switch."""
+        return self.budgets.get(switch, self.default)
+
+    def needs(self, sites: list[Site]) -> Needs:
+        """What a tree for brokers at these sites needs."""
+        brokers: dict[str, list[int]] = {}
+        for site in sites:
+            counts = brokers.setdefault(self.switches.get(site.cluster, site.cluster), [0, 0])
+            counts[0] += site.members
+            counts[1] += site.senders
+        uplinks = int(len(brokers) > 1)
+        needs = {
+            switch: Room(uplinks + members + senders, uplinks + members)
+            for switch, (members, senders) in brokers.items()
+        }
+        if uplinks:
+            needs[CORE] = Room(len(brokers), len(brokers))
+        return needs
+
+
+def read_network(file: Path) -> Network:
+    """A network from JSON: ``{"default": [1000, 10000], "budgets": {"tokyo": [50, 100]}, "switches": {"osaka": "w"}}``.
+    Raises OSError, or ValueError for what is none."""
+    plain = json.loads(file.read_text())
+    try:
+        return Network(
+            Room(*map(int, plain.get("default", Room(1000, 10_000)))),
+            {name: Room(*map(int, room)) for name, room in plain.get("budgets", {}).items()},
+            dict(plain.get("switches", {})),
+        )
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"{file} describes no network: {error}") from None
+
+
+def parse_budget(text: str) -> tuple[str, Room]:
+    """``tokyo=50:100`` or, for all others, ``50:100``: entries and buckets. Raises ValueError."""
+    switch, _, room = text.rpartition("=")
+    entries, separator, buckets = room.partition(":")
+    if not (separator and entries.isdecimal() and buckets.isdecimal()):
+        raise ValueError(f"{text!r} is no budget: SWITCH=ENTRIES:BUCKETS or ENTRIES:BUCKETS")
+    return switch, Room(int(entries), int(buckets))

@@ -1,0 +1,104 @@
+"""The process of `saps monitor`: intake, job and sink, until the end of the files (`--once`) or of the process."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from monitoring.intake import Intake
+from monitoring.settings import Rules
+from monitoring.sink import Sink
+from monitoring.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
+
+LOOK = 1
+"""Seconds between two looks at the source, at most, and at whether OFGate is there again."""
+REMIND = 30.0
+"""Seconds after which OFGate is told the newest table once more, should it have started anew."""
+AGAIN = 3
+"""How often a batch that fails is tried again, after bad files have been taken out, before the job gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be done."""
+
+    source: Path
+    state: Path
+    ofgates: list[str] = field(default_factory=list)
+    token: str | None = None
+    interval: float | None = 60.0
+    """Seconds between two batches; None: once, what is there."""
+    patience: float = 60.0
+    """With `interval` None: seconds for which OFGate is waited for."""
+    rules: Rules = field(default_factory=Rules)
+
+
+def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) -> int:
+    """Do it. Returns the exit status: 0, or 1 if OFGate has not got all decisions, or batches fail again and again."""
+    from monitoring.job import Job  # here: it needs pyspark
+    from monitoring.spark import ship
+
+    ending = stop or _until_signalled()
+    store = Store(order.state)
+    ship(spark, store.root)
+    intake, sink = Intake(order.source, store), Sink(order.ofgates, store, order.token)
+    job = Job(spark, store, order.rules, intake.finished)
+    intake.take()
+    failures = 0
+    while (error := _watch(job.start(order.interval), intake, sink, ending)) is not None:
+        failures += 1
+        bad = intake.recheck(file.name for file in sorted(store.inbox.glob("*.parquet")))
+        said = f", bad files are taken out: {', '.join(bad)}" if bad else ""
+        logger.error("a batch failed%s: %s", said, error)
+        if failures > AGAIN and not bad:
+            return 1
+    return 0 if _sent(sink, order, ending) else 1
+
+
+def _watch(query: StreamingQuery, intake: Intake, sink: Sink, ending: threading.Event) -> str | None:
+    """Until the query ends, or is to end: take files in, and send decisions. What it failed with, if it did."""
+    from pyspark.errors import StreamingQueryException
+
+    reminded = time.monotonic()
+    try:
+        while not query.awaitTermination(LOOK):
+            if ending.is_set():
+                query.stop()
+                return None
+            sink.flush()
+            intake.take()
+            if time.monotonic() - reminded >= REMIND:
+                sink.remind()
+                reminded = time.monotonic()
+    except StreamingQueryException as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def _sent(sink: Sink, order: Order, ending: threading.Event) -> bool:
+    """All decisions have reached OFGate; it may take a while to come back."""
+    give_up = time.monotonic() + order.patience
+    while not sink.flush():
+        if time.monotonic() >= give_up or ending.wait(LOOK):
+            logger.error("OFGate has not got all decisions: the next run sends them")
+            return False
+    return True
+
+
+def _until_signalled() -> threading.Event:
+    """An event that SIGTERM and SIGINT set."""
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    return ending

@@ -1,0 +1,127 @@
+"""Which topics get a tree: a knapsack with two dimensions, entries and buckets, for each switch.
+
+`knapsack` solves it. Here are hysteresis and dwell time: a tree that is there counts for more than it is worth, a new
+one for less; one that was built or dropped of late stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from monitoring.knapsack import Items, solve
+from monitoring.network import Needs, Network, Room
+
+Spare = dict[str, Room]
+"""What is left, by switch."""
+
+
+class Candidate(NamedTuple):
+    """A topic that may get a tree."""
+
+    topic: str
+    saving: float
+    cost: float
+    needs: Needs
+
+
+class Held(NamedTuple):
+    """What was decided about a topic before."""
+
+    tree: bool
+    since: int
+    """ms since 1970."""
+
+
+class Calm(NamedTuple):
+    """How hard it is to change a decision."""
+
+    hysteresis: float = 0.25
+    """Share by which a tree that is there counts for more."""
+    dwell: int = 900_000
+    """Milliseconds for which a decision stays at least."""
+
+
+@dataclass(slots=True)
+class Choice:
+    """What was selected."""
+
+    chosen: set[str]
+    locked: set[str]
+    """Of `chosen`: because of the dwell time."""
+    barred: set[str]
+    """Not in `chosen`: because of the dwell time."""
+    refused: dict[str, str]
+    """Worth a tree, but there is no room: the switch that is full."""
+    spare: dict[str, Room]
+    """What is left on each switch that any candidate needs."""
+
+
+def select(
+    candidates: Iterable[Candidate],
+    network: Network,
+    held: Mapping[str, Held],
+    now: int,
+    calm: Calm = Calm(),  # noqa: B008
+) -> Choice:
+    """The topics that shall have trees. The order of the candidates does not matter."""
+    known = sorted(candidates, key=lambda candidate: candidate.topic)
+    spare = {switch: network.budget(switch) for candidate in known for switch in candidate.needs}
+    locked, barred, open_to = set(), set(), []
+    for candidate in known:
+        before = held.get(candidate.topic)
+        fresh = before is not None and now - before.since < calm.dwell
+        there = before is not None and before.tree
+        value = _value(candidate, there, calm.hysteresis)
+        if value <= 0 and not (fresh and there and candidate.saving > 0):
+            continue
+        if fresh and not there:
+            barred.add(candidate.topic)
+        elif fresh and _fits(candidate.needs, spare):
+            locked.add(candidate.topic)
+            _take(candidate.needs, spare)
+        else:
+            open_to.append((value, candidate))
+    chosen = _best(open_to, spare)
+    for index in chosen:
+        _take(open_to[index][1].needs, spare)
+    names = {open_to[index][1].topic for index in chosen}
+    refused = {c.topic: _full(c.needs, spare) for _, c in open_to if c.topic not in names}
+    return Choice(names | locked, locked, barred, refused, spare)
+
+
+def _value(candidate: Candidate, there: bool, hysteresis: float) -> float:
+    if there:
+        return candidate.saving * (1.0 + hysteresis) - candidate.cost
+    return candidate.saving / (1.0 + hysteresis) - candidate.cost if hysteresis else candidate.saving - candidate.cost
+
+
+def _best(candidates: Sequence[tuple[float, Candidate]], spare: Spare) -> list[int]:
+    """The numbers of the candidates to choose."""
+    numbers = {switch: 2 * number for number, switch in enumerate(sorted(spare))}
+    needs = []
+    for _, candidate in candidates:
+        parts = []
+        for switch, room in candidate.needs.items():
+            parts += [(numbers[switch], room.entries), (numbers[switch] + 1, room.buckets)]
+        needs.append(tuple(parts))
+    return solve(Items([value for value, _ in candidates], needs, [left for s in sorted(spare) for left in spare[s]]))
+
+
+def _fits(needs: Needs, spare: Spare) -> bool:
+    return all(room.entries <= spare[s].entries and room.buckets <= spare[s].buckets for s, room in needs.items())
+
+
+def _take(needs: Needs, spare: Spare) -> None:
+    for switch, room in needs.items():
+        left = spare[switch]
+        spare[switch] = Room(left.entries - room.entries, left.buckets - room.buckets)
+
+
+def _full(needs: Needs, spare: Spare) -> str:
+    """The first switch that has no room."""
+    return next(
+        (s for s, room in sorted(needs.items()) if room.entries > spare[s].entries or room.buckets > spare[s].buckets),
+        "",
+    )

@@ -1,0 +1,99 @@
+"""Decisions on their way to OFGate: in order, until they are there, and the same ones any number of times.
+
+OFGate takes ``PUT /v1/decisions`` with a whole table: the topics that shall have trees. It ignores a table it has, and
+refuses an older one, so sending twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import urllib.error
+import urllib.request
+from typing import Any
+
+from monitoring.decisions import OFM, Table
+from monitoring.store import Store
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 10.0
+"""Seconds for one request."""
+
+
+class OfgateError(Exception):
+    """OFGate cannot be reached, or does not take a table now."""
+
+
+def message(table: Table) -> dict[str, Any]:
+    """What OFGate gets."""
+    rows = [
+        {"topic": d.topic, "saving": d.saving, "cost": d.cost, "since": d.since, "reason": d.reason}
+        for d in table.decisions
+        if d.mode == OFM
+    ]
+    return {"version": 1, "epoch": table.epoch, "digest": table.digest, "trees": rows}
+
+
+class Sink:
+    """Sends what the store has and OFGate has not. One line when OFGate goes, one when it is back."""
+
+    def __init__(self, urls: list[str], store: Store, token: str | None = None) -> None:
+        """`urls` of OFGates, tried in order: only the one that leads takes tables."""
+        self._urls = urls
+        self._store = store
+        self._token = token
+        self._reachable = True
+
+    def flush(self) -> bool:
+        """Send what is due. A table says all there is to know, so of several only the newest goes. True if nothing is
+        left to send."""
+        due = self._store.unsent()
+        if not due or not self._urls:
+            self._store.mark_sent(due)
+            return True
+        table = self._store.table(due[-1])
+        try:
+            self._send(message(table))
+        except OfgateError as error:
+            if self._reachable:
+                logger.error("OFGate does not take the decisions of epoch %d, trying again: %s", table.epoch, error)
+            self._reachable = False
+            return False
+        if not self._reachable:
+            logger.info("OFGate takes decisions again")
+        self._reachable = True
+        self._store.mark_sent(due)
+        return True
+
+    def remind(self) -> bool:
+        """Send the newest table once more: an OFGate that has started anew does not know it. True if there was one, and
+        it was taken."""
+        epochs = self._store.epochs()
+        if not epochs or not self._urls or self._store.unsent():
+            return False
+        try:
+            self._send(message(self._store.table(epochs[-1])))
+        except OfgateError:
+            return False
+        return True
+
+    def _send(self, body: dict[str, Any]) -> None:
+        """Raises `OfgateError`."""
+        faults = []
+        for url in self._urls:
+            headers = {"Content-Type": "application/json"}
+            if self._token:
+                headers["Authorization"] = f"Bearer {self._token}"
+            request = urllib.request.Request(
+                url.rstrip("/") + "/v1/decisions", json.dumps(body).encode(), headers, method="PUT"
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE):
+                    return
+            except urllib.error.HTTPError as error:
+                faults.append(f"{url}: {error.code} {error.read(500).decode(errors='replace').strip()}")
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                faults.append(f"{url}: {error}")
+        raise OfgateError("; ".join(faults))

@@ -1,0 +1,52 @@
+"""The selection once more on recorded traffic, with other budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from monitoring.decisions import OFM, Judged, Table, decide
+from monitoring.network import Network, parse_budget
+from monitoring.selection import Calm
+from monitoring.store import Store
+
+
+class Outcome(NamedTuple):
+    """What would have been decided."""
+
+    table: Table
+    words: str
+
+
+def again(store: Store, epoch: int, budgets: Iterable[str]) -> Outcome:
+    """Decide the epoch anew under these budgets, without regard for what was there before. Raises OSError or
+    ValueError."""
+    given = dict(parse_budget(text) for text in budgets)
+    default = given.pop("", Network().default)
+    network = replace(Network(), default=default, budgets=given)
+    before = store.table(epoch)
+    table = decide(judged(store, epoch), {}, network, epoch, Calm(hysteresis=0.0, dwell=0))
+    return Outcome(table, _words(before, table))
+
+
+def judged(store: Store, epoch: int) -> list[Judged]:
+    """The topics that were worth a tree in an epoch: of the last one all, of earlier ones those in the history."""
+    last = store.last()
+    if last.topics and last.closed == epoch:
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        rows = pq.read_table(store.root / last.topics, columns=list(Judged._fields))
+        worth = rows.filter(pc.greater(rows["saving"], rows["cost"]))
+        return [Judged(**row) for row in worth.to_pylist()]
+    raise ValueError(f"the traffic of epoch {epoch} is not kept, only that of {last.closed}")
+
+
+def _words(before: Table, after: Table) -> str:
+    had, has = set(before.trees), set(after.trees)
+    saved = [sum(d.inter for d in table.decisions if d.mode == OFM) for table in (before, after)]
+    return (
+        f"{len(has)} trees instead of {len(had)} ({len(has - had)} more, {len(had - has)} less); between clusters "
+        f"{saved[1]:,.0f} B/s less instead of {saved[0]:,.0f}"
+    )

@@ -1,0 +1,176 @@
+"""Tables of decisions on their way to OFGate, over real HTTP: idempotent, in order, and retried."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from monitoring.decisions import Judged, Table, decide
+from monitoring.network import Network
+from monitoring.sink import Sink
+from monitoring.store import NOTHING, Store
+from saps.agents.decisions_door import DecisionDesk, DecisionDoor
+
+
+class Gate:
+    """What OFGate would do, remembered."""
+
+    def __init__(self) -> None:
+        self.leading = True
+        self.has: set[str] = set()
+        self.orders: list[str] = []
+
+    def leads(self) -> bool:
+        return self.leading
+
+    async def exploit(self, topic: str) -> Any:
+        self.has.add(topic)
+        self.orders.append(f"+{topic}")
+        return ["constructing", None]
+
+    def release(self, topic: str) -> Any:
+        self.has.discard(topic)
+        self.orders.append(f"-{topic}")
+        return ["none", None]
+
+    def wanted(self) -> set[str]:
+        return set(self.has)
+
+    def describe(self) -> dict[str, Any]:
+        return {"topics": sorted(self.has)}
+
+
+class Place:
+    """A store whose tables are sent to a door."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = Store(root)
+        self.gate = Gate()
+        self.pinned: set[str] = set()
+        self.desk = DecisionDesk(self.gate, lambda: self.pinned)
+        self.door = DecisionDoor(self.desk, self.gate, "secret")
+        self.url = ""
+
+    def decided(self, epoch: int, *topics: str) -> Table:
+        judged = [Judged(topic, 900.0, 1.0, 900.0, 9.0, "a:1:0|b:1:1") for topic in topics]
+        table = decide(judged, {}, Network(), epoch)
+        self.store.keep(table)
+        self.store.fresh(epoch)
+        self.store.commit(NOTHING._replace(batch=epoch, closed=epoch, epoch=epoch, digest=table.digest))
+        return table
+
+    async def flush(self, token: str = "secret", *more: str) -> bool:
+        return await asyncio.to_thread(Sink([*more, self.url], self.store, token).flush)
+
+
+@pytest.fixture
+async def place(tmp_path: Path):  # type: ignore[no-untyped-def]
+    place = Place(tmp_path)
+    place.url = f"http://127.0.0.1:{await place.door.start('127.0.0.1', 0)}"
+    yield place
+    await place.door.close()
+
+
+async def test_a_table_is_carried_out_once_however_often_it_is_sent(place: Place) -> None:
+    place.decided(1000, "a", "b")
+    assert await place.flush()
+    assert place.gate.orders == ["+a", "+b"]
+    for file in (place.store.root / "sent").iterdir():
+        file.unlink()  # it was killed before it could note that it had sent
+    assert await place.flush()
+    assert place.gate.orders == ["+a", "+b"]
+    assert place.desk.repeated == 1
+
+
+async def test_what_is_not_in_the_next_table_goes_but_what_the_operator_ordered_stays(place: Place) -> None:
+    place.gate.has, place.pinned = {"mine", "old"}, {"mine"}
+    place.decided(1000, "a")
+    assert await place.flush()
+    assert place.gate.has == {"mine", "a"}
+    place.decided(2000, "b")
+    assert await place.flush()
+    assert place.gate.has == {"mine", "b"}
+
+
+async def test_an_older_table_is_refused(place: Place) -> None:
+    first = place.decided(1000, "a")
+    place.decided(2000, "b")
+    assert await place.flush()
+    with pytest.raises(Exception, match="409"):
+        await asyncio.to_thread(Sink([place.url], place.store, "secret")._send, message_of(first))
+    assert place.gate.has == {"b"}
+
+
+def message_of(table: Table) -> dict[str, Any]:
+    from monitoring.sink import message
+
+    return message(table)
+
+
+async def test_an_ofgate_that_is_away_is_waited_for_and_said_once(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.decided(1000, "a")
+    place.gate.leading = False
+    sink = Sink([place.url], place.store, "secret")
+    with caplog.at_level(logging.INFO):
+        assert [await asyncio.to_thread(sink.flush) for _ in range(3)] == [False] * 3
+        place.decided(2000, "b")
+        place.gate.leading = True
+        assert await asyncio.to_thread(sink.flush)
+    assert place.gate.orders == ["+b"]
+    assert caplog.text.count("trying again") == 1
+    assert "takes decisions again" in caplog.text
+    assert place.store.unsent() == []
+
+
+async def test_a_table_that_waits_is_not_forgotten_over_batches_without_one(place: Place) -> None:
+    place.decided(1000, "a")
+    place.store.fresh(1001)
+    place.store.commit(place.store.last()._replace(batch=1001, epoch=0, digest=""))
+    assert place.store.unsent() == [1000]
+    assert await place.flush()
+    assert place.gate.has == {"a"}
+
+
+async def test_a_table_of_a_batch_that_was_not_committed_is_not_sent(place: Place) -> None:
+    place.decided(1000, "a")
+    place.store.keep(place.store.table(1000)._replace(epoch=2000))
+    assert place.store.unsent() == [1000]
+
+
+async def test_another_ofgate_is_tried_where_the_first_cannot_be_reached(place: Place) -> None:
+    place.decided(1000, "a")
+    sink = Sink(["http://127.0.0.1:1", place.url], place.store, "secret")
+    assert await asyncio.to_thread(sink.flush)
+    assert place.gate.has == {"a"}
+
+
+async def test_an_ofgate_that_has_started_anew_gets_the_table_again(place: Place) -> None:
+    place.decided(1000, "a")
+    sink = Sink([place.url], place.store, "secret")
+    assert await asyncio.to_thread(sink.flush)
+    place.gate.has.clear()
+    place.desk.table = None
+    assert await asyncio.to_thread(sink.remind)
+    assert place.gate.has == {"a"}
+
+
+async def test_without_the_token_nothing_is_taken(place: Place) -> None:
+    place.decided(1000, "a")
+    assert not await place.flush("guess")
+    assert place.gate.orders == []
+
+
+async def test_a_tree_that_could_not_be_had_at_first_is_tried_again(place: Place) -> None:
+    place.decided(1000, "a")
+    assert await place.flush()
+    place.gate.has.clear()
+    assert (await place.desk.carry_out())["build"] == ["a"]
+    assert (await place.desk.carry_out()) == {"build": [], "drop": []}

@@ -1,0 +1,73 @@
+"""The forecast: better than the last value on cyclic and on bursty traffic, and the same for one topic and for many."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+np = pytest.importorskip("numpy")
+
+from monitoring.backtest import SERIES, backtest  # noqa: E402
+from monitoring.forecast import HOUR, ahead, expected, nothing_known, observe, silence  # noqa: E402
+
+
+@pytest.mark.parametrize("kind", SERIES)
+def test_it_beats_the_last_value(kind: str) -> None:
+    result = backtest(SERIES[kind](np.random.default_rng(5), 60, 12), warm=96)
+    assert result.ours < 0.95 * result.last
+    assert result.ours_six < 0.75 * result.last_six
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.floats(0, 1e6)), min_size=1, max_size=30),
+    st.integers(0, 10**6),
+    st.sampled_from([60_000, 300_000, HOUR]),
+)
+def test_many_at_once_are_the_same_to_the_last_bit(steps: list[tuple[int, float]], begin: int, length: int) -> None:
+    one, many, last = nothing_known(), nothing_known(np.zeros(3)), begin * length
+    for gap, rate in steps:
+        start = last + gap * length
+        one = observe(silence(one, last, start), rate, start, length / HOUR)
+        many = observe(silence(many, last, start), np.full(3, rate), start, length / HOUR)
+        last = start + length
+    assert one.level == many.level[1]
+    assert one.day == [factor[2] for factor in many.day]
+    assert one.week == [factor[0] for factor in many.week]
+    assert ahead(one, last, 6) == ahead(many, last, 6)[1]
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=60), st.integers(1, 48))
+def test_it_is_finite_and_not_negative(rates: list[float], hours: int) -> None:
+    known = nothing_known()
+    for number, rate in enumerate(rates):
+        known = observe(known, rate, number * HOUR, 1.0)
+    forecast = ahead(known, len(rates) * HOUR, hours)
+    assert 0.0 <= forecast < 1e13
+
+
+def test_a_new_topic_is_expected_to_go_on_as_it_began() -> None:
+    known = observe(nothing_known(), 7.0, 10 * HOUR, 1 / 12)
+    assert expected(known, 10 * HOUR + HOUR // 12, 0) == pytest.approx(7.0)
+
+
+def test_an_hour_that_is_always_silent_is_expected_to_be() -> None:
+    known, rng = nothing_known(), random.Random(1)
+    for hour in range(24 * 10):
+        if 6 <= hour % 24 < 22:
+            last = (hour - 1 if hour % 24 != 6 else hour - 8) * HOUR + HOUR
+            known = observe(silence(known, last, hour * HOUR), 5.0 + rng.random(), hour * HOUR, 1.0)
+    end = 24 * 10 * HOUR
+    assert expected(known, end, 2) < 0.2 * expected(known, end, 12)
+
+
+@pytest.mark.parametrize("change", [lambda rate, day: rate * (1 + day), lambda rate, day: rate * (28 - day)])
+def test_it_follows_a_trend(change: Callable[[float, float], float]) -> None:
+    known = nothing_known()
+    for hour in range(24 * 14):
+        known = observe(known, change(10.0, hour / 24), hour * HOUR, 1.0)
+    after = change(10.0, 14.0)
+    assert expected(known, 24 * 14 * HOUR, 0) == pytest.approx(after, rel=0.15)

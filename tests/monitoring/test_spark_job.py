@@ -1,0 +1,201 @@
+"""The job on Spark, one session for all: equal to the small decider to the last bit, exactly once, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+if shutil.which("java") is None:
+    pytest.skip("there is no Java", allow_module_level=True)
+
+from monitoring.decider import Decider
+from monitoring.decisions import Table
+from monitoring.features import windows as summed
+from monitoring.job import Job
+from monitoring.network import Network, Room
+from monitoring.run import Order, run
+from monitoring.settings import Rules
+from monitoring.store import Commit, Store
+from monitoring.synthetic import City, city, rows, traffic
+from saps.statistics import Row
+from saps.statistics.files import file_of, write_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("spark"), pytest.mark.spark]
+
+PLACE: City = city(topics=60, clusters=4, brokers=2, seed=9)
+RULES = Rules(network=Network(Room(25, 25), {"*core*": Room(60, 60)}), lateness=0)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    from monitoring.spark import session
+
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    found = session("local[2]", memory="1g", partitions=2, options=options)
+    yield found
+    found.stop()
+
+
+def counted(number: int) -> list[Row]:
+    return list(rows(PLACE, traffic(PLACE, number)))
+
+
+def leave(source: Path, seen: list[Row], life: int = 1) -> None:
+    """As the brokers leave their files."""
+    for broker in sorted({row.broker for row in seen}):
+        own = [row for row in seen if row.broker == broker]
+        write_rows(file_of(source, broker, life, own[0].start), own)
+
+
+def job(spark: SparkSession, source: Path, state: Path) -> Table | None:
+    """One run; the last table."""
+    assert run(spark, Order(source, state, interval=None, rules=RULES), threading.Event()) == 0
+    store = Store(state)
+    return store.table(store.epochs()[-1]) if store.epochs() else None
+
+
+def test_it_decides_as_the_small_decider_does_row_for_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Three runs, with repeated rows, late rows, rows that come in the next run, and a broker's second life."""
+    decider, source = Decider(RULES), tmp_path / "counts"
+    held_back = [row for row in counted(102) if row.broker == "c1-b0"]
+    runs = [
+        [*counted(100), *counted(101), *(row for row in counted(102) if row.broker != "c1-b0")],
+        [*held_back, *counted(103), *(row._replace(start=row.start + 1) for row in counted(100)[:9])],
+        [*counted(104), *counted(101)[:20]],
+    ]
+    for number, seen in enumerate(runs):
+        for start in sorted({row.start for row in seen}):
+            leave(source, [row for row in seen if row.start == start], life=number)
+        if number == 0:  # the same rows once more, in a file of another name
+            leave(source, [row for row in seen if row.broker == "c0-b0" and row.start == seen[0].start], life=77)
+        decider.feed(seen)
+        expected = decider.decide()
+        found = job(spark, source, tmp_path / "state")
+        assert expected is not None
+        assert found == expected
+        assert found.digest == expected.digest
+    assert len(found.trees) > 3  # type: ignore[union-attr]
+
+
+def test_the_sums_in_sql_are_those_in_python(spark: SparkSession, tmp_path: Path) -> None:
+    from monitoring.sums import ROWS, windows
+
+    seen = counted(50) + counted(51)
+    leave(tmp_path, counted(50))
+    leave(tmp_path, counted(51))
+    table = windows(spark.read.schema(ROWS).parquet(f"{tmp_path}/*/*.parquet"), RULES.pace.window)
+    found = sorted((tuple(row) for row in table.collect()), key=lambda row: (row[1], row[0]))
+    order = table.columns
+    assert found == [tuple(getattr(window, name) for name in order) for window in summed(seen, RULES.pace.window)]
+
+
+@pytest.mark.parametrize("step", ["keep", "commit", "after"])
+def test_killed_at_any_step_it_neither_loses_nor_repeats(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The batch dies before its table is kept, before it is committed, and before Spark knows that it is done."""
+    source, state = tmp_path / "counts", tmp_path / "state"
+    for number in (200, 201, 202):
+        leave(source, counted(number))
+    expected = Decider(RULES)
+    expected.feed([row for number in (200, 201, 202) for row in counted(number)])
+    dead: list[str] = []
+
+    def dies(method: Callable[..., None], after: bool) -> Callable[..., None]:
+        def wrapped(*args: object) -> None:
+            if after:
+                method(*args)
+            if not dead:
+                dead.append(step)
+                raise SystemError("killed")
+            if not after:
+                method(*args)
+
+        return wrapped
+
+    with monkeypatch.context() as patch:
+        if step == "keep":
+            patch.setattr(Store, "keep", dies(Store.keep, after=False))
+        else:
+            patch.setattr(Store, "commit", dies(Store.commit, after=step == "after"))
+        table = job(spark, source, state)  # it starts anew by itself
+    assert dead
+    assert table == expected.decide()
+    store = Store(state)
+    assert store.epochs() == [store.last().epoch]
+    commits: list[Commit] = [store.last()]
+    assert job(spark, source, state) == table
+    assert [store.last()] == commits
+
+
+def test_killed_by_the_system_in_the_middle_of_a_batch_the_next_process_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, state = tmp_path / "counts", tmp_path / "state"
+    for number in (400, 401, 402):
+        leave(source, counted(number))
+    argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", str(state)]
+    argv += ["--once", "--master", "local[1]", "--memory", "512m", "--partitions", "2"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+    try:
+        give_up = time.monotonic() + 300
+        while not (state / "batches" / "0").is_dir() and process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.01)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert Store(state).last().batch == -1, (tmp_path / "log").read_text()[-2000:]
+    assert (state / "checkpoint" / "offsets" / "0").exists()
+    expected = Decider(RULES)
+    expected.feed([row for number in (400, 401, 402) for row in counted(number)])
+    assert job(spark, source, state) == expected.decide()
+    assert len(Store(state).epochs()) == 1
+
+
+def test_a_file_broken_inside_is_put_aside_and_the_others_count(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, state = tmp_path / "counts", tmp_path / "state"
+    good = counted(300)
+    leave(source, good)
+    bad = file_of(source, "c9-b9", 1, good[0].start)
+    write_rows(bad, [row._replace(broker="c9-b9") for row in good[:20]])
+    content = bytearray(bad.read_bytes())
+    content[4:200] = b"\xff" * 196
+    bad.write_bytes(content)
+    expected = Decider(RULES)
+    expected.feed(good)
+    assert job(spark, source, state) == expected.decide()
+    assert (Store(state).quarantine / bad.name).exists()
+    assert bad.name in caplog.text
+
+
+def test_all_topics_never_come_to_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    """With room for two candidates, two come, and those that are held."""
+    from dataclasses import replace
+
+    source = tmp_path / "counts"
+    for number in (10, 11):
+        leave(source, counted(number))
+    rules = replace(RULES, most=2)
+    assert run(spark, Order(source, tmp_path / "state", interval=None, rules=rules), threading.Event()) == 0
+    store = Store(tmp_path / "state")
+    held = store.last().held
+    assert len(store.table(store.last().epoch).decisions) <= 2
+    assert len(Job(spark, store, rules).candidates(store.root / store.last().topics, held)) <= 2 + len(held)

@@ -1,0 +1,152 @@
+"""Counting: exact sums in a bounded table, the busiest topics in it, and the hub's counts on all its ways."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saps.agents.user import SubscriberAgent
+from saps.hub import Burst, Hub, Publication
+from saps.messages import Message
+from saps.statistics import LATENCY_BOUNDS, REST, Statistics, TopicCount, publishers
+from saps.subscriptions import Subscription
+
+COUNTED = ("messages", "bytes", "received", "received_bytes", "copies", "by_tree", "joins", "leaves")
+
+
+def drained(statistics: Statistics) -> dict[str, TopicCount]:
+    return {past.topic: past for piece in statistics.drain(3) for _, past in piece}
+
+
+@given(st.lists(st.sampled_from("abcdefghij"), max_size=300), st.integers(1, 12))
+def test_sums_are_exact_and_the_busiest_topics_are_in_the_table(stream: list[str], capacity: int) -> None:
+    statistics = Statistics(capacity)
+    for topic in stream:
+        count = statistics.of(topic)
+        count.messages += 1
+        count.bytes += 10
+        assert len(statistics.topics) <= capacity
+    seen, true = drained(statistics), Counter(stream)
+    assert sum(count.messages for count in seen.values()) == len(stream)
+    assert sum(count.bytes for count in seen.values()) == 10 * len(stream)
+    for topic, messages in true.items():
+        if messages > len(stream) / capacity:
+            assert topic in seen
+    for topic, count in seen.items():
+        if topic != REST:
+            assert count.messages <= true[topic] <= count.messages + count.missed
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=200), st.integers(1, 4))
+def test_nothing_is_counted_twice_or_lost_over_intervals(events: list[tuple[str, bool]], capacity: int) -> None:
+    forgotten: list[str] = []
+    statistics = Statistics(capacity, forgotten.append)
+    total = 0
+    for topic, end in events:
+        statistics.of(topic).messages += 1
+        if end:
+            total += sum(count.messages for count in drained(statistics).values())
+    total += sum(count.messages for count in drained(statistics).values())
+    assert total == len(events)
+    assert drained(statistics) == {}
+    assert set(forgotten) >= {topic for topic, _ in events} - set(statistics.topics)
+
+
+class Client(NamedTuple):
+    name: str
+
+
+@given(st.lists(st.integers(0, 30), max_size=100))
+def test_a_publisher_counts_once_however_often_it_publishes(clients: list[int]) -> None:
+    often, once = TopicCount("t"), TopicCount("t")
+    for number in clients:
+        often.by(Client(f"client-{number}"))
+    for number in set(clients):
+        once.by(Client(f"client-{number}"))
+    assert often.publishers == once.publishers
+    assert often.publishers.bit_count() <= len(set(clients))
+
+
+def test_publishers_are_estimated_by_the_bits_that_are_not_set() -> None:
+    assert [publishers((1 << bits) - 1) for bits in (0, 1, 32, 63, 64)] == [0, 1, 44, 266, 266]
+
+
+def test_latency_falls_into_the_bucket_of_its_bound() -> None:
+    count = TopicCount("t")
+    for bound in LATENCY_BOUNDS:
+        count.took(bound)
+    count.took(1e9)
+    assert count.latency == [1] * (len(LATENCY_BOUNDS) + 1)
+
+
+@pytest.fixture
+def hub() -> Hub:
+    hub = Hub()
+    hub.count(100)
+    return hub
+
+
+def test_the_hub_counts_messages_of_every_way_once(hub: Hub) -> None:
+    agent = SubscriberAgent(hub, "s", lambda message: None)
+    agent.subscribe(Subscription("a/#"))
+    publisher = SubscriberAgent(hub, "p", lambda message: None)
+    hub.publish(Message("a/b", b"12345"), publisher)
+    route = hub.route(b"a/b")
+    hub.spread_burst(route, Burst([Publication(Message("a/b", b"12"))] * 3), publisher)
+    assert hub.deliver(Message("a/b", b"1234567")) == 1
+    assert hub.statistics is not None
+    count = hub.statistics.of("a/b")
+    assert (count.messages, count.bytes) == (4, 5 + 6)
+    assert (count.received, count.received_bytes) == (1, 7)
+    assert (count.subscribers, publishers(count.publishers)) == (1, 1)
+
+
+def test_a_relayed_packet_counts_its_payload(hub: Hub) -> None:
+    packet = b"\x30\x07\x00\x03a/bxy"
+    hub.relay(hub.route(b"a/b"), packet * 4, 4, at_once=False)
+    assert hub.statistics is not None
+    assert (hub.statistics.of("a/b").messages, hub.statistics.of("a/b").bytes) == (4, 8)
+
+
+@pytest.mark.parametrize("topic_filter", ["a/b", "a/+"])
+def test_members_come_and_go_once(hub: Hub, topic_filter: str) -> None:
+    first, second = SubscriberAgent(hub, "1", lambda m: None), SubscriberAgent(hub, "2", lambda m: None)
+    hub.publish(Message("a/b", b""))
+    for step in (first.subscribe, second.subscribe):
+        step(Subscription(topic_filter))
+        hub.publish(Message("a/b", b""))
+    for agent in (first, second):
+        agent.unsubscribe(topic_filter)
+        hub.publish(Message("a/b", b""))
+    assert hub.statistics is not None
+    count = hub.statistics.of("a/b")
+    assert (count.joins, count.leaves, count.subscribers) == (1, 1, 0)
+
+
+def test_a_topic_that_left_the_table_is_counted_again_when_it_comes_back() -> None:
+    hub = Hub()
+    statistics = hub.count(2)
+    for topic in ("a", "b", "a", "c", "b", "a"):
+        hub.publish(Message(topic, b"x"))
+    seen = drained(statistics)
+    assert sum(count.messages for count in seen.values()) == 6
+    assert statistics.evicted
+
+
+def test_the_table_has_room_for_one_topic_at_least() -> None:
+    with pytest.raises(ValueError, match="one topic"):
+        Statistics(0)
+
+
+def test_every_counter_is_in_the_sums() -> None:
+    statistics = Statistics(1)
+    for topic in ("a", "b", "c"):
+        count = statistics.of(topic)
+        for name in COUNTED:
+            setattr(count, name, getattr(count, name) + 1)
+    seen = drained(statistics)
+    assert {name: sum(getattr(count, name) for count in seen.values()) for name in COUNTED} == dict.fromkeys(COUNTED, 3)
