@@ -7,8 +7,9 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saps import process
@@ -20,15 +21,25 @@ from saps.frontend.mqtt.server import MqttServer
 from saps.hub import Hub
 from saps.links import LinkError, Links
 from saps.logs import configure_logging
-from saps.mesh import TopicRoute
+from saps.mesh import Recalled, TopicRoute
 from saps.messages import Message, Reached
+from saps.overlay.express import by_express
 from saps.overlay.frames import Frame
 from saps.overlay.keys import BrokerRef
 from saps.overlay.node import OverlayNode
+from saps.policy.files import PolicyFiles
+from saps.policy.model import Policy
+from saps.priority import Priorities
+from saps.storage.database import StorageError
+from saps.storage.mesh import HeldFrames, keep_retained, restore_retained
+from saps.storage.store import Store
 
 if TYPE_CHECKING:
     from saps.agents.live import LiveOfm
     from saps.frontend.upstream.driver import Upstream
+    from saps.frontend.web.application import WebServer
+    from saps.statistics.agent import MonitorAgent
+    from saps.statistics.files import StatisticsFiles
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +56,8 @@ class LiveMesh:
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._flushing = False
+        self.gate: HeldFrames | None = None
+        """With storage: acknowledgements wait for it."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         node.now = self._loop.time()
@@ -52,6 +65,7 @@ class LiveMesh:
         node.on_dead = links.drop
         links.on_frames = self._frames
         links.on_session = node.session_started
+        links.on_express = node.express_started
         links.on_down = self._down
         links.on_whois = self._whois
 
@@ -69,6 +83,22 @@ class LiveMesh:
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
         self.node.now = self._loop.time()
         self.node.publish(message, done)
+
+    def stamp(self, message: Message) -> Message:
+        self.node.now = self._loop.time()
+        return self.node.stamp(message)
+
+    def entrust(self, client: str, will: Message | None, delay: float) -> None:
+        self.node.now = self._loop.time()
+        self.node.entrust(client, will, delay)
+
+    def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
+        self.node.now = self._loop.time()
+        self.node.share(topic_filter, message, settled)
+
+    def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
+        self.node.now = self._loop.time()
+        self.node.recall(topic_filter, done)
 
     def act(self, action: Callable[[], None]) -> None:
         """Do something to the node, or have an agent do it, at the present time."""
@@ -111,11 +141,18 @@ class LiveMesh:
 
     def _flush(self) -> None:
         self._flushing = False
-        send = self._links.send
+        send, gate = self._links.send, self.gate
         for to, frame in self.node.take():
-            send(to, frame)
+            if gate is None or not gate.holds(to, frame):
+                send(to, frame)
         self._links.flush()
         self._arm()
+
+    def send_now(self, frames: list[tuple[BrokerRef, Frame]]) -> None:
+        """Send frames that have been held."""
+        for to, frame in frames:
+            self._links.send(to, frame)
+        self._links.flush()
 
     def _arm(self) -> None:
         deadline = self.node.deadline
@@ -159,11 +196,18 @@ class Broker:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.hub = Hub()
-        self.server = MqttServer(self.hub, settings.limits.limits(), access=_access(settings))
+        self.server = MqttServer(
+            self.hub, settings.limits.limits(), access=_access(settings), sys_interval=settings.sys_interval
+        )
+        self.web: WebServer | None = None
         self.ref = BrokerRef("", 0, "", "")
         self.agents = AgentRegistry()
         self.upstream: Upstream | None = None
         self.ofm: LiveOfm | None = None
+        self.statistics: StatisticsFiles | None = None
+        self.monitor: MonitorAgent | None = None
+        self.store: Store | None = None
+        self.policy: PolicyFiles | None = None
         self._holders: set[str] = set()
         """What holds publishers back: the links to other brokers, the upstream."""
         self._stopped = False
@@ -211,25 +255,60 @@ class Broker:
             self.ofm = LiveOfm(settings.ofm, self.mesh.datagrams)
             self.ofm.listen()
             self.ofm.attach(node, self.agents)
+        if settings.policy.file:
+            self.policy = PolicyFiles("policy.file", settings.policy.file, partial(self._obey, node))
+        if settings.priority.topics:
+            self._prioritise(node, settings.priority.priorities())
+        if settings.monitoring.directory:
+            self.statistics = _statistics(self, node)
+        if settings.storage.file:
+            self.store = self.server.store = _store(self)
         try:
-            await self.server.start(*settings.mqtt)
+            await self.server.start(*settings.mqtt, shared=settings.workers > 1)
         except OSError as error:
             raise SettingError("mqtt", process.refused(settings.mqtt, error)) from None
         for address in settings.tls.listen:
             try:
-                await self.server.start_tls(*address)
+                await self.server.start_tls(*address, shared=settings.workers > 1)
             except OSError as error:
                 raise SettingError("tls.listen", process.refused(address, error)) from None
+        if settings.web.listen:
+            self.web = await _web(self.server, settings)
         contact = await self._contact() if settings.join else None
         try:
             async with asyncio.timeout(overlay.join_timeout):
                 await self.mesh.join(contact)
         except TimeoutError:
             raise SettingError("join", f"{contact.name if contact else ''} does not let this broker in") from None
+        if self.store is not None:
+            self.mesh.act(partial(restore_retained, self.store, node))
         if self.upstream is not None:
             self.upstream.start()
         if self.ofm is not None:
             self.mesh.act(self.ofm.agent.start)
+        if self.statistics is not None:
+            self.statistics.start()
+            self.mesh.act(lambda: self.agents.register("monitor", self.monitor))
+
+    def _obey(self, node: OverlayNode, policy: Policy) -> None:
+        """From now on this policy holds for what leaves this broker, and for its subscribers."""
+        self.hub.obey(lambda topic: policy.verdict(topic).receives(self.ref))
+        self.mesh.act(partial(node.obey, policy))
+
+    def reload(self) -> None:
+        """Read the files of access control and policies again (SIGHUP)."""
+        self.server.reload()
+        if self.policy is not None:
+            self.policy.reload()
+
+    def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:
+        """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
+        self.links.express = partial(by_express, urgent=priorities.urgent)
+        self.links.dscp = priorities.dscp
+        node.multicast.urgent = priorities.urgent
+        self.hub.priorities = priorities
+        if self.ofm is not None:
+            self.ofm.datapath.mark = lambda topic: priorities.dscp if priorities.urgent(topic) else 0
 
     async def _contact(self) -> BrokerRef:
         """A broker of the mesh, from the addresses to join. Nobody in that mesh has this broker's name."""
@@ -273,20 +352,30 @@ class Broker:
         if self._stopped:
             return
         self._stopped = True
+        if self.web is not None:
+            self.web.stop_listening()
         await self.server.stop()
+        if self.web is not None:
+            await self.web.close()
         if self.upstream is not None:
             await self.upstream.stop()
+        if self.statistics is not None:
+            await self.statistics.stop()
         if self.mesh.node.joined:
             await self.mesh.leave()
         if self.ofm is not None:
             self.ofm.close()
         await self.links.close()
+        if self.store is not None:
+            await self.store.close()
 
     def ready_line(self) -> str:
         host, port = self.server.address
         return (
             f"ready name={self.ref.name} cluster={self.ref.cluster} mqtt={Address(host, port)} "
-            f"overlay={self.ref.address}" + "".join(f" mqtts={Address(*at)}" for at in self.server.tls_addresses)
+            f"overlay={self.ref.address}"
+            + "".join(f" mqtts={Address(*at)}" for at in self.server.tls_addresses)
+            + "".join(f" web={Address(*at)}" for at in (self.web.addresses if self.web is not None else ()))
         )
 
     def _congestion(self, congested: bool) -> None:
@@ -305,16 +394,18 @@ class Broker:
 def run(settings: BrokerSettings) -> int:
     """Run a broker until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
-    return process.run(lambda stop: _serve(settings, stop))
+    return process.run(lambda stop: serve(settings, stop, lambda broker: print(broker.ready_line(), flush=True)))
 
 
-async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
+async def serve(settings: BrokerSettings, stop: asyncio.Event, on_ready: Callable[[Broker], None]) -> int:
+    """A broker's whole life, until `stop`. Returns the exit status; raises `SettingError` if it cannot start."""
+    process.allow_many_files()
     broker = Broker(settings)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.server.reload)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.reload)
     if not await process.started(broker.start(), stop):
         return 0
     _calm_garbage_collector()
-    print(broker.ready_line(), flush=True)
+    on_ready(broker)
     await stop.wait()
     logger.info("%s leaves", settings.name)
     await broker.stop()
@@ -333,10 +424,71 @@ def _calm_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
+    """Counting at a broker, and the agent that tells of it. Raises `SettingError` without pyarrow."""
+    from saps.statistics.agent import MonitorAgent  # here: most brokers need none of it
+    from saps.statistics.files import StatisticsFiles
+
+    settings, streams = broker.settings.monitoring, node.presence.streams
+
+    def reaches(topic: str) -> int:
+        stream = streams.get(topic)
+        return len(stream.members or ()) if stream is not None else 0
+
+    def level(topic: str) -> int:
+        return priorities.level(topic) or 0
+
+    priorities = broker.settings.priority.priorities()
+    counts = node.multicast.statistics = broker.hub.count(settings.topics)
+    me = (broker.ref.name, broker.ref.incarnation, broker.ref.cluster)
+    try:
+        files = StatisticsFiles(counts, Path(settings.directory), settings.interval, settings.keep, me, reaches, level)
+    except ImportError:
+        raise SettingError("monitoring.directory", "needs pyarrow: install saps[monitoring]") from None
+    broker.monitor = MonitorAgent(lambda: files.latest)
+    return files
+
+
+def _store(broker: Broker) -> Store:
+    """The storage, open, and what an earlier life left there. Raises `SettingError` if it cannot be used."""
+    settings, mesh = broker.settings.storage, broker.mesh
+    try:
+        store = Store(
+            Path(settings.file),
+            settings.sync,
+            settings.maximum_size,
+            with_wills=not broker.settings.join,  # else their guardians have published them
+            on_backlog=partial(broker._hold, "storage"),
+        )
+    except StorageError as error:
+        raise SettingError("storage.file", str(error)) from None
+    mesh.gate = HeldFrames(store.commits, mesh.send_now)
+    keep_retained(store, mesh.node)
+    return store
+
+
+async def _web(server: MqttServer, settings: BrokerSettings) -> WebServer:
+    """The Web frontend, listening. Raises `SettingError` if an address cannot be had."""
+    from saps.frontend.web.application import WebServer  # here: brokers without it do not carry aiohttp
+    from saps.frontend.web.mqtt_socket import MqttSockets
+
+    web = WebServer(server.limits.connect_timeout, server.limits.maximum_connections)
+    web.add("/mqtt", MqttSockets(server, settings.web.origins).handle)
+    context = server.tls_context if settings.web.tls else None
+    if context is not None:
+        server.on_renewed.append(web.renew_tls)
+    for address in settings.web.listen:
+        try:
+            await web.listen(*address, context, shared=settings.workers > 1)
+        except OSError as error:
+            raise SettingError("web.listen", process.refused(address, error)) from None
+    return web
+
+
 def _access(settings: BrokerSettings) -> AccessControl:
     """Access control as the settings ask for it. Raises `SettingError` for the first of its files that has a fault."""
     try:
-        return AccessControl(settings.auth.options(), settings.tls.options(), exposed=settings.exposed())
+        return AccessControl(settings.auth.options(), settings.tls_options(), exposed=settings.exposed())
     except AccessError as error:
         setting = error.faults[0].setting
         reasons = [fault.reason for fault in error.faults if fault.setting == setting]

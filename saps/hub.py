@@ -6,14 +6,20 @@ Frontends (MQTT, Web) and in-process agents stand on one side, `saps.mesh.Mesh` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from saps.mesh import Alone, Mesh, TopicRoute
-from saps.messages import NOBODY, Message, Reached
-from saps.retained import RetainedStore
-from saps.subscriptions import Subscription, SubscriptionIndex, Target
-from saps.topics import is_wildcard
+from saps.mesh import Alone, Mesh, Recalled, TopicRoute
+from saps.messages import NOBODY, Message, Reached, stamp_of
+from saps.priority import Priorities
+from saps.publication import Burst as Burst
+from saps.publication import Publication as Publication
+from saps.publication import Share, Turn
+from saps.retained_messages import RetainedMessages
+from saps.statistics import Statistics, TopicCount
+from saps.subscriptions import Group, Subscription, SubscriptionIndex, Target
+from saps.topics import is_wildcard, shared
 
 if TYPE_CHECKING:
     from saps.agents.user import PublisherAgent, SubscriberAgent
@@ -22,35 +28,13 @@ MAX_ROUTES = 65_536
 """Topics whose route is kept at hand (about 0.5 KiB each); beyond it the cache starts anew."""
 
 
+def _nothing() -> None:
+    pass
+
+
 def is_reserved(topic: str) -> bool:
     """True for the topics that only the broker itself publishes to (4.7.2)."""
     return topic.startswith("$SYS/")
-
-
-class Publication:
-    """A message on its way to the local subscribers."""
-
-    __slots__ = ("expires", "message", "packets", "retained")
-
-    def __init__(self, message: Message, expires: float | None = None, retained: bool = False) -> None:
-        self.message = message
-        self.expires = expires
-        """When it is too late to deliver it, on the hub's clock."""
-        self.retained = retained
-        """It is sent because of a new subscription, not because it was published just now."""
-        self.packets: dict[Any, Any] | None = None
-        """A frontend keeps here what several of its subscribers can share: the encoded packets."""
-
-
-class Burst:
-    """Publications with the same topic and quality of service, without properties, that come without a pause."""
-
-    __slots__ = ("packets", "publications")
-
-    def __init__(self, publications: list[Publication]) -> None:
-        self.publications = publications
-        self.packets: dict[Any, Any] = {}
-        """As `Publication.packets`, for the burst as a whole."""
 
 
 class Relay(Protocol):
@@ -72,17 +56,30 @@ class Route:
     Do not keep a route beyond one publication: it is replaced when subscriptions change.
     """
 
-    __slots__ = ("mesh", "numbered", "relays", "targets", "topic", "wires")
+    __slots__ = ("count", "groups", "mesh", "numbered", "relays", "targets", "topic", "wires")
 
-    def __init__(self, topic: str, mesh: TopicRoute, targets: tuple[Target, ...]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        mesh: TopicRoute,
+        targets: tuple[Target, ...],
+        count: TopicCount | None = None,
+        groups: tuple[Group, ...] = (),
+    ) -> None:
         self.topic = topic
+        self.count = count
+        """Where its messages are counted, if they are."""
         self.mesh = mesh
         self.targets = targets
+        self.groups = groups
+        """The shared subscriptions with members here."""
         self.relays = cast("list[Relay]", [target.agent for target in targets])
         wires = {t.agent.wire if t.own is t and not t.identifiers else 0 for t in targets}
         self.wires: tuple[int, ...] = (4, 5) if not wires else tuple(wires) if len(wires) == 1 else ()
+        if groups:
+            self.wires = ()
         """The wire formats in which a plain QoS 0 packet may be relayed verbatim to all of `relays`."""
-        self.numbered = bool(targets) and all(target.qos for target in targets)
+        self.numbered = bool(targets) and all(target.qos and not target.agent.stored for target in targets)
         """A QoS 1 packet may be, too, but for its packet identifier; and there are subscribers."""
 
 
@@ -93,7 +90,7 @@ class Hub:
         """`clock` gives seconds, for message expiry; the driver of a frontend sets it."""
         self.clock = clock
         self.index = SubscriptionIndex()
-        self.retained = RetainedStore()
+        self.retained = RetainedMessages(self._time, lambda topic: bool(self.index.targets(topic)))
         self.agents: dict[str, PublisherAgent | SubscriberAgent] = {}
         """The live user agents by name."""
         self.routes: dict[bytes, Route] = {}
@@ -104,6 +101,12 @@ class Hub:
         """Messages that came from other brokers."""
         self.delivered = 0
         """Copies handed to local subscribers."""
+        self.statistics: Statistics | None = None
+        """Counts by topic, if they are wanted (`count`)."""
+        self.priorities: Priorities | None = None
+        """Which topics go first between brokers, if any do."""
+        self._receives: Callable[[str], bool] | None = None
+        """Says if subscribers here may get a topic; None: all of them (`obey`)."""
         self._mesh: Mesh = mesh if mesh is not None else Alone()
         self._gathering = False
         self._gathered: list[Publication] = []
@@ -119,27 +122,63 @@ class Hub:
         self._mesh = mesh
         self.routes.clear()
 
+    def count(self, topics: int) -> Statistics:
+        """From now on count by topic, in a table of so many."""
+
+        def forget(topic: str) -> None:
+            self.routes.pop(topic.encode(), None)
+
+        self.statistics = Statistics(topics, forget)
+        self.routes.clear()
+        return self.statistics
+
+    def obey(self, receives: Callable[[str], bool] | None) -> None:
+        """From now on subscribers here get messages only of topics that may be received, whichever way they come."""
+        self._hand_out()
+        self._receives = receives
+        self.routes.clear()
+
+    def _may_get(self, topic: str) -> bool:
+        return self._receives is None or self._receives(topic)
+
     # ---- subscriptions
 
     def subscribe(self, agent: SubscriberAgent, subscription: Subscription, done: Callable[[], None]) -> None:
         """Subscribe the agent. `done` runs once no message published later, anywhere in the mesh, can be missed."""
         self._hand_out()
+        self._count_members(subscription.filter, before=True)
         self.index.add(agent, subscription)
+        self._count_members(subscription.filter)
         self._forget_routes(subscription.filter)
+        if subscription.retain_handling < 2 and shared(subscription.filter) is None:
+            self.retained.begin(agent, subscription.filter)
+            done = partial(self._recall, subscription.filter, done)
         self._mesh.subscribe(subscription.filter, done)
 
     def unsubscribe(self, agent: SubscriberAgent, topic_filter: str) -> None:
         """End the agent's subscription with this filter, if there is one."""
         self._hand_out()
+        self._count_members(topic_filter, before=True)
         last = self.index.remove(agent, topic_filter)
+        self._count_members(topic_filter)
         self._forget_routes(topic_filter)
+        self.retained.end(agent, topic_filter)
         if last:
             self._mesh.unsubscribe(topic_filter)
+            if not isinstance(self._mesh, Alone):
+                self.retained.drop(topic_filter)
 
     def forget_agent_routes(self, agent: SubscriberAgent) -> None:
         """To be called when the agent's `wire` changed."""
         for topic_filter in agent.subscriptions:
             self._forget_routes(topic_filter)
+
+    def _count_members(self, topic_filter: str, before: bool = False) -> None:
+        """The subscribers of a filter are about to change (`before`), or have; with wildcards the routes tell."""
+        if self.statistics is not None and not is_wildcard(topic_filter):
+            count = self.statistics.of(topic_filter)
+            if not before or count.subscribers < 0:
+                count.members(len(self.index.targets(topic_filter)))
 
     def _forget_routes(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):
@@ -154,7 +193,12 @@ class Hub:
         route = self.routes.get(topic)
         if route is None:
             name = topic.decode()
-            route = Route(name, self._mesh.route(name), self.index.targets(name))
+            allowed = self._may_get(name)
+            targets = self.index.targets(name) if allowed else ()
+            count = self.statistics.of(name) if self.statistics is not None else None
+            if count is not None:
+                count.members(len(targets))
+            route = Route(name, self._mesh.route(name), targets, count, self.index.groups(name) if allowed else ())
             if len(self.routes) >= MAX_ROUTES:
                 self.routes.clear()
             if not is_reserved(name):
@@ -169,25 +213,74 @@ class Hub:
         `done` gets the number of subscribers reached in the whole mesh; with QoS 1 or 2 only when all brokers have it.
         """
         route = self.route(message.topic.encode())
-        matched = self.spread(route, self.publication(message), sender)
-        self.forward(route, message, (lambda r: done(matched + r.subscribers)) if done is not None else None)
+        publication = self.publication(message)
+        matched = self.spread(route, publication, sender)
+        answer = None if done is None else lambda r: done(matched + r.subscribers)
+        self.forward(route, publication.message, answer)
 
     def publication(self, message: Message) -> Publication:
-        """The message with its deadline, if it has one."""
+        """The message, published here, with its deadline if it has one, and stamped if it is to be retained."""
+        return self._publication(self._mesh.stamp(message) if message.retain else message)
+
+    def _publication(self, message: Message) -> Publication:
         properties = message.properties
         if properties is None or properties.message_expiry is None:
             return Publication(message)
         return Publication(message, self.clock() + properties.message_expiry)
 
-    def retained_for(self, topic_filter: str) -> list[Publication]:
-        """The retained messages a new subscription with this filter gets."""
-        return self.retained.matching(topic_filter, self.clock())
+    # ---- retained messages
+
+    def retained_for(self, topic_filter: str, agent: SubscriberAgent | None = None) -> list[Publication]:
+        """The retained messages a new subscription with this filter gets, once it is done. `agent`: whose subscription
+        it is; it does not get again what it was sent, as it was published, since it subscribed."""
+        found = self.retained.matching(topic_filter, agent)
+        return [each for each in found if self._may_get(each.message.topic)] if self._receives is not None else found
+
+    def kept(self, message: Message) -> None:
+        """A retained message published here is kept in the mesh: here it stays only where it is subscribed."""
+        self.retained.drop(message.topic)
+
+    def _recall(self, topic_filter: str, done: Callable[[], None]) -> None:
+        """A filter has been taken up by the mesh: find what is retained elsewhere."""
+
+        def found(recalled: Sequence[Recalled]) -> None:
+            self.retained.recalled(recalled, lambda message: self._publication(message).expires)
+            done()
+
+        self._mesh.recall(topic_filter, found)
+
+    def _time(self) -> float:
+        return self.clock()
+
+    # ---- wills
+
+    def entrust(self, client: str, will: Message | None, delay: float = 0.0) -> None:
+        """The will of a client, None if it is void: another broker publishes it, after `delay` seconds, if this one
+        dies."""
+        self._mesh.entrust(client, will, delay)
+
+    def connected(self, client: str) -> bool:
+        """Is this client connected here?"""
+        agent = self.agents.get(f"{client}/sub")
+        return agent is not None and agent.present
+
+    def bequeath(self, will: Message) -> None:
+        """Publish the will of a client of a broker that has died."""
+        self.publish(will)
+
+    # ---- publishing
 
     def spread(self, route: Route, publication: Publication, sender: SubscriberAgent | None) -> int:
         """The local half of `publish`: retain if asked to, and deliver here. Returns how many subscribers matched."""
         self.published += 1
+        count = route.count
+        if count is not None:
+            count.messages += 1
+            count.bytes += len(publication.message.payload)
+            if count.last is not sender:
+                count.by(sender)
         if publication.message.retain:
-            self.retained.put(Publication(publication.message, publication.expires, retained=True))
+            self.retained.published(publication)
         matched = 0
         for target in route.targets:
             agent = target.agent
@@ -198,12 +291,17 @@ class Hub:
             agent.deliver(publication, target)
             matched += 1
         self.delivered += matched
-        return matched
+        return matched + self._share(route, publication) if route.groups else matched
 
     def spread_burst(self, route: Route, burst: Burst, sender: SubscriberAgent | None) -> int:
         """`spread` for a burst that is not retained. Returns how many subscribers matched each publication."""
         count = len(burst.publications)
         self.published += count
+        if (counted := route.count) is not None:
+            counted.messages += count
+            counted.bytes += sum([len(publication.message.payload) for publication in burst.publications])
+            if counted.last is not sender:
+                counted.by(sender)
         matched = 0
         for target in route.targets:
             agent = target.agent
@@ -214,23 +312,33 @@ class Hub:
             agent.deliver_burst(burst, target)
             matched += 1
         self.delivered += matched * count
-        return matched
+        if route.groups:
+            for publication in burst.publications:
+                self._share(route, publication)
+        return matched + len(route.groups)
 
     def relay(self, route: Route, packets: bytes, count: int, at_once: bool) -> None:
         """`spread` for `count` encoded publications of QoS 0, in a wire format that is among the route's `wires`.
 
         `at_once`: nothing follows that could be written together with them.
         """
+        if (counted := route.count) is not None:
+            counted.messages += count
+            counted.bytes += len(packets) - count * counted.header
         for agent in route.relays:
             agent.relay(packets, count, at_once)
         self.published += count
         self.delivered += count * len(route.relays)
 
-    def relay_numbered(self, route: Route, packet: Any) -> None:
+    def relay_numbered(self, route: Route, packet: Any, size: int = 0) -> None:
         """`spread` for a publication of QoS 1, in a wire format that is among the `wires` of a `numbered` route.
 
-        `packet` is the encoded publication, in the frontend's own terms. Nothing follows that could be written with it.
+        `packet` is the encoded publication, in the frontend's own terms, with a payload of `size` bytes. Nothing
+        follows that could be written with it.
         """
+        if (count := route.count) is not None:
+            count.messages += 1
+            count.bytes += size
         for agent in route.relays:
             agent.relay_numbered(packet)
         self.published += 1
@@ -238,12 +346,54 @@ class Hub:
 
     def forward(self, route: Route, message: Message, done: Callable[[Reached], None] | None) -> None:
         """The other half of `publish`: hand the message to the mesh, unless it knows that nobody wants it."""
-        if route.mesh.remote:
+        if route.mesh.remote or message.retain:
             self._mesh.publish(message, done)
         else:
             route.mesh.used = True
             if done is not None:
                 done(NOBODY)
+
+    # ---- shared subscriptions
+
+    def _share(self, route: Route, publication: Publication) -> int:
+        """Give a message published here to one member of each group with members here. Returns how many groups."""
+        for group in route.groups:
+            if not self._offer(group, publication, False, _nothing):
+                self._share_elsewhere(group.name, publication.message, _nothing)
+        return len(route.groups)
+
+    def _share_elsewhere(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
+        """No member is ready here."""
+        if isinstance(self._mesh, Alone):
+            if not self.take(topic_filter, message, True, settled):
+                settled()
+        else:
+            self._mesh.share(topic_filter, message, settled)
+
+    def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
+        """Give a message to one member of a shared subscription: `saps.mesh.Local.take`."""
+        group = self.index.group(topic_filter) if self._may_get(message.topic) else None
+        return group is not None and self._offer(group, self._publication(message), forced, settled)
+
+    def redeliver(self, publication: Publication) -> None:
+        """The member that had this publication has gone before it acknowledged it: it is another one's turn."""
+        share = publication.share
+        if share is not None and not self.take(share.topic_filter, publication.message, False, share.settled):
+            self._share_elsewhere(share.topic_filter, publication.message, share.settled)
+
+    def _offer(self, group: Group, publication: Publication, forced: bool, settled: Callable[[], None]) -> bool:
+        """Give the message to the member whose turn it is."""
+        message = publication.message
+        target = group.pick(message.topic, away=forced)
+        if target is None:
+            return False
+        self.delivered += 1
+        if message.qos and target.qos:
+            target.agent.deliver(Turn(message, publication.expires, Share(group.name, settled)), target)
+        else:
+            target.agent.deliver(Publication(message, publication.expires), target)
+            settled()
+        return True
 
     # ---- from other brokers
 
@@ -251,6 +401,9 @@ class Hub:
         """A message from another broker, for the local subscribers. Returns how many matched."""
         self.received += 1
         route = self.route(message.topic.encode())
+        if (count := route.count) is not None:
+            count.received += 1
+            count.received_bytes += len(message.payload)
         self.delivered += len(route.targets)
         if self._gathering and message.properties is None and not message.retain:
             gathered = self._gathered
@@ -260,10 +413,17 @@ class Hub:
             self._gathered.append(Publication(message))
         else:
             self._hand_out()
-            publication = self.publication(message)
+            publication = self._publication(message)
+            if message.retain and stamp_of(message):
+                self.retained.published(publication)
             for target in route.targets:
-                target.agent.deliver(publication, target)
+                if not (message.retain and self.retained.was_given(target.agent, message)):
+                    target.agent.deliver(publication, target)
         return len(route.targets)
+
+    def matching(self, topic: str) -> int:
+        """How many local subscribers a message from another broker to `topic` has now."""
+        return len(self.route(topic.encode()).targets)
 
     def gather(self) -> None:
         """Messages for `deliver` follow each other now: hand them to the subscribers in bursts, until `gathered`."""

@@ -19,6 +19,8 @@ class Properties(msgspec.Struct, frozen=True, array_like=True):
     correlation_data: bytes | None = None
     user: tuple[tuple[str, str], ...] = ()
     """User properties, in the publisher's order."""
+    stamp: int | None = None
+    """Of retained messages between brokers: when it was published. The greatest one of a topic is what is retained."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
@@ -40,3 +42,12 @@ class Reached(NamedTuple):
 
 
 NOBODY = Reached(0, 0)
+
+BROKER_BITS = 0xFFFF
+"""The bits of a stamp that are the same in all stamps of one broker."""
+
+
+def stamp_of(message: Message) -> int:
+    """The message's stamp, 0 for none."""
+    properties = message.properties
+    return 0 if properties is None else properties.stamp or 0

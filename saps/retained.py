@@ -1,79 +1,77 @@
-"""The retained messages of a broker, found by topic filter (MQTT 5.0, section 3.3.1.3)."""
+"""Values kept by topic and found by topic filter: how retained messages are stored (MQTT 5.0, section 3.3.1.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from saps.hub import Publication
+V = TypeVar("V")
 
 
-class RetainedStore:
-    """At most one retained publication a topic, in a trie over the topic's levels."""
+class RetainedStore(Generic[V]):
+    """At most one value a topic, in a trie over the topic's levels."""
 
     def __init__(self, capacity: int = 100_000) -> None:
-        """`capacity`: topics with a retained message; each costs its payload and about 1 KiB."""
+        """`capacity`: topics with a value; each costs the value and about 1 KiB."""
         self.capacity = capacity
         self.refused = 0
-        """Messages not retained because the store was full."""
-        self._root = _Node()
+        """Values not taken because the store was full."""
+        self._root: _Node[V] = _Node()
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def put(self, publication: Publication) -> None:
-        """Retain the publication in place of the topic's earlier one; an empty payload only removes that."""
-        levels = publication.message.topic.split("/")
-        if not publication.message.payload:
-            self._remove(levels)
-            return
-        if self._size >= self.capacity and self._find(levels) is None:
+    def put(self, topic: str, value: V) -> bool:
+        """Keep the value in place of the topic's earlier one. False if the store is full and the topic new."""
+        levels = topic.split("/")
+        if self._size >= self.capacity and self.get(topic) is None:
             self.refused += 1
-            return
+            return False
         node = self._root
         for level in levels:
             child = node.children.get(level)
             if child is None:
                 child = node.children[level] = _Node()
             node = child
-        self._size += node.publication is None
-        node.publication = publication
+        self._size += node.value is None
+        node.value = value
+        return True
 
-    def matching(self, topic_filter: str, now: float) -> list[Publication]:
-        """The retained publications that match the filter and have not expired at `now`; expired ones are removed."""
-        found = list(self._match(topic_filter.split("/")))
-        live = [p for p in found if p.expires is None or p.expires > now]
-        if len(live) < len(found):
-            for publication in found:
-                if publication.expires is not None and publication.expires <= now:
-                    self._remove(publication.message.topic.split("/"))
-        return live
-
-    def _find(self, levels: list[str]) -> Publication | None:
-        node: _Node | None = self._root
-        for level in levels:
+    def get(self, topic: str) -> V | None:
+        """The topic's value."""
+        node: _Node[V] | None = self._root
+        for level in topic.split("/"):
             node = node.children.get(level) if node is not None else None
-        return node.publication if node is not None else None
+        return node.value if node is not None else None
 
-    def _remove(self, levels: list[str]) -> None:
+    def remove(self, topic: str) -> None:
+        """Keep nothing for the topic any more."""
+        levels = topic.split("/")
         path = [self._root]
         for level in levels:
             child = path[-1].children.get(level)
             if child is None:
                 return
             path.append(child)
-        if path[-1].publication is None:
+        if path[-1].value is None:
             return
-        path[-1].publication = None
+        path[-1].value = None
         self._size -= 1
         for parent, level, node in zip(path[-2::-1], reversed(levels), reversed(path), strict=False):
-            if node.children or node.publication is not None:
+            if node.children or node.value is not None:
                 break
             del parent.children[level]
 
-    def _match(self, levels: list[str]) -> Iterator[Publication]:
+    def matching(self, topic_filter: str) -> list[V]:
+        """The values of the topics that the filter matches."""
+        return list(self._match(topic_filter.split("/")))
+
+    def values(self) -> list[V]:
+        """All values, of ``$`` topics too."""
+        return list(self._root.below(hide=False))
+
+    def _match(self, levels: list[str]) -> Iterator[V]:
         nodes = [self._root]
         for depth, level in enumerate(levels):
             if level == "#":
@@ -90,23 +88,23 @@ class RetainedStore:
             else:
                 nodes = [node.children[level] for node in nodes if level in node.children]
         for node in nodes:
-            if node.publication is not None:
-                yield node.publication
+            if node.value is not None:
+                yield node.value
 
 
-class _Node:
-    __slots__ = ("children", "publication")
+class _Node(Generic[V]):
+    __slots__ = ("children", "value")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node] = {}
-        self.publication: Publication | None = None
+        self.children: dict[str, _Node[V]] = {}
+        self.value: V | None = None
 
-    def below(self, hide: bool) -> Iterator[Publication]:
-        """This node's publication and all its descendants', those under a ``$`` level left out if `hide`."""
+    def below(self, hide: bool) -> Iterator[V]:
+        """This node's value and all its descendants', those under a ``$`` level left out if `hide`."""
         stack = [self]
         while stack:
             node = stack.pop()
-            if node.publication is not None:
-                yield node.publication
+            if node.value is not None:
+                yield node.value
             stack.extend(child for name, child in node.children.items() if not (hide and name.startswith("$")))
             hide = False

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 
 from saps.agents.api import AgentRegistry
+from saps.mesh import Local
 from saps.messages import Message, Reached
 from saps.overlay.designer import DesignSettings
 from saps.overlay.detector import DetectorSettings
@@ -49,12 +50,13 @@ class SimBroker:
         self.agents = AgentRegistry()
         self.node = OverlayNode(
             ref,
-            self,
+            simulation.local(self),
             order=simulation.order,
             detector=simulation.detector,
             call_agents=self.agents.answer,
             design=simulation.design,
         )
+        self.node.epoch = 0.0
         self.agents.bind(self.node)
         if simulation.attach is not None:
             simulation.attach(self)
@@ -66,6 +68,23 @@ class SimBroker:
     def deliver(self, message: Message) -> int:
         self.delivered.append((self.simulation.now, message))
         return 1
+
+    def matching(self, topic: str) -> int:
+        return 1
+
+    def connected(self, client: str) -> bool:
+        return False
+
+    def bequeath(self, will: Message) -> None:
+        self.node.publish(will, None)
+
+    def kept(self, message: Message) -> None:
+        pass
+
+    def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
+        self.deliver(message)
+        settled()
+        return True
 
     @property
     def name(self) -> str:
@@ -149,6 +168,8 @@ class Simulation:
         self.ring = Ring()
         self.attach: Callable[[SimBroker], None] | None = None
         """Gives each new broker what it has besides (`saps.ofm.simulated`)."""
+        self.local: Callable[[SimBroker], Local] = lambda broker: broker
+        """The local half of each new broker: by default one that records what is delivered."""
         self.on_joined: Callable[[SimBroker], None] | None = None
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from saps.topics import is_wildcard
+from saps.topics import is_wildcard, shared
 
 if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
 
 Subscribers = dict["SubscriberAgent", "Subscription"]
 """The subscriptions with one filter, by agent."""
+
+
+class Takes(IntEnum):
+    """Whether a subscriber can take one message more, for a group that takes turns."""
+
+    NEVER = 0
+    """It may not have it."""
+    AWAY = 1
+    """It must be kept until the subscriber is back."""
+    LATER = 2
+    """It would have to wait."""
+    NOW = 3
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -33,17 +46,54 @@ class Target:
 
     __slots__ = ("agent", "identifiers", "own", "qos", "retain_as_published")
 
-    def __init__(self, agent: SubscriberAgent, subscriptions: Iterable[Subscription]) -> None:
-        matching = tuple(subscriptions)
+    def __init__(self, agent: SubscriberAgent, subscriptions: Sequence[Subscription]) -> None:
+        first = subscriptions[0]
         self.agent = agent
-        self.qos = max((s.qos for s in matching), default=0)
-        self.identifiers = tuple(s.identifier for s in matching if s.identifier is not None)
-        self.retain_as_published = any(s.retain_as_published for s in matching)
-        self.own: Target | None = self
+        self.qos = first.qos
+        self.identifiers: tuple[int, ...] = () if first.identifier is None else (first.identifier,)
+        self.retain_as_published = first.retain_as_published
+        self.own: Target | None = None if first.no_local else self
         """The target for the agent's own publications: without its no-local subscriptions; None if none is left."""
-        foreign = tuple(s for s in matching if not s.no_local)
-        if len(foreign) < len(matching):
-            self.own = Target(agent, foreign) if foreign else None
+        if len(subscriptions) > 1:  # seldom, so that each target is made at the price of one subscription
+            self._merge(subscriptions)
+
+    def _merge(self, matching: Sequence[Subscription]) -> None:
+        self.qos = max([s.qos for s in matching])
+        self.identifiers = tuple([s.identifier for s in matching if s.identifier is not None])
+        self.retain_as_published = any(s.retain_as_published for s in matching)
+        foreign = [s for s in matching if not s.no_local]
+        if len(foreign) == len(matching):
+            self.own = self
+        else:
+            self.own = Target(self.agent, foreign) if foreign else None
+
+
+class Group:
+    """The members of one shared subscription at this broker: each message goes to one of them (4.8.2)."""
+
+    __slots__ = ("_turn", "members", "name", "topic_filter")
+
+    def __init__(self, name: str, topic_filter: str) -> None:
+        self.name = name
+        """The whole filter, ``$share/group/filter``."""
+        self.topic_filter = topic_filter
+        self.members: Subscribers = {}
+        self._turn = 0
+
+    def pick(self, topic: str, away: bool = False) -> Target | None:
+        """The member whose turn it is: of those that can take a message now, else of those that are connected, else, if
+        `away`, of the others. None if there is none."""
+        members = list(self.members.items())
+        first = self._turn % len(members) if members else 0
+        in_turn = members[first:] + members[:first]
+        if not in_turn:
+            return None
+        agent, subscription = max(in_turn, key=lambda member: member[0].takes(topic))  # the first of the best
+        takes = agent.takes(topic)
+        if takes is Takes.NEVER or (takes is Takes.AWAY and not away):
+            return None
+        self._turn = (first + in_turn.index((agent, subscription)) + 1) % len(members)
+        return Target(agent, (subscription,))
 
 
 class SubscriptionIndex:
@@ -52,6 +102,10 @@ class SubscriptionIndex:
     def __init__(self) -> None:
         self._filters: dict[str, Subscribers] = {}
         self._root = _Node()
+        self._groups: dict[str, Group] = {}
+        """By the whole filter; empty where nothing is shared."""
+        self._shared = _Node()
+        """The groups by the filter that is shared: at each node by the whole filter."""
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -70,7 +124,9 @@ class SubscriptionIndex:
         subscribers = self._filters.get(topic_filter)
         if subscribers is None:
             subscribers = self._filters[topic_filter] = {}
-            if is_wildcard(topic_filter):
+            if (parts := shared(topic_filter)) is not None:
+                self._add_group(Group(topic_filter, parts.topic_filter), subscribers)
+            elif is_wildcard(topic_filter):
                 self._root.insert(topic_filter.split("/"), subscribers)
         subscribers[agent] = subscription
 
@@ -80,9 +136,39 @@ class SubscriptionIndex:
         if subscribers is None or subscribers.pop(agent, None) is None or subscribers:
             return False
         del self._filters[topic_filter]
-        if is_wildcard(topic_filter):
+        if topic_filter in self._groups:
+            self._remove_group(self._groups.pop(topic_filter))
+        elif is_wildcard(topic_filter):
             self._root.prune(topic_filter.split("/"))
         return True
+
+    def group(self, topic_filter: str) -> Group | None:
+        """The group of a shared subscription, if it has members here."""
+        return self._groups.get(topic_filter)
+
+    def groups(self, topic: str) -> tuple[Group, ...]:
+        """The groups with members here whose filter matches a topic."""
+        if not self._groups:
+            return ()
+        return tuple(group for found in self._shared.match(topic) for group in found.values())
+
+    def _add_group(self, group: Group, members: Subscribers) -> None:
+        group.members = members
+        self._groups[group.name] = group
+        levels = group.topic_filter.split("/")
+        node = self._shared.find(levels)
+        if node is None or node.subscribers is None:
+            self._shared.insert(levels, {group.name: group})
+        else:
+            node.subscribers[group.name] = group
+
+    def _remove_group(self, group: Group) -> None:
+        levels = group.topic_filter.split("/")
+        node = self._shared.find(levels)
+        if node is not None and node.subscribers is not None:
+            del node.subscribers[group.name]
+            if not node.subscribers:
+                self._shared.prune(levels)
 
     def targets(self, topic: str) -> tuple[Target, ...]:
         """The subscribers of a topic, each once."""
@@ -106,9 +192,16 @@ class _Node:
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
-        self.subscribers: Subscribers | None = None
+        self.subscribers: dict[Any, Any] | None = None
 
-    def insert(self, levels: list[str], subscribers: Subscribers) -> None:
+    def find(self, levels: list[str]) -> _Node | None:
+        """The node of a filter."""
+        node: _Node | None = self
+        for level in levels:
+            node = node.children.get(level) if node is not None else None
+        return node
+
+    def insert(self, levels: list[str], subscribers: dict[Any, Any]) -> None:
         node = self
         for level in levels:
             child = node.children.get(level)
@@ -128,8 +221,8 @@ class _Node:
                 break
             del parent.children[level]
 
-    def match(self, topic: str) -> list[Subscribers]:
-        found: list[Subscribers] = []
+    def match(self, topic: str) -> list[dict[Any, Any]]:
+        found: list[dict[Any, Any]] = []
         if not self.children:
             return found
         nodes = [self]

@@ -5,6 +5,10 @@ Topics are `str`; levels are separated by ``/``; ``+`` stands for one level, ``#
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+SHARE = "$share/"
+"""What the filter of a shared subscription begins with."""
 MAX_TOPIC_BYTES = 65535
 """Longest topic name or filter in UTF-8 bytes (MQTT 5.0, 4.7.3)."""
 
@@ -31,6 +35,31 @@ def filter_fault(topic_filter: str) -> str | None:
     return None
 
 
+class Shared(NamedTuple):
+    """A shared subscription (MQTT 5.0, 4.8.2): who subscribes to the same name and filter takes turns."""
+
+    group: str
+    topic_filter: str
+
+
+def shared(topic_filter: str) -> Shared | None:
+    """The parts of ``$share/group/filter``; None for a filter that is not shared."""
+    if not topic_filter.startswith(SHARE):
+        return None
+    group, _, inner = topic_filter[len(SHARE) :].partition("/")
+    return Shared(group, inner)
+
+
+def shared_fault(topic_filter: str) -> str | None:
+    """Why a filter that begins with ``$share`` is not valid, or None if it is (4.8.2)."""
+    parts = shared(topic_filter)
+    if parts is None or not parts.group or not parts.topic_filter:
+        return "a shared subscription is $share/group/filter"
+    if "+" in parts.group or "#" in parts.group:
+        return "the name of a group must not contain the wildcards + or #"
+    return filter_fault(parts.topic_filter)
+
+
 def _common_fault(text: str) -> str | None:
     if not text:
         return "a topic must have at least one character"
@@ -46,8 +75,8 @@ def _common_fault(text: str) -> str | None:
 
 
 def is_wildcard(topic_filter: str) -> bool:
-    """True if the filter can match more than one topic."""
-    return topic_filter.endswith("#") or "+" in topic_filter
+    """True if the filter can match more than one topic, or is shared: it does not stand at the topic of its name."""
+    return topic_filter.endswith("#") or "+" in topic_filter or topic_filter.startswith(SHARE)
 
 
 def matches(topic_filter: str, topic: str) -> bool:
@@ -70,8 +99,10 @@ def matches(topic_filter: str, topic: str) -> bool:
 def literal_prefix(topic_filter: str) -> str | None:
     """The filter's longest leading run of levels without wildcard: ``a/b`` for ``a/b/+/c``, None for ``#`` or ``+/x``.
 
-    For a filter without wildcards this is the whole filter.
+    For a filter without wildcards this is the whole filter, for a shared one that of the filter that is shared.
     """
+    if topic_filter.startswith(SHARE):
+        topic_filter = topic_filter[len(SHARE) :].partition("/")[2]
     levels = topic_filter.split("/")
     for i, level in enumerate(levels):
         if level in ("+", "#"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from saps.agents.api import remote
 from saps.messages import Message
-from saps.subscriptions import Subscription, Target
+from saps.subscriptions import Subscription, Takes, Target
 
 if TYPE_CHECKING:
     from saps.hub import Burst, Hub, Publication
@@ -34,6 +34,11 @@ class PublisherAgent:
     def name(self) -> str:
         return self.client_id + "/pub"
 
+    @property
+    def present(self) -> bool:
+        """The client is connected."""
+        return self.twin is None or self.twin.present
+
     def publish(self, message: Message, done: Callable[[int], None] | None = None) -> None:
         """Publish; `done` as for `Hub.publish`."""
         self.published += 1
@@ -58,6 +63,9 @@ class SubscriberAgent:
 
     __slots__ = ("client_id", "delivered", "dropped", "hub", "receiver", "subscriptions", "wire")
 
+    stored = False
+    """What it has to deliver outlives the process, so that packets are not passed on before they are stored."""
+
     def __init__(self, hub: Hub, client_id: str, receiver: Callable[[Message], None] | None = None) -> None:
         self.hub = hub
         self.client_id = client_id
@@ -74,6 +82,11 @@ class SubscriberAgent:
     def name(self) -> str:
         return self.client_id + "/sub"
 
+    @property
+    def present(self) -> bool:
+        """The client is connected."""
+        return True
+
     def subscribe(self, subscription: Subscription, done: Callable[[], None] = _ignore) -> None:
         """Add or replace a subscription; `done` as for `Hub.subscribe`."""
         self.subscriptions[subscription.filter] = subscription
@@ -86,11 +99,17 @@ class SubscriberAgent:
         self.hub.unsubscribe(self, topic_filter)
         return True
 
+    def takes(self, topic: str) -> Takes:
+        """Whether this agent can take a message to `topic` on behalf of a group."""
+        return Takes.NOW
+
     def deliver(self, publication: Publication, target: Target) -> None:
         """Take one message; `target` says with which quality of service and identifiers."""
         self.delivered += 1
         if self.receiver is not None:
             self.receiver(publication.message)
+        if publication.share is not None:
+            publication.share.settled()
 
     def deliver_burst(self, burst: Burst, target: Target) -> None:
         """Take several messages at once, in order."""

@@ -12,6 +12,7 @@ from saps.config.address import Address
 from saps.config.knobs import SettingError, knob
 from saps.config.monitoring import MonitoringSettings
 from saps.config.ofm import OfmSettings
+from saps.config.policy import PolicySettings
 from saps.config.priority import PrioritySettings
 from saps.config.storage import StorageSettings
 from saps.config.web import WebSettings
@@ -540,6 +541,17 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Literal["debug", "info", "warning", "error"],
         knob("Least severe log line written to standard error", cost="'debug' slows a busy broker"),
     ] = "info"
+    workers: Annotated[
+        int,
+        knob(
+            "Processes that share the listening addresses and are brokers of one cluster, named NAME.1, NAME.2, ...; "
+            "for each processor one",
+            unit="processes",
+            cost="memory, about 40 MiB each, and messages that pass from one to another",
+            ge=1,
+            le=64,
+        ),
+    ] = 1
     sys_interval: Annotated[
         float,
         knob(
@@ -558,6 +570,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     upstream: UpstreamSettings = UpstreamSettings()
     ofm: OfmSettings = OfmSettings()
     priority: PrioritySettings = PrioritySettings()
+    policy: PolicySettings = PolicySettings()
     monitoring: MonitoringSettings = MonitoringSettings()
     storage: StorageSettings = StorageSettings()
 
@@ -594,6 +607,10 @@ def disagreement(settings: BrokerSettings) -> SettingError | None:
     for address in settings.web.listen:
         if address.port and address in (settings.mqtt, overlay.listen, *settings.tls.listen):
             return SettingError("web.listen", f"{address} is taken by mqtt, overlay.listen or tls.listen already")
+    if settings.workers > 1 and settings.ofm.listen:
+        return SettingError("workers", "only 1 can be used with ofm.listen: switches send to one broker's address")
+    if settings.workers > 1 and (fault := name_fault(f"{settings.name}.{settings.workers}")) is not None:
+        return SettingError("name", f"{fault}; with workers, numbers are added to it")
     if settings.web.tls and not settings.tls.certificate:
         return SettingError("web.tls", "needs tls.certificate")
     return tls_fault(settings.tls)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from saps.ofm.addresses import AddressPool, OfmAddress, PoolExhaustedError
 from saps.ofm.adopt import recovered
+from saps.ofm.barriers import BarredError, Barriers
 from saps.ofm.budget import Budget, Ledger, OverBudgetError
 from saps.ofm.events import Wish
 from saps.ofm.growth import grown, reachable
@@ -19,6 +20,7 @@ from saps.ofm.openflow.base import BASE_FLOWS
 from saps.ofm.plan import GROUPS, Loopback, Ofm, Plan, Service, baseline, plan
 from saps.ofm.record import Record
 from saps.ofm.tables import Tables
+from saps.ofm.topology import Topology
 from saps.ofm.tree import Planners, SharedTree, Tree
 
 
@@ -54,6 +56,7 @@ class Admission:
         self.rules = rules
         self.pool = AddressPool.parse(rules.pool)
         self.ledger = Ledger(rules.budget, rules.budgets)
+        self.barriers = Barriers()
         self._planner = planner or SharedTree()
         self._topics: dict[Part, str] = {}
 
@@ -84,8 +87,10 @@ class Admission:
             held = network.found(ofm.group) if early else {}
             before = record.plan or (recovered(ofm, network.topology, held) if held else None)
             planner = self._planner.for_topic(record.topic)
-            tree = grown(planner, network.topology, before.tree if before else Tree(), wish.members)
-            record.lost = tuple(sorted(wish.members - reachable(network.topology, wish.members)))
+            topology = self.barriers.around(record.topic, network.topology)
+            self.barriers.check(record.topic, network.topology, wish.members)
+            tree = grown(planner, topology, before.tree if before else Tree(), wish.members)
+            record.lost = tuple(sorted(wish.members - reachable(topology, wish.members)))
             if early and (record.lost or not network.all_read or (held and before is None)):
                 return None
             silent = (wish.senders - wish.brokers) & tree.brokers.keys()
@@ -94,7 +99,7 @@ class Admission:
             made = plan(ofm, tree, silent)
             self.ledger.admit(made, both=True)
             self._planner.adopted(record.topic, tree)
-        except OverBudgetError as error:
+        except (OverBudgetError, BarredError) as error:
             if early:
                 return None
             raise NotAdmittedError(str(error)) from None
@@ -103,6 +108,14 @@ class Admission:
         if held:
             record.plan, record.held = before, held
         return made
+
+    def stands(self, record: Record, topology: Topology) -> bool:
+        """Can the tree in force carry packets, and may it?"""
+        assert record.plan is not None
+        try:
+            return record.plan.tree.intact(self.barriers.around(record.topic, topology))
+        except ValueError:
+            return False
 
     def resume(self, record: Record, wish: Wish, address: OfmAddress, tree: Tree) -> None:
         """Takes over the plan of an earlier run, unless its address is not ours any more or there is no room."""

@@ -68,6 +68,7 @@ def controller(
     grace: Annotated[str | None, _option("grace", "SECONDS")] = None,
     probe_interval: Annotated[str | None, _option("probe_interval", "SECONDS")] = None,
     planner: Annotated[str | None, _option("planner", "NAME")] = None,
+    policy: Annotated[str | None, _option("policy", "FILE[,FILE...]")] = None,
     log_level: Annotated[str | None, _option("log_level", "LEVEL")] = None,
 ) -> None:
     """Run the OpenFlow controller (OFC) until SIGTERM or SIGINT.
@@ -95,6 +96,7 @@ def controller(
         "grace": grace,
         "probe_interval": probe_interval,
         "planner": planner,
+        "policy": policy,
         "log_level": log_level,
     }
     try:

@@ -15,7 +15,21 @@ from msgspec.structs import replace as with_
 from saps.ofm.addresses import AddressPool, OfmAddress
 from saps.ofm.admission import Admission, NotAdmittedError, Rules
 from saps.ofm.budget import Ledger
-from saps.ofm.events import Applied, Apply, Effect, Event, Failed, News, Read, SwitchUp, TablesRead, Told, Wish, Wished
+from saps.ofm.events import (
+    Applied,
+    Apply,
+    Effect,
+    Event,
+    Failed,
+    News,
+    PolicyChanged,
+    Read,
+    SwitchUp,
+    TablesRead,
+    Told,
+    Wish,
+    Wished,
+)
 from saps.ofm.growth import connected
 from saps.ofm.mirror import Part, part_of
 from saps.ofm.network import Network
@@ -80,6 +94,9 @@ class Controller:
                 self._touch(self.network.mirror(dpid).done())
             case Failed():
                 self._failed(event)
+            case PolicyChanged(policy):
+                self.admission.barriers.policy = policy
+                self._all_stale()
             case _:
                 self._news(event)
         self._run()
@@ -203,7 +220,7 @@ class Controller:
     def _refuse(self, record: Record, why: str) -> bool:
         """Nothing better can be had. What there is stays if it is whole."""
         record.refusal = why
-        if record.plan is not None and not record.plan.tree.intact(self.topology):
+        if record.plan is not None and not self.admission.stands(record, self.topology):
             record.head_for(None)
             return True
         if record.plan is None:

@@ -23,6 +23,11 @@ from saps.overlay.port import Port
 from saps.overlay.presence import Presence, Stream
 from saps.overlay.trees import Served, Tree
 
+DEAF = 8
+"""Publications with QoS 1 or 2 in a row that a member has not acknowledged, after which ALM serves it."""
+ASKED_FOR = 1.0
+"""Seconds after the last high-water mark for which a publication may still be asked for."""
+
 
 class Datapath:
     """A `saps.overlay.multicast.TreePath`, and the receiver of datagrams. `transmit` sends bytes to an OFM address."""
@@ -34,7 +39,7 @@ class Datapath:
         multicast: Multicast,
         inbox: Inbox,
         wants: Callable[[str], bool],
-        transmit: Callable[[str, bytes], None],
+        transmit: Callable[..., None],
         settings: DatapathSettings | None = None,
     ) -> None:
         """`wants`: does this broker have a subscriber for a topic?"""
@@ -44,8 +49,12 @@ class Datapath:
         self._inbox = inbox
         self._wants = wants
         self._transmit = transmit
+        self.mark: Callable[[str], int] | None = None
+        """DSCP of a topic's datagrams, a third argument of `transmit`; None: no such argument."""
         self.settings = settings or DatapathSettings()
         self._paths: dict[str, Path] = {}
+        self._former: dict[str, Path] = {}
+        """Paths given up lately: who misses one of their publications may not have noticed yet."""
         self._serial = 0
         self._due: dict[tuple[BrokerRef, str], tuple[int, int]] = {}
         """Acknowledgements to be sent: (last number with QoS 1 or 2, subscribers reached)."""
@@ -55,10 +64,10 @@ class Datapath:
         self.on_failed: Callable[[str, Tree], None] | None = None
         """Called when a tree this broker used has been given up, for now."""
         self.counts = {
-            "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0, "repeated": 0,
+            "carried": 0, "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0, "repeated": 0,
             "received": 0, "duplicates": 0, "unwanted": 0, "malformed": 0, "acks": 0,
         }  # fmt: skip
-        """What happened to datagrams and trees, since the start."""
+        """What happened to datagrams and trees, since the start; `carried` are publications that left along a tree."""
 
     # --- which tree to use ------------------------------------------------------------------------------------
 
@@ -76,15 +85,22 @@ class Datapath:
             path = self._paths[topic] = Path(self._presence.stream(topic), served, self.settings)
         path.served = served
         if path.failed_at is None:
-            self._presence.use_tree(topic, served)
+            self._presence.use_tree(topic, path.usable)
         else:
             self._probe(path)  # something about the tree has changed: perhaps it works now
 
     def _drop(self, path: Path) -> None:
         """Use a path no more: nobody is left to the tree alone."""
-        self._paths.pop(path.stream.topic, None)
+        topic = path.stream.topic
+        self._paths.pop(topic, None)
+        self._former[topic] = path
+        self._port.after(self.settings.mark + ASKED_FOR, lambda: self._forget_path(topic, path))
         self._presence.use_tree(path.stream.topic, None)
         self._resend(path)
+
+    def _forget_path(self, topic: str, path: Path) -> None:
+        if self._former.get(topic) is path:
+            del self._former[topic]
 
     # --- sending ----------------------------------------------------------------------------------------------
 
@@ -101,6 +117,7 @@ class Datapath:
             self.counts["too_large"] += 1
             return False
         now = self._port.now
+        self.counts["carried"] += 1
         path.history.append(data)
         path.last, path.last_at, path.told, path.members = data, now, False, members
         self._fly(path, raw, Flight(now, data, members))
@@ -113,14 +130,20 @@ class Datapath:
         return True
 
     def remembered(self, topic: str, after: int, seq: int) -> list[Data]:
-        path = self._paths.get(topic)
-        return [] if path is None else [data for data in path.history if after < data.seq <= seq]
+        found: dict[int, Data] = {}
+        for path in (self._former.get(topic), self._paths.get(topic)):
+            if path is not None:
+                found |= {data.seq: data for data in path.history if after < data.seq <= seq}
+        return list(found.values())
 
     def _fly(self, path: Path, raw: bytes, flight: Flight) -> None:
         self._serial += 1
         path.flying[self._serial] = flight
         self.counts["sent"] += 1
-        self._transmit(path.served.tree.address, raw)
+        if self.mark is None:
+            self._transmit(path.served.tree.address, raw)
+        else:
+            self._transmit(path.served.tree.address, raw, self.mark(path.stream.topic))
         self._wake_by(path, flight.sent + min(path.round_trip.patience, self.settings.quiet))
 
     # --- what came of it ----------------------------------------------------------------------------------------
@@ -138,7 +161,7 @@ class Datapath:
         path.returned = max(path.returned, datagram.serial)
         if path.failed_at is not None:
             path.failed_at = None
-            self._presence.use_tree(datagram.topic, path.served)
+            self._presence.use_tree(datagram.topic, path.usable)
         elif flight.data is not None:
             path.retry = self.settings.retry
 
@@ -147,6 +170,7 @@ class Datapath:
         path = self._paths.get(ack.topic)
         if path is None:
             return
+        path.silent.pop(sender, None)
         for pending in path.pending:
             if pending.custody.data.seq > ack.seq:
                 break
@@ -236,8 +260,34 @@ class Datapath:
     def _check_members(self, path: Path) -> None:
         """Who has not acknowledged in time gets the message by ALM."""
         patience = path.answer_time.patience
+        if path.pending and self._port.now - path.pending[0].sent >= patience - 1e-9:
+            path.answer_time.late()
         while path.pending and self._port.now - path.pending[0].sent >= patience - 1e-9:
-            self._hand_over(path.pending.popleft())
+            pending = path.pending.popleft()
+            for member in pending.waiting:
+                path.silent[member] = path.silent.get(member, 0) + 1
+            self._hand_over(pending)
+        if deaf := [member for member, missed in path.silent.items() if missed >= DEAF]:
+            self._do_without(path, deaf)
+
+    def _do_without(self, path: Path, members: list[BrokerRef]) -> None:
+        """These get nothing by the tree, although the sender's copies come back: ALM for them, for a while."""
+        names = frozenset((member.name, member.incarnation) for member in members)
+        delay, path.rejoin = path.rejoin, min(2 * path.rejoin, self.settings.retry_at_most)
+
+        def again() -> None:
+            path.without -= names
+            self._use_again(path)
+
+        for member in members:
+            del path.silent[member]
+        path.without |= names
+        self._use_again(path)
+        self._port.after(delay, again)
+
+    def _use_again(self, path: Path) -> None:
+        if self._paths.get(path.stream.topic) is path and path.failed_at is None:
+            self._presence.use_tree(path.stream.topic, path.usable)
 
     def _hand_over(self, pending: Pending) -> None:
         self.counts["repeated"] += len(pending.waiting)
@@ -292,6 +342,7 @@ class Datapath:
         reached = self._inbox.accept(datagram.origin, data)
         if reached is None:
             self.counts["duplicates"] += 1
+            reached = self._inbox.matching(data.topic)
         if data.qos:
             last, subscribers = self._due.get((datagram.origin, data.topic), (0, 0))
             self._due[datagram.origin, data.topic] = max(last, data.seq), reached or subscribers

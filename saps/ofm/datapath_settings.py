@@ -27,5 +27,5 @@ class DatapathSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     mark: float = 2.0
     """Longest time between a publication along the tree and a high-water mark sent to each member by itself. Shorter
     finds a lost end sooner, and costs a small frame a member each."""
-    history: int = 256
+    history: int = 1024
     """Publications kept for members that miss them, per topic."""

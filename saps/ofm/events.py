@@ -9,6 +9,7 @@ from typing import TypeAlias
 from saps.ofm.northbound.schema import OfmState
 from saps.ofm.tables import Change, Tables
 from saps.ofm.topology import BrokerAddress, Link, Port
+from saps.policy.model import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,13 @@ class Wished:
 
     topic: str
     wish: Wish | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """From now on this policy holds. Trees that it forbids are changed, or taken down."""
+
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,7 @@ class Settled:
 News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | HostMoved | Settled
 """Of the network."""
 
-Event: TypeAlias = Wished | TablesRead | Applied | Failed | News
+Event: TypeAlias = Wished | PolicyChanged | TablesRead | Applied | Failed | News
 
 # -- effects
 

@@ -13,6 +13,9 @@ from saps.overlay.multicast import Custody
 from saps.overlay.presence import Stream
 from saps.overlay.trees import Served
 
+LONGEST = 2.0
+"""Seconds; an answer that is later counts as lost."""
+
 
 class RoundTrip:
     """An estimate of a time-out from measured times (Jacobson 1988; RFC 6298, section 2)."""
@@ -29,6 +32,10 @@ class RoundTrip:
         else:
             self._deviation += (abs(seconds - self._mean) - self._deviation) / 4
             self._mean += (seconds - self._mean) / 8
+
+    def late(self) -> None:
+        """An answer has not come in time: perhaps the estimate is too short, and what is repeated makes it worse."""
+        self.measured(min(2 * self.patience, LONGEST))
 
     @property
     def patience(self) -> float:
@@ -79,7 +86,20 @@ class Path:
         self.last_at = 0.0
         self.told = False
         """A datagram has told the last number in the present pause."""
+        self.silent: dict[BrokerRef, int] = {}
+        """Publications in a row that a member has not acknowledged in time."""
+        self.without: frozenset[tuple[str, int]] = frozenset()
+        """Name and incarnation of members that the tree does not reach, for now."""
+        self.rejoin = settings.retry
+        """Seconds until they are sent to along the tree again."""
         self.retry = settings.retry
         self.failed_at: float | None = None
         """When nothing came back; None while the tree is in use."""
         self.probes = 0
+
+    @property
+    def usable(self) -> Served:
+        """The tree, for those whom it is known to reach."""
+        if not self.without:
+            return self.served
+        return self.served._replace(brokers=self.served.brokers - self.without)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import signal
 import ssl
 
 from saps import process
@@ -14,6 +15,7 @@ from saps.ofm.addresses import AddressRange
 from saps.ofm.admission import Rules
 from saps.ofm.budget import Budget
 from saps.ofm.controller import Controller
+from saps.ofm.events import PolicyChanged
 from saps.ofm.northbound.server import NorthboundServer
 from saps.ofm.openflow.server import OpenFlowServer, ServerSettings
 from saps.ofm.plan import Loopback
@@ -21,6 +23,7 @@ from saps.ofm.saved import restore
 from saps.ofm.service import ControllerService
 from saps.ofm.settings import ControllerSettings
 from saps.ofm.tree import Planners, SharedTree
+from saps.policy.files import PolicyFiles
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,10 @@ class OfcProgram:
         self.settings = settings
         self.machine = Controller(rules(settings), planners(settings))
         self.service = ControllerService(self.machine, grace=settings.grace, state=settings.state)
+        self.policy: PolicyFiles | None = None
+        if settings.policy:
+            files = settings.policy.split(",")
+            self.policy = PolicyFiles("policy", files, lambda policy: self.service.handle(PolicyChanged(policy)))
         self._restore()
         self.switches = OpenFlowServer(
             *settings.listen,
@@ -154,6 +161,8 @@ async def _serve(settings: ControllerSettings, stop: asyncio.Event) -> int:
     program = OfcProgram(settings)
     try:
         await program.start()
+        if program.policy is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, program.policy.reload)
         print(program.ready_line(), flush=True)
         await stop.wait()
         logger.info("the controller stops")

@@ -29,6 +29,7 @@ from saps.ofm.events import (
     TablesRead,
     Wished,
 )
+from saps.ofm.openflow import base
 from saps.ofm.openflow.encode import UnencodableError
 from saps.ofm.openflow.errors import ChannelError, RefusedError, SwitchGoneError
 from saps.ofm.openflow.hosts import HostGone, HostSeen
@@ -38,7 +39,7 @@ from saps.ofm.openflow.values import FlowCount, PacketIn, PortChange, PortStatus
 from saps.ofm.plan import COOKIE, COOKIE_MASK
 from saps.ofm.probe import probe
 from saps.ofm.saved import save
-from saps.ofm.tables import Change, mac_text
+from saps.ofm.tables import Change, PutFlow, mac_text
 from saps.ofm.topology import Link, Port
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,9 @@ PROBE_FIRST, PROBE_LAST = 0.2, 5.0
 finds it sooner, and costs a packet for each such broker and port without a link."""
 PROBES = 64
 """Brokers probed for in one round."""
+AUDIT = 5.0
+"""Seconds between two readings of a connected switch, in case somebody else has changed its tables. Less finds it
+sooner, and costs four statistics requests a switch; less than the life of a link probe, whose entry may be gone too."""
 SAVE_DELAY = 0.2
 """Seconds until a change is in the state file."""
 
@@ -79,6 +83,7 @@ class ControllerService(Desk):
         self.server = server
         self._spawn(self._settle())
         self._spawn(self._seek())
+        self._spawn(self._audit())
         if self._state is not None:
             self._spawn(self._keep(self._state))
 
@@ -200,6 +205,27 @@ class ControllerService(Desk):
             await asyncio.sleep(self._grace)
         assert self.server is not None
         self.handle(Settled(set(self._switches), self.server.links))
+
+    async def _audit(self) -> None:
+        """Read each switch now and then: what is missing there is put back."""
+        while True:
+            await asyncio.sleep(AUDIT)
+            for switch in list(self._switches.values()):
+                talk = self._talks.get(switch.dpid)
+                if talk is None or talk.done():
+                    await self._compare(switch, talk)
+
+    async def _compare(self, switch: Switch, talk: asyncio.Task[None] | None) -> None:
+        """Tell the machine what a switch holds, unless something was asked of it since `talk`."""
+        try:
+            there = await switch.tables(base.COOKIE, (1 << 64) - 1)
+            await switch.apply([PutFlow(flow) for flow in base.BASE_FLOWS if there.flows.get(flow.name) != flow])
+            tables = await switch.tables(COOKIE, COOKIE_MASK)
+        except (ChannelError, UnencodableError) as error:
+            logger.debug("switch %016x was not read: %s", switch.dpid, error)
+            return
+        if self._switches.get(switch.dpid) is switch and self._talks.get(switch.dpid) is talk:
+            self.handle(TablesRead(switch.dpid, tables))
 
     async def _seek(self) -> None:
         """Probe for brokers that are wished for and were never seen."""

@@ -95,6 +95,13 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             "paths), shortest, mehlhorn or cost-first; all but the first need numpy"
         ),
     ] = "steiner"
+    policy: Annotated[
+        str,
+        knob(
+            "Policy files, .xml or TOML, separated by commas: the clusters they name, with their switches, carry no "
+            "tree of the topics named. Read again on SIGHUP: all are applied, or none"
+        ),
+    ] = ""
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], knob("Least severe log line written to standard error")
     ] = "info"

@@ -8,7 +8,8 @@ controller that crashes or forgets can be injected; everything random comes from
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from saps.agents.ofgate import OFGate
 from saps.agents.ofm import OfmAgent
@@ -33,6 +34,8 @@ class OfmFaults:
     """Probability that a copy comes twice."""
     installation: tuple[float, float] = (0.002, 0.05)
     """Least and greatest time in seconds until the switches have taken a change in."""
+    deaf: set[str] = field(default_factory=set)
+    """Names of brokers that no copy reaches."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class OfmNetwork:
         self.astray = 0
         """Copies that did not reach a member the sender counted on, because it was not in the tree: nothing but a fault
         that was injected may bring that about."""
+        self.sides: dict[str, int] = {}
+        """Name of broker -> part of the switches' network that it is in, 0 by default: copies stay inside."""
         self._hosts: dict[str, BrokerAddress] = {}
         self._brokers: dict[BrokerAddress, SimBroker] = {}
         simulation.attach = self._attach
@@ -103,7 +108,17 @@ class OfmNetwork:
             return
         self.astray += len(served - tree.brokers)
         for target in sorted(tree.brokers | {source}):
+            if self._side(source) != self._side(target):
+                self.astray += target in served
+                continue
             self._copy(target, address, raw, target in served)
+
+    def host_of(self, broker: str) -> BrokerAddress:
+        """A broker's element of the broker list."""
+        return self._hosts[broker]
+
+    def _side(self, host: BrokerAddress) -> int:
+        return self.sides.get(self._brokers[host].name, 0)
 
     def _counted_on(self, source: BrokerAddress, raw: bytes) -> set[BrokerAddress]:
         """The members that the sender leaves to the tree for this publication."""
@@ -115,7 +130,7 @@ class OfmNetwork:
 
     def _copy(self, target: BrokerAddress, address: str, raw: bytes, counted_on: bool) -> None:
         rng, faults = self.simulation.rng, self.faults
-        if faults.loss and rng.random() < faults.loss:
+        if self._brokers[target].name in faults.deaf or (faults.loss and rng.random() < faults.loss):
             return
 
         def arrive() -> None:
@@ -137,6 +152,8 @@ class SimulatedController:
         self._network = network
         self._simulation = network.simulation
         self.ofms: dict[str, OfmState] = {}
+        self._wishes: dict[str, OfmRequest] = {}
+        self._watchers: list[Callable[[OfmState], None]] = []
         self.alive = True
         self._life = 0
         self._addresses = 0
@@ -147,11 +164,42 @@ class SimulatedController:
         self._life += 1
 
     def restart(self, forgets: bool = False) -> None:
-        """It is back. If it `forgets`, it has cleaned the switches of what it does not know."""
+        """It is back. If it `forgets`, it has cleaned the switches of what it does not know; else it sees to it that
+        they have what they should."""
         self.alive = True
         if forgets:
-            self.ofms.clear()
+            gone, self.ofms = self.ofms, {}
+            self._wishes.clear()
             self._network.trees.clear()
+            for topic in gone:
+                self._tell(OfmState(topic=topic, status=Status.NONE))
+        else:
+            self._repair()
+
+    def reset_switches(self) -> None:
+        """All switches restart with empty tables; if it is alive, it notices and fills them again."""
+        self._network.trees.clear()
+        if self.alive:
+            self._repair()
+
+    def cut(self, topic: str, broker: str) -> None:
+        """A link fails that leads to one broker of a topic's tree; the controller notices, and finds no other way."""
+        state = self.ofms[topic]
+        assert state.address is not None
+        tree, lost = self._network.trees[state.address], self._network.host_of(broker)
+        self._network.trees[state.address] = _Tree(tree.brokers - {lost}, tree.senders)
+        left = [one for one in state.brokers if one != lost]
+        self._set(OfmState(topic=topic, status=Status.UPDATING, address=state.address, brokers=left))
+
+    def mend(self) -> None:
+        """All links work again."""
+        self._repair()
+
+    def _repair(self) -> None:
+        for request in list(self._wishes.values()):
+            state = self.ofms[request.topic]
+            self._set(OfmState(topic=state.topic, status=Status.UPDATING, address=state.address))
+            self._install(request, self.ofms[request.topic], lambda state: None)
 
     def put(self, request: OfmRequest, done: Callable[[OfmState | None], None]) -> None:
         def arrived() -> None:
@@ -162,20 +210,48 @@ class SimulatedController:
                 address = f"239.77.0.{self._addresses % 250 + 1}:{5000 + self._addresses // 250}"
             brokers = sorted({*request.brokers, *request.senders})
             state = OfmState(topic=request.topic, status=Status.UPDATING, address=address, brokers=brokers)
-            self.ofms[request.topic] = state
-            self._later(self._network.faults.installation, lambda: installed(state, address))
-
-        def installed(state: OfmState, address: str) -> None:
-            if self.ofms.get(request.topic) is not state:
-                return  # a later wish has overtaken it, and will be answered
-            self._network.trees[address] = _Tree(frozenset(request.brokers), frozenset(request.senders))
-            constructed = OfmState(
-                topic=request.topic, status=Status.CONSTRUCTED, address=address, brokers=state.brokers
-            )
-            self.ofms[request.topic] = constructed
-            done(constructed)
+            self._wishes[request.topic] = request
+            self._set(state)
+            self._install(request, state, done)
 
         self._later((0.001, 0.005), arrived, done)
+
+    def _install(self, request: OfmRequest, state: OfmState, done: Callable[[OfmState], None]) -> None:
+        def installed() -> None:
+            if self.ofms.get(request.topic) is not state or state.address is None:
+                return  # a later wish has overtaken it, and will be answered
+            self._network.trees[state.address] = _Tree(frozenset(request.brokers), frozenset(request.senders))
+            brokers = sorted({*request.brokers, *request.senders})
+            constructed = OfmState(
+                topic=request.topic, status=Status.CONSTRUCTED, address=state.address, brokers=brokers
+            )
+            self._set(constructed)
+            done(constructed)
+
+        self._later(self._network.faults.installation, installed)
+
+    def _set(self, state: OfmState) -> None:
+        self.ofms[state.topic] = state
+        self._tell(state)
+
+    def _tell(self, state: OfmState) -> None:
+        for changed in self._watchers:
+            self._later((0.001, 0.005), partial(self._told, changed, state))
+
+    def _told(self, changed: Callable[[OfmState], None], state: OfmState) -> None:
+        if changed in self._watchers:
+            changed(state)
+
+    def watch(self, changed: Callable[[OfmState], None]) -> Callable[[], None]:
+        self._watchers.append(changed)
+        for state in self.ofms.values():
+            self._later((0.001, 0.005), partial(self._told, changed, state))
+
+        def end() -> None:
+            if changed in self._watchers:
+                self._watchers.remove(changed)
+
+        return end
 
     def delete(self, topic: str, done: Callable[[OfmState | None], None]) -> None:
         def arrived() -> None:
@@ -183,6 +259,8 @@ class SimulatedController:
             if known is not None and known.address is not None:
                 self._network.trees.pop(known.address, None)
             self.ofms.pop(topic, None)
+            self._wishes.pop(topic, None)
+            self._tell(OfmState(topic=topic, status=Status.NONE))
             done(OfmState(topic=topic, status=Status.NONE))
 
         self._later((0.001, 0.005), arrived, done)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from saps.messages import Properties
+from saps.messages import Message, Properties
 from saps.overlay.keys import BrokerRef, Key, Ref
 
 
@@ -124,6 +124,8 @@ class Check(Frame, tag=27):
 
     at: Key
     ref: Ref
+    doubt: float = 0.0
+    """Seconds for which it is in doubt what is behind `ref`; before `ref` too if both were put into one gap."""
 
 
 class Astray(Frame, tag=28):
@@ -145,7 +147,11 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Collect(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """To subscribers: tell your filters at these keys."""
+    """To subscribers: tell your filters at these keys. After `seq` you get all I publish that matches."""
+
+    broker: str = ""
+    incarnation: int = 0
+    seq: int = 0
 
 
 class AgentCall(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -198,7 +204,39 @@ class DesignPart(msgspec.Struct, frozen=True, array_like=True, tag=6):
     trees: list[TopicTree]
 
 
-Body = Announce | Collect | AgentCall | AnnounceTree | Survey | DesignPart
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """A retained message; one without payload says that there is none any more."""
+
+    message: Message
+    expires: int
+    """Milliseconds since the epoch; 0 for never."""
+    origin: BrokerRef
+    """The publisher's broker."""
+    seq: int
+    """The number it gave to the publication."""
+
+
+class Keep(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """To holders of a bucket of retained messages: keep these, unless you have later ones."""
+
+    records: list[Record]
+
+
+class Absent(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """To all brokers: which of these clients are connected to you?"""
+
+    clients: list[str]
+
+
+class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """To holders: tell the retained messages that match (None: all in these buckets)."""
+
+    topic_filter: str | None
+    limit: int = 0
+    """If there are more than so many, say only that; 0: there is no limit."""
+
+
+Body = Announce | Collect | AgentCall | AnnounceTree | Survey | DesignPart | Keep | Recall | Absent
 
 
 class Baseline(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -246,7 +284,30 @@ class Surveyed(msgspec.Struct, frozen=True, array_like=True, tag=5):
     serial: int
 
 
-Result = Baseline | Interest | Answer | TreeMember | Surveyed
+class Kept(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Answer to `Keep`: I hold this bucket."""
+
+    broker: BrokerRef
+    bucket: int
+    ready: bool
+    """I have all that was kept in it before, and am not leaving."""
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Answer to `Recall`, and to `Announce`: retained messages that I hold, or have just published."""
+
+    records: list[Record]
+    more: bool = False
+    """There are more than the limit: ask for each bucket by itself."""
+
+
+class Here(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Answer to `Absent`: these."""
+
+    clients: list[str]
+
+
+Result = Baseline | Interest | Answer | TreeMember | Surveyed | Kept | Stored | Here
 Segment = tuple[Key, Key]
 """``[key of a node, end)``: the part of a range that the node answers for."""
 
@@ -401,6 +462,93 @@ class HighWater(Frame, tag=32):
     seq: int
 
 
+# --- retained messages ---------------------------------------------------------------------------------------
+
+
+class Enlist(Frame, tag=33):
+    """Hold this bucket of retained messages, too."""
+
+    bucket: int
+    serial: int
+
+
+class Enlisted(Frame, tag=34):
+    """Answers `Enlist`: I hold it, and have all that was kept in it; or I cannot, as I am leaving."""
+
+    serial: int
+    taken: bool
+
+
+# --- shared subscriptions -------------------------------------------------------------------------------------
+
+
+class Hand(Frame, tag=35):
+    """A publication for one member of a shared subscription, if you have one that is ready."""
+
+    serial: int
+    """Names it, within this life of the sender."""
+    topic_filter: str
+    """``$share/group/filter``."""
+    topic: str
+    payload: bytes
+    qos: int
+    forced: bool
+    """For a member that is away, too."""
+    properties: Properties | None = None
+
+
+class Handed(Frame, tag=36):
+    """Answers `Hand`: a member has been given it, or none was ready."""
+
+    serial: int
+    taken: bool
+
+
+class Settled(Frame, tag=37):
+    """After `Handed`, with QoS 1 and 2: the member has it."""
+
+    serial: int
+
+
+# --- wills --------------------------------------------------------------------------------------------------------
+
+
+class Will(msgspec.Struct, frozen=True, array_like=True):
+    """What is to be published when a client is lost."""
+
+    client: str
+    serial: int
+    """Grows with each will of the broker's clients."""
+    delay: float
+    """Seconds to wait: the client may come back."""
+    message: Message
+
+
+class Guard(Frame, tag=38):
+    """Publish these wills if I die."""
+
+    wills: list[Will]
+    guardians: list[BrokerRef]
+    """Who guards them, in the order in which they are to publish."""
+    complete: bool
+    """These are all; else they come beside those you have."""
+
+
+class Unguard(Frame, tag=39):
+    """The will of this client is void, up to this one."""
+
+    client: str
+    serial: int
+
+
+class Mourned(Frame, tag=40):
+    """Between guardians of a broker that has died: these wills have been seen to."""
+
+    broker: BrokerRef
+    wills: list[tuple[str, int]]
+    """Clients and serials."""
+
+
 # --- leaving ------------------------------------------------------------------------------------------------
 
 
@@ -445,4 +593,12 @@ AnyFrame = (
     | Known
     | OfmAck
     | HighWater
+    | Enlist
+    | Enlisted
+    | Hand
+    | Handed
+    | Settled
+    | Guard
+    | Unguard
+    | Mourned
 )

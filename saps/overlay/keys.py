@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from saps.topics import is_wildcard, literal_prefix
+from saps.topics import SHARE, is_wildcard, literal_prefix, shared
 
 MEMBERSHIP_BITS = 64
 """Length of a membership vector; lists of one key are reached long before (after about log2 of the number of keys)."""
@@ -22,7 +22,7 @@ MEMBERSHIP_BITS = 64
 _LEVEL = b"\0"
 """Stands before each level. U+0000 is the one character no topic may hold, so it sorts below every level's bytes."""
 _PAST = b"\1"
-_TOPICS, _ATTRIBUTES, _BROKERS = b"t", b"a", b"b"
+_TOPICS, _ATTRIBUTES, _BROKERS, _VAULTS = b"t", b"a", b"b", b"r"
 
 
 class Role(IntEnum):
@@ -35,7 +35,7 @@ class Role(IntEnum):
     WILDCARD = 2
     """Subscribes to a wildcard filter whose longest literal prefix is the topic."""
     AGENT = 3
-    """Hosts an agent with the attribute, or is the broker itself."""
+    """Hosts an agent with the attribute, or a bucket of retained messages, or is the broker itself."""
 
 
 class KeyOrder(StrEnum):
@@ -55,7 +55,7 @@ class Key(NamedTuple):
     path: bytes
     role: int = 0
     rest: bytes = b""
-    """The part of a wildcard filter behind its literal prefix."""
+    """The part of a wildcard filter behind its literal prefix; of a shared one, behind its group and a U+0000."""
     place: bytes = b""
     broker: str = ""
 
@@ -65,8 +65,10 @@ class Key(NamedTuple):
         prefix = self.path[2:].replace(_LEVEL, b"/").decode()
         if self.role != Role.WILDCARD:
             return prefix
-        rest = self.rest.decode()
-        return f"{prefix}/{rest}" if len(self.path) > 1 else rest
+        group, _, rest = self.rest.decode().rpartition("\0")
+        if len(self.path) > 1:
+            rest = f"{prefix}/{rest}" if rest else prefix
+        return f"{SHARE}{group}/{rest}" if group else rest
 
     @property
     def attribute(self) -> str:
@@ -126,7 +128,10 @@ def filter_key(topic_filter: str, broker: BrokerRef, order: KeyOrder) -> Key:
     if not is_wildcard(topic_filter):
         return Key(topic_path(topic_filter), Role.SUBSCRIBER, b"", place(broker, order), broker.name)
     prefix = literal_prefix(topic_filter)
-    rest = topic_filter if prefix is None else topic_filter[len(prefix) + 1 :]
+    group = ""
+    if (parts := shared(topic_filter)) is not None:
+        group, topic_filter = f"{parts.group}\0", parts.topic_filter
+    rest = group + (topic_filter if prefix is None else topic_filter[len(prefix) + 1 :])
     return Key(topic_path(prefix), Role.WILDCARD, rest.encode(), place(broker, order), broker.name)
 
 
@@ -137,6 +142,34 @@ def attribute_key(attribute: str, broker: BrokerRef, order: KeyOrder) -> Key:
 def broker_key(name: str) -> Key:
     """The key every broker holds for as long as it is in the mesh."""
     return Key(_BROKERS + _LEVEL + name.encode(), Role.AGENT, b"", b"", name)
+
+
+def sharers(topic_filter: str) -> Range:
+    """The brokers with members of a shared subscription."""
+    key = filter_key(topic_filter, BrokerRef("", 0, "", ""), KeyOrder.ALM)
+    return Range(Key(key.path, key.role, key.rest), Key(key.path, key.role, key.rest + _LEVEL))
+
+
+def vault_key(bucket: int, broker: BrokerRef, order: KeyOrder) -> Key:
+    """The key of a broker that holds a bucket of retained messages."""
+    return Key(_vault_path(bucket), Role.AGENT, b"", place(broker, order), broker.name)
+
+
+def bucket_of_key(key: Key) -> int:
+    """The bucket of a `vault_key`, -1 for other keys."""
+    return int(key.path[2:]) if key.path[:1] == _VAULTS else -1
+
+
+def vault(bucket: int) -> Range:
+    """The holders of a bucket."""
+    return _role_range(_vault_path(bucket), Role.AGENT)
+
+
+ALL_VAULTS = Range(Key(_VAULTS), Key(_VAULTS + _PAST))
+
+
+def _vault_path(bucket: int) -> bytes:
+    return _VAULTS + _LEVEL + b"%d" % bucket
 
 
 ALL_BROKERS = Range(Key(_BROKERS), Key(_BROKERS + _PAST))

@@ -9,9 +9,11 @@ Duplicates are dropped by `saps.overlay.order`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
-from saps.messages import Message, Reached
+from saps.messages import NOBODY, Message, Reached
+from saps.overlay.express import FIRST as EXPRESS
 from saps.overlay.frames import (
     Ack,
     Data,
@@ -29,6 +31,7 @@ from saps.overlay.order import Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream
 from saps.overlay.tree import Branch, divide
+from saps.statistics import Statistics
 
 REPEAT = 0.5
 """Seconds between two attempts to reach a missing member."""
@@ -67,6 +70,7 @@ class Custody:
         "done",
         "missing",
         "origin",
+        "since",
         "stream",
         "subscribers",
         "to",
@@ -85,15 +89,49 @@ class Custody:
         """Whom to answer; None at the publisher's broker."""
         self.token = 0
         self.done: Callable[[Reached], None] | None = None
+        self.since = 0.0
+        """When it was published, if this is the publisher's broker."""
         self.stream: Stream | None = None
 
 
+class _Answer:
+    """Calls `done` when all parts of a publication have been answered and it is `complete`, with the sum."""
+
+    def __init__(self, done: Callable[[Reached], None]) -> None:
+        self._done = done
+        self._missing = 1
+        self._brokers = 0
+        self._subscribers = 0
+
+    def part(self) -> Callable[[Reached], None]:
+        """One part more; to be called with what it reached."""
+        self._missing += 1
+        return self._answered
+
+    def complete(self) -> None:
+        """There are no more parts."""
+        self._answered(NOBODY)
+
+    def _answered(self, reached: Reached) -> None:
+        self._missing -= 1
+        self._brokers += reached.brokers
+        self._subscribers += reached.subscribers
+        if not self._missing:
+            self._done(Reached(self._brokers, self._subscribers))
+
+
+def _counting(answered: Callable[[Reached], None]) -> Callable[[int], None]:
+    """Answers a part with the number of groups reached, each at one broker."""
+    return lambda groups: answered(Reached(groups, groups))
+
+
 class _Outbound:
-    """What the receiver of a link has been told the numbers for."""
+    """What the receiver of a lane has been told the numbers for; they are greater than `above`."""
 
-    __slots__ = ("brokers", "slices")
+    __slots__ = ("above", "brokers", "slices")
 
-    def __init__(self) -> None:
+    def __init__(self, above: int = 0) -> None:
+        self.above = above
         self.brokers: dict[BrokerRef, int] = {}
         self.slices: dict[tuple[BrokerRef, ...], int] = {}
 
@@ -107,6 +145,13 @@ class _Inbound:
         self.brokers: dict[int, BrokerRef] = {}
         self.branches: dict[int, list[Branch]] = {0: []}
 
+    def without(self, ended: Callable[[int], bool]) -> _Inbound:
+        """What is left of it when a lane begins anew: all but the numbers of that lane."""
+        left = _Inbound()
+        left.brokers = {number: ref for number, ref in self.brokers.items() if not ended(number)}
+        left.branches |= {number: branches for number, branches in self.branches.items() if not ended(number)}
+        return left
+
 
 class Multicast:
     """Publications that leave, pass through or end at one broker."""
@@ -116,6 +161,9 @@ class Multicast:
         self._presence = presence
         self._inbox = inbox
         self._outbound: dict[str, _Outbound] = {}
+        self._express: dict[str, _Outbound] = {}
+        self.urgent: Callable[[str], bool] | None = None
+        """Which topics go by the express lane (`saps.overlay.express`); None: none."""
         self._inbound: dict[str, _Inbound] = {}
         self._parts: dict[int, tuple[Custody, BrokerRef, tuple[BrokerRef, ...]]] = {}
         """Token -> whose answer is awaited, for which slice."""
@@ -128,6 +176,13 @@ class Multicast:
         self.duplicates = 0
         self.tree_path: TreePath | None = None
         """Carries what leaves by an OpenFlow tree; None if there is none."""
+        self.keep: Callable[[Message, int, Callable[[], None] | None], None] | None = None
+        """Has a retained publication, with its sequence number, kept in the mesh (`saps.overlay.retention`)."""
+        self.share: Callable[[Stream, Message, Callable[[int], None] | None], None] | None = None
+        """Hands a publication to the stream's groups (`saps.overlay.sharing`) and counts those that took it."""
+        self.statistics: Statistics | None = None
+        """Counts by topic, if they are wanted."""
+        self._cluster = port.me.cluster
 
     # --- publishing -----------------------------------------------------------------------------------------
 
@@ -137,10 +192,26 @@ class Multicast:
         if stream.queue or stream.members is None:
             # Opening, closing, or the members changed: the slow way, in the order of the calls.
             self._publish_slowly(stream, (message, done))
+        elif message.retain or stream.groups:
+            self._publish_specially(stream, message, done)
         elif stream.members:
             self._send(stream, message, done)
         elif done is not None:
             done(Reached(0, 0))
+
+    def _publish_specially(self, stream: Stream, message: Message, done: Callable[[Reached], None] | None) -> None:
+        """Publish to the members, to groups that take turns, and have it kept if it is retained: with QoS 1 and 2
+        `done` waits for all of it."""
+        answer = _Answer(done) if message.qos and done is not None else None
+        self._send(stream, message, done if answer is None else answer.part())
+        if message.retain and self.keep is not None and self._presence.unrestricted(message.topic):
+            kept = None if answer is None else answer.part()
+            self.keep(message, stream.last_seq, None if kept is None else partial(kept, NOBODY))
+        if stream.groups and self.share is not None:
+            shared = None if answer is None else answer.part()
+            self.share(stream, message, None if shared is None else _counting(shared))
+        if answer is not None:
+            answer.complete()
 
     def _publish_slowly(self, stream: Stream, publication: Publication) -> None:
         if stream.phase is Phase.OPEN and not stream.queue:
@@ -180,6 +251,7 @@ class Multicast:
             return
         custody = Custody(self._port.me, data)
         custody.done = done
+        custody.since = self._port.now
         custody.stream = stream
         self._outstanding[seq] = custody
         self._entrust(custody, stream.branches if stream.tree is None else self._beside_tree(stream, data, custody))
@@ -188,6 +260,8 @@ class Multicast:
         """Send along the stream's tree. Returns the branches to those that it does not serve."""
         if self.tree_path is None or not self.tree_path.send(stream, data, custody):
             return divide(self._port.me, stream.members or (), self._port.order)
+        if self.statistics is not None:
+            self.statistics.of(data.topic).by_tree += 1
         return stream.branches
 
     # --- passing on -------------------------------------------------------------------------------------------
@@ -241,9 +315,11 @@ class Multicast:
             for branch in onward:
                 self._forward(origin, data, branch, 0)
             return
+        if subscribers is None:  # it has come before, and its acknowledgement was lost
+            subscribers = self._inbox.matching(data.topic)
         custody = Custody(origin, data)
         custody.to, custody.token = sender, data.token
-        custody.brokers, custody.subscribers = 1, subscribers or 0
+        custody.brokers, custody.subscribers = 1, subscribers
         self._entrust(custody, onward)
 
     def _entrust(self, custody: Custody, branches: list[Branch]) -> None:
@@ -268,14 +344,21 @@ class Multicast:
             for onward in divide(self._port.me, run, self._port.order):
                 self._forward(origin, data, onward, 0)
             return
-        outbound = self._outbound.get(child.name)
-        if outbound is None:
-            outbound = self._outbound[child.name] = _Outbound()
+        if self.urgent is not None and self.urgent(data.topic):
+            outbound = self._express.get(child.name)
+            if outbound is None:
+                outbound = self._express[child.name] = _Outbound(EXPRESS)
+        else:
+            outbound = self._outbound.get(child.name)
+            if outbound is None:
+                outbound = self._outbound[child.name] = _Outbound()
         number = outbound.brokers.get(origin) or self._define_broker(child, outbound, origin)
         run_number = 0
         if run:
             run_number = outbound.slices.get(run) or self._define_slice(child, outbound, run)
         self.sent += 1
+        if self.statistics is not None and child.cluster != self._cluster:
+            self.statistics.crossed(data.topic)
         frame = Data(
             number,
             data.seq,
@@ -291,7 +374,7 @@ class Multicast:
         self._port.send(child, frame)
 
     def _define_broker(self, to: BrokerRef, outbound: _Outbound, ref: BrokerRef) -> int:
-        number = outbound.brokers[ref] = len(outbound.brokers) + 1
+        number = outbound.brokers[ref] = outbound.above + len(outbound.brokers) + 1
         self._port.send(to, DefineBroker(number, ref))
         return number
 
@@ -299,7 +382,7 @@ class Multicast:
         if len(outbound.slices) >= SLICES:
             outbound.slices.clear()
         numbers = [outbound.brokers.get(ref) or self._define_broker(to, outbound, ref) for ref in run]
-        number = outbound.slices[run] = len(outbound.slices) + 1
+        number = outbound.slices[run] = outbound.above + len(outbound.slices) + 1
         self._port.send(to, DefineSlice(number, numbers))
         return number
 
@@ -345,8 +428,11 @@ class Multicast:
             self._port.send(custody.to, answer)
         elif custody.missing:
             self._port.after(REPEAT, lambda: self._repeat(custody))
-        elif self._outstanding.pop(custody.data.seq, None) is not None and custody.done is not None:
-            custody.done(Reached(custody.brokers, custody.subscribers))
+        elif self._outstanding.pop(custody.data.seq, None) is not None:
+            if self.statistics is not None:
+                self.statistics.confirmed(custody.data.topic, self._port.now - custody.since)
+            if custody.done is not None:
+                custody.done(Reached(custody.brokers, custody.subscribers))
 
     def _repeat(self, custody: Custody) -> None:
         """Send the message to each member that is still missing, and still a member, by itself."""
@@ -358,14 +444,17 @@ class Multicast:
         self._entrust(custody, [Branch(ref, ()) for ref in dict.fromkeys(missing) if ref in members])
 
     def _on_nack(self, sender: BrokerRef, nack: Nack) -> None:
+        if not self._presence.permitted(nack.topic, [sender]):
+            self._port.send(sender, Skip(nack.topic, nack.seq))
+            return
         after = nack.seq - 1 if nack.after is None else nack.after
         found = {data.seq: data for data in self._remembered(nack.topic, after, nack.seq)}
-        custody = self._outstanding.get(nack.seq)
-        if custody is not None and custody.data.topic == nack.topic:
-            found[nack.seq] = custody.data
+        for seq, custody in self._outstanding.items():
+            if after < seq <= nack.seq and custody.data.topic == nack.topic:
+                found[seq] = custody.data
         for seq in sorted(found):
             self._forward(self._port.me, found[seq], Branch(sender, ()), 0)
-        if nack.seq not in found:
+        if not found:  # else it asks again, with a later `after`: what is found must not be given up with `nack.seq`
             self._port.send(sender, Skip(nack.topic, nack.seq))
 
     def _remembered(self, topic: str, after: int, seq: int) -> list[Data]:
@@ -374,12 +463,20 @@ class Multicast:
     # --- links and brokers that fail ------------------------------------------------------------------------------
 
     def session_started(self, sender: BrokerRef) -> None:
-        """A new link session from `sender`: numbers are given anew."""
-        self._inbound[sender.name] = _Inbound()
+        """A new link session from `sender`: the numbers of the common lane are given anew."""
+        before = self._inbound.get(sender.name)
+        self._inbound[sender.name] = _Inbound() if before is None else before.without(lambda number: number <= EXPRESS)
+
+    def express_started(self, sender: BrokerRef) -> None:
+        """The same for the express lane."""
+        before = self._inbound.get(sender.name)
+        if before is not None:
+            self._inbound[sender.name] = before.without(lambda number: number > EXPRESS)
 
     def link_down(self, peer: BrokerRef) -> None:
         """What was sent to `peer` may be lost: hand its slices on without it, and try it again later."""
         self._outbound.pop(peer.name, None)
+        self._express.pop(peer.name, None)
         for token, (custody, child, run) in list(self._parts.items()):
             if child.name == peer.name:
                 del self._parts[token]

@@ -8,17 +8,18 @@ a new session from a broker, `link_down` after a link to a broker broke (what wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from saps.mesh import Local, TopicRoute
+from saps.mesh import Local, Recalled, TopicRoute
 from saps.messages import Message, Reached
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.designed import Designs
 from saps.overlay.designer import Designer, DesignSettings
 from saps.overlay.detector import Detector, DetectorSettings
 from saps.overlay.frames import (
+    Absent,
     AgentCall,
     Announce,
     AnnounceTree,
@@ -32,8 +33,11 @@ from saps.overlay.frames import (
     Found,
     Frame,
     Heal,
+    Here,
+    Keep,
     Ping,
     Pong,
+    Recall,
     Result,
     Survey,
     Surveyed,
@@ -41,12 +45,17 @@ from saps.overlay.frames import (
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
-from saps.overlay.presence import Presence, Publication, Stream
+from saps.overlay.presence import Phase, Presence, Publication, Stream
+from saps.overlay.retention import Retention
 from saps.overlay.ring import CHECK_EVERY, RETRY
 from saps.overlay.rollcalls import ROLL_CALL, RollCalls
+from saps.overlay.sharing import Sharing
 from saps.overlay.skipgraph import SkipGraph
 from saps.overlay.subscriptions import Subscriptions
 from saps.overlay.trees import Trees
+from saps.overlay.vault import CENSUS, Vault
+from saps.overlay.wills import LOOK, Wills
+from saps.policy.model import Policy
 
 HEAL_AGAIN = (0.5, 2.0)
 """Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
@@ -115,8 +124,19 @@ class OverlayNode:
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
         self.trees = Trees(self, self.graph, self.calls, self._publishes)
         self.presence = Presence(self, self.graph, self.calls, self._flush_stream, self.trees)
-        self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline)
+        self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline, local.matching)
         self.multicast = Multicast(self, self.presence, self.inbox)
+        self.epoch: float | None = None
+        """What is to be added to `now` for the seconds since the epoch; by default what the incarnation tells."""
+        self.vault = Vault(self, self.graph, self.calls, self._to_enlist, self.wall)
+        self.retention = Retention(self, self.calls, self.vault, self.inbox, self.subscriptions, self.wall, local.kept)
+        self.multicast.keep = self.retention.keep
+        self.wills = Wills(self, self.calls, self._guardians, local.bequeath)
+        self._connected = local.connected
+        self.sharing = Sharing(self, self.calls, local, self.presence.permitted)
+        self.multicast.share = self._share_publication
+        self.inbox.retained = self.retention.observed
+        self.subscriptions.on_told = self.retention.told
         self.designer: Designer | None = None
         if design is not None:
             self.presence.designs = Designs(self, self.presence.divide_again)
@@ -129,6 +149,8 @@ class OverlayNode:
     def start(self, contact: BrokerRef | None, joined: Callable[[], None]) -> None:
         """Join the mesh that `contact` belongs to, or begin a new one."""
         key = broker_key(self.me.name)
+        if self.epoch is None:
+            self.epoch = self.me.incarnation / 1000 - self.now
 
         def linked() -> None:
             self.joined = True
@@ -147,6 +169,8 @@ class OverlayNode:
         self._every(self.detector.settings.probe, self.detector.probe)
         self._every(CLOSE_IDLE_EVERY, self.presence.close_idle)
         self._every(SWEEP, self.inbox.sweep)
+        self._every(CENSUS, self.vault.check)
+        self._every(LOOK, self.wills.look)
         self._every(ROLL_CALL, self.roll_calls.call)
         if self.designer is not None:
             self._every(self.designer.settings.interval, self.designer.tick)
@@ -181,11 +205,18 @@ class OverlayNode:
     def session_started(self, sender: BrokerRef) -> None:
         """A new link session from a broker begins."""
         self.multicast.session_started(sender)
+        self.sharing.session_started(sender)
+
+    def express_started(self, sender: BrokerRef) -> None:
+        """A new session of a broker's express lane begins."""
+        self.multicast.express_started(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
         """The link to a broker broke, or could not be made."""
         self.detector.broke(peer)
         self.multicast.link_down(peer)
+        self.sharing.link_down(peer)
+        self.wills.link_down(peer)
         if self._parting:
             self._parted(peer)
         self._run_own()
@@ -237,6 +268,7 @@ class OverlayNode:
         self._run_own()
 
     def unsubscribe(self, topic_filter: str) -> None:
+        self.retention.withdrawn(topic_filter)
         self.subscriptions.unsubscribe(topic_filter)
         self._run_own()
 
@@ -247,6 +279,31 @@ class OverlayNode:
         self.multicast.publish(message, done)
         if self._own:
             self._run_own()
+
+    def entrust(self, client: str, will: Message | None, delay: float) -> None:
+        if will is not None and not self.presence.unrestricted(will.topic):
+            will = None  # its guardians may be anywhere: this broker publishes it, or nobody does
+        self.wills.entrust(client, will, delay)
+
+    def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
+        stream = self.presence.streams.get(message.topic)
+        known = stream is not None and stream.phase is Phase.OPEN and stream.members is not None
+        brokers = stream.groups.get(topic_filter, []) if stream is not None and known else None
+        self.sharing.redeliver(topic_filter, message, settled, brokers)
+        self._run_own()
+
+    def stamp(self, message: Message) -> Message:
+        return self.retention.stamp(message)
+
+    def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
+        self.retention.recall(topic_filter, done)
+        self._run_own()
+
+    def obey(self, policy: Policy | None) -> None:
+        """From now on this policy holds for what leaves this broker, and for what it keeps for others."""
+        self.presence.obey(policy)
+        self.vault.purge(self.presence.unrestricted)
+        self._run_own()
 
     # --- agents ---------------------------------------------------------------------------------------------
 
@@ -308,12 +365,28 @@ class OverlayNode:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
+    def wall(self) -> float:
+        """Seconds since the epoch, as far as this broker knows."""
+        return self.now + (self.epoch or 0.0)
+
+    def _share_publication(self, stream: Stream, message: Message, done: Callable[[int], None] | None) -> None:
+        """Hand a publication to the groups that have members at other brokers only."""
+        wants = self.subscriptions.has
+        self.sharing.publish({g: brokers for g, brokers in stream.groups.items() if not wants(g)}, message, done)
+
+    def _guardians(self) -> list[BrokerRef]:
+        return [*self.graph.neighbours().values(), *self._to_enlist()]
+
+    def _to_enlist(self) -> list[BrokerRef]:
+        return [*self.graph.linked_brokers(), *self.roll_calls.acquaintances]
+
     def _publishes(self, topic: str) -> bool:
         return self.presence.publishes(topic)
 
     def _announce_key_again(self, key: Key) -> None:
         self.subscriptions.announce_key_again(key)
         self.trees.announce_again(key)
+        self.vault.key_again(key)
 
     def _flush_stream(self, stream: Stream, queue: list[Publication]) -> None:
         self.multicast.flush(stream, queue)
@@ -339,7 +412,9 @@ class OverlayNode:
     def _dispatch(self, sender: BrokerRef, frame: Frame) -> None:
         if self.multicast.handle(sender, frame) or self.graph.handle(sender, frame):
             return
-        if self.calls.handle(sender, frame):
+        if self.calls.handle(sender, frame) or self.vault.handle(sender, frame):
+            return
+        if self.sharing.handle(sender, frame) or self.wills.handle(sender, frame):
             return
         if isinstance(frame, Ping):
             self.send(sender, Pong())
@@ -350,6 +425,7 @@ class OverlayNode:
         elif isinstance(frame, Bye):
             self.detector.left(sender)
             self._forget(sender)
+            self.wills.left(sender)
             self.outbox.append((sender, Farewell()))
         elif isinstance(frame, Farewell):
             self._farewells.add(sender)
@@ -358,12 +434,17 @@ class OverlayNode:
     def _run_body(self, body: Body, keys: list[Key]) -> list[Result]:
         """What a range call runs at this broker's keys."""
         if isinstance(body, Announce):
-            return list(self.presence.announced(body))
+            told = self.retention.pending(body.topic_filter) if body.present else []
+            return [*self.presence.announced(body), *told]
         if isinstance(body, Collect):
-            return [*self.subscriptions.interests(keys), *self.trees.members(keys)]
+            return [*self.subscriptions.interests(keys, body), *self.trees.members(keys)]
         if isinstance(body, AnnounceTree):
             self.trees.note(body)
             return []
+        if isinstance(body, Absent):
+            return [Here([client for client in body.clients if self._connected(client)])]
+        if isinstance(body, Keep | Recall):
+            return list(self.vault.run(body, keys))
         if isinstance(body, Survey | DesignPart):
             return list(self._run_design(body))
         return list(self._call_agents(body, any(key == broker_key(self.me.name) for key in keys)))
@@ -378,7 +459,7 @@ class OverlayNode:
         return [designs.surveyed(self.subscriptions.registrations, filter(self._publishes, self.presence.streams))]
 
     def _watch(self) -> None:
-        needed = self.graph.neighbours() | self.multicast.awaited()
+        needed = self.graph.neighbours() | self.multicast.awaited() | self.sharing.awaited() | self.wills.watched()
         addressed, self._addressed = self._addressed, {}
         self.detector.tick(needed.values(), addressed.values())
 
@@ -387,6 +468,7 @@ class OverlayNode:
             self.on_dead(broker)
         neighbour = broker.name in self.graph.neighbours()
         self._forget(broker)
+        self.wills.died(broker)
         if neighbour:
             self._repaired_at = self.now + self.grace
             self.roll_calls.neighbour_died()
@@ -399,6 +481,9 @@ class OverlayNode:
         self.presence.forget(broker)
         self.trees.forget(broker)
         self.multicast.forget(broker)
+        self.sharing.forget(broker)
+        self.vault.forget(broker)
+        self.retention.unsure()
         self._parted(broker)
 
     def _heard(self, broker: BrokerRef) -> None:
@@ -430,18 +515,22 @@ class OverlayNode:
 
     def _rejoin(self, contact: BrokerRef) -> None:
         self.graph.rejoin(contact)
+        self.wills.send_all()
         for delay in HEAL_AGAIN:
             self.after(delay, self.subscriptions.announce_again)
             self.after(delay, self.trees.announce_again)
             self.after(delay, self.presence.collect_again)
+            self.after(delay, self.vault.rejoined)
+            self.after(delay, self.retention.unsure)
 
     def _withdraw(self, limit: float) -> None:
         """Once all own publications are out (at the latest at `limit`), give up filters and presence."""
-        if not self.multicast.settled and self.now < limit:
+        settled = self.multicast.settled and self.retention.settled and self.sharing.settled
+        if not settled and self.now < limit:
             self.after(SETTLE_EVERY, lambda: self._withdraw(limit))
             return
         steps = [*self.subscriptions.registrations, None]
-        missing = len(steps) + len(self.presence.streams) + len(self.trees.topics)
+        missing = len(steps) + len(self.presence.streams) + len(self.trees.topics) + 1
 
         def one_done() -> None:
             nonlocal missing
@@ -449,6 +538,7 @@ class OverlayNode:
             if missing == 0:
                 self._take_out_keys()
 
+        self.vault.leave(one_done)
         for stream in list(self.presence.streams.values()):
             self.presence.close(stream, one_done)
         for topic in self.trees.topics:

@@ -8,7 +8,9 @@ and 2) or declares lost (QoS 0).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from saps.messages import Message
 from saps.overlay.frames import Data, Nack
@@ -21,76 +23,123 @@ PATIENCE = 1.0
 """Seconds for which a predecessor may still be on its way although the origin cannot repeat it. Shorter lets QoS 0
 traffic flow again sooner after a loss, but must exceed the delay of the slowest path."""
 GIVE_UP = 3.0
-"""Seconds after which a predecessor that the origin does not account for is given up."""
+"""Seconds without progress after which a predecessor that the origin does not account for, although it is not dead, is
+given up, if only QoS 0 has come of its publications to the topic."""
+GIVE_UP_RELIABLE = 15.0
+"""The same if QoS 1 or 2 has come: the missing one may be owed. Longer than brokers of an overloaded machine
+were seen to stand still."""
 SWEEP = 120.0
 """Seconds between two sweeps; must exceed the time after which an idle publisher begins anew."""
 MEMORY = 60.0
 """Seconds for which the sequences of a dead origin are kept."""
-HELD = 1024
-"""Publications held per origin and topic; beyond it the oldest gap is given up."""
+HELD = 4096
+"""Publications held per origin and topic; beyond it the oldest gap is given up, whatever its quality of service. At
+1,000 messages a second that is 4 s."""
+
+
+class _Held(NamedTuple):
+    """A publication that waits for its predecessor."""
+
+    data: Data
+    since: float
+    """When it came."""
 
 
 class _Sequence:
     """One origin's publications to one topic."""
 
-    __slots__ = ("asking", "held", "last", "since", "tail", "used")
+    __slots__ = ("asking", "first", "held", "last", "reliable", "since", "tail", "used")
 
     def __init__(self) -> None:
         self.used = True
         """Something has come since the last `sweep`."""
         self.last = 0
         """Sequence number of the last publication delivered (or given up)."""
-        self.held: dict[int, Data] = {}
+        self.held: dict[int, _Held] = {}
+        self.first = 0
+        """The lowest number in `held`, 0 if nothing is."""
+        self.reliable = False
+        """Something with QoS 1 or 2 has come."""
         self.tail = 0
         """The origin says that it has published this one (`Inbox.expect`)."""
         self.since = 0.0
-        """When the present gap was noticed."""
+        """When the present gap was noticed, or something was delivered since."""
         self.asking = False
+
+    @property
+    def missing(self) -> int:
+        """The number of a publication that is missing, 0 if none is."""
+        if self.first:
+            return self.held[self.first].data.prev
+        return self.tail if self.tail > self.last else 0
+
+    @property
+    def noticed(self) -> float:
+        """When it was first known to be missing: a later one had come. (`held` is in the order of arrival.)"""
+        return next(iter(self.held.values())).since if self.held else self.since
+
+    @property
+    def give_up_after(self) -> float:
+        """See `GIVE_UP`."""
+        return GIVE_UP_RELIABLE if self.reliable else GIVE_UP
+
+    def hold(self, data: Data, now: float) -> None:
+        """Keep it until what is missing before it has come."""
+        self.held[data.seq] = _Held(data, now)
+        if not self.first or data.seq < self.first:
+            self.first = data.seq
+
+    def release(self, seq: int) -> Data:
+        """Keep it no longer. `first` is the caller's affair."""
+        return self.held.pop(seq).data
 
 
 class Inbox:
     """Everything one broker receives by multicast. `deliver` hands a message to the local subscribers and returns how
-    many there were; `baseline` is `Subscriptions.baseline`."""
+    many there were, `matching` only counts those of a topic; `baseline` is `Subscriptions.baseline`."""
 
     def __init__(
         self,
         port: Port,
         deliver: Callable[[Message], int],
         baseline: Callable[[str, tuple[str, int]], int | None],
+        matching: Callable[[str], int],
     ) -> None:
         self._port = port
         self._deliver = deliver
         self._baseline = baseline
+        self.matching = matching
         self._sequences: dict[tuple[BrokerRef, str], _Sequence] = {}
         self.given_up = 0
         """Gaps that were not filled."""
+        self.retained: Callable[[Data], None] = lambda data: None
+        """Told of each retained publication before it is delivered."""
 
     def accept(self, origin: BrokerRef, data: Data) -> int | None:
-        """Deliver a publication or hold it. Returns the number of subscribers reached (0 while held), None for a
-        duplicate."""
+        """Deliver a publication or hold it. Returns the number of subscribers it reaches now or, with QoS 1 and 2,
+        will reach; None for a duplicate."""
         sequence = self._sequences.get((origin, data.topic))
         if sequence is None:
             sequence = self._sequences[origin, data.topic] = _Sequence()
         sequence.used = True
         if data.seq <= sequence.last or data.seq in sequence.held:
             return None
-        if data.prev > sequence.last and not self._never_owed(origin, data, sequence):
+        sequence.reliable |= data.qos > 0
+        if self._waits(origin, data, sequence):
             self._hold(origin, data, sequence)
-            return 0
-        for seq in sorted(seq for seq in sequence.held if seq < data.seq):
-            # Of an earlier subscription, owed no more: but if they are delivered, then before this one.
-            self._pass(sequence, sequence.held.pop(seq))
+            return self.matching(data.topic) if data.qos else 0
+        if sequence.first and sequence.first < data.seq:
+            self._release(sequence, data.seq)  # of an earlier subscription: if they are delivered, then before this one
         reached = self._pass(sequence, data)
-        if sequence.held:
-            self._drain(origin, sequence)
+        self._drain(origin, sequence)
         return reached
 
     def skip(self, origin: BrokerRef, topic: str, seq: int) -> None:
         """The origin says that `seq` will not come."""
         sequence = self._sequences.get((origin, topic))
-        if sequence is None or not sequence.last < seq <= self._missing(sequence):
+        if sequence is None or not sequence.last < seq <= sequence.missing:
             return
-        if self._port.now - sequence.since >= PATIENCE:
+        if self._port.now - sequence.noticed >= PATIENCE:
             self.given_up += 1
             sequence.last = seq
             self._drain(origin, sequence)
@@ -106,7 +155,7 @@ class Inbox:
             sequence = self._sequences[origin, topic] = _Sequence()
         sequence.used = True
         if seq > max(sequence.last, sequence.tail) and seq not in sequence.held:
-            new = not self._missing(sequence)
+            new = not sequence.missing
             sequence.tail = seq
             self._ask_later(origin, topic, sequence, new)
 
@@ -120,7 +169,7 @@ class Inbox:
         taken for dead wrongly, it may repeat what has been delivered.)"""
         for (origin, _), sequence in self._sequences.items():
             if origin == broker:
-                self._release_all(sequence)
+                self._release(sequence)
         self._port.after(MEMORY, lambda: self._purge(broker))
 
     def sweep(self) -> None:
@@ -138,15 +187,20 @@ class Inbox:
 
     def _pass(self, sequence: _Sequence, data: Data) -> int:
         sequence.last = data.seq
+        if data.retain:
+            self.retained(data)
         return self._deliver(Message(data.topic, data.payload, data.qos, data.retain, data.properties))
 
-    def _never_owed(self, origin: BrokerRef, data: Data, sequence: _Sequence) -> bool:
+    def _waits(self, origin: BrokerRef, data: Data, sequence: _Sequence) -> bool:
+        """Is something owed missing before it?"""
+        if data.prev <= sequence.last:
+            return False
         baseline = self._baseline(data.topic, (origin.name, origin.incarnation))
-        return baseline is not None and data.prev <= baseline
+        return baseline is None or data.prev > baseline
 
     def _hold(self, origin: BrokerRef, data: Data, sequence: _Sequence) -> None:
-        new = not self._missing(sequence)
-        sequence.held[data.seq] = data
+        new = not sequence.missing
+        sequence.hold(data, self._port.now)
         self._ask_later(origin, data.topic, sequence, new)
         if len(sequence.held) > HELD:
             self._give_up(origin, sequence)
@@ -160,42 +214,45 @@ class Inbox:
             self._port.after(ASK_AFTER, lambda: self._ask(origin, topic, sequence))
 
     def _drain(self, origin: BrokerRef, sequence: _Sequence) -> None:
-        """Deliver what is held as far as nothing is missing before it."""
-        while sequence.held:
-            seq = min(sequence.held)
-            data = sequence.held[seq]
-            if data.prev > sequence.last and not self._never_owed(origin, data, sequence):
+        """Deliver what is held as far as nothing is missing before it. Of many gaps each is asked for when its turn
+        comes, so that they do not cost `ASK_AFTER` each."""
+        if not sequence.first or self._waits(origin, sequence.held[sequence.first].data, sequence):
+            return
+        for seq in sorted(sequence.held):
+            data = sequence.held[seq].data
+            if self._waits(origin, data, sequence):
+                sequence.first = seq
+                if self._port.now - sequence.noticed >= ASK_AFTER:
+                    self._nack(origin, data.topic, sequence)
                 return
             sequence.since = self._port.now
-            del sequence.held[seq]
-            self._pass(sequence, data)
+            self._pass(sequence, sequence.release(seq))
+        sequence.first = 0
+
+    def _release(self, sequence: _Sequence, before: float = math.inf) -> None:
+        """Deliver what is held with lower numbers, whatever is missing."""
+        for seq in sorted(seq for seq in sequence.held if seq < before):
+            self._pass(sequence, sequence.release(seq))
+        sequence.first = min(sequence.held, default=0)
 
     def _ask(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
         self._drain(origin, sequence)
         waited = self._port.now - sequence.since
-        if waited >= GIVE_UP and self._missing(sequence):
+        if waited >= sequence.give_up_after and sequence.missing:
             self._give_up(origin, sequence)
-        missing = self._missing(sequence)
-        sequence.asking = bool(missing)
-        if missing and waited >= ASK_AFTER / 2:
-            baseline = self._baseline(topic, (origin.name, origin.incarnation))
-            after = None if baseline is None else max(baseline, sequence.last)
-            self._port.send(origin, Nack(topic, missing, after))
-        if missing:
+        sequence.asking = bool(sequence.missing)
+        if sequence.missing:
+            if waited >= ASK_AFTER / 2:
+                self._nack(origin, topic, sequence)
             self._port.after(ASK_AFTER, lambda: self._ask(origin, topic, sequence))
 
-    def _missing(self, sequence: _Sequence) -> int:
-        """The number of a publication that is missing, 0 if none is."""
-        if sequence.held:
-            return sequence.held[min(sequence.held)].prev
-        return sequence.tail if sequence.tail > sequence.last else 0
+    def _nack(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
+        """Ask for what is missing."""
+        baseline = self._baseline(topic, (origin.name, origin.incarnation))
+        after = None if baseline is None else max(baseline, sequence.last)
+        self._port.send(origin, Nack(topic, sequence.missing, after))
 
     def _give_up(self, origin: BrokerRef, sequence: _Sequence) -> None:
         self.given_up += 1
-        sequence.last = self._missing(sequence)
+        sequence.last = sequence.missing
         self._drain(origin, sequence)
-
-    def _release_all(self, sequence: _Sequence) -> None:
-        for seq in sorted(sequence.held):
-            self._pass(sequence, sequence.held[seq])
-        sequence.held.clear()

@@ -21,7 +21,8 @@ from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
 from saps.overlay.tree import Branch, divide
 from saps.overlay.trees import Served, Trees
-from saps.topics import ancestors, is_wildcard, literal_prefix, matches
+from saps.policy.model import Policy
+from saps.topics import ancestors, is_wildcard, literal_prefix, matches, shared
 
 IDLE = 60.0
 """Seconds without publication after which a broker gives up its presence at a topic. Longer costs memory and keys,
@@ -42,7 +43,7 @@ class Phase(Enum):
 class Stream(TopicRoute):
     """A topic as its publishing broker sees it."""
 
-    __slots__ = ("branches", "idle_since", "key", "last_seq", "members", "phase", "queue", "served", "tree")
+    __slots__ = ("branches", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue", "served", "tree")
 
     def __init__(self, topic: str, key: Key) -> None:
         super().__init__(topic)
@@ -52,6 +53,8 @@ class Stream(TopicRoute):
         """Publications that wait for the stream to open."""
         self.members: tuple[BrokerRef, ...] | None = None
         """The other brokers with a matching subscriber, by place; None if it must be computed again."""
+        self.groups: dict[str, list[BrokerRef]] = {}
+        """The shared subscriptions with members at other brokers, and these brokers."""
         self.branches: list[Branch] = []
         """By ALM, to the members that are not in `served`."""
         self.tree: Served | None = None
@@ -106,6 +109,8 @@ class Presence:
         """The designed overlay, in a mesh that has one."""
         self.on_stream: Callable[[str, bool], None] | None = None
         """Called when this broker begins (True) or ends to publish to a topic."""
+        self.policy: Policy | None = None
+        """What must not be carried or received where, if anything: see `obey`."""
         self._flush = flush
         self.streams: dict[str, Stream] = {}
         self.seq = 0
@@ -167,6 +172,20 @@ class Presence:
             if stream is not None:
                 stream.members, stream.remote = None, True
 
+    def obey(self, policy: Policy | None) -> None:
+        """From now on publications go to nobody who must not receive them, and so through nobody who must not carry
+        them: only members pass a message on."""
+        self.policy = policy
+        self.divide_again(self.streams)
+
+    def permitted(self, topic: str, brokers: Iterable[BrokerRef]) -> list[BrokerRef]:
+        """Those of the brokers that may get a publication to the topic from here."""
+        return list(brokers) if self.policy is None else self.policy.verdict(topic).receivers(self._port.me, brokers)
+
+    def unrestricted(self, topic: str) -> bool:
+        """May any broker hold messages to the topic?"""
+        return self.policy is None or self.policy.free(topic)
+
     def close(self, stream: Stream, done: Callable[[], None] | None = None) -> None:
         if stream.phase is not Phase.OPEN:
             if done is not None:
@@ -199,8 +218,13 @@ class Presence:
         """The branches by which a publication to an open stream leaves; sets `remote` and `members`."""
         if stream.members is None:
             members = self._match(stream.topic)
+            stream.groups = self._match_shared(stream.topic)
+            if self.policy is not None:
+                members = self.permitted(stream.topic, members)
+                groups = {group: self.permitted(stream.topic, refs) for group, refs in stream.groups.items()}
+                stream.groups = {group: refs for group, refs in groups.items() if refs}
             stream.members = tuple(members)
-            stream.remote = bool(members)
+            stream.remote = bool(members) or bool(stream.groups)
             stream.served = ()
             if stream.tree is not None:
                 in_tree = stream.tree.brokers
@@ -229,7 +253,7 @@ class Presence:
             self._learn(outcome)
             one_done()
 
-        self._calls.call(subscribers(stream.topic), Collect(), collected)
+        self._calls.call(subscribers(stream.topic), self._collecting(), collected)
 
     def _opened(self, stream: Stream) -> None:
         stream.phase = Phase.OPEN
@@ -263,7 +287,7 @@ class Presence:
             for waiter in waiters:
                 waiter()
 
-        self._calls.call(wildcards(prefix), Collect(), collected)
+        self._calls.call(wildcards(prefix), self._collecting(), collected)
 
     def _uncover(self, prefix: str | None, stream: Stream) -> None:
         coverage = self._coverage.get(prefix)
@@ -280,10 +304,14 @@ class Presence:
         """Ask for all filters once more: some may have been out of reach."""
         for prefix, coverage in self._coverage.items():
             if coverage.ready:
-                self._calls.call(wildcards(prefix), Collect(), self._learn)
+                self._calls.call(wildcards(prefix), self._collecting(), self._learn)
         for stream in self.streams.values():
             if stream.phase is Phase.OPEN:
-                self._calls.call(subscribers(stream.topic), Collect(), self._learn)
+                self._calls.call(subscribers(stream.topic), self._collecting(), self._learn)
+
+    def _collecting(self) -> Collect:
+        me = self._port.me
+        return Collect(me.name, me.incarnation, self.seq)
 
     def _learn(self, outcome: Outcome) -> None:
         for result in outcome.results:
@@ -334,8 +362,10 @@ class Presence:
                 stream.members, stream.remote = None, True
             return
         coverage = self._coverage.get(literal_prefix(topic_filter))
+        parts = shared(topic_filter)
+        wanted = topic_filter if parts is None else parts.topic_filter
         for stream in coverage.streams if coverage is not None else ():
-            if matches(topic_filter, stream.topic):
+            if matches(wanted, stream.topic):
                 stream.members, stream.remote = None, True
 
     def _match(self, topic: str) -> list[BrokerRef]:
@@ -348,6 +378,18 @@ class Presence:
                 if entry.present:
                     found[name] = entry.broker
         return by_place(found.values(), self._port.order)
+
+    def _match_shared(self, topic: str) -> dict[str, list[BrokerRef]]:
+        """The shared subscriptions that match, each with the other brokers that have members."""
+        found = {}
+        for prefix in prefixes(topic):
+            for topic_filter in self._wild.get(prefix, ()):
+                parts = shared(topic_filter)
+                if parts is not None and matches(parts.topic_filter, topic):
+                    entries = self._filters.get(topic_filter, {}).values()
+                    if brokers := [entry.broker for entry in entries if entry.present]:
+                        found[topic_filter] = by_place(brokers, self._port.order)
+        return found
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died: it is a member of nothing any more."""

@@ -34,6 +34,8 @@ class Ring(Routing, ABC):
         """Changes of right links since the last look (for the simulator)."""
         self._unsettled: dict[Key, None] = {}
         """Nodes that wait for an answer, in the order they began to (a set's order would differ from run to run)."""
+        self._doubted: dict[Key, None] = {}
+        """Nodes whose right link is in doubt, or was."""
         self._cursor = 0
         self._stays = 0
         self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
@@ -118,8 +120,14 @@ class Ring(Routing, ABC):
         return found
 
     def tick(self) -> None:
-        """Repeat what got no answer; check some nodes against their left neighbours."""
+        """Repeat what got no answer."""
         now = self._port.now
+        for key in list(self._doubted):
+            node = self.nodes.get(key)
+            if node is not None and node.right[0] is None and node.state is not State.JOINING:
+                self._keep_doubt(node, self._port.grace)
+            elif node is None or node.doubt_until <= now:
+                del self._doubted[key]
         for key in list(self._unsettled):
             node = self.nodes.get(key)
             if node is None or (node.state is State.LINKED and not node.asked):
@@ -157,9 +165,9 @@ class Ring(Routing, ABC):
         the next of them: a crash that nobody has noticed yet may block the way from one, seldom from all."""
         frame = Insert(0, None, node.ref)
         starts = self._starts(node)
+        node.attempts += 1
         if starts:
-            self._port.send(starts[node.attempts % len(starts)], frame)
-            node.attempts += 1
+            self._port.send(starts[(node.attempts - 1) % len(starts)], frame)
         elif node.state is State.LINKED and self._left_lost(node):
             self._close_ring(node)
         elif self.contact is not None:
@@ -227,8 +235,9 @@ class Ring(Routing, ABC):
         node.left[0] = frame.left
         node.asked = False
         node.attempts = 0
-        node.doubt_until = max(node.doubt_until, self._port.now + frame.doubt)
+        self._doubt_for(node, frame.doubt)
         if node.state is State.JOINING:
+            self._doubt(node, frame.right)
             node.right[0] = frame.right
             self._link_node(node)
             return
@@ -285,6 +294,8 @@ class Ring(Routing, ABC):
         node = self.nodes.get(frame.at)
         if node is None or node.right[0] != frame.ref:
             self._port.send(sender, Astray(frame.ref))
+        elif 0 < self._doubt_left(node) < frame.doubt - self._port.grace / 4:  # else it would go round for ever
+            self._keep_doubt(node, frame.doubt)
 
     def _on_astray(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Astray)
@@ -295,7 +306,20 @@ class Ring(Routing, ABC):
     def _doubt(self, node: Node, right: Ref | None) -> None:
         """A right link is about to be made; `right` is the one before, None if that was lost."""
         if right is None:
-            node.doubt_until = self._port.now + self._port.grace
+            self._doubt_for(node, self._port.grace)
+
+    def _doubt_for(self, node: Node, seconds: float) -> None:
+        if seconds > 0:
+            node.doubt_until = max(node.doubt_until, self._port.now + seconds)
+            self._doubted[node.key] = None
+
+    def _keep_doubt(self, node: Node, seconds: float) -> None:
+        """What was put into a gap one after the other stays in doubt until something is behind the last of it: whoever
+        is to close the gap may be held up by another crash."""
+        self._doubt_for(node, seconds)
+        left = node.left[0]
+        if left is not None and left.key != node.key:
+            self._port.send(left.broker, Check(left.key, node.ref, seconds))
 
     def _doubt_left(self, node: Node) -> float:
         return max(0.0, node.doubt_until - self._port.now)
@@ -349,7 +373,7 @@ class Ring(Routing, ABC):
             node.waiting.append((sender, frame))
         elif right == ref or right is None:
             self._doubt(node, right)
-            node.doubt_until = max(node.doubt_until, self._port.now + frame.doubt)
+            self._doubt_for(node, frame.doubt)
             node.right[0] = frame.right
             self.touched.append((node.key, node.right[0]))
             if frame.right is not None:

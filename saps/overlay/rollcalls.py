@@ -41,6 +41,11 @@ class RollCalls:
         """Since the last death it has not been found out yet whether this broker is cut off."""
         return self._checked < self._deaths and not self._stopped
 
+    @property
+    def acquaintances(self) -> list[BrokerRef]:
+        """The brokers heard of, at most `ACQUAINTANCES`."""
+        return list(self._acquaintances.values())
+
     def know(self, broker: BrokerRef) -> None:
         """A broker to be asked some time."""
         known = self._acquaintances

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from saps.overlay.calls import Call, Outcome, RangeCalls
-from saps.overlay.frames import Announce, Baseline, Interest
+from saps.overlay.frames import Announce, Baseline, Collect, Interest, Record, Stored
 from saps.overlay.keys import ALL_BROKERS, Key, Range, filter_key, publishers, subtree
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
@@ -29,6 +29,7 @@ class Registration:
         "announcing",
         "baselines",
         "busy",
+        "collected",
         "key",
         "ready",
         "stale",
@@ -52,6 +53,8 @@ class Registration:
         self.waiters: list[Done] = []
         self.baselines: dict[tuple[str, int], int] = {}
         """From which sequence number on (exclusively) each publishing broker sends what matches."""
+        self.collected: dict[tuple[str, int], int] = {}
+        """The same, of brokers that began to publish after the announcement."""
 
 
 class Subscriptions:
@@ -67,6 +70,8 @@ class Subscriptions:
         """Answers of `wants`, while the registrations stay as they are."""
         self.on_change: Callable[[str, bool], None] | None = None
         """Called when a filter is ready (True), and when it has been withdrawn."""
+        self.on_told: Callable[[str, list[Record]], None] | None = None
+        """Called, before a filter is ready, with the retained messages that publishers told beside their baselines."""
 
     def subscribe(self, topic_filter: str, done: Done) -> None:
         """`done` runs once every message published from then on arrives."""
@@ -111,13 +116,15 @@ class Subscriptions:
             registration.stale = True
             self._advance(registration)
 
-    def interests(self, keys: list[Key]) -> list[Interest]:
+    def interests(self, keys: list[Key], by: Collect) -> list[Interest]:
         """The filters at some of this broker's keys (answers `Collect`)."""
         found = []
         for key in keys:
             registration = self.registrations.get(key.topic_filter) if key.is_topic else None
             if registration is not None and registration.key == key and registration.wanted:
                 found.append(Interest(registration.topic_filter, self._port.me, registration.version))
+                if by.broker:
+                    registration.collected.setdefault((by.broker, by.incarnation), by.seq)
         return found
 
     def wants(self, topic: str) -> bool:
@@ -139,9 +146,28 @@ class Subscriptions:
                 owed = since if owed is None else min(owed, since)
         return owed
 
+    def has(self, topic_filter: str) -> bool:
+        """Has this broker subscribers for the filter?"""
+        registration = self.registrations.get(topic_filter)
+        return registration is not None and registration.wanted
+
+    def ready(self, topic_filter: str) -> Registration | None:
+        """The registration of a filter that all publishers have taken up."""
+        registration = self.registrations.get(topic_filter)
+        return registration if registration is not None and registration.ready else None
+
+    def promised(self, topic: str, origin: tuple[str, int], seq: int) -> bool:
+        """Has `origin` said that it sends this broker its publication `seq` to `topic`?"""
+        for registration in self.registrations.values():
+            since = registration.baselines.get(origin, registration.collected.get(origin))
+            if since is not None and seq > since and matches(registration.topic_filter, topic):
+                return True
+        return False
+
     def forget(self, name: str, incarnation: int) -> None:
         for registration in self.registrations.values():
             registration.baselines.pop((name, incarnation), None)
+            registration.collected.pop((name, incarnation), None)
 
     # --- one step at a time, per filter ---------------------------------------------------------------------
 
@@ -181,6 +207,9 @@ class Subscriptions:
             for result in outcome.results:
                 if isinstance(result, Baseline):
                     registration.baselines[result.broker, result.incarnation] = result.seq
+            if self.on_told is not None:
+                told = [record for result in outcome.results if isinstance(result, Stored) for record in result.records]
+                self.on_told(registration.topic_filter, told)
         if present == registration.wanted:
             registration.ready = present
             waiters, registration.waiters = registration.waiters, []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from saps.mesh import TopicRoute
+from saps.mesh import Recalled, TopicRoute
 from saps.messages import NOBODY, Message, Reached
 
 
@@ -16,6 +16,7 @@ class DelayingMesh:
         self.subscribed: list[str] = []
         self.unsubscribed: list[str] = []
         self.published: list[Message] = []
+        self.shared: list[tuple[str, Message]] = []
         self.routes: dict[str, TopicRoute] = {}
         self._subscribing: list[Callable[[], None]] = []
         self._publishing: list[Callable[[Reached], None]] = []
@@ -37,6 +38,18 @@ class DelayingMesh:
         self.published.append(message)
         if done is not None:
             self._publishing.append(done)
+
+    def entrust(self, client: str, will: Message | None, delay: float) -> None:
+        pass
+
+    def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
+        self.shared.append((topic_filter, message))
+
+    def stamp(self, message: Message) -> Message:
+        return message
+
+    def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
+        done(())
 
     def complete_subscriptions(self) -> None:
         """Every subscription so far has been taken up."""

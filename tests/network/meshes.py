@@ -54,11 +54,11 @@ def data_messages(brokers: Sequence[Broker]) -> int:
 class Client:
     """A client at one broker; use as an async context manager. `received` has everything, in order of arrival."""
 
-    def __init__(self, address: tuple[str, int], name: str = "") -> None:
+    def __init__(self, address: tuple[str, int], name: str = "", will: aiomqtt.Will | None = None) -> None:
         self.name = name or f"client{next(_serial)}"
         self.received: list[tuple[str, bytes]] = []
         self.connected = False
-        self._client = aiomqtt.Client(*address, identifier=self.name, protocol=aiomqtt.ProtocolVersion.V5)
+        self._client = aiomqtt.Client(*address, identifier=self.name, protocol=aiomqtt.ProtocolVersion.V5, will=will)
         self._changed = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
@@ -83,9 +83,9 @@ class Client:
         """Returns after UNSUBACK."""
         await self._client.unsubscribe(topic_filter)
 
-    async def publish(self, topic: str, payload: bytes | str, qos: int = 0) -> None:
+    async def publish(self, topic: str, payload: bytes | str, qos: int = 0, retain: bool = False) -> None:
         """Returns, with QoS 1, after PUBACK. Raises `aiomqtt.MqttError` if the broker has gone."""
-        await self._client.publish(topic, payload, qos=qos, timeout=PATIENCE)
+        await self._client.publish(topic, payload, qos=qos, retain=retain, timeout=PATIENCE)
 
     async def until(self, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
         """Wait until `condition` holds; it is looked at after each arrival. Raises TimeoutError."""

@@ -9,12 +9,13 @@ from saps.frontend.mqtt.frontend import FOREVER
 from saps.frontend.mqtt.outgoing import received_properties
 from saps.frontend.mqtt.packets import V5, V311, Connack, Connect, Will
 from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.reasons import RETURN_CODES_311, ProtocolError, Reason
+from saps.frontend.mqtt.reasons import CONNACK_REASONS, RETURN_CODES_311, ProtocolError, Reason
 from saps.messages import Message
 from saps.topics import topic_fault
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
+    from saps.frontend.mqtt.limits import Limits
 
 KEEP_ALIVE_GRACE = 1.5
 """Keep-alive intervals without a packet after which a client counts as lost (3.1.2.10)."""
@@ -32,33 +33,58 @@ def accept(connection: Connection, packet: Connect) -> None:
         raise ProtocolError("authentication data without an authentication method")
     if not packet.client_id and packet.version == V311 and not packet.clean_start:
         raise ProtocolError("a session to keep needs a client identifier", Reason.CLIENT_IDENTIFIER_NOT_VALID)
-    will = _will_message(packet.will) if packet.will is not None else None
+    will = _will_message(packet.will, connection.frontend.limits) if packet.will is not None else None
 
-    frontend, limits = connection.frontend, connection.frontend.limits
+    frontend = connection.frontend
     _adopt_limits(connection, packet)
     client_id = packet.client_id or frontend.assign_client_id()
+    frontend.admit(client_id)
     connection.authorise(client_id, packet)
     expiry = _requested_expiry(packet)
+    if expiry and frontend.refusal is not None and (client_id not in frontend.sessions or frontend.broken):
+        raise ProtocolError("its session cannot be stored", frontend.refusal)
+    answer = _answer(connection, packet, client_id, expiry)
     session, present = frontend.open(connection, client_id, packet.clean_start, expiry)
     connection.session = session
     if packet.will is not None:
         session.will = will
         session.will_delay = packet.will.properties.get(Property.WILL_DELAY, 0)
+        if will is not None:
+            frontend.hub.entrust(client_id, will, min(session.will_delay, session.expiry))
 
-    answer: PropertyMap = {}
-    if packet.version == V5:
-        answer = {
-            Property.RECEIVE_MAXIMUM: limits.receive_maximum,
-            Property.MAXIMUM_PACKET_SIZE: limits.maximum_packet_size,
-            Property.TOPIC_ALIAS_MAXIMUM: limits.topic_alias_maximum,
-            Property.SHARED_SUBSCRIPTION_AVAILABLE: 0,
-        }
-        if not packet.client_id:
-            answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
-        if session.expiry != expiry:
-            answer[Property.SESSION_EXPIRY] = session.expiry
-    connection.write(encode(Connack(present, Reason.SUCCESS, answer), packet.version))
+    session.persist()
+    connection.answer(Connack(present, Reason.SUCCESS, answer))
     session.resume(connection)
+
+
+def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int) -> PropertyMap:
+    """What CONNACK tells the client. Raises `ProtocolError` if it does not take a packet of that size."""
+    frontend, limits = connection.frontend, connection.frontend.limits
+    if packet.version != V5:
+        return {}
+    answer: PropertyMap = {
+        Property.RECEIVE_MAXIMUM: limits.receive_maximum,
+        Property.MAXIMUM_PACKET_SIZE: limits.maximum_packet_size,
+        Property.TOPIC_ALIAS_MAXIMUM: limits.topic_alias_maximum,
+    }
+    if not packet.client_id:
+        answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
+    if (granted := frontend.granted_expiry(expiry)) != expiry:
+        answer[Property.SESSION_EXPIRY] = granted
+    if (keep_alive := _keep_alive(limits, packet)) != packet.keep_alive:
+        answer[Property.SERVER_KEEP_ALIVE] = keep_alive
+    room = connection.maximum_packet_size
+    if room and len(encode(Connack(True, Reason.SUCCESS, answer), V5)) > room:
+        raise ProtocolError(f"a maximum packet size of {room} bytes", Reason.PACKET_TOO_LARGE)
+    return answer
+
+
+def _keep_alive(limits: Limits, packet: Connect) -> int:
+    """The keep-alive interval in force, in seconds. A 3.1.1 client cannot be told another one than its own."""
+    most = limits.maximum_keep_alive
+    if most and packet.version == V5 and not 0 < packet.keep_alive <= most:
+        return most
+    return packet.keep_alive
 
 
 def refuse(connection: Connection, reason: Reason, start: bytes) -> None:
@@ -72,7 +98,9 @@ def refuse(connection: Connection, reason: Reason, start: bytes) -> None:
 def refuse_level(connection: Connection, reason: Reason, level: int) -> None:
     """Answer a CONNECT of this protocol level that cannot be accepted."""
     if level >= V5:
-        connection.write(encode(Connack(False, reason), V5))
+        packet = encode(Connack(False, reason if reason in CONNACK_REASONS else Reason.UNSPECIFIED_ERROR), V5)
+        if not connection.maximum_packet_size or len(packet) <= connection.maximum_packet_size:
+            connection.write(packet)
     elif reason in RETURN_CODES_311:
         connection.write(encode(Connack(False, RETURN_CODES_311[reason]), V311))
 
@@ -83,7 +111,8 @@ def _adopt_limits(connection: Connection, packet: Connect) -> None:
     connection.send_maximum = min(limits.send_maximum, properties.get(Property.RECEIVE_MAXIMUM, 0xFFFF))
     connection.maximum_packet_size = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
     connection.alias_limit = min(limits.outgoing_topic_aliases, properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0))
-    connection.keep_alive = packet.keep_alive * KEEP_ALIVE_GRACE
+    connection.keep_alive = _keep_alive(limits, packet) * KEEP_ALIVE_GRACE
+    connection.tell_problems = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
     if connection.maximum_packet_size > limits.maximum_packet_size + HEADROOM:
         connection.maximum_packet_size = 0
     special = connection.maximum_packet_size or connection.alias_limit
@@ -98,8 +127,10 @@ def _requested_expiry(packet: Connect) -> int:
     return expiry
 
 
-def _will_message(will: Will) -> Message:
+def _will_message(will: Will, limits: Limits) -> Message:
     fault = topic_fault(will.topic)
+    if fault is None and will.topic.count("/") >= limits.maximum_topic_levels:
+        fault = "a topic of too many levels"
     if fault is not None:
         raise ProtocolError(f"will: {fault}", Reason.TOPIC_NAME_INVALID)
     return Message(will.topic, will.payload, will.qos, will.retain, received_properties(will.properties))

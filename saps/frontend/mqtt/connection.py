@@ -11,9 +11,9 @@ from collections.abc import Callable
 from struct import iter_unpack
 from typing import TYPE_CHECKING
 
+from saps.frontend.mqtt.budget import Rate
 from saps.frontend.mqtt.connect import accept, refuse
 from saps.frontend.mqtt.decode import decode
-from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.grants import Grants
 from saps.frontend.mqtt.packets import (
@@ -22,13 +22,14 @@ from saps.frontend.mqtt.packets import (
     Connect,
     Disconnect,
     PacketType,
+    Pingresp,
     Subscribe,
     Unsuback,
     Unsubscribe,
 )
 from saps.frontend.mqtt.properties import Property
 from saps.frontend.mqtt.publisher import Publisher
-from saps.frontend.mqtt.reasons import MqttError, ProtocolError, Reason
+from saps.frontend.mqtt.reasons import DISCONNECT_REASONS, MqttError, ProtocolError, Reason
 from saps.frontend.mqtt.sender import Port
 from saps.frontend.mqtt.wire import Framer, fixed_header
 
@@ -50,7 +51,10 @@ class Connection(Publisher):
         "_framer",
         "_heard",
         "_holds",
+        "_metered",
+        "_rate",
         "_reading",
+        "_throttled",
         "keep_alive",
         "peer",
     )
@@ -66,6 +70,10 @@ class Connection(Publisher):
         self._holds = 0
         """Slow subscribers this publisher waits for."""
         self._reading = True
+        self._rate = Rate(frontend.limits.message_rate) if frontend.limits.message_rate else None
+        self._metered = 0
+        """Publications the rate has been charged for."""
+        self._throttled = False
         frontend.connections.add(self)
         frontend.timers.at(self._heard + frontend.limits.connect_timeout, self._check_connected)
 
@@ -103,6 +111,8 @@ class Connection(Publisher):
             if frontend.blocked or frontend.publishers_paused or not self.writable:
                 self._yield()
         frontend.blocked.clear()
+        if self._rate is not None:
+            self._meter(self._rate)
 
     def _shortcut(self, first: int, data: bytes, pos: int, size: int) -> int:
         """Handle a run of packets of one kind at once. Returns where it ends, or 0 if that cannot be done here."""
@@ -111,7 +121,7 @@ class Connection(Publisher):
     def _acknowledgements(self, data: bytes, pos: int, size: int) -> int:
         """A run of PUBACKs without reason codes. Returns where it ends."""
         session = self.session
-        if session is None:
+        if session is None or session.shares:
             return 0
         inflight = session.inflight
         end = pos
@@ -121,7 +131,8 @@ class Connection(Publisher):
             if inflight.get(packet_id) is not None:
                 del inflight[packet_id]
             end += 4
-        if session.queue:
+        self.frontend.counts.handled += (end - pos) >> 2
+        if session.queue or session.backlog:
             session.pump()
         return end if end > pos else 0
 
@@ -132,7 +143,10 @@ class Connection(Publisher):
             self._greet(first, data, body, end)
         elif kind == PacketType.PUBLISH:
             self._publish(first, data, body, end)
+        elif kind == PacketType.CONNECT:
+            raise ProtocolError("a second CONNECT")
         else:
+            self.frontend.counts.handled += 1
             packet = decode(first, data, body, end, self.version)
             handler = _HANDLERS.get(kind)
             if handler is None:
@@ -151,6 +165,7 @@ class Connection(Publisher):
     def _admit(self, packet: Connect) -> None:
         """Let the client in. Raises `ProtocolError` if that cannot be."""
         accept(self, packet)
+        self._metered = self._session.publisher.published
         if self.keep_alive:
             self.frontend.timers.at(self._heard + self.keep_alive, self._check_keep_alive)
 
@@ -163,7 +178,7 @@ class Connection(Publisher):
         incoming = self._session.incoming
         known = incoming is not None and incoming.pop(packet.packet_id, None) is not None
         reason = Reason.SUCCESS if known else Reason.PACKET_IDENTIFIER_NOT_FOUND
-        self.write(encode(Ack(PacketType.PUBCOMP, packet.packet_id, reason), self.version))
+        self.answer(Ack(PacketType.PUBCOMP, packet.packet_id, reason))
 
     def _puback(self, packet: Ack) -> None:
         self._session.acknowledged(packet.packet_id)
@@ -174,7 +189,7 @@ class Connection(Publisher):
         elif self._session.received(packet.packet_id) or self.version != V5:
             self.send_release(packet.packet_id)
         else:
-            self.write(encode(Ack(PacketType.PUBREL, packet.packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND), V5))
+            self.answer(Ack(PacketType.PUBREL, packet.packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND))
 
     def _pubcomp(self, packet: Ack) -> None:
         self._session.completed(packet.packet_id)
@@ -187,10 +202,10 @@ class Connection(Publisher):
         reasons = [
             int(Reason.SUCCESS if session.unsubscribe(f) else Reason.NO_SUBSCRIPTION_EXISTED) for f in packet.filters
         ]
-        self.write(encode(Unsuback(packet.packet_id, reasons), self.version))
+        self.answer(Unsuback(packet.packet_id, reasons))
 
     def _pingreq(self, packet: object) -> None:
-        self.write(b"\xd0\0")
+        self.answer(Pingresp())
 
     def _disconnect(self, packet: Disconnect) -> None:
         session = self._session
@@ -208,7 +223,7 @@ class Connection(Publisher):
         if self.closing:
             return
         if self.session is not None and self.version == V5:
-            self.write(encode(Disconnect(reason), V5))
+            self.answer(Disconnect(reason if reason in DISCONNECT_REASONS else Reason.UNSPECIFIED_ERROR))
         if text:
             logger.warning("MQTT client %s closed: %s (0x%02x %s)", self._label, text, reason, reason.name)
         self._end(with_will=reason is not Reason.SERVER_SHUTTING_DOWN)
@@ -234,6 +249,9 @@ class Connection(Publisher):
         self.frontend.wake(self)
         self.release_waiters()
         session = self.session
+        held = sum(count for _, count in self.release_held())
+        if session is not None:
+            session.dropped += held
         if session is not None and session.connection is self:
             self.frontend.detach(session, with_will)
 
@@ -260,6 +278,24 @@ class Connection(Publisher):
 
     # ---- back-pressure towards the client as a publisher
 
+    def _meter(self, rate: Rate) -> None:
+        """Charge the rate for what the client has published; stop reading it if that was too much."""
+        session, now = self.session, self.frontend.clock()
+        if session is None or self._throttled or self.closing:
+            return
+        published = session.publisher.published
+        rate.take(published - self._metered, now)
+        self._metered = published
+        wait = rate.wait(now)
+        if wait:
+            self._throttled = True
+            self.update_reading()
+            self.frontend.timers.at(now + wait, self._end_throttle)
+
+    def _end_throttle(self, now: float) -> None:
+        self._throttled = False
+        self.update_reading()
+
     def _yield(self) -> None:
         """After input that met a slow subscriber, a congested mesh, or a client that does not read its answers."""
         for blocked in self.frontend.blocked:
@@ -283,7 +319,8 @@ class Connection(Publisher):
             not self._holds
             and self.writable
             and self._awaiting <= self.frontend.limits.receive_maximum
-            and not (self.frontend.publishers_paused and self.session.publisher.published)
+            and not self._throttled
+            and not (self.frontend.publishers_paused and self.held_back)
         )
         if reading != self._reading:
             self._reading = reading

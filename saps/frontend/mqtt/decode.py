@@ -31,6 +31,9 @@ from saps.frontend.mqtt.wire import Framer, Reader, fixed_header
 _FLAGS = {PacketType.PUBREL: 2, PacketType.SUBSCRIBE: 2, PacketType.UNSUBSCRIBE: 2}
 """The fixed lower four bits of the first byte, where they are not 0 (Table 2-2)."""
 
+MAX_FILTERS = 20_000
+"""Topic filters in one SUBSCRIBE or UNSUBSCRIBE. It bounds the time one packet takes."""
+
 
 def decode(first: int, data: bytes, pos: int, end: int, version: int) -> Packet:
     """The packet whose first byte is `first` and whose body is `data[pos:end]`.
@@ -150,13 +153,20 @@ def _ack(first: int, reader: Reader, version: int) -> Ack:
 def _subscribe(first: int, reader: Reader, version: int) -> Subscribe:
     packet_id = reader.packet_id()
     properties = _properties(reader, PacketType.SUBSCRIBE, version)
-    entries = []
+    entries: list[SubscribeEntry] = []
     while reader.left:
+        _bound(len(entries))
         topic_filter = reader.string()
         entries.append(_subscribe_entry(topic_filter, reader.integer(1), version))
     if not entries:
         raise ProtocolError("SUBSCRIBE without a topic filter")
     return Subscribe(packet_id, entries, properties)
+
+
+def _bound(filters: int) -> None:
+    """Raises `ProtocolError` if the packet has so many filters already that it would take too long."""
+    if filters >= MAX_FILTERS:
+        raise ProtocolError(f"more than {MAX_FILTERS} topic filters in a packet", Reason.QUOTA_EXCEEDED)
 
 
 def _subscribe_entry(topic_filter: str, options: int, version: int) -> SubscribeEntry:
@@ -176,8 +186,9 @@ def _suback(first: int, reader: Reader, version: int) -> Suback:
 def _unsubscribe(first: int, reader: Reader, version: int) -> Unsubscribe:
     packet_id = reader.packet_id()
     properties = _properties(reader, PacketType.UNSUBSCRIBE, version)
-    filters = []
+    filters: list[str] = []
     while reader.left:
+        _bound(len(filters))
         filters.append(reader.string())
     if not filters:
         raise ProtocolError("UNSUBSCRIBE without a topic filter")

@@ -6,13 +6,19 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from saps.frontend.mqtt.budget import Budget, Rate
+from saps.frontend.mqtt.counts import Counts
+from saps.frontend.mqtt.durable import DurableSession
 from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.reasons import ProtocolError, Reason
 from saps.frontend.mqtt.session import Session
 from saps.frontend.mqtt.timers import Timers
 from saps.hub import Hub
+from saps.storage.journal import Journal
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
+    from saps.frontend.mqtt.systree import SysTree
 
 FOREVER = 0xFFFFFFFF
 """The session expiry interval that means: never (3.1.2.11.2)."""
@@ -43,7 +49,39 @@ class Frontend:
         self.blocked: list[Connection] = []
         """Connections that could not take a message while the current input was handled."""
         self.publishers_paused = False
+        self.leaving = False
+        """The broker is about to leave the mesh."""
+        self.budget = Budget(limits.maximum_queued_total)
+        """What is kept for all slow clients together."""
+        self.counts = Counts()
+        self.connecting = Rate(limits.connection_rate) if limits.connection_rate else None
+        self.journal: Journal | None = None
+        """Where sessions are stored, if they are."""
+        self.refusal: Reason | None = None
+        """Why nothing new that would have to be stored is taken at present."""
+        self.broken = False
+        """Nothing at all can be stored, not even the changes of what is there."""
+        self.status: SysTree | None = None
+        """The ``$SYS`` tree, if there is one."""
         self._schedule_flush = schedule_flush
+
+    def admit(self, client_id: str) -> None:
+        """Is there room for one client more? Raises `ProtocolError` if not."""
+        self.counts.connects += 1
+        now, limits = self.clock(), self.limits
+        reason = None
+        session = self.sessions.get(client_id)
+        if len(self.connections) > limits.maximum_connections and (session is None or session.connection is None):
+            reason = Reason.SERVER_BUSY
+        elif self.connecting is not None and self.connecting.wait(now):
+            reason = Reason.CONNECTION_RATE_EXCEEDED
+        elif len(self.sessions) >= limits.maximum_sessions and session is None:
+            reason = Reason.QUOTA_EXCEEDED
+        if reason is not None:
+            self.counts.refused += 1
+            raise ProtocolError("", reason)
+        if self.connecting is not None:
+            self.connecting.take(1, now)
 
     def wake(self, connection: Connection) -> None:
         """The connection has output, or is to be closed."""
@@ -78,8 +116,8 @@ class Frontend:
             session = None
         present = session is not None
         if session is None:
-            session = self.sessions[client_id] = Session(self.hub, client_id, self.limits)
-        session.will = None
+            session = self.sessions[client_id] = self._new_session(client_id)
+        self._void_will(session)
         session.expiry = self.granted_expiry(expiry)
         session.connection = connection
         session.user, session.rights = connection.user, connection.rights
@@ -87,6 +125,11 @@ class Frontend:
             session.wire = connection.wire
             self.hub.forget_agent_routes(session)
         return session, present
+
+    def _new_session(self, client_id: str) -> Session:
+        if self.journal is None:
+            return Session(self.hub, client_id, self.limits, self.budget)
+        return DurableSession(self.hub, client_id, self.limits, self.budget, self.journal)
 
     def granted_expiry(self, expiry: int) -> int:
         """The session expiry interval the client gets, in seconds."""
@@ -97,16 +140,23 @@ class Frontend:
         now = self.clock()
         session.connection = None
         if not with_will:
-            session.will = None
-        if session.will is not None and session.will_delay and session.expiry:
-            session.will_due = now + min(session.will_delay, session.expiry)
+            self._void_will(session)
+        session.will_due = now + min(session.will_delay, session.expiry)
+        session.ends_at = now + session.expiry
+        self.away(session)
+
+    def away(self, session: Session) -> None:
+        """The session goes on without a connection, and its will waits: each until its time has come."""
+        now = self.clock()
+        if session.will is not None and session.will_due > now:
             self.timers.at(session.will_due, lambda now: self._publish_delayed_will(session, now))
         else:
             self._publish_will(session)
-        if not session.expiry:
+        if session.ends_at <= now:
             self.end(session)
             return
-        session.ends_at = now + session.expiry
+        session.give_back()
+        session.persist()
         self.timers.at(session.ends_at, lambda now: self._expire(session, now))
 
     def end(self, session: Session) -> None:
@@ -115,16 +165,27 @@ class Frontend:
             del self.sessions[session.client_id]
             self._publish_will(session)
             session.close()
+            self.counts.ended(session)
 
     def _expire(self, session: Session, now: float) -> None:
         if session.connection is None and session.ends_at <= now:
+            self.counts.expired += 1
             self.end(session)
 
     def _publish_delayed_will(self, session: Session, now: float) -> None:
         if session.connection is None and session.will_due <= now:
             self._publish_will(session)
 
+    def _void_will(self, session: Session) -> None:
+        """There is no will any more; but when the broker leaves, its guardians keep it for a while."""
+        if session.will is not None:
+            session.will = None
+            session.persist()
+            if not self.leaving:
+                self.hub.entrust(session.client_id, None)
+
     def _publish_will(self, session: Session) -> None:
-        will, session.will = session.will, None
+        will = session.will
+        self._void_will(session)
         if will is not None and (session.rights is None or session.rights.may_publish(will.topic)):
             session.publisher.publish(will)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import V5, Suback, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.reasons import SUBACK_FAILURE_311, Reason
-from saps.subscriptions import Subscription, Target
-from saps.topics import filter_fault
+from saps.frontend.mqtt.reasons import SUBACK_FAILURE_311, ProtocolError, Reason
+from saps.subscriptions import Subscription
+from saps.topics import filter_fault, shared, shared_fault
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
@@ -31,22 +30,35 @@ class Grants:
     def start(self) -> None:
         """Subscribe. The answer follows at once or later."""
         identifiers = self._packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, (None,))
-        for entry in self._packet.entries:
-            refusal = self._refusal(entry)
+        most = self._session.limits.maximum_subscriptions
+        for number, entry in enumerate(self._packet.entries):
+            refusal = self._refusal(entry) if number < most else self._told(Reason.QUOTA_EXCEEDED)
             self._reasons.append(entry.qos if refusal is None else refusal)
             if refusal is None:
                 self._subscribe(entry, identifiers[0])
         self._done()
 
     def _refusal(self, entry: SubscribeEntry) -> int | None:
-        if entry.filter == "$share" or entry.filter.startswith("$share/"):
-            reason = Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        elif filter_fault(entry.filter) is not None:
+        limits, subscriptions = self._session.limits, self._session.subscriptions
+        parts = shared(entry.filter)
+        wanted = entry.filter if parts is None else parts.topic_filter
+        if parts is not None and entry.no_local:
+            raise ProtocolError("no local in a shared subscription (MQTT-3.8.3-4)")
+        fault = shared_fault if entry.filter.partition("/")[0] == "$share" else filter_fault
+        if fault(entry.filter) is not None or wanted.count("/") >= limits.maximum_topic_levels:
             reason = Reason.TOPIC_FILTER_INVALID
-        elif (rights := self._session.rights) is not None and not rights.may_subscribe(entry.filter):
+        elif (rights := self._session.rights) is not None and not rights.may_subscribe(wanted):
             reason = Reason.NOT_AUTHORIZED
+        elif len(subscriptions) >= limits.maximum_subscriptions and entry.filter not in subscriptions:
+            reason = Reason.QUOTA_EXCEEDED
+        elif self._session.stored and self._connection.frontend.refusal is not None:
+            reason = self._connection.frontend.refusal
         else:
             return None
+        return self._told(reason)
+
+    def _told(self, reason: Reason) -> int:
+        """The reason as the client understands it."""
         return reason if self._connection.version == V5 else SUBACK_FAILURE_311
 
     def _subscribe(self, entry: SubscribeEntry, identifier: int | None) -> None:
@@ -59,7 +71,8 @@ class Grants:
             identifier,
         )
         new = entry.filter not in self._session.subscriptions
-        if entry.retain_handling == 0 or (entry.retain_handling == 1 and new):
+        wanted = entry.retain_handling == 0 or (entry.retain_handling == 1 and new)
+        if wanted and shared(entry.filter) is None:  # a shared one gets nothing that is retained (4.8.2)
             self._retained.append(subscription)
         self._waiting += 1
         self._session.subscribe(subscription, self._done)
@@ -69,10 +82,11 @@ class Grants:
         session, connection = self._session, self._connection
         if self._waiting or session.connection is not connection:
             return
-        connection.write(encode(Suback(self._packet.packet_id, self._reasons), connection.version))
+        connection.answer(Suback(self._packet.packet_id, self._reasons))
         rights = session.rights
         for subscription in self._retained:
-            target = Target(session, (subscription,))
-            for publication in session.hub.retained_for(subscription.filter):
-                if rights is None or rights.may_read(publication.message.topic):
-                    session.deliver(publication, target)
+            found = session.hub.retained_for(subscription.filter, session)
+            if connection.frontend.status is not None:
+                found += connection.frontend.status.matching(subscription.filter)
+            readable = [p for p in found if rights is None or rights.may_read(p.message.topic)]
+            session.replay(readable, subscription)

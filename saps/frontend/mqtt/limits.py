@@ -11,6 +11,32 @@ class Limits(msgspec.Struct, frozen=True):
     maximum_packet_size: int = 1 << 20
     """Bytes of the largest packet accepted. A client can make the broker buffer one such packet."""
 
+    maximum_connections: int = 50_000
+    """Connections at the same time. Beyond it a CONNECT is answered with "server busy", and a little further on new
+    connections are closed at once. About 12 KiB each when idle, and a file descriptor (``ulimit -n``)."""
+
+    maximum_sessions: int = 100_000
+    """Sessions, of clients that are here or away. Beyond it a client without a session is refused ("quota exceeded").
+    About 3 KiB each, beside what is queued."""
+
+    connection_rate: float = 0.0
+    """New connections a second, on average over a second; 0: any number. Beyond it a CONNECT is answered with
+    "connection rate exceeded"."""
+
+    message_rate: float = 0.0
+    """Publications a second from one client, on average over a second; 0: any number. Beyond it the client is not read
+    for a while, so that nothing is lost."""
+
+    maximum_subscriptions: int = 10_000
+    """Subscriptions of one client; more are refused one by one ("quota exceeded"). About 1 KiB each."""
+
+    maximum_topic_levels: int = 128
+    """Levels of a topic name or filter. In a mesh a publication may have to look at as many ranges of keys."""
+
+    maximum_keep_alive: int = 0
+    """Seconds, at most, of the keep-alive interval: an MQTT 5 client that asks for more, or for none, is told to use
+    this one (3.2.2.3.14). 0: what the client asks for."""
+
     receive_maximum: int = 1024
     """QoS 1 and 2 publications a client may have unacknowledged (3.1.1 clients are not read while beyond it)."""
 
@@ -26,11 +52,17 @@ class Limits(msgspec.Struct, frozen=True):
 
     maximum_queued: int = 1000
     """Messages kept for a client that is away or slow: this many of QoS 0 (only while connected), and this many of
-    QoS 1 and 2. Beyond it a new QoS 0 message is dropped, and the *oldest* QoS 1 or 2 message, as a device that
-    comes back wants the latest state. Dropped messages are counted."""
+    QoS 1 and 2. Beyond it a new QoS 0 message is dropped; a client that is here and too slow for its QoS 1 and 2
+    messages is disconnected ("quota exceeded"); for one that is away the *oldest* message gives way, as a device that
+    comes back wants the latest state. All of it is counted. Retained messages for a new subscription are not among
+    them: they wait where they are stored."""
 
     maximum_queued_bytes: int = 4 << 20
     """Payload bytes kept for such a client, with the same rules; payloads are shared between clients."""
+
+    maximum_queued_total: int = 256 << 20
+    """Bytes kept for all such clients together, each with its payload and 128 bytes a message. Beyond it the client
+    for which one more would be kept is treated as if it had reached its own limit."""
 
     maximum_session_expiry: int = 7 * 24 * 3600
     """Seconds a session is kept without a connection, at most; also for 3.1.1 sessions with clean session 0."""

@@ -107,6 +107,13 @@ RULES: dict[int, Rule] = {
 }
 
 
+_REPEATED = {identifier for identifier, rule in RULES.items() if rule.kind in (Kind.PAIRS, Kind.VARINTS)}
+"""Properties that may occur several times: collected in lists, so that many of them cost no more than few."""
+
+MAX_REPEATED = 10_000
+"""How many of each of them a packet may have. It bounds the time one packet takes (about 5 microseconds each)."""
+
+
 def decode_properties(reader: Reader, packet: int) -> PropertyMap:
     """Read the property length and the properties of a packet of type `packet`. Raises `MqttError`."""
     size = reader.varint()
@@ -118,6 +125,8 @@ def decode_properties(reader: Reader, packet: int) -> PropertyMap:
     inner = Reader(reader.data, reader.pos, reader.pos + size)
     while inner.left:
         _decode_property(inner, packet, found)
+    for identifier in _REPEATED & found.keys():
+        found[identifier] = tuple(found[identifier])
     reader.pos = inner.end
     return found
 
@@ -133,7 +142,7 @@ def _decode_property(reader: Reader, packet: int, found: PropertyMap) -> None:
     kind = rule.kind
     value: Any
     if kind is Kind.PAIRS:
-        found[identifier] = (*found.get(identifier, ()), (reader.string(), reader.string()))
+        _collect(found, identifier, (reader.string(), reader.string()))
         return
     if kind is Kind.STRING:
         value = reader.string()
@@ -152,10 +161,18 @@ def _decode_property(reader: Reader, packet: int, found: PropertyMap) -> None:
     if kind is Kind.VARINTS:
         if identifier in found and packet != _PUBLISH:
             raise ProtocolError(f"{name} occurs more than once")
-        value = (*found.get(identifier, ()), value)
-    elif identifier in found:
+        _collect(found, identifier, value)
+        return
+    if identifier in found:
         raise ProtocolError(f"{name} occurs more than once")
     found[identifier] = value
+
+
+def _collect(found: PropertyMap, identifier: int, value: Any) -> None:
+    values = found.setdefault(identifier, [])
+    if len(values) == MAX_REPEATED:
+        raise ProtocolError(f"more than {MAX_REPEATED} of one property", Reason.QUOTA_EXCEEDED)
+    values.append(value)
 
 
 def encode_properties(properties: PropertyMap) -> bytes:

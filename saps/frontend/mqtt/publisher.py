@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from saps.frontend.mqtt.decode import check_publish_flags
-from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.outgoing import Relayed, received_properties
 from saps.frontend.mqtt.packets import V5, Ack, PacketType
@@ -13,23 +12,31 @@ from saps.frontend.mqtt.properties import Property, PropertyMap, decode_properti
 from saps.frontend.mqtt.reasons import MalformedPacket, ProtocolError, Reason
 from saps.frontend.mqtt.runs import First, first_packet, lone_publication, plain_run
 from saps.frontend.mqtt.sender import Port, Sender
-from saps.frontend.mqtt.session import Session
+from saps.frontend.mqtt.session import HALF_DONE, Session
 from saps.frontend.mqtt.wire import Reader, decode_string
 from saps.hub import Burst, Publication, Route, is_reserved
-from saps.messages import Message, Reached
+from saps.messages import Message, Properties, Reached
+from saps.priority import Priorities
 from saps.topics import topic_fault
+
+REACHED = "saps-reached"
+"""The user property by which a publication asks how many subscribers it reaches, and its PUBACK or PUBREC says it."""
 
 
 class Publisher(Sender):
     """The part of a connection that takes publications from the client and answers them."""
 
-    __slots__ = ("_aliases_in", "_awaiting")
+    __slots__ = ("_aliases_in", "_awaiting", "_ordinary", "tell_problems")
 
     def __init__(self, frontend: Frontend, port: Port) -> None:
         super().__init__(frontend, port)
         self._aliases_in: dict[int, bytes] | None = None
         self._awaiting = 0
         """Publications of QoS 1 the mesh has not confirmed yet."""
+        self._ordinary = False
+        """It has published something without priority, where priorities are known."""
+        self.tell_problems = True
+        """Answers may carry user properties (Request Problem Information, 3.1.2.11.7)."""
 
     # ---- plain publications: the hot paths
 
@@ -48,12 +55,18 @@ class Publisher(Sender):
         if route is None or route.mesh.remote or self.version not in route.wires:
             return False
         if data[0] == 0x30:
+            if route.count is not None and route.count.last is not session:
+                route.count.by(session)
             hub.relay(route, data, 1, at_once=True)
         elif not route.numbered or self._awaiting or session.incoming or self.out:
             return False
         else:
-            hub.relay_numbered(route, Relayed(route.topic, data[:end], data[end + 2 :], self.version))
+            if route.count is not None and route.count.last is not session:
+                route.count.by(session)
+            packet = Relayed(route.topic, data[:end], data[end + 2 :], self.version)
+            hub.relay_numbered(route, packet, len(data) - end - 2)
             self.port.write(b"\x40\x02" + data[end : end + 2])
+            self.frontend.counts.answered += 1
         session.publisher.published += 1
         route.mesh.used = True
         return True
@@ -81,6 +94,8 @@ class Publisher(Sender):
         session.publisher.published += len(ends)
         verbatim = self.version in route.wires
         if verbatim:  # one list operation for each subscriber, however many packets it is
+            if route.count is not None and route.count.last is not session:
+                route.count.by(session)
             hub.relay(route, data[pos:run_end], len(ends), at_once=False)
             if not route.mesh.remote:
                 route.mesh.used = True
@@ -94,6 +109,8 @@ class Publisher(Sender):
             hub.spread_burst(route, Burst([Publication(message) for message in messages]), session)
         for message in messages:
             hub.forward(route, message, None)
+        if hub.priorities is not None:
+            self._note_priority(hub.priorities, route.topic)
         return run_end
 
     def _publish_numbered_run(self, route: Route, data: bytes, pos: int, first: First, ends: list[int]) -> None:
@@ -106,7 +123,7 @@ class Publisher(Sender):
             packet_ids.append(data[body + ahead : body + ahead + 2])
             publications.append(Publication(Message(topic, data[body + payload_ahead : end], 1)))
             pos = end
-        if route.mesh.remote or len(ends) == 1:
+        if route.mesh.remote or len(ends) == 1 or self.frontend.refusal is not None:
             for publication, packet_id in zip(publications, packet_ids, strict=True):
                 self._publish_with_id(route, publication, int.from_bytes(packet_id))
             return
@@ -114,6 +131,7 @@ class Publisher(Sender):
         session.publisher.published += len(ends)
         route.mesh.used = True
         matched = session.hub.spread_burst(route, Burst(publications), session)
+        self.frontend.counts.answered += len(ends)
         if matched or self.version != V5:
             self.write(b"\x40\x02" + b"\x40\x02".join(packet_ids))
         else:
@@ -179,6 +197,8 @@ class Publisher(Sender):
         fault = topic_fault(name)
         if fault is not None:
             raise ProtocolError(fault, Reason.TOPIC_NAME_INVALID)
+        if name.count("/") >= self.frontend.limits.maximum_topic_levels:
+            raise ProtocolError("a topic of too many levels", Reason.TOPIC_NAME_INVALID)
         return self._find_route(topic, name)
 
     def _find_route(self, topic: bytes, name: str) -> Route:
@@ -188,8 +208,21 @@ class Publisher(Sender):
         session = self._session
         if not is_reserved(message.topic):
             session.publisher.published += 1
-            session.hub.spread(route, session.hub.publication(message), session)
-            session.hub.forward(route, message, None)
+            publication = session.hub.publication(message)
+            session.hub.spread(route, publication, session)
+            session.hub.forward(route, publication.message, None)
+            if session.hub.priorities is not None:
+                self._note_priority(session.hub.priorities, message.topic)
+
+    def _note_priority(self, priorities: Priorities, topic: str) -> None:
+        if not self._ordinary and not priorities.urgent(topic):
+            self._ordinary = True
+
+    @property
+    def held_back(self) -> bool:
+        """It is not to be read while links are congested: it publishes, and not to priority topics alone."""
+        session = self._session
+        return bool(session.publisher.published) and (self._ordinary or session.hub.priorities is None)
 
     def _publish_with_id(self, route: Route, publication: Publication, packet_id: int) -> None:
         session, message = self._session, publication.message
@@ -197,10 +230,13 @@ class Publisher(Sender):
         if qos == 2:
             if session.incoming is None:
                 session.incoming = {}
-            confirmed = session.incoming.get(packet_id)
-            if confirmed is not None:  # a retransmission
-                if confirmed:
-                    self._acknowledge(packet_id, 2, 1)
+            known = session.incoming.get(packet_id)
+            if known is not None:  # a retransmission
+                if known >= 0:
+                    self._acknowledge(packet_id, 2, known, _asks(message.properties))
+                elif known == HALF_DONE:
+                    session.incoming[packet_id] = -1
+                    self._publish_to_mesh(session, message, packet_id, session.hub.matching(message.topic))
                 return
         incoming = len(session.incoming) if session.incoming else 0
         if self.version == V5 and self._awaiting + incoming >= self.frontend.limits.receive_maximum:
@@ -208,56 +244,80 @@ class Publisher(Sender):
         if is_reserved(message.topic):
             self._answer(packet_id, qos, Reason.NOT_AUTHORIZED)
             return
+        if (refusal := self.frontend.refusal) is not None:
+            if self.version != V5:
+                raise ProtocolError("its publication cannot be stored", refusal)
+            self._answer(packet_id, qos, refusal)
+            return
         if qos == 2:
             assert session.incoming is not None
-            session.incoming[packet_id] = False
+            session.incoming[packet_id] = -1
         session.publisher.published += 1
         hub = session.hub
         matched = hub.spread(route, publication, session)
-        if route.mesh.remote:
-            self._awaiting += qos == 1
-            hub.mesh.publish(message, partial(self._confirmed, session, packet_id, qos, matched))
-            if self._awaiting > self.frontend.limits.receive_maximum:
-                self.update_reading()
+        if route.mesh.remote or message.retain:
+            self._publish_to_mesh(session, message, packet_id, matched)
         else:
             route.mesh.used = True
-            self._acknowledge(packet_id, qos, matched)
+            self._acknowledge(packet_id, qos, matched, _asks(message.properties))
 
-    def _confirmed(self, session: Session, packet_id: int, qos: int, matched: int, reached: Reached) -> None:
+    def _publish_to_mesh(self, session: Session, message: Message, packet_id: int, matched: int) -> None:
+        """Have the mesh take the publication, which `matched` subscribers here have got, and acknowledge it then."""
+        hub, qos, asked = session.hub, message.qos, _asks(message.properties)
+        self._awaiting += qos == 1
+        if hub.priorities is not None:
+            self._note_priority(hub.priorities, message.topic)
+        hub.mesh.publish(message, partial(self._confirmed, session, packet_id, qos, matched, asked))
+        if self._awaiting > self.frontend.limits.receive_maximum:
+            self.update_reading()
+
+    def _confirmed(
+        self, session: Session, packet_id: int, qos: int, matched: int, asked: bool, reached: Reached
+    ) -> None:
         """The mesh has the publication: acknowledge it, with QoS 2 on the session's present connection."""
         if qos == 1:
             self._awaiting -= 1
             if not self.closing:
-                self._acknowledge(packet_id, 1, matched + reached.subscribers)
+                self._acknowledge(packet_id, 1, matched + reached.subscribers, asked)
                 self.update_reading()
             return
         incoming = session.incoming
         if incoming is not None and packet_id in incoming:
-            incoming[packet_id] = True
+            incoming[packet_id] = matched + reached.subscribers
             present = session.connection
             if present is not None:
-                present._acknowledge(packet_id, 2, matched + reached.subscribers)
+                present._acknowledge(packet_id, 2, matched + reached.subscribers, asked)
 
-    def _acknowledge(self, packet_id: int, qos: int, matched: int) -> None:
-        """PUBACK or PUBREC; MQTT 5 is told when nobody has subscribed."""
+    def _acknowledge(self, packet_id: int, qos: int, matched: int, asked: bool = False) -> None:
+        """PUBACK or PUBREC; MQTT 5 is told when nobody has subscribed, and if `asked` how many were reached."""
         if qos == 2:
             incoming = self._session.incoming
             if incoming is not None:
-                incoming[packet_id] = True
-        if matched or self.version != V5:
+                incoming[packet_id] = matched
+        if self.version != V5 or (matched and not asked):
+            self.frontend.counts.answered += 1
             self.write((b"\x40\x02" if qos == 1 else b"\x50\x02") + packet_id.to_bytes(2))
         else:
-            self._answer(packet_id, qos, Reason.NO_MATCHING_SUBSCRIBERS)
+            reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
+            self._answer(packet_id, qos, reason, ((REACHED, str(matched)),) if asked else ())
 
-    def _answer(self, packet_id: int, qos: int, reason: Reason) -> None:
+    def _answer(self, packet_id: int, qos: int, reason: Reason, told: tuple[tuple[str, str], ...] = ()) -> None:
+        """Answer with `reason` and, where the client allows it (3.1.2.11.7, 3.4.2.2.3), these user properties."""
         kind = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
-        self.write(encode(Ack(kind, packet_id, reason), self.version))
+        full = Ack(kind, packet_id, reason, {Property.USER_PROPERTY: told} if told and self.tell_problems else {})
+        if not self.answer(full):
+            self.answer(Ack(kind, packet_id, reason))
 
     @property
     def _session(self) -> Session:
         session = self.session
         assert session is not None
         return session
+
+
+def _asks(properties: Properties | None) -> bool:
+    """Does the publisher want to know how many subscribers it reaches?"""
+    return properties is not None and any(name == REACHED for name, _ in properties.user)
 
 
 def _body(data: bytes, pos: int) -> int:

@@ -60,12 +60,24 @@ RETURN_CODES_311 = {
     Reason.SERVER_UNAVAILABLE: 3,
     Reason.SERVER_BUSY: 3,
     Reason.SERVER_SHUTTING_DOWN: 3,
+    Reason.QUOTA_EXCEEDED: 3,
+    Reason.CONNECTION_RATE_EXCEEDED: 3,
     Reason.BAD_USER_NAME_OR_PASSWORD: 4,
     Reason.NOT_AUTHORIZED: 5,
 }
 """CONNACK return codes of MQTT 3.1.1; a reason that is not here closes the connection without a CONNACK."""
 
 SUBACK_FAILURE_311 = 0x80
+
+CONNACK_REASONS = frozenset(
+    Reason(code) for code in (0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F)
+)
+"""What CONNACK may say (Table 3-1)."""
+
+DISCONNECT_REASONS = frozenset(
+    Reason(code) for code in (0x00, *range(0x80, 0x84), 0x87, 0x89, 0x8B, *range(0x8D, 0x91), *range(0x93, 0xA3))
+)
+"""What a server's DISCONNECT may say (Table 3-10)."""
 
 
 class MqttError(Exception):

@@ -6,14 +6,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from saps.frontend.mqtt.budget import ENTRY_COST
+from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.outgoing import Copy, Form, aliased, copy, numbered_burst, plain, plain_burst
-from saps.frontend.mqtt.packets import V311
+from saps.frontend.mqtt.packets import V311, Packet
+from saps.frontend.mqtt.reasons import Reason
 from saps.frontend.mqtt.wire import fixed_header
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.frontend import Frontend
     from saps.frontend.mqtt.session import Session
     from saps.hub import Burst, Publication
+
+
+_NOTHING: deque[tuple[bytes, int]] = deque()
 
 
 class Port(Protocol):
@@ -44,6 +50,7 @@ class Sender:
         "_held_bytes",
         "_held_count",
         "_impatient_until",
+        "_too_slow",
         "_waiters",
         "alias_limit",
         "closing",
@@ -80,6 +87,7 @@ class Sender:
         self._held: deque[tuple[bytes, int]] | None = None
         self._held_count = 0
         self._held_bytes = 0
+        self._too_slow = False
         self._impatient_until = 0.0
         self._waiters: list[Sender] | None = None
 
@@ -89,6 +97,15 @@ class Sender:
         if not out:
             self.frontend.wake(self)  # type: ignore[arg-type]
         out.append(packet)
+
+    def answer(self, packet: Packet) -> bool:
+        """Have the packet, any but PUBLISH, written. False if it is larger than the client takes (3.1.2.11.4)."""
+        encoded = encode(packet, self.version)
+        if self.maximum_packet_size and len(encoded) > self.maximum_packet_size:
+            return False
+        self.frontend.counts.answered += 1
+        self.write(encoded)
+        return True
 
     # ---- messages
 
@@ -135,6 +152,7 @@ class Sender:
 
     def send_release(self, packet_id: int) -> None:
         """PUBREL."""
+        self.frontend.counts.answered += 1
         self.write(b"\x62\x02" + packet_id.to_bytes(2))
 
     def _aliased(self, publication: Publication, form: Form) -> Copy | bytes:
@@ -168,16 +186,41 @@ class Sender:
         if count > room:
             session.dropped += count - room
             packets, count = _first_packets(packets, room), room
-        if self._held_bytes + len(packets) > limits.maximum_queued_bytes:
+        budget, cost = self.frontend.budget, len(packets) + ENTRY_COST
+        if self._held_bytes + len(packets) > limits.maximum_queued_bytes or budget.used + cost > budget.limit:
             session.dropped += count
             return
         if not count:
             return
+        budget.used += cost
         if self._held is None:
             self._held = deque()
         self._held.append((packets, count))
         self._held_count += count
         self._held_bytes += len(packets)
+
+    def release_held(self) -> deque[tuple[bytes, int]]:
+        """What is held; from now on nothing is."""
+        held = self._held
+        if held is None:
+            return _NOTHING
+        self.frontend.budget.used -= self._held_bytes + ENTRY_COST * len(held)
+        self._held, self._held_count, self._held_bytes = None, 0, 0
+        return held
+
+    def too_slow(self) -> None:
+        """Its queue of messages with QoS 1 and 2 is full: disconnect it, as soon as the present input is handled."""
+        if not self._too_slow:
+            self._too_slow = True
+            self.frontend.counts.too_slow += 1
+            self.frontend.timers.at(self.frontend.clock(), self._give_up)
+
+    def _give_up(self, now: float) -> None:
+        self.close(Reason.QUOTA_EXCEEDED, "too slow: its queue is full")
+
+    def close(self, reason: Reason, text: str = "") -> None:
+        """Close the connection."""
+        raise NotImplementedError
 
     def pause_writing(self) -> None:
         """The transport is over its high-water mark."""
@@ -186,13 +229,11 @@ class Sender:
     def resume_writing(self) -> None:
         """The transport has drained: send what waits, let the publishers continue."""
         self.writable = True
-        session, held = self.session, self._held
+        session = self.session
         if session is not None:
-            if held is not None:
-                self._held, self._held_count, self._held_bytes = None, 0, 0
-                for packets, count in held:
-                    session.delivered += count
-                    self.write(packets)
+            for packets, count in self.release_held():
+                session.delivered += count
+                self.write(packets)
             session.pump()
         self.caught_up()
 

@@ -5,38 +5,78 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from random import Random
-from typing import cast
+from typing import Protocol, cast
 
+from saps import __version__
 from saps.frontend.mqtt.auth.connection import AuthorisedConnection, GuardedConnection
-from saps.frontend.mqtt.auth.control import AccessControl
+from saps.frontend.mqtt.auth.control import AccessControl, obey
 from saps.frontend.mqtt.auth.listener import TlsListener
 from saps.frontend.mqtt.auth.origin import origin_of
 from saps.frontend.mqtt.auth.readers import ReadableSubscriptions
 from saps.frontend.mqtt.connection import Connection
+from saps.frontend.mqtt.durable import restore
 from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.held import HeldOutput, reason_of
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.reasons import Reason
 from saps.frontend.mqtt.sender import Port
+from saps.frontend.mqtt.systree import Source, SysTree, Value
+from saps.frontend.mqtt.traffic import NONE, Bytes, bytes_of
 from saps.hub import Hub
+from saps.storage.store import Store
+from saps.storage.trouble import Trouble
 
 logger = logging.getLogger(__name__)
 
 
+class Client(Protocol):
+    """A client's connection as the server sees it, whatever carries it: a socket, or a WebSocket."""
+
+    @property
+    def connection(self) -> Connection | None:
+        """Its protocol machine, once there is one."""
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """What its bytes pass through; None once it is gone."""
+
+    def traffic(self) -> Bytes:
+        """What has passed so far. Also asked for while it ends."""
+
+
 class MqttServer:
-    """An MQTT listener for one broker's hub."""
+    """The MQTT listeners for one broker's hub."""
 
     def __init__(
-        self, hub: Hub, limits: Limits | None = None, rng: Random | None = None, access: AccessControl | None = None
+        self,
+        hub: Hub,
+        limits: Limits | None = None,
+        rng: Random | None = None,
+        access: AccessControl | None = None,
+        sys_interval: float = 10.0,
     ) -> None:
-        """`access`: who may attach and do what; None: everyone, everything."""
+        """`access`: who may attach and do what; None: everyone, everything. `sys_interval`: seconds between two rounds
+        of the ``$SYS`` tree; 0: there is none."""
         self.hub = hub
+        self.sources: list[Source] = [self._describe_sockets]
+        """What there is in the ``$SYS`` tree beside what the frontend knows. To be added to before `start`."""
+        self._sys_interval = sys_interval
+        self._past = NONE
+        """The traffic of the clients that are gone."""
+        self.store: Store | None = None
+        """Where sessions outlive the process, if they do. To be set before `start`."""
+        self._held: HeldOutput | None = None
         self.limits = limits or Limits()
         self.address: tuple[str, int] = ("", 0)
         """Where it listens, once started."""
         self.tls_addresses: list[tuple[str, int]] = []
         """Where it listens for TLS."""
+        self.on_renewed: list[Callable[[ssl.SSLContext], Awaitable[None]]] = []
+        """Who else is to use a renewed certificate for new connections."""
         self._access = access
         self._guard = access.guard if access is not None else None
         if self._guard is not None and self._guard.access.policy is not None:
@@ -48,7 +88,7 @@ class MqttServer:
         self._listener: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._clients: set[_Client] = set()
+        self._clients: set[Client] = set()
         self._all_closed: asyncio.Event = asyncio.Event()
         self._receiving = False
         self._accepted = 0
@@ -59,22 +99,49 @@ class MqttServer:
         assert self._frontend is not None, "the server has not been started"
         return self._frontend
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen. Raises `OSError` if the address cannot be had."""
+    async def start(self, host: str = "127.0.0.1", port: int = 0, *, shared: bool = False) -> None:
+        """Listen. `shared`: beside other processes that do so, too. Raises `OSError` if the address cannot be had."""
         loop = self._loop = asyncio.get_running_loop()
         self.hub.clock = loop.time
-        self._frontend = Frontend(self.hub, self.limits, loop.time, self._rng, self._schedule_flush, self._arm_timer)
-        self._listener = await loop.create_server(lambda: _Client(self), host, port, backlog=1024)
+        frontend = Frontend(self.hub, self.limits, loop.time, self._rng, self._schedule_flush, self._arm_timer)
+        self._frontend = frontend
+        if self._sys_interval:
+            frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
+        if self.store is not None:
+            self._restore(self.store)
+        self._listener = await loop.create_server(lambda: _Client(self), host, port, backlog=1024, reuse_port=shared)
         self.address = self._listener.sockets[0].getsockname()[:2]
 
-    async def start_tls(self, host: str, port: int = 0) -> None:
-        """Listen for TLS, too. Raises `OSError` if the address cannot be had."""
+    async def start_tls(self, host: str, port: int = 0, *, shared: bool = False) -> None:
+        """Listen for TLS, too. `shared` and errors as for `start`."""
         assert self._access is not None
         assert self._access.context is not None
         listener = TlsListener(lambda: _Client(self), self.limits.connect_timeout)
-        await listener.open(host, port, self._access.context)
+        await listener.open(host, port, self._access.context, shared=shared)
         self._tls_listeners.append(listener)
         self.tls_addresses.append(listener.address)
+
+    def _restore(self, store: Store) -> None:
+        """Have the stored sessions back, and store them from now on."""
+        assert self._loop is not None
+        frontend, journal = self.frontend, store.journal
+        journal.epoch = time.time() - self._loop.time()
+        frontend.journal = journal
+        self._held = HeldOutput(store.commits)
+        store.commits.held.append(self._held)
+        store.on_trouble.append(self._set_trouble)
+        restore(frontend, journal, store.saved, store.with_wills)
+        if self._guard is not None:
+            obey(self._guard, frontend)
+
+    def _set_trouble(self, trouble: Trouble | None) -> None:
+        self.frontend.refusal = None if trouble is None else reason_of(trouble)
+        self.frontend.broken = trouble is not None and trouble.broken
+
+    @property
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The certificate for TLS connections from now on; None without one."""
+        return self._access.context if self._access is not None else None
 
     def reload(self) -> asyncio.Task[bool] | None:
         """Have the access files read again; the task says whether they were taken. None if there are none."""
@@ -91,6 +158,7 @@ class MqttServer:
             return
         if self._access is not None:
             self._access.stop()
+        self._frontend.leaving = True
         self._listener.close()
         for listener in self._tls_listeners:
             listener.close()
@@ -101,8 +169,9 @@ class MqttServer:
             self._all_closed.clear()
             await self._all_closed.wait()
         for session in list(self._frontend.sessions.values()):
-            session.will = None
-            self._frontend.end(session)
+            if not session.stored:
+                session.will = None
+                self._frontend.end(session)
         await self._listener.wait_closed()
         if self._timer is not None:
             self._timer.cancel()
@@ -130,9 +199,26 @@ class MqttServer:
             "dropped": sum(session.dropped for session in frontend.sessions.values()),
         }
 
+    def _describe_sockets(self) -> dict[str, Value]:
+        """The part of the ``$SYS`` tree that the sockets know."""
+        received, sent = map(sum, zip(self._past, *[client.traffic() for client in self._clients], strict=True))
+        frontend, guard = self.frontend, self._guard
+        refused = {} if guard is None else {f"saps/refused/{name}": n for name, n in asdict(guard.counts).items()}
+        return {
+            "broker/bytes/received": received,
+            "broker/bytes/sent": sent,
+            "saps/sockets/accepted": self._accepted,
+            "saps/sockets/open": len(self._clients),
+            "saps/clients/refused": frontend.counts.refused,
+            "saps/clients/too slow": frontend.counts.too_slow,
+            "saps/queued/bytes": frontend.budget.used,
+            "saps/mesh/messages/received": self.hub.received,
+            **refused,
+        }
+
     async def _renew_tls(self, context: ssl.SSLContext) -> None:
-        for listener in self._tls_listeners:
-            await listener.renew(context)
+        for renew in (*[listener.renew for listener in self._tls_listeners], *self.on_renewed):
+            await renew(context)
 
     # ---- called by the clients' protocols
 
@@ -146,11 +232,19 @@ class MqttServer:
         kind = GuardedConnection if guard.access.policy is None else AuthorisedConnection
         return kind(self.frontend, port, label, guard, origin)
 
-    def connected(self, client: _Client) -> None:
+    @property
+    def full(self) -> bool:
+        """There are so many connections that a new one is not even told so."""
+        limit = self.limits.maximum_connections
+        return len(self._clients) > limit + limit // 8
+
+    def connected(self, client: Client) -> None:
         self._accepted += 1
         self._clients.add(client)
 
-    def disconnected(self, client: _Client) -> None:
+    def disconnected(self, client: Client) -> None:
+        received, sent = client.traffic()
+        self._past = Bytes(self._past.received + received, self._past.sent + sent)
         self._clients.discard(client)
         if not self._clients:
             self._all_closed.set()
@@ -168,10 +262,11 @@ class MqttServer:
             self.flush()
 
     def flush(self) -> None:
-        """Write what the connections have to send."""
-        dirty = self.frontend.dirty
+        """Write what the connections have to send, unless it must wait for the storage."""
+        dirty, held = self.frontend.dirty, self._held
         for connection in dirty:
-            connection.port.flush()
+            if held is None or not held.holds(connection):
+                connection.port.flush()
         dirty.clear()
 
     def _schedule_flush(self) -> None:
@@ -189,9 +284,11 @@ class MqttServer:
         assert self._loop is not None
         self._timer = None
         timers = self.frontend.timers
-        timers.run(self._loop.time())
-        if timers.next is not None:
-            self._arm_timer(timers.next)
+        try:
+            timers.run(self._loop.time())
+        finally:  # a fault in one action must not stop the others
+            if timers.next is not None:
+                self._arm_timer(timers.next)
 
 
 class _Client(asyncio.Protocol):
@@ -212,6 +309,20 @@ class _Client(asyncio.Protocol):
         transport.set_write_buffer_limits(high=server.limits.write_high_water)
         self._connection = server.connection_for(self, transport)
         server.connected(self)
+        if server.full:
+            server.frontend.counts.refused += 1
+            transport.abort()
+
+    @property
+    def connection(self) -> Connection | None:
+        return self._connection
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        return self._transport
+
+    def traffic(self) -> Bytes:
+        return bytes_of(self._transport)
 
     def data_received(self, data: bytes) -> None:
         assert self._connection is not None
@@ -229,8 +340,8 @@ class _Client(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         assert self._connection is not None
         self._connection.lost()
-        self._transport = None
         self._server.disconnected(self)
+        self._transport = None
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -37,17 +37,23 @@ class WebServer:
         """Answer GET requests for the path. To be called before `listen`."""
         self._app.router.add_get(path, handler)
 
-    async def listen(self, host: str, port: int = 0, context: ssl.SSLContext | None = None) -> None:
-        """Listen, with TLS if there is a context. Raises `OSError` if the address cannot be had."""
+    async def listen(
+        self, host: str, port: int = 0, context: ssl.SSLContext | None = None, *, shared: bool = False
+    ) -> None:
+        """Listen, with TLS if there is a context. `shared`: beside other processes that do so, too.
+
+        Raises `OSError` if the address cannot be had."""
         if self._runner.server is None:
             await self._runner.setup()
         if context is None:
-            server = await asyncio.get_running_loop().create_server(self._connection, host, port, backlog=BACKLOG)
+            server = await asyncio.get_running_loop().create_server(
+                self._connection, host, port, backlog=BACKLOG, reuse_port=shared
+            )
             self._plain.append(server)
             self.addresses.append(server.sockets[0].getsockname()[:2])
         else:
             listener = TlsListener(self._connection, self._patience)
-            await listener.open(host, port, context)
+            await listener.open(host, port, context, shared=shared)
             self._tls.append(listener)
             self.addresses.append(listener.address)
 

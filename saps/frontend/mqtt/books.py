@@ -1,0 +1,151 @@
+"""The parts of a stored session's state: containers like the ordinary ones that note each change in the journal."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from saps.frontend.mqtt.outgoing import Copy, Form
+from saps.publication import Publication
+from saps.storage.journal import Journal, Stored, Table
+
+
+class Entry(NamedTuple):
+    """A copy's row, and the message it refers to."""
+
+    serial: int
+    stored: Stored
+
+
+class Copies:
+    """The rows of what one client is still to get, or to acknowledge."""
+
+    __slots__ = ("journal", "number")
+
+    def __init__(self, journal: Journal, number: int) -> None:
+        """`number`: the session's."""
+        self.journal = journal
+        self.number = number
+
+    def add(self, publication: Publication, form: Form, packet_id: int = 0) -> Entry:
+        """Store one. `packet_id`: 0 until it is sent."""
+        journal, packets = self.journal, publication.packets
+        if packets is None:
+            packets = publication.packets = {}
+        message, expires = publication.message, publication.expires
+        lasts = None if expires is None else expires + journal.epoch
+        stored = journal.refer(packets, message, lasts, len(message.payload))
+        serial = journal.number()
+        journal.put(Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form))
+        return Entry(serial, stored)
+
+    def remove(self, entry: Entry) -> None:
+        """The client has it, or will never get it."""
+        self.journal.drop(Table.COPIES, entry.serial, once=True)
+        self.journal.release(entry.stored)
+
+
+class InflightBook(dict[int, "Copy | None"]):
+    """`saps.frontend.mqtt.session.Session.inflight`."""
+
+    __slots__ = ("_copies", "_entries")
+
+    def __init__(self, copies: Copies) -> None:
+        super().__init__()
+        self._copies = copies
+        self._entries: dict[int, Entry | int] = {}
+        """By packet identifier: a copy's row, or the serial of a release's."""
+
+    def __setitem__(self, packet_id: int, copy: Copy | None) -> None:
+        copies = self._copies
+        if copy is None:
+            serial = copies.journal.number()
+            copies.journal.put(Table.RELEASES, serial, (serial, copies.number, packet_id))
+            self._entries[packet_id] = serial
+        else:
+            self._entries[packet_id] = copies.add(copy.publication, copy.form, packet_id)
+        super().__setitem__(packet_id, copy)
+
+    def __delitem__(self, packet_id: int) -> None:
+        super().__delitem__(packet_id)
+        entry = self._entries.pop(packet_id)
+        if isinstance(entry, int):
+            self._copies.journal.drop(Table.RELEASES, entry, once=True)
+        else:
+            self._copies.remove(entry)
+
+    def update(self, pairs: Iterable[tuple[int, Copy | None]]) -> None:  # type: ignore[override]
+        for packet_id, copy in pairs:
+            self[packet_id] = copy
+
+    def load(self, packet_id: int, copy: Copy | None, entry: Entry | int) -> None:
+        """It is stored already."""
+        self._entries[packet_id] = entry
+        super().__setitem__(packet_id, copy)
+
+    def forget(self) -> None:
+        """Nothing of it is stored any more."""
+        for packet_id in list(self):
+            del self[packet_id]
+
+
+class QueueBook(deque[tuple[Publication, Form]]):
+    """`saps.frontend.mqtt.session.Session.queue`, as far as it is used there."""
+
+    __slots__ = ("_copies", "_entries")
+
+    def __init__(self, copies: Copies, waiting: Iterable[tuple[Publication, Form]] = ()) -> None:
+        super().__init__()
+        self._copies = copies
+        self._entries: deque[Entry] = deque()
+        for item in waiting:
+            self.append(item)
+
+    def append(self, item: tuple[Publication, Form], /) -> None:
+        self._entries.append(self._copies.add(*item))
+        super().append(item)
+
+    def popleft(self) -> tuple[Publication, Form]:
+        self._copies.remove(self._entries.popleft())
+        return super().popleft()
+
+    def load(self, item: tuple[Publication, Form], entry: Entry) -> None:
+        """It is stored already."""
+        self._entries.append(entry)
+        super().append(item)
+
+    def forget(self) -> None:
+        """Nothing of it is stored any more."""
+        while self:
+            self.popleft()
+
+
+class IncomingBook(dict[int, int]):
+    """`saps.frontend.mqtt.session.Session.incoming`, as far as it is used there."""
+
+    __slots__ = ("_journal", "_number")
+
+    def __init__(self, copies: Copies) -> None:
+        super().__init__()
+        self._journal = copies.journal
+        self._number = copies.number
+
+    def __setitem__(self, packet_id: int, reached: int) -> None:
+        if self.get(packet_id) != reached:
+            self._journal.put(Table.INCOMING, (self._number, packet_id), (self._number, packet_id, reached))
+            super().__setitem__(packet_id, reached)
+
+    def pop(self, packet_id: int, default: Any = None) -> Any:
+        if packet_id in self:
+            self._journal.drop(Table.INCOMING, (self._number, packet_id))
+        return super().pop(packet_id, default)
+
+    def load(self, packet_id: int, reached: int) -> None:
+        """It is stored already."""
+        super().__setitem__(packet_id, reached)
+
+    def forget(self) -> None:
+        """Nothing of it is stored any more."""
+        for packet_id in list(self):
+            self.pop(packet_id)

@@ -1,0 +1,74 @@
+"""What one MQTT frontend counts.
+
+Publications, deliveries and drops are counted by the sessions, which do so anyway on their hot paths; here is what
+the sessions that are over have counted, and what is rare. The sum is made when somebody looks (`totals`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.frontend import Frontend
+    from saps.frontend.mqtt.session import Session
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start of the broker."""
+
+    published: int = 0
+    """Publications from clients whose sessions are over."""
+    delivered: int = 0
+    dropped: int = 0
+    handled: int = 0
+    """Packets from clients, but for publications."""
+    answered: int = 0
+    """Packets to clients, but for publications."""
+    connects: int = 0
+    """CONNECT packets."""
+    refused: int = 0
+    """Clients turned away because of a limit: connections, sessions, connection rate."""
+    too_slow: int = 0
+    """Clients disconnected because their queues were full."""
+    expired: int = 0
+    """Sessions that ended because their clients did not come back."""
+    most: int = 0
+    """Most clients connected at the same time."""
+
+    def ended(self, session: Session) -> None:
+        """The session is over: keep what it has counted."""
+        self.published += session.publisher.published
+        self.delivered += session.delivered
+        self.dropped += session.dropped
+
+
+class Totals(NamedTuple):
+    """What all sessions, past and present, have counted, and what the present ones keep."""
+
+    published: int
+    delivered: int
+    dropped: int
+    connected: int
+    away: int
+    subscriptions: int
+    inflight: int
+    queued: int
+
+
+def totals(frontend: Frontend) -> Totals:
+    """Sum up. Costs about a microsecond for each session."""
+    counts = frontend.counts
+    published, delivered, dropped = counts.published, counts.delivered, counts.dropped
+    connected = subscriptions = inflight = queued = 0
+    for session in frontend.sessions.values():
+        published += session.publisher.published
+        delivered += session.delivered
+        dropped += session.dropped
+        connected += session.connection is not None
+        subscriptions += len(session.subscriptions)
+        inflight += len(session.inflight)
+        queued += len(session.queue or ())
+    away = len(frontend.sessions) - connected
+    return Totals(published, delivered, dropped, connected, away, subscriptions, inflight, queued)

@@ -1,0 +1,211 @@
+"""Sessions that outlive the broker's process, and how they come back (MQTT 5.0, sections 4.1 and 4.4).
+
+A session with an expiry interval above 0 is stored, and every will. The hub and the connections treat a stored session
+like any other: what it keeps is kept in containers that note their changes (`saps.frontend.mqtt.books`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from saps.agents.user import SubscriberAgent
+from saps.frontend.mqtt.books import Copies, Entry, IncomingBook, InflightBook, QueueBook
+from saps.frontend.mqtt.budget import Budget
+from saps.frontend.mqtt.outgoing import Copy, Form
+from saps.frontend.mqtt.session import HALF_DONE, Session
+from saps.hub import Hub, Publication
+from saps.storage.journal import Journal, Stored, Table
+from saps.storage.saved import Saved, SavedCopy, SavedSession
+from saps.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.auth.acl import Rights
+    from saps.frontend.mqtt.frontend import Frontend
+    from saps.frontend.mqtt.limits import Limits
+
+
+def _ignore() -> None:
+    pass
+
+
+class DurableSession(Session):
+    """A session of a broker with storage. It is stored as soon as `persist` finds that it is to last."""
+
+    __slots__ = ("_copies", "_journal", "_number", "_row", "stored")
+
+    def __init__(
+        self, hub: Hub, client_id: str, limits: Limits, budget: Budget, journal: Journal, number: int = 0
+    ) -> None:
+        """`number`: the one it is stored under already."""
+        super().__init__(hub, client_id, limits, budget)
+        self.stored = False
+        self._journal = journal
+        self._number = number or journal.number()
+        self._copies = Copies(journal, self._number)
+        self._row = bool(number)
+        """There is a row of it."""
+
+    def persist(self) -> None:
+        """Store what is to outlive the process: the session if it has an expiry interval, its will in any case."""
+        lasting = self.expiry > 0 and not self.closed
+        if lasting != self.stored:
+            if lasting:
+                self._open_books()
+            else:
+                self._forget()
+            self.hub.forget_agent_routes(self)
+        if lasting or (self.will is not None and not self.closed):
+            self._row = True
+            self._journal.put(Table.SESSIONS, self._number, self._described())
+        elif self._row:
+            self._row = False
+            self._journal.drop(Table.SESSIONS, self._number)
+
+    def _described(self) -> tuple[object, ...]:
+        epoch, away = self._journal.epoch, self.connection is None
+        return (
+            self._number,
+            self.client_id,
+            self.user,
+            self.expiry,
+            self.ends_at + epoch if away else None,
+            self.will,
+            self.will_delay,
+            self.will_due + epoch if away and self.will is not None else None,
+        )
+
+    def _open_books(self) -> None:
+        assert not self.inflight, "a session that was not to last is over by now"
+        self.stored = True
+        self.inflight = InflightBook(self._copies)
+        self.incoming = IncomingBook(self._copies)
+
+    def _forget(self) -> None:
+        """It is not to last any more: it goes on in memory."""
+        self.stored = False
+        for topic_filter in self.subscriptions:
+            self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
+        inflight, incoming = dict(self.inflight), dict(self.incoming or ())
+        for book in (self.inflight, self.incoming):
+            if isinstance(book, InflightBook | IncomingBook):
+                book.forget()
+        if isinstance(self.queue, QueueBook):
+            waiting = deque(self.queue)
+            self.queue.forget()
+            self.queue = waiting
+        self.inflight, self.incoming = inflight, incoming
+
+    # ---- what changes
+
+    def subscribe(self, subscription: Subscription, done: Callable[[], None] = _ignore) -> None:
+        if self.stored:
+            key = self._number, subscription.filter
+            self._journal.put(Table.SUBSCRIPTIONS, key, (*key, subscription))
+        super().subscribe(subscription, done)
+
+    def unsubscribe(self, topic_filter: str) -> bool:
+        if self.stored and topic_filter in self.subscriptions:
+            self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
+        return super().unsubscribe(topic_filter)
+
+    def _enqueue(self, publication: Publication, form: Form) -> None:
+        if self.queue is None and self.stored:
+            self.queue = QueueBook(self._copies)
+        super()._enqueue(publication, form)
+
+    def obey(self, rights: Rights | None) -> None:
+        before = self.queue
+        super().obey(rights)
+        self._rebook(before)
+
+    def give_back(self) -> None:
+        before = self.queue
+        super().give_back()
+        self._rebook(before)
+
+    def _rebook(self, before: object) -> None:
+        """The queue may have been replaced by another one."""
+        if isinstance(before, QueueBook) and self.queue is not before:
+            before.forget()
+            if self.queue is not None:
+                self.queue = QueueBook(self._copies, self.queue)
+
+    def close(self) -> None:
+        if self.stored:
+            self._forget()
+        super().close()
+        self.persist()
+
+    # ---- coming back
+
+    def load(self, saved: SavedSession, publication_of: Callable[[SavedCopy], Publication], now: float) -> None:
+        """Be as it was stored; its client is away."""
+        epoch = self._journal.epoch
+        self.user, self.expiry = saved.user, saved.expiry
+        self.will, self.will_delay = saved.will, saved.will_delay
+        self.ends_at = saved.ends - epoch if saved.ends is not None else now + saved.expiry
+        self.will_due = now + min(saved.will_delay, saved.expiry)
+        if saved.will_due is not None:
+            self.will_due = saved.will_due - epoch
+        if not saved.expiry:
+            return
+        self._open_books()
+        for subscription in saved.subscriptions:
+            SubscriberAgent.subscribe(self, subscription)
+            self.hub.retained.end(self, subscription.filter)  # it has been given what was retained
+        self._load_copies(saved, publication_of, now)
+
+    def _load_copies(self, saved: SavedSession, publication_of: Callable[[SavedCopy], Publication], now: float) -> None:
+        inflight, incoming, queue = self.inflight, self.incoming, QueueBook(self._copies)
+        assert isinstance(inflight, InflightBook)
+        assert isinstance(incoming, IncomingBook)
+        for copy in saved.copies:
+            publication, form = publication_of(copy), Form(copy.form.qos, copy.form.retain, copy.form.identifiers)
+            assert publication.packets is not None
+            stored: Stored = publication.packets[Stored]
+            stored.references += 1
+            entry = Entry(copy.serial, stored)
+            if copy.packet_id:
+                inflight.load(copy.packet_id, Copy(publication, form, b"", b""), entry)
+            elif publication.expires is not None and publication.expires <= now:
+                self.dropped += 1
+                self._copies.remove(entry)
+            else:
+                queue.load((publication, form), entry)
+                self._keep(len(publication.message.payload), 1)
+        for serial, packet_id in saved.releases:
+            inflight.load(packet_id, None, serial)
+        for packet_id, reached in saved.incoming.items():
+            incoming.load(packet_id, reached if reached >= 0 else HALF_DONE)
+        self.queue = queue or None
+
+
+def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool) -> None:
+    """Have the sessions of an earlier life of this broker, as if their clients had just gone.
+
+    Those that have expired end, and what has expired is dropped. `with_wills`: nobody else has published their wills.
+    """
+    now = frontend.clock()
+    journal.begin_after(saved.highest)
+    publications: dict[int, Publication] = {}
+
+    def publication_of(copy: SavedCopy) -> Publication:
+        publication = publications.get(copy.message)
+        if publication is None:
+            kept = saved.messages[copy.message]
+            expires = None if kept.expires is None else kept.expires - journal.epoch
+            publication = publications[copy.message] = Publication(kept.message, expires)
+            publication.packets = {Stored: Stored(copy.message)}
+        return publication
+
+    for found in saved.sessions:
+        session = DurableSession(frontend.hub, found.client_id, frontend.limits, frontend.budget, journal, found.number)
+        frontend.sessions[found.client_id] = session
+        session.load(found, publication_of, now)
+        if not with_wills:
+            session.will = None
+    for restored in list(frontend.sessions.values()):
+        restored.persist()
+        frontend.away(restored)

@@ -1,0 +1,72 @@
+"""Our code, the default: for each level the number among the siblings, in Elias' delta code (Elias 1975).
+
+Each number says where it ends and contains a 1. So the topics below one are exactly the words that begin with its code,
+zeros behind a code are no number and make no other topic, and a new topic changes no code. The 10,000th sibling takes
+20 bits.
+"""
+
+from __future__ import annotations
+
+from saps.ofm.topics.coding import WORD_BITS, CodeTooLongError, padded
+from saps.ofm.topics.tree import TopicTree, father_of
+
+
+def gamma(number: int) -> str:
+    """Elias' gamma code of a number from 1: as many zeros as it has bits after the first, then its bits."""
+    bits = f"{number:b}"
+    return "0" * (len(bits) - 1) + bits
+
+
+def delta(number: int) -> str:
+    """Elias' delta code of a number from 1: the gamma code of how many bits it has, then those after the first."""
+    bits = f"{number:b}"
+    return gamma(len(bits)) + bits[1:]
+
+
+def numbers(bits: str) -> list[tuple[int, int]]:
+    """The numbers that a code, or a word with the zeros behind it, is made of: each with the place where it ends.
+
+    Raises `ValueError` for bits that are neither."""
+    found, at = [], 0
+    while "1" in bits[at:]:
+        zeros = bits.index("1", at) - at
+        length = int(bits[at + zeros : at + 2 * zeros + 1], 2)
+        end = at + 2 * zeros + length
+        if end > len(bits):
+            raise ValueError(f"a number is cut off: {bits[at:]}")
+        found.append((int("1" + bits[at + 2 * zeros + 1 : end], 2), end))
+        at = end
+    return found
+
+
+class DelimitedCode:
+    """Our code of a tree (a `TopicCode`)."""
+
+    name = "delimited"
+
+    def __init__(self, tree: TopicTree) -> None:
+        self.tree = tree
+
+    def code(self, topic: str) -> str:
+        bits: list[str] = []
+        at: str | None = topic
+        while at is not None:
+            bits.append(delta(self.tree.number(at)))
+            at = father_of(at)
+        return "".join(reversed(bits))
+
+    def word(self, topic: str) -> str:
+        return padded(topic, self.code(topic))
+
+    def subtree(self, topic: str) -> str:
+        code = self.code(topic)
+        if len(code) > WORD_BITS:
+            raise CodeTooLongError(topic, len(code))
+        return code
+
+    def father(self, code: str) -> str:
+        ends = numbers(code)
+        return code[: ends[-2][1]] if len(ends) > 1 else ""
+
+    def covers(self, one: str, other: str) -> bool:
+        return one != other and other.startswith(one)

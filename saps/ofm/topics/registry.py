@@ -1,0 +1,107 @@
+"""Registration: "to prevent from topic bursting, topics must be registered before they are put into use" (SDNPS, 3.2).
+
+Quotas limit what may stand below a prefix. Below an open one, a topic is registered when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from saps.ofm.topics.coding import CodeTooLongError, TopicCode
+from saps.ofm.topics.tree import TopicTree, father_of
+from saps.topics import topic_fault
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What may stand below a prefix; None as a limit: as much as there is room for."""
+
+    prefix: str | None = None
+    """None: all topics."""
+    topics: int | None = None
+    """Topics below it, on all levels."""
+    children: int | None = None
+    """Children of the prefix, and of each topic below it."""
+    levels: int | None = None
+    """Levels below it."""
+    open: bool = False
+    """Topics below it need not be registered before they are used."""
+
+    def concerns(self, topic: str) -> bool:
+        """Does the topic stand below the prefix?"""
+        return self.prefix is None or topic.startswith(self.prefix + "/")
+
+
+class TopicRefusedError(Exception):
+    """A topic that is not registered, with the reason."""
+
+
+class Registry:
+    """The topics that may be used: `tree`. A topic is registered with those above it, or not at all."""
+
+    def __init__(self, quotas: Iterable[Quota] = (), tree: TopicTree | None = None) -> None:
+        self.tree = TopicTree() if tree is None else tree
+        self.codes: list[TopicCode] = []
+        """Codes of the tree in which each topic must have an address."""
+        self._quotas = tuple(quotas)
+        self._below = {quota.prefix: sum(map(quota.concerns, self.tree)) for quota in self._quotas}
+
+    def admit(self, topic: str) -> None:
+        """Somebody wants to use a topic. Raises `TopicRefusedError` unless it is registered, or its prefix open."""
+        if topic in self.tree:
+            return
+        if not any(quota.open and quota.concerns(topic) for quota in self._quotas):
+            raise TopicRefusedError(f"{topic!r} is not registered")
+        self.register(topic)
+
+    def register(self, topic: str) -> None:
+        """Register a topic and those above it. Raises `TopicRefusedError`; then nothing is registered."""
+        if (fault := topic_fault(topic)) is not None:
+            raise TopicRefusedError(fault)
+        new = self._new(topic)
+        for quota in self._quotas:
+            self._check(quota, [each for each in new if quota.concerns(each)])
+        if not new:
+            return
+        self.tree.add(topic)
+        try:
+            for code in self.codes:
+                code.word(topic)
+        except CodeTooLongError as error:
+            self.tree.remove(new[0])
+            raise TopicRefusedError(str(error)) from None
+        for quota in self._quotas:
+            self._below[quota.prefix] += sum(map(quota.concerns, new))
+
+    def remove(self, topic: str) -> None:
+        """Take a topic out, with all below it. Raises `KeyError`."""
+        gone = list(self.tree.below(topic))
+        self.tree.remove(topic)
+        for quota in self._quotas:
+            self._below[quota.prefix] -= sum(map(quota.concerns, gone))
+
+    def _new(self, topic: str) -> list[str]:
+        """What is to be registered for the topic's sake, from above."""
+        new: list[str] = []
+        at: str | None = topic
+        while at is not None and at not in self.tree:
+            new.append(at)
+            at = father_of(at)
+        return new[::-1]
+
+    def _check(self, quota: Quota, new: list[str]) -> None:
+        if not new:
+            return
+        where = "in all" if quota.prefix is None else f"below {quota.prefix!r}"
+        if quota.topics is not None and self._below[quota.prefix] + len(new) > quota.topics:
+            raise TopicRefusedError(f"{new[-1]!r}: {quota.topics} topics are allowed {where}")
+        above = 0 if quota.prefix is None else quota.prefix.count("/") + 1
+        if quota.levels is not None and new[-1].count("/") + 1 - above > quota.levels:
+            raise TopicRefusedError(f"{new[-1]!r}: {quota.levels} levels are allowed {where}")
+        father = father_of(new[0])
+        if quota.children is not None:
+            # Only the first new one joins siblings; each one below it is an only child.
+            siblings = self.tree.count(father) if father is None or father in self.tree else 0
+            if siblings + 1 > quota.children:
+                raise TopicRefusedError(f"{new[0]!r}: {quota.children} children of a topic are allowed {where}")

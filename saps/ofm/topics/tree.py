@@ -1,0 +1,88 @@
+"""The topic tree: registered topics, each below its father; a topic covers all below it (SDNPS 2016, 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+class _Node:
+    __slots__ = ("children", "given", "number", "topic")
+
+    def __init__(self, topic: str | None, number: int) -> None:
+        self.topic = topic
+        self.number = number
+        self.children: dict[str, _Node] = {}
+        self.given = 0
+        """The highest number of a child so far."""
+
+
+def father_of(topic: str) -> str | None:
+    """The topic one level up; None for one of the first level."""
+    father, slash, _ = topic.rpartition("/")
+    return father if slash else None
+
+
+class TopicTree:
+    """Topics in the order in which they were added. The root, None, is no topic."""
+
+    def __init__(self) -> None:
+        self._root = _Node(None, 0)
+        self._nodes: dict[str, _Node] = {}
+        self.version = 0
+        """Counts the changes."""
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._nodes
+
+    def __iter__(self) -> Iterator[str]:
+        """All topics, each before those below it."""
+        return self.below(None)
+
+    def add(self, topic: str) -> None:
+        """Put a topic in, and those above it. It gets the next number among its siblings."""
+        node, path = self._root, ""
+        for depth, level in enumerate(topic.split("/")):
+            path = f"{path}/{level}" if depth else level
+            child = node.children.get(level)
+            if child is None:
+                node.given += 1
+                child = node.children[level] = self._nodes[path] = _Node(path, node.given)
+                self.version += 1
+            node = child
+
+    def remove(self, topic: str) -> None:
+        """Take a topic out, with all below it. Raises `KeyError`. Its number is given again only if it was the last."""
+        father, node = self._node(father_of(topic)), self._nodes[topic]
+        for gone in list(self.below(topic)):
+            del self._nodes[gone]
+        del father.children[topic.rpartition("/")[2]]
+        if father.given == node.number:
+            father.given -= 1
+        self.version += 1
+
+    def below(self, topic: str | None) -> Iterator[str]:
+        """The topic and all that it covers, each before those below it; None: all topics."""
+        stack = [self._node(topic)]
+        while stack:
+            node = stack.pop()
+            if node.topic is not None:
+                yield node.topic
+            stack.extend(reversed(node.children.values()))
+
+    def children(self, topic: str | None) -> list[str]:
+        """The topics one level below, in their order."""
+        return [node.topic for node in self._node(topic).children.values() if node.topic is not None]
+
+    def number(self, topic: str) -> int:
+        """The topic's number among its siblings, from 1; it keeps it whatever happens to the others."""
+        return self._nodes[topic].number
+
+    def count(self, topic: str | None) -> int:
+        """How many children a topic has."""
+        return len(self._node(topic).children)
+
+    def _node(self, topic: str | None) -> _Node:
+        return self._root if topic is None else self._nodes[topic]

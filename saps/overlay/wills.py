@@ -1,0 +1,212 @@
+"""Wills that outlive their broker (MQTT 5.0, sections 3.1.2.5 and 3.1.3.2.2).
+
+A broker entrusts the wills of its clients to `GUARDIANS` others, neighbours of its in the overlay, which watch it
+anyway. When it dies the first guardian asks all brokers whether one of them has the client now, and publishes the will
+if none has, after the will's delay. The second guardian does so if the first one dies before it has said that it is
+done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from saps.messages import Message
+from saps.overlay.calls import Outcome, RangeCalls
+from saps.overlay.frames import Absent, Frame, Guard, Here, Mourned, Unguard, Will
+from saps.overlay.keys import ALL_BROKERS, BrokerRef
+from saps.overlay.port import Port
+
+GUARDIANS = 2
+"""Brokers that keep the wills of one: they are published if all but one of these crash with it. More cost a frame each
+for each client that connects with a will."""
+LEFT = 10.0
+"""Seconds that the clients of a broker that leaves in order get to connect to another one before their wills are
+published."""
+RESEND = 0.2
+"""Seconds between two looks whether a guardian whose link broke can be reached again."""
+LOOK = 5.0
+"""Seconds between two looks whether there are enough guardians."""
+
+
+class _Ward:
+    """The wills of another broker."""
+
+    __slots__ = ("guardians", "orphaned", "patience", "wills")
+
+    def __init__(self) -> None:
+        self.guardians: list[BrokerRef] = []
+        """In the order in which they are to publish."""
+        self.wills: dict[str, Will] = {}
+        """By client."""
+        self.orphaned = False
+        """The broker has died, or left."""
+        self.patience = 0.0
+        """Seconds that each of its clients gets at least."""
+
+
+class Wills:
+    """The wills one broker entrusts to others, and those it guards. `publish` publishes one of these."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        candidates: Callable[[], Iterable[BrokerRef]],
+        publish: Callable[[Message], None],
+    ) -> None:
+        """`candidates`: brokers that may be guardians, the best ones first."""
+        self._port = port
+        self._calls = calls
+        self._candidates = candidates
+        self._publish = publish
+        self._serial = 0
+        self._own: dict[str, Will] = {}
+        self._guardians: list[BrokerRef] = []
+        self._wards: dict[BrokerRef, _Ward] = {}
+        self.published = 0
+        """Wills of other brokers' clients published here."""
+
+    # --- the broker of the clients ----------------------------------------------------------------------------------
+
+    def entrust(self, client: str, message: Message | None, delay: float) -> None:
+        """The will of a client from now on, None for none, and the seconds it is to wait."""
+        if message is None:
+            if (known := self._own.pop(client, None)) is not None:
+                for guardian in self._guardians:
+                    self._port.send(guardian, Unguard(client, known.serial))
+            return
+        self._serial += 1
+        will = self._own[client] = Will(client, self._serial, delay, message)
+        if not self._review():
+            for guardian in self._guardians:
+                self._port.send(guardian, Guard([will], self._guardians, False))
+
+    def look(self) -> None:
+        """See that there are enough guardians."""
+        self._review()
+
+    def _review(self) -> bool:
+        """Choose guardians for those that are lost. True if there was a change, and all have been told everything."""
+        if not self._own:
+            return False
+        staying = [guardian for guardian in self._guardians if not self._port.lost(guardian)]
+        for broker in self._candidates():
+            if len(staying) >= GUARDIANS:
+                break
+            if broker.name != self._port.me.name and broker not in staying and self._port.reachable(broker):
+                staying.append(broker)
+        if staying == self._guardians:
+            return False
+        self._guardians = staying
+        self.send_all()
+        return True
+
+    def send_all(self) -> None:
+        """Tell the guardians everything once more: they may have missed something."""
+        if self._own:
+            for guardian in self._guardians:
+                self._port.send(guardian, Guard(list(self._own.values()), self._guardians, True))
+
+    # --- the guardian -------------------------------------------------------------------------------------------
+
+    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
+        """Handle one frame; False if it does not concern wills."""
+        if isinstance(frame, Guard):
+            ward = self._wards.get(sender)
+            if ward is None or frame.complete:
+                ward = self._wards[sender] = _Ward()
+            ward.guardians = frame.guardians
+            ward.wills.update({will.client: will for will in frame.wills})
+        elif isinstance(frame, Unguard):
+            self._forget_will(sender, frame.client, frame.serial)
+        elif isinstance(frame, Mourned):
+            for client, serial in frame.wills:
+                self._forget_will(frame.broker, client, serial)
+        else:
+            return False
+        return True
+
+    def _forget_will(self, broker: BrokerRef, client: str, serial: int) -> None:
+        ward = self._wards.get(broker)
+        if ward is not None and client in ward.wills and ward.wills[client].serial <= serial:
+            del ward.wills[client]
+            if not ward.wills:
+                del self._wards[broker]
+
+    def watched(self) -> dict[str, BrokerRef]:
+        """The brokers whose failure must be noticed here: wards, and other guardians of those that died."""
+        found = {}
+        for broker, ward in self._wards.items():
+            for ref in ward.guardians if ward.orphaned else (broker,):
+                if ref.name != self._port.me.name:
+                    found[ref.name] = ref
+        return found
+
+    def died(self, broker: BrokerRef) -> None:
+        """A broker was given up: a ward, or a guardian, of others or of this broker."""
+        self._gone(broker, 0.0)
+
+    def left(self, broker: BrokerRef) -> None:
+        """A broker has left in order: its clients get some time to connect elsewhere."""
+        self._gone(broker, LEFT)
+
+    def _gone(self, broker: BrokerRef, patience: float) -> None:
+        ward = self._wards.get(broker)
+        if ward is not None and not ward.orphaned:
+            ward.orphaned, ward.patience = True, patience
+            self._mourn(broker, ward)
+        for other, orphans in list(self._wards.items()):
+            if orphans.orphaned and broker in orphans.guardians:
+                self._mourn(other, orphans)
+        self.look()
+
+    def _mourn(self, broker: BrokerRef, ward: _Ward) -> None:
+        """If it is this guardian's turn, see to each will after its delay."""
+        first = next((ref for ref in ward.guardians if not self._port.lost(ref)), None)
+        if first != self._port.me:
+            return
+        by_delay: dict[float, list[Will]] = {}
+        for will in ward.wills.values():
+            by_delay.setdefault(max(will.delay, ward.patience), []).append(will)
+        for delay, wills in by_delay.items():
+            self._port.after(delay, lambda wills=wills: self._ask(broker, ward, wills))  # type: ignore[misc]
+
+    def _ask(self, broker: BrokerRef, ward: _Ward, wills: list[Will]) -> None:
+        """Has one of the clients come back?"""
+        if self._wards.get(broker) is not ward:
+            return
+
+        def answered(outcome: Outcome) -> None:
+            here = {client for result in outcome.results if isinstance(result, Here) for client in result.clients}
+            if self._wards.get(broker) is ward:
+                self._publish_absent(broker, ward, [will for will in wills if will.client not in here])
+                self._done(broker, ward, wills)
+
+        self._calls.call(ALL_BROKERS, Absent([will.client for will in wills]), answered)
+
+    def _publish_absent(self, broker: BrokerRef, ward: _Ward, wills: list[Will]) -> None:
+        for will in wills:
+            if ward.wills.get(will.client) == will:
+                self.published += 1
+                self._publish(will.message)
+
+    def _done(self, broker: BrokerRef, ward: _Ward, wills: list[Will]) -> None:
+        for guardian in ward.guardians:
+            if guardian.name != self._port.me.name and not self._port.lost(guardian):
+                self._port.send(guardian, Mourned(broker, [(will.client, will.serial) for will in wills]))
+        for will in wills:
+            self._forget_will(broker, will.client, will.serial)
+
+    # --- links that break ---------------------------------------------------------------------------------------
+
+    def link_down(self, peer: BrokerRef) -> None:
+        """What was sent to a guardian may be lost."""
+        if peer in self._guardians:
+            self._port.after(RESEND, lambda: self._resend(peer))
+
+    def _resend(self, peer: BrokerRef) -> None:
+        if self._port.reachable(peer):
+            if peer in self._guardians and self._own:
+                self._port.send(peer, Guard(list(self._own.values()), self._guardians, True))
+        elif not self._port.lost(peer):
+            self.link_down(peer)

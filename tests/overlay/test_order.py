@@ -1,0 +1,124 @@
+"""The inbox by itself: how long later publications wait for one that does not come."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saps.messages import Message
+from saps.overlay import order
+from saps.overlay.frames import Data, Frame, Nack
+from saps.overlay.keys import BrokerRef, KeyOrder
+
+ORIGIN = BrokerRef("b0", 1, "", "c")
+WAY = 0.01
+"""Seconds to the origin, and back."""
+LATE = 0.5
+"""Seconds by which a publication may be late at most, of those that come."""
+
+
+class Origin:
+    """A port with a clock, and the origin at its far end: it `has` some publications to repeat, and says that there are
+    none, if it `answers`."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.me, self.order, self.now, self.grace = BrokerRef("b1", 1, "", "c"), KeyOrder.CLUSTER, 0.0, 0.0
+        self.delivered: dict[int, float] = {}
+        """When each publication was delivered, in the order in which they were."""
+        self.has: dict[int, Data] = {}
+        self._answers = answers
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = count()
+        self.inbox = order.Inbox(self, self._deliver, lambda topic, origin: 0, lambda topic: 1)
+
+    def _deliver(self, message: Message) -> int:
+        self.delivered[int(message.payload)] = self.now
+        return 1
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + delay, next(self._number), action))
+
+    def send(self, to: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Nack)
+        nack = frame
+        if not self._answers:
+            return
+        assert nack.after is not None
+        found = [seq for seq in self.has if nack.after < seq <= nack.seq]
+        for seq in found:
+            self.arrives(self.has[seq], self.now + 2 * WAY)
+        if not found:
+            self.after(2 * WAY, lambda: self.inbox.skip(ORIGIN, nack.topic, nack.seq))
+
+    def lost(self, broker: BrokerRef) -> bool:
+        return False
+
+    def calm(self) -> bool:
+        return True
+
+    def reachable(self, broker: BrokerRef) -> bool:
+        return True
+
+    def arrives(self, data: Data, when: float) -> None:
+        def accept() -> None:
+            self.inbox.accept(ORIGIN, data)
+
+        self.after(when - self.now, accept)
+
+    def run(self) -> None:
+        """Until nothing is to happen any more."""
+        while self._events:
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+
+
+def data(seq: int, qos: int) -> Data:
+    return Data(0, seq, seq - 1, 0, 0, "t", b"%d" % seq, qos, retain=False)
+
+
+@given(
+    fates=st.lists(
+        st.tuples(st.sampled_from([0, 1]), st.sampled_from(["comes", "lost"]), st.floats(0, LATE)), max_size=60
+    )
+)
+def test_one_that_is_lost_holds_later_ones_for_its_own_time_only_and_each_of_qos_1_comes(
+    fates: list[tuple[int, str, float]],
+) -> None:
+    """A hundred a second; each gap is waited for from when it was noticed, not from the end of the gap before it."""
+    port = Origin()
+    arrived: dict[int, float] = {}
+    for seq, (qos, fate, late) in enumerate(fates, 1):
+        if qos:
+            port.has[seq] = data(seq, qos)
+        if fate == "comes":
+            arrived[seq] = seq / 100 + late
+            port.arrives(data(seq, qos), arrived[seq])
+    port.run()
+    last = max(arrived, default=0)
+    assert list(port.delivered) == sorted(arrived.keys() | {seq for seq in port.has if seq < last})
+    gaps = len(fates) - len(arrived)
+    bound = order.PATIENCE + 2 * order.ASK_AFTER + LATE + (gaps + 1) * 2 * WAY
+    assert all(port.delivered[seq] - when <= bound for seq, when in arrived.items())
+
+
+@pytest.mark.parametrize(("qos", "patience"), [(0, order.GIVE_UP), (1, order.GIVE_UP_RELIABLE)])
+def test_an_origin_that_does_not_answer_is_waited_for_longer_where_something_may_be_owed(
+    qos: int, patience: float
+) -> None:
+    port = Origin(answers=False)
+    port.arrives(data(2, qos), 1.0)
+    port.run()
+    assert patience <= port.delivered[2] - 1.0 <= patience + 2 * order.ASK_AFTER
+    assert port.inbox.given_up == 1
+
+
+def test_what_is_held_is_bounded() -> None:
+    port = Origin(answers=False)
+    for seq in range(2, order.HELD + 3):
+        port.inbox.accept(ORIGIN, data(seq, 1))
+    assert list(port.delivered) == list(range(2, order.HELD + 3))
