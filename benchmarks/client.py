@@ -26,7 +26,7 @@ def read_exactly(sock: socket.socket, size: int) -> bytes:
         try:
             chunk = sock.recv(size - len(out))
         except TimeoutError:
-            raise SetupError(f"no answer to CONNECT or SUBSCRIBE within {TIMEOUT:.0f} s") from None
+            raise SetupError(f"no answer within {TIMEOUT:.0f} s") from None
         if not chunk:
             raise SetupError("the broker closed the connection during set-up")
         out += chunk
@@ -60,6 +60,13 @@ def subscribed(port: int, topic_filter: str, qos: int) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def answers(sock: socket.socket) -> None:
+    """Raises SetupError unless the broker answers a ping on this connection."""
+    sock.sendall(packets.PINGREQ)
+    if read_exactly(sock, len(packets.PINGRESP)) != packets.PINGRESP:
+        raise SetupError("PINGREQ was answered with something else")
 
 
 def accepts_clients(port: int) -> bool:

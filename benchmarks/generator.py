@@ -9,11 +9,12 @@ standard error, with exit status 1.
 from __future__ import annotations
 
 import contextlib
+import resource
 import select
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -38,6 +39,9 @@ STALL = 2.0
 IDLE_BEFORE = 1000
 """Connections that do not count when memory is measured."""
 
+FILES_BESIDE = 100
+"""Open files of a broker or of the generator that are no connections."""
+
 POLL = 0.02
 """Seconds the closed loop sleeps at most when nothing arrives."""
 
@@ -49,6 +53,8 @@ class Bench:
         self.sockets = contextlib.ExitStack()
         self.readable_since = 0
         """When the last `step` found sockets readable (`time.monotonic_ns`), before it served any."""
+        self.ready: list[tuple[int, int]] = []
+        """What the last `step` found readable: file descriptors, with epoll's flags."""
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
 
@@ -65,7 +71,7 @@ class Bench:
     def step(self, timeout: float) -> bool:
         """Serve what is readable, after at most `timeout` seconds. False if nothing was."""
         handlers = self._handlers
-        ready = self._epoll.poll(timeout)
+        ready = self.ready = self._epoll.poll(timeout)
         self.readable_since = time.monotonic_ns()
         for fd, _ in ready:
             handlers[fd]()
@@ -100,31 +106,34 @@ def throughput(load: Load) -> Outcome:
     """Deliveries with at most `load.window` messages of each publisher in flight, everything received."""
     bench = Bench()
     buffer = bytearray(BUFFER_BYTES)
-    publishers: list[Publisher] = []
+    publishers: dict[int, Publisher] = {}
     subscribers: list[Subscriber] = []
     with bench.sockets:
         for number in range(load.topics):
             topic = topic_name(number)
             ring = packets.Ring(topic, load.payload, load.qos, packets.ring_length(load.window), load.vary)
             group: list[Subscriber] = []
+            socks: list[socket.socket] = []
             for _ in range(load.subscribers):
                 sock = bench.adopt(client.subscribed(load.subscribe_port, topic, load.qos))
+                socks.append(sock)
                 group.append(subscriber(sock, ring, buffer))
                 bench.watch(sock, group[-1].on_readable)
             sock = bench.adopt(client.connected(load.publish_port))
             publisher = Publisher(sock, ring, group, load.window)
             bench.watch(sock, publisher.on_readable)
-            publishers.append(publisher)
+            publishers |= {end.fileno(): publisher for end in (*socks, sock)}
             subscribers += group
         return _closed_loop(load, bench, publishers, subscribers)
 
 
-def _closed_loop(load: Load, bench: Bench, publishers: list[Publisher], subscribers: list[Subscriber]) -> Outcome:
-    outcome = Outcome()
-    _publish_for(load.warm_up, bench, publishers)
+def _closed_loop(load: Load, bench: Bench, owners: dict[int, Publisher], subscribers: list[Subscriber]) -> Outcome:
+    """`owners`: by file descriptor, whose window may move when it is readable."""
+    outcome, publishers = Outcome(), list(dict.fromkeys(owners.values()))
+    _publish_for(load.warm_up, bench, publishers, owners)
     before = sum(subscriber.received for subscriber in subscribers)
     meter = Meter(load.pids)
-    _publish_for(load.measure, bench, publishers)
+    _publish_for(load.measure, bench, publishers, owners)
     meter.stop(outcome)
     outcome.deliveries = sum(subscriber.received for subscriber in subscribers) - before
     _drain(bench, publishers, subscribers)
@@ -134,12 +143,14 @@ def _closed_loop(load: Load, bench: Bench, publishers: list[Publisher], subscrib
     return outcome
 
 
-def _publish_for(seconds: float, bench: Bench, publishers: list[Publisher]) -> None:
+def _publish_for(seconds: float, bench: Bench, publishers: list[Publisher], owners: dict[int, Publisher]) -> None:
     end = time.monotonic() + seconds
+    moved: Iterable[Publisher] = publishers
     while time.monotonic() < end:
-        for publisher in publishers:
+        for publisher in moved:
             publisher.refill()
         bench.step(POLL)
+        moved = {owners[fd] for fd, _ in bench.ready} or publishers
 
 
 def _drain(bench: Bench, publishers: list[Publisher], subscribers: list[Subscriber]) -> None:
@@ -232,19 +243,28 @@ def _ignore(_: int) -> None:
 def idle(load: Load) -> Outcome:
     """Resident memory for each of `load.subscribers` connections with one subscription and no traffic.
 
-    IDLE_BEFORE others are there before: they fill what memory the broker holds in reserve.
+    IDLE_BEFORE others are there before: they fill what memory the broker holds in reserve. At the end every connection
+    must answer a ping. Raises SetupError.
     """
+    connections = IDLE_BEFORE + load.subscribers
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit < connections + FILES_BESIDE:
+        raise client.SetupError(f"{limit} open files are allowed, too few for {connections} connections (ulimit -n)")
+    held: list[socket.socket] = []
     with contextlib.ExitStack() as sockets:
 
         def connect(count: int, prefix: str) -> None:
             for number in range(count):
                 topic = f"{prefix}/{number:05}"
-                sockets.enter_context(client.subscribed(load.subscribe_port, topic, load.qos))
+                held.append(sockets.enter_context(client.subscribed(load.subscribe_port, topic, load.qos)))
 
         connect(IDLE_BEFORE, "before")
         before = _steady_memory(load.pids)
         connect(load.subscribers, "idle")
-        return Outcome(idle_bytes=(_steady_memory(load.pids) - before) / load.subscribers)
+        outcome = Outcome(idle_bytes=(_steady_memory(load.pids) - before) / load.subscribers)
+        for sock in held:
+            client.answers(sock)
+        return outcome
 
 
 def _steady_memory(pids: list[int]) -> int:

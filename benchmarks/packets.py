@@ -44,6 +44,8 @@ def subscribe(topic_filter: str, qos: int) -> bytes:
     return b"\x82" + remaining_length(len(body)) + body
 
 
+PINGREQ = b"\xc0\x00"
+PINGRESP = b"\xd0\x00"
 DISCONNECT = b"\xe0\x00"
 
 

@@ -27,6 +27,8 @@ class Peer(Protocol):
     name: str
     settings: str
     """What was set and why, in a sentence."""
+    spread: bool
+    """It is several processes, and measured only where processors are free for them."""
 
     def version(self) -> str | None:
         """The version installed, or None if the broker is missing."""
@@ -68,6 +70,7 @@ class Mosquitto:
         "never drops; set_tcp_nodelay false, its default, which nearly doubles its throughput, except for "
         "latency; the bridge by `topic # out 1` in MQTT 3.1.1"
     )
+    spread = False
 
     def version(self) -> str | None:
         program = executable("mosquitto")
@@ -119,6 +122,7 @@ class Nats:
         "JetStream, which its MQTT needs, with its store on tmpfs; max_ack_pending 65535, since the default "
         "of 1024 limits QoS 1. It writes QoS 1 messages to JetStream, which the others do not"
     )
+    spread = False
 
     def version(self) -> str | None:
         program = executable("nats-server")
@@ -147,10 +151,11 @@ mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 65535 }}
 class Saps:
     """SAPS, from this working tree."""
 
-    name = "SAPS"
-    settings = "defaults"
-
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        self.spread = workers > 1
+        self.name = f"SAPS, {workers} workers" if self.spread else "SAPS"
+        self.settings = f"--workers {workers}" if self.spread else "defaults"
+        self._workers = workers
         self._program = Path(sys.executable).with_name("saps")
 
     def version(self) -> str | None:
@@ -172,7 +177,10 @@ class Saps:
         argv += ["--mqtt", f"127.0.0.1:{mqtt}", "--overlay", f"127.0.0.1:{overlay}"]
         if join is not None:
             argv += ["--join", f"127.0.0.1:{join}"]
-        place.start(argv)
+        if self.spread:
+            argv += ["--workers", str(self._workers)]
+        log = place.start(argv)
+        place.wait_until(lambda: "ready name=" in log.read_text())
         _listening(place, mqtt)
 
 
@@ -181,6 +189,7 @@ class BareRelay:
 
     name = "bare relay"
     settings = "copies bytes without any MQTT work: not a broker, but a lower bound of what the generator can carry"
+    spread = False
 
     def version(self) -> str | None:
         return "-"
@@ -198,4 +207,4 @@ class BareRelay:
 BASE = Mosquitto.name
 """The peer the others are compared with."""
 
-ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), BareRelay())
+ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), Saps(workers=2), BareRelay())

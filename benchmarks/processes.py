@@ -66,8 +66,8 @@ class Place:
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, argv: list[str]) -> None:
-        """Start a process whose output goes to a log in the folder. Terminal signals do not reach it."""
+    def start(self, argv: list[str]) -> Path:
+        """Start a process. Its output goes to the file returned. Terminal signals do not reach it."""
         log = self.folder / f"log-{len(self._logs)}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SAPS_")}
         with pinned(self._cpus), log.open("wb") as out:
@@ -82,6 +82,7 @@ class Place:
         self._processes.append(process)
         self._logs.append(log)
         self.pids.append(process.pid)
+        return log
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Poll `ready` until it holds. Raises StartError if a process ends first, or after START_TIMEOUT."""

@@ -91,8 +91,11 @@ class Relay:
             sock.sendall(acks)
 
     def _discard(self, sock: socket.socket) -> None:
+        """What subscribers send: acknowledgements, and when all is over a ping."""
         if not sock.recv_into(self._buffer):
             self._close(sock)
+        elif self._buffer[0] == packets.PINGREQ[0]:
+            sock.sendall(packets.PINGRESP)
 
 
 class Acknowledger:

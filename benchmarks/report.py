@@ -160,6 +160,8 @@ GROUPS = {
     "mixed": "Throughput: deliveries per second, payloads of 150 to 250 bytes",
     "throughput": "Throughput with equal packets: deliveries per second, payloads of 200 bytes",
     "window": "Throughput against the window",
+    "crowd": "1,000 publishers and 1,000 subscribers, pairwise, one message of each under way",
+    "spread": "20 publishers, with 1 or 10 subscribers each, on all processors",
     "latency": "Latency at 1,000 messages a second (the median column is p50)",
     "memory": "Resident memory for each idle connection",
     "cross": "Publisher at one broker, 10 subscribers at another",
@@ -173,8 +175,13 @@ NOTES = {
     "throughput": "Every packet has the same size and topic, which is the best case. Where the generator's processor "
     "is busy as well, a figure is a lower bound.",
     "window": "Fewer messages in flight: less to join into one write. With a window of 1 everyone waits for wake-ups.",
+    "crowd": "Each publisher sends its next message when its subscriber has the last one (and, with QoS 1, when the "
+    "broker has acknowledged it).",
+    "spread": "No process is bound to a processor, at most 100 messages of each publisher are under way; NATS uses "
+    "more than one processor here, too. The generator takes its share of the same processors.",
     "latency": "The bare relay shows what the machine and the generator add by themselves.",
-    "memory": "After 1,000 other connections, which fill what the broker holds in reserve.",
+    "memory": "After 1,000 other connections, which fill what the broker holds in reserve. In the end each "
+    "connection, those 1,000 too, has answered a ping.",
 }
 """What a reader must know to read a group's table."""
 

@@ -14,6 +14,7 @@ import msgspec
 from benchmarks.client import SetupError
 from benchmarks.load import Load, Outcome
 from benchmarks.peers import Peer
+from benchmarks.probes import family
 from benchmarks.processes import Place, StartError, pinned
 from benchmarks.scenarios import Scenario
 
@@ -45,14 +46,15 @@ class Processors(msgspec.Struct, frozen=True):
 
     broker: set[int] | None
     generator: set[int] | None
+    all: set[int]
 
 
 def processors(pin: bool) -> Processors:
     """The first processor for brokers and the others for the generator; no pinning with a single one."""
     available = sorted(os.sched_getaffinity(0))
     if not pin or len(available) < 2:
-        return Processors(None, None)
-    return Processors({available[0]}, set(available[1:]))
+        return Processors(None, None, set(available))
+    return Processors({available[0]}, set(available[1:]), set(available))
 
 
 def allow_many_files() -> None:
@@ -80,10 +82,10 @@ def run(
     allow_many_files()
     layout = processors(plan.pin)
     out: list[Measurement] = []
-    with pinned(layout.generator):
-        for scenario, peer, number in cells(scenarios, peers, plan.rounds):
-            progress(f"{scenario.name}  {peer.name}  round {number + 1}/{plan.rounds}")
-            measurement = measure(plan, scenario, peer, number, layout.broker)
+    for scenario, peer, number in cells(scenarios, peers, plan.rounds):
+        progress(f"{scenario.name}  {peer.name}  round {number + 1}/{plan.rounds}")
+        with pinned(layout.all if scenario.spread else layout.generator):
+            measurement = measure(plan, scenario, peer, number, None if scenario.spread else layout.broker)
             if measurement is not None:
                 out.append(measurement)
     return out
@@ -91,13 +93,15 @@ def run(
 
 def measure(plan: Plan, scenario: Scenario, peer: Peer, number: int, cpus: set[int] | None) -> Measurement | None:
     """One measurement; None if it does not apply to this peer."""
+    if not scenario.applies(peer):
+        return None
     outcome, fault = None, ""
     with Place(cpus) as place:
         try:
             site = peer.launch_pair(place) if scenario.pair else peer.launch(place, scenario.kind)
             if site is None:
                 return None
-            outcome = generate(scenario.load(site, place.pids, plan.warm_up, plan.measure))
+            outcome = generate(scenario.load(site, family(place.pids), plan.warm_up, plan.measure))
         except (StartError, SetupError, GeneratorError, OSError) as error:
             fault = str(error)
     return Measurement(scenario=scenario.name, peer=peer.name, round=number, outcome=outcome, fault=fault)
@@ -109,7 +113,7 @@ class GeneratorError(Exception):
 
 def generate(load: Load) -> Outcome:
     """What a load generator, in a process of its own, makes of `load`. Raises GeneratorError."""
-    deadline = 60.0 + load.warm_up + load.measure
+    deadline = 60.0 + load.warm_up + load.measure + load.topics * load.subscribers / 100
     generator = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.generator"],
         stdin=subprocess.PIPE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from benchmarks.load import Load, Outcome
-from benchmarks.peers import Site
+from benchmarks.peers import Peer, Site
 
 PAYLOAD = 200
 """Bytes."""
@@ -19,6 +19,10 @@ SHAPES = ((1, 1), (1, 10), (1, 100), (10, 1))
 """Topics (with one publisher each) and subscribers of each topic."""
 IDLE = 4000
 """Idle connections that count."""
+HELD = 9000
+"""The same where, with those that do not count, 10,000 are to be held."""
+CROWD = 1000
+"""Pairs of a publisher and a subscriber."""
 
 
 class Scenario(NamedTuple):
@@ -38,6 +42,12 @@ class Scenario(NamedTuple):
     """Publishers on one broker, subscribers on another."""
     quick: bool = False
     """Part of a quick run."""
+    spread: bool = False
+    """No process is bound to a processor, so that peers of several processes can be compared."""
+
+    def applies(self, peer: Peer) -> bool:
+        """The peer is measured so."""
+        return self.spread or not peer.spread
 
     def load(self, site: Site, pids: list[int], warm_up: float, measure: float) -> Load:
         """The generator's orders."""
@@ -84,11 +94,21 @@ ALL: tuple[Scenario, ...] = (
         for w in (1, 10, 100)
     ),
     *(
+        Scenario(f"{CROWD}:{CROWD}-q{qos}-mixed-window1", "crowd", "throughput", CROWD, 1, qos, window=1, vary=VARY)
+        for qos in (0, 1)
+    ),
+    *(
+        Scenario(f"{t}:{t * n}-q{qos}-mixed-spread", "spread", "throughput", t, n, qos, 100, VARY, spread=True)
+        for t, n in ((20, 1), (20, 10))
+        for qos in (0, 1)
+    ),
+    *(
         Scenario(f"latency-1:{n}-q{qos}", "latency", "latency", 1, n, qos, quick=(n, qos) == (1, 0))
         for qos in (0, 1)
         for n in (1, 10)
     ),
     Scenario("idle", "memory", "idle", 1, IDLE, 0, quick=True),
+    Scenario("idle-10000", "memory", "idle", 1, HELD, 0),
     *(
         Scenario(f"cross-1:10-q{qos}-mixed", "cross", "throughput", 1, 10, qos, vary=VARY, pair=True, quick=not qos)
         for qos in (0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
@@ -46,6 +47,12 @@ async def started(starting: Coroutine[None, None, None], stop: asyncio.Event) ->
         return False
     await task
     return True
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files as far as the system lets this process: each connection takes one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def refused(address: Address, error: OSError) -> str:
