@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from saps.config import SettingError
+from saps.config import Address, SettingError
 from saps.config.sources import CONFIG_VARIABLE, load
 
 app = typer.Typer(
@@ -57,6 +57,24 @@ def ofgate(
     exploit: Annotated[
         list[str] | None, typer.Option("--exploit", metavar="TOPIC", help="Use OFM for a topic from the start.")
     ] = None,
+    decisions: Annotated[
+        str | None,
+        typer.Option("--decisions", metavar="HOST:PORT", help="Where `saps monitor` sends its decisions, by HTTP."),
+    ] = None,
+    decisions_token_file: Annotated[
+        Path | None,
+        typer.Option("--decisions-token-file", metavar="FILE", help="Its first line must come with each table."),
+    ] = None,
+    decide: Annotated[
+        float | None,
+        typer.Option(
+            "--decide", metavar="SECONDS", min=0.5, help="Decide here, on the brokers' counts, each interval."
+        ),
+    ] = None,
+    switch_counts: Annotated[
+        Path | None,
+        typer.Option("--switch-counts", metavar="DIR", help="Leave the switches' counters of trees here, each minute."),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="Least severe log line.")] = "info",
     config: Annotated[
         Path | None,
@@ -70,7 +88,8 @@ def ofgate(
 
         saps ofgate --controller http://127.0.0.1:8181 --join 127.0.0.1:7300
 
-    Lines on standard input are orders: `exploit TOPIC`, `release TOPIC`, `status`. Each is answered by a line of JSON.
+    Lines on standard input are orders: `exploit TOPIC`, `release TOPIC`, `status`, `brokers`. Each is answered by a
+    line of JSON.
     """
     flags = {
         "name": name,
@@ -85,14 +104,24 @@ def ofgate(
     try:
         loaded = load(flags, os.environ, config)
         token = token_file.read_text().partition("\n")[0].strip() if token_file is not None else None
-    except (SettingError, OSError) as error:
+        listen = Address.parse(decisions) if decisions is not None else None
+        secret = decisions_token_file.read_text().partition("\n")[0].strip() if decisions_token_file else ""
+    except (SettingError, OSError, ValueError) as error:
         raise _refuse(error) from None
 
     # Here, so that --help does not pay for the imports.
+    from saps.agents.decisions_gate import DecisionOptions
     from saps.agents.gateway import run
 
     try:
-        status = run(loaded.settings, controller, token, lease, exploit or ())
+        status = run(
+            loaded.settings,
+            controller,
+            token,
+            lease,
+            exploit or (),
+            DecisionOptions(listen, secret, decide, switch_counts),
+        )
     except SettingError as error:
         raise _refuse(loaded.locate(error)) from None
     raise typer.Exit(status)

@@ -7,72 +7,30 @@ everything that has been told about it is taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
 
-from saps.agents.api import Answers
+from saps.agents.record import Topic, Wish
+from saps.agents.revocation import Call, Revocation
 from saps.agents.roster import Roster
 from saps.agents.switchover import Controller, Member, Mode, Modes
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from saps.ofm.topology import BrokerAddress
-from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
 from saps.overlay.trees import Tree
 
-DRAIN = 0.2
-"""Seconds that a datagram may be under way: so long a tree stays as it is after nobody uses it any more."""
-REVOKE_AGAIN = 0.05
-"""Seconds until a broker is asked again that could not let go of a tree at once."""
-REVOKE_AT_MOST = 5.0
-"""Seconds after which a broker of BOTH that has not let go is taken for dead."""
+DOUBT, DOUBT_AT_MOST = 0.5, 30.0
+"""Seconds for which a topic whose tree was not what had been built stays on ALM when that happens again, at first and
+at most; doubles each time. Two OFGates that cannot reach each other, but the same controller, would otherwise rebuild
+each other's trees without an end."""
+CALM = 10.0
+"""Seconds after which a tree that was rebuilt is no longer suspected."""
 POLL = 0.1
 """Seconds between two questions to a controller that is at work."""
 CONTROLLER_PATIENCE = 3.0
 """Seconds after which a call to the controller is taken for lost, and between two attempts to reach it."""
 
-Done = Callable[[], None]
 Answered = Callable[[OfmState | None], None]
-Wish = tuple[frozenset[BrokerAddress], frozenset[BrokerAddress]]
-"""Broker list, and those of the others that only send."""
-Call = Callable[[Member, str, tuple[Any, ...], Callable[[Answers], None]], None]
-"""Calls a method of a broker's OFM agent."""
-
-
-class Lease:
-    """What a publisher has been told (EITHER)."""
-
-    __slots__ = ("member", "until", "uses_tree")
-
-    def __init__(self, member: Member, until: float, uses_tree: bool) -> None:
-        self.member = member
-        self.until = until
-        self.uses_tree = uses_tree
-
-
-class Topic:
-    """A topic that somebody has asked for, or asked about."""
-
-    def __init__(self, name: str, mode: Mode) -> None:
-        self.name = name
-        self.mode = mode
-        self.wanted = False
-        self.status = Status.NONE
-        self.reason: str | None = None
-        """Why it was refused last, or what the controller waits for."""
-        self.tree: Tree | None = None
-        self.built: Wish | None = None
-        """What the tree has been built for; None: not known, to be asked for again."""
-        self.busy = False
-        """A change is under way; what is wished meanwhile comes after it."""
-        self.attempt = 0
-        """Names the present call to the controller: answers to earlier ones count for nothing."""
-        self.leases: dict[str, Lease] = {}
-        self.members: dict[str, Member] = {}
-        """BOTH: the wished members, by name."""
-        self.senders: dict[str, Member] = {}
-        """Publishers that want to use the tree, by name."""
-        self.gone: set[str] = set()
-        """BOTH: members that have left this tree, and do not come back by themselves."""
 
 
 class Construction:
@@ -93,6 +51,7 @@ class Construction:
         self._modes = modes
         self._roster = roster
         self._call = call
+        self._revocation = Revocation(port, call)
         self._changed = changed
         self._epoch = port.me.incarnation << 12
         self._closed = False
@@ -101,6 +60,7 @@ class Construction:
     def close(self) -> None:
         """Begin nothing more, and take no answer into account."""
         self._closed = True
+        self._revocation.close()
 
     def topic(self, name: str) -> Topic:
         """The topic's record."""
@@ -122,8 +82,10 @@ class Construction:
         for member in self._roster.at(state.brokers):
             into = topic.members if self._roster.wants(member, state.topic) else topic.senders
             into[member.ref.name] = member
+        if topic.mode is Mode.BOTH:
+            topic.members |= self._roster.joined(topic.name)  # the tree may have been changed under them
         if state.address is not None:
-            epoch = self._roster.epoch_of(topic.name, state.address)
+            epoch = self._roster.epoch_of(topic.name)
             topic.tree = Tree(state.address, epoch or self._next_epoch())
             self._now(topic, Status.CONSTRUCTED)
         self.advance(topic)
@@ -144,16 +106,37 @@ class Construction:
         elif wish is None:
             topic.busy, topic.wanted = True, False
             self._now(topic, Status.DELETING)
-            self._take_back(topic, lambda: self._delete(topic))
+            self._revocation.take_back(topic, lambda: self._delete(topic))
         elif topic.built is None or not wish[0] >= topic.built[0]:
             topic.busy = True
             self._now(topic, Status.UPDATING)
             # Who leaves S(t$OFM) has told all publishers before it tells OFGate (BOTH).
             certain = topic.mode is Mode.BOTH and topic.built is not None
-            (self._put if certain else lambda topic: self._take_back(topic, lambda: self._put(topic)))(topic)
+            (self._put if certain else lambda topic: self._revocation.take_back(topic, lambda: self._put(topic)))(topic)
         elif not wish[0] | wish[1] <= topic.built[0] | topic.built[1] or wish[0] != topic.built[0]:
             topic.busy = True
             self._now(topic, Status.UPDATING)
+            self._put(topic)
+
+    def doubt(self, topic: Topic) -> None:
+        """The tree is not what was built: nobody is to use it until it is."""
+        topic.busy = True
+        self._now(topic, Status.UPDATING)
+        delay = min(DOUBT * 2 ** (topic.doubts - 1), DOUBT_AT_MOST) if topic.doubts else 0.0
+        topic.doubts += 1
+
+        def calm(doubts: int) -> None:
+            if topic.doubts == doubts:
+                topic.doubts = 0
+
+        def again() -> None:
+            self._port.after(delay, lambda: self._put_unless_closed(topic))
+            self._port.after(delay + CALM, partial(calm, topic.doubts))
+
+        self._revocation.take_back(topic, again)
+
+    def _put_unless_closed(self, topic: Topic) -> None:
+        if not self._closed:
             self._put(topic)
 
     def tell_constructed(self, topic: Topic) -> None:
@@ -177,11 +160,14 @@ class Construction:
 
     def _wish(self, topic: Topic) -> Wish | None:
         """What the tree should be; None: it should not be."""
-        members = self.interested(topic)
-        if not topic.wanted or not members:
+        brokers = self._elements(topic, self.interested(topic).values())
+        if not topic.wanted or not brokers:
             return None
-        brokers = frozenset(member.element for member in members.values())
-        return brokers, frozenset(member.element for member in topic.senders.values()) - brokers
+        return brokers, self._elements(topic, topic.senders.values()) - brokers
+
+    def _elements(self, topic: Topic, members: Iterable[Member]) -> frozenset[BrokerAddress]:
+        """Of those of the members that may be in the topic's tree."""
+        return frozenset(member.element for member in members if self._roster.permitted(topic.name, member))
 
     def _next_epoch(self) -> int:
         self._epoch = max(self._epoch, self._roster.highest_epoch) + 1
@@ -260,10 +246,11 @@ class Construction:
         self._port.after(delay, due)
 
     def _built(self, topic: Topic, wish: Wish, address: str) -> None:
-        if topic.tree is None or topic.tree.address != address:
+        if topic.tree is None or topic.tree.address != address or topic.barred:
             topic.tree = Tree(address, self._next_epoch())
             topic.gone.clear()
-        topic.built, topic.busy, topic.reason = wish, False, None
+            topic.barred = False
+        topic.built, topic.busy, topic.reason, topic.unsure = wish, False, None, None
         self._now(topic, Status.CONSTRUCTED)
         for name in topic.gone & topic.members.keys():
             if topic.members[name].element in wish[0]:
@@ -274,62 +261,10 @@ class Construction:
 
     def _deleted(self, topic: Topic) -> None:
         topic.tree = topic.built = None
+        topic.barred = False
         topic.gone.clear()
         if not topic.wanted:
             topic.members.clear()
         topic.busy = False
         self._now(topic, Status.NONE)
         self.advance(topic)
-
-    # --- taking back what has been told ---------------------------------------------------------------------------
-
-    def _take_back(self, topic: Topic, then: Done) -> None:
-        """Run `then` when nobody uses the tree as it is any more, and what is under way has arrived."""
-        if topic.mode is Mode.EITHER:
-            leases = [lease for lease in topic.leases.values() if lease.uses_tree]
-            holders = {lease.member: lease.until for lease in leases}
-        else:
-            users = (topic.members | topic.senders).values()
-            holders = dict.fromkeys(users, self._port.now + REVOKE_AT_MOST)
-        waiting = {member.ref for member in holders}
-
-        def drained() -> None:
-            if not self._closed:
-                then()
-
-        def let_go(ref: BrokerRef) -> None:
-            waiting.discard(ref)
-            if not waiting:
-                self._port.after(DRAIN, drained)
-
-        for member, until in holders.items():
-            self._revoke(topic, member, until, let_go)
-        if not holders:
-            self._port.after(DRAIN, drained)
-
-    def _revoke(self, topic: Topic, member: Member, until: float, let_go: Callable[[BrokerRef], None]) -> None:
-        """Ask until the broker has let go, or its time is over."""
-        epoch = topic.tree.epoch if topic.tree is not None else 0
-        over = False
-
-        def done() -> None:
-            nonlocal over
-            if not over and not self._closed:
-                over = True
-                lease = topic.leases.get(member.ref.name)
-                if lease is not None:
-                    lease.uses_tree = False
-                let_go(member.ref)
-
-        def answered(answers: Answers) -> None:
-            if any(answer.value is True for answer in answers):
-                done()
-            else:
-                self._port.after(REVOKE_AGAIN, ask)
-
-        def ask() -> None:
-            if not over and not self._closed:
-                self._call(member, "revoke", (topic.name, epoch), answered)
-
-        self._port.after(max(0.0, until - self._port.now), done)
-        ask()

@@ -172,5 +172,6 @@ class Either:
 
 
 def leader_of(answers: Answers) -> Any:
-    """What the OFGate that leads has answered; None if none does."""
-    return next((answer.value for answer in answers if answer.error is None and answer.value is not None), None)
+    """What the OFGate that leads has answered; None if none does. If two think that they lead, the lower name does."""
+    answered = [answer for answer in answers if answer.error is None and answer.value is not None]
+    return min(answered, key=lambda answer: answer.agent).value if answered else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,12 +13,15 @@ from typing import Any
 import msgspec
 
 from saps import process
-from saps.agents.construction import Topic
+from saps.agents.api import Answers
+from saps.agents.decisions_gate import DecisionOptions, DecisionService
 from saps.agents.live import modes_of
 from saps.agents.northbound import LiveController
 from saps.agents.ofgate import OFGate
+from saps.agents.record import Topic
+from saps.agents.switchover import OFM, Member
 from saps.broker import Broker
-from saps.config import BrokerSettings
+from saps.config import Address, BrokerSettings
 from saps.logs import configure_logging
 from saps.ofm.northbound.client import Client
 
@@ -38,6 +42,8 @@ class Gateway:
         self._url = controller
         self._token = token
         self._lease = lease
+        self.pinned: set[str] = set()
+        """Topics that the operator has ordered: no table of decisions drops them."""
         self.leads = asyncio.Event()
         """It has become the one that leads."""
 
@@ -45,7 +51,8 @@ class Gateway:
         """Join the mesh and be found there. Raises `SettingError` as `Broker.start`."""
         await self.broker.start()
         mesh = self.broker.mesh
-        self._controller = LiveController(Client(self._url, token=self._token), mesh.act)
+        self.northbound = Client(self._url, token=self._token)
+        self._controller = LiveController(self.northbound, mesh.act, self._settings.priority.priorities().level)
         self.gate = OFGate(
             f"ofgate@{self._settings.name}",
             mesh.node,
@@ -54,11 +61,21 @@ class Gateway:
             modes_of(self._settings.ofm),
             lease=self._lease,
         )
+        self.gate.obey(self._permits)
         self.gate.on_status = _log
         self.gate.on_lead = self._lead
         started = asyncio.Event()
         mesh.act(lambda: self.gate.start(started.set))
         await started.wait()
+
+    def _permits(self, topic: str, member: Member) -> bool:
+        files = self.broker.policy
+        return files is None or files.policy.verdict(topic).receives(member.ref)
+
+    def reload(self) -> None:
+        """Read the files of policies again (SIGHUP)."""
+        self.broker.reload()
+        self.broker.mesh.act(lambda: self.gate.obey(self._permits))
 
     def _lead(self) -> None:
         logger.info("%s leads", self.gate.name)
@@ -81,6 +98,13 @@ class Gateway:
         self.broker.mesh.act(lambda: self.gate.exploit(topic, done))
         return await answer
 
+    async def brokers(self) -> list[Any]:
+        """What each broker's publications and datagrams came to (`OfmAgent.describe`), by name of broker."""
+        gathered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        self.broker.mesh.act(lambda: self.broker.agents.discovery_call(OFM, "describe", (), gathered.set_result))
+        found = [answer.value for answer in await gathered if answer.error is None]
+        return sorted(found, key=lambda described: str(described["broker"]))
+
     def release(self, topic: str) -> Any:
         """See `OFGate.give_up`."""
         answer: list[Any] = []
@@ -89,6 +113,7 @@ class Gateway:
 
     async def keep(self, topic: str) -> None:
         """Exploit a topic as soon as that can be."""
+        self.pinned.add(topic)
         while True:
             status = await self.exploit(topic)
             if status is not None and status[0] != "none":
@@ -99,12 +124,16 @@ class Gateway:
         """Carry out one order from standard input."""
         verb, _, topic = line.strip().partition(" ")
         if verb == "exploit" and topic:
+            self.pinned.add(topic)
             return {"topic": topic, "answer": await self.exploit(topic)}
         if verb == "release" and topic:
+            self.pinned.discard(topic)
             return {"topic": topic, "answer": self.release(topic)}
         if verb == "status" and not topic:
             return self.gate.describe()
-        return {"error": f"not an order: {line.strip()!r}; there are: exploit TOPIC, release TOPIC, status"}
+        if verb == "brokers" and not topic:
+            return await self.brokers()
+        return {"error": f"not an order: {line.strip()!r}; there are: exploit TOPIC, release TOPIC, status, brokers"}
 
 
 def _log(topic: Topic) -> None:
@@ -113,23 +142,35 @@ def _log(topic: Topic) -> None:
     logger.info("OFM of %s is %s%s%s", topic.name, topic.status.value, where, why)
 
 
-def run(settings: BrokerSettings, controller: str, token: str | None, lease: float, exploit: Sequence[str] = ()) -> int:
+def run(
+    settings: BrokerSettings,
+    controller: str,
+    token: str | None,
+    lease: float,
+    exploit: Sequence[str] = (),
+    decisions: DecisionOptions | None = None,
+) -> int:
     """Run OFGate until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
     gateway = Gateway(settings, controller, token, lease)
-    return process.run(lambda stop: _serve(gateway, exploit, stop))
+    return process.run(lambda stop: _serve(gateway, exploit, stop, decisions or DecisionOptions()))
 
 
-async def _serve(gateway: Gateway, exploit: Sequence[str], stop: asyncio.Event) -> int:
+async def _serve(gateway: Gateway, exploit: Sequence[str], stop: asyncio.Event, decisions: DecisionOptions) -> int:
     if not await process.started(gateway.start(), stop):
         return 0
-    print(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}", flush=True)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload)
+    service = DecisionService(gateway, decisions)
+    await service.start()
+    door = f" decisions={Address(decisions.listen.host, service.port)}" if decisions.listen and service.port else ""
+    print(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}{door}", flush=True)
     tasks = [asyncio.ensure_future(gateway.keep(topic)) for topic in exploit]
     tasks.append(asyncio.ensure_future(_orders(gateway, lambda line: print(line, flush=True))))
     await stop.wait()
     for task in tasks:
         task.cancel()
     logger.info("%s leaves", gateway.gate.name)
+    await service.stop()
     await gateway.stop()
     return 0
 

@@ -6,13 +6,18 @@ import asyncio
 import builtins
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
+
+import msgspec
 
 from saps.ofm.northbound.client import Northbound, NorthboundError, UnreachableError
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 
 logger = logging.getLogger(__name__)
 
+AGAIN = 1.0
+"""Seconds until a controller that cannot be reached is asked for its changes again."""
 WAIT = 2.0
 """Seconds that the controller may take before it answers that it is at work; less than OFGate's patience."""
 
@@ -23,8 +28,12 @@ Act = Callable[[Callable[[], None]], None]
 class LiveController:
     """A `saps.agents.switchover.Controller`. `act` runs what an answer brings about at the broker's node."""
 
-    def __init__(self, northbound: Northbound, act: Act) -> None:
+    def __init__(
+        self, northbound: Northbound, act: Act, priority: Callable[[str], int | None] = lambda topic: None
+    ) -> None:
+        """`priority`: the level of a topic, by which the network treats its packets."""
         self._northbound = northbound
+        self._priority = priority
         self._act = act
         self._tasks: set[asyncio.Task[None]] = set()
         self._reachable = True
@@ -33,6 +42,7 @@ class LiveController:
         def refused(error: NorthboundError) -> OfmState:
             return OfmState(topic=request.topic, status=Status.REFUSED, reason=str(error))
 
+        request = msgspec.structs.replace(request, priority=self._priority(request.topic))
         self._start(self._northbound.put(request, WAIT), done, refused)
 
     def delete(self, topic: str, done: Callable[[OfmState | None], None]) -> None:
@@ -40,6 +50,28 @@ class LiveController:
 
     def list(self, done: Callable[[builtins.list[OfmState] | None], None]) -> None:
         self._start(self._northbound.list(), done, lambda error: None)
+
+    def watch(self, changed: Callable[[OfmState], None]) -> Callable[[], None]:
+        task = asyncio.ensure_future(self._watch(changed))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+        def end() -> None:
+            task.cancel()
+
+        return end
+
+    async def _watch(self, changed: Callable[[OfmState], None]) -> None:
+        while True:
+            try:
+                async for state in self._northbound.watch():
+                    self._say(True, "")
+                    self._act(partial(changed, state))
+            except NorthboundError as error:
+                logger.warning("the controller does not tell its changes: %s", error)
+            except UnreachableError as error:
+                self._say(False, str(error))
+            await asyncio.sleep(AGAIN)
 
     async def close(self) -> None:
         """Give up what is not answered, and the connections."""

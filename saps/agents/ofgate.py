@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from saps.agents.api import AgentRegistry, Answers, remote
-from saps.agents.construction import CONTROLLER_PATIENCE, Construction, Lease, Topic
+from saps.agents.audit import Audit
+from saps.agents.construction import CONTROLLER_PATIENCE, Construction
 from saps.agents.ofm import gather
+from saps.agents.record import Lease, Topic
 from saps.agents.roster import Roster
 from saps.agents.switchover import OFGATE, OFM, Controller, Member, Mode, Modes
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.overlay.port import Port
-from saps.overlay.trees import Tree
 from saps.topics import matches
 
 LEASE = 10.0
@@ -57,10 +59,21 @@ class OFGate:
         self._construction: Construction | None = None
         """Of this term; None while another OFGate leads."""
         self._stopped = False
+        self._rival = False
+        """Another OFGate has led at the same time, on the far side of a partition."""
+        self._audit: Audit | None = None
+        """Of this term, while this one leads."""
         self.on_status: Callable[[Topic], None] | None = None
         """Called with each topic whose status has changed."""
         self.on_lead: Callable[[], None] | None = None
         """Called when this one begins to lead."""
+
+    def obey(self, permitted: Callable[[str, Member], bool]) -> None:
+        """`permitted` says whether a broker may be in a topic's tree; to be called again when its answers change."""
+        self._roster.permitted = permitted
+        if self._construction is not None:
+            for topic in list(self._construction.topics.values()):
+                self._construction.advance(topic)
 
     def start(self, done: Callable[[], None] | None = None) -> None:
         """Be found, and take the lead if nobody with a lower name is there."""
@@ -83,33 +96,46 @@ class OFGate:
 
     def _hello(self) -> None:
         if not self._stopped:
-            self._registry.discovery_call(OFGATE, "hello", (self.name,), self._met)
+            self._registry.discovery_call(OFGATE, "hello", (self.name, self._construction is not None), self._met)
             self._port.after(HELLO, self._hello)
 
     @remote
-    def hello(self, name: str) -> str:
-        """Another OFGate is there; the lower name leads."""
+    def hello(self, name: str, led: bool) -> list[Any]:
+        """Another OFGate is there, which has `led` until now; the lower name leads. ``[name, has led until now]``."""
+        answer = [self.name, self._construction is not None]
         if name < self.name:
             self._step_down()
-        return self.name
+        elif name > self.name:
+            self._rival |= led
+        return answer
 
     def _met(self, answers: Answers) -> None:
+        """Who is there. When two have led, on the two sides of a partition, the lower name begins anew: with that all
+        that either has said is taken back, after the other has stepped down."""
         if self._stopped:
             return
-        first = min([answer.agent for answer in answers if answer.error is None], default=self.name)
-        if first < self.name:
+        others = [answer for answer in answers if answer.error is None and answer.agent != self.name]
+        if any(answer.agent < self.name for answer in others):
+            self._rival = False
             self._step_down()
-        elif answers.complete and self._construction is None:
+            return
+        self._rival |= any(answer.value[1] for answer in others)
+        if answers.complete and (self._construction is None or self._rival):
+            self._rival = False
             self._take_over()
 
     def _step_down(self) -> None:
         self.leading = False
+        if self._audit is not None:
+            self._audit.close()
+            self._audit = None
         if self._construction is not None:
             self._construction.close()
             self._construction = None
 
     def _take_over(self) -> None:
         """Gather what is known, and take back what the former leader has said."""
+        self._step_down()
         self._roster.clear()
         term = self._construction = Construction(
             self._port, self._controller, self._modes, self._roster, self._call_broker, self._changed
@@ -139,20 +165,35 @@ class OFGate:
                 self.leading = True
                 for state in states:
                     term.adopt(state)
+                for topic in [topic.name for topic in term.topics.values() if topic.mode is Mode.BOTH]:
+                    gather(self._registry, topic, partial(self._found, term, topic))
+                self._dissolve(term)
+                self._audit = Audit(self._port, self._controller, term)
                 if self.on_lead is not None:
                     self.on_lead()
 
         self._controller.list(listed)
         self._port.after(CONTROLLER_PATIENCE, lambda: self._recover(term))
 
+    def _found(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> None:
+        """BOTH: who takes part in a topic whose tree was there before. The controller may have been told of fewer."""
+        if term is self._construction and term.topic(topic).wanted:
+            self._construct(term, topic, members, senders)
+
+    def _dissolve(self, term: Construction) -> None:
+        """BOTH: whoever has joined a tree that the controller does not have any more shall leave it."""
+        for topic in self._roster.joined_topics:
+            if topic not in term.topics:
+                for member in self._roster.joined(topic).values():
+                    self._call_broker(member, "revoke", (topic, self._roster.epoch_of(topic)), lambda answers: None)
+
     # --- now and then: is all as it should be? ------------------------------------------------------------------------
 
     def _sweep(self) -> None:
         term = self._construction
-        if term is not None and self.leading:
-            trees = {topic.name: topic.tree for topic in term.topics.values() if topic.tree and not topic.busy}
+        if term is not None and self._audit is not None:
             self._registry.discovery_call(OFM, "report", (False,), lambda answers: self._swept(term, answers))
-            self._controller.list(lambda states: self._compare(term, trees, states))
+            self._audit.look()
         if not self._stopped:
             self._port.after(SWEEP, self._sweep)
 
@@ -170,17 +211,6 @@ class OFGate:
                     del topic.senders[name]
         for topic in list(term.topics.values()):
             term.advance(topic)
-
-    def _compare(self, term: Construction, trees: dict[str, Tree], states: list[OfmState] | None) -> None:
-        """A controller that has started from nothing must be asked for the trees again."""
-        if term is not self._construction or states is None:
-            return
-        addresses = {state.topic: state.address for state in states}
-        for topic in list(term.topics.values()):
-            tree = trees.get(topic.name)
-            if tree is not None and tree == topic.tree and not topic.busy and addresses.get(topic.name) != tree.address:
-                topic.built = None
-                term.advance(topic)
 
     # --- called by brokers --------------------------------------------------------------------------------------------
 
@@ -305,6 +335,11 @@ class OFGate:
         if not record.busy:
             term.tell_constructed(record)
         return [record.status.value, record.reason]
+
+    def wanted(self) -> set[str]:
+        """The topics for which OFM is wanted; empty if this OFGate does not lead."""
+        term = self._construction
+        return set() if term is None else {name for name, topic in term.topics.items() if topic.wanted}
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for status pages."""

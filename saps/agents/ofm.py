@@ -33,6 +33,10 @@ class OfmAgent:
         rng: random.Random,
     ) -> None:
         self._registry = registry
+        self._datapath = datapath
+        self._multicast = node.multicast
+        self._presence = node.presence
+        self._inbox = node.inbox
         self._subscriptions = node.subscriptions
         self._publishes = node.presence.publishes
         self._modes = modes
@@ -121,6 +125,17 @@ class OfmAgent:
         joined = [[topic, *tree] for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
         filters = [list(entry) for entry in self._either.filters.items()]
         return [self.me.plain(), filters, joined, self._both.highest_epoch]
+
+    @remote
+    def describe(self) -> Any:
+        """What this broker's publications and datagrams came to since its start, for status pages."""
+        return {
+            "broker": self.me.ref.name,
+            "publications": self._presence.seq,
+            "alm_messages": self._multicast.sent,
+            "given_up": self._inbox.given_up,
+            **self._datapath.counts,
+        }
 
 
 def gather(registry: AgentRegistry, topic: str, done: Callable[[list[Any], list[Any]], None]) -> None:

@@ -5,7 +5,7 @@ It can be gathered anew from the brokers' reports (`saps.agents.ofm.OfmAgent.rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from saps.agents.api import Answers
@@ -22,8 +22,10 @@ class Roster:
         self._members: dict[str, Member] = {}
         self._filters: dict[str, dict[str, tuple[int, bool]]] = {}
         """Name of broker -> filter -> (version, there)."""
-        self._joined: dict[str, set[Tree]] = {}
-        """Topic -> trees that members have joined (BOTH), as reported last."""
+        self._joined: dict[str, dict[str, Tree]] = {}
+        """Topic -> name of broker -> tree that it has joined (BOTH), as reported last."""
+        self.permitted: Callable[[str, Member], bool] = lambda topic, member: True
+        """May a broker send or receive the topic? Who may not is in no tree of it."""
         self.highest_epoch = 0
         """Of all trees that brokers know of."""
 
@@ -66,9 +68,18 @@ class Roster:
         wanted = set(elements)
         return [member for member in self._members.values() if member.element in wanted]
 
-    def epoch_of(self, topic: str, address: str) -> int:
-        """The epoch under which members know the topic's tree at an address, 0 if none does."""
-        return max((tree.epoch for tree in self._joined.get(topic, ()) if tree.address == address), default=0)
+    def epoch_of(self, topic: str) -> int:
+        """The highest epoch under which a member knows a tree of the topic, 0 if none does."""
+        return max((tree.epoch for tree in self._joined.get(topic, {}).values()), default=0)
+
+    def joined(self, topic: str) -> dict[str, Member]:
+        """The brokers that have joined a tree of the topic, by name."""
+        return {name: self._members[name] for name in self._joined.get(topic, ())}
+
+    @property
+    def joined_topics(self) -> list[str]:
+        """The topics of which somebody has joined a tree."""
+        return sorted(self._joined)
 
     def take(self, reports: Answers) -> set[str]:
         """Note all reports. Returns who has reported, by name."""
@@ -78,12 +89,13 @@ class Roster:
             if report.error is not None or report.value is None:
                 continue
             plain, filters, joined, epoch = report.value
-            reporting.add(self.know(plain).ref.name)
+            name = self.know(plain).ref.name
+            reporting.add(name)
             self.highest_epoch = max(self.highest_epoch, epoch)
             for topic_filter, version in filters:
                 self.register(plain, topic_filter, version, True)
             for topic, address, of in joined:
-                self._joined.setdefault(topic, set()).add(Tree(address, of))
+                self._joined.setdefault(topic, {})[name] = Tree(address, of)
         return reporting
 
     def forget_all_but(self, names: set[str]) -> None:

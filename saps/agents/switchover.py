@@ -117,3 +117,7 @@ class Controller(Protocol):
 
     def list(self, done: Callable[[list[OfmState] | None], None]) -> None:
         """All OFMs."""
+
+    def watch(self, changed: Callable[[OfmState], None]) -> Callable[[], None]:
+        """From now on `changed` gets each state that has changed, soon; at first, and whenever the controller has been
+        out of reach, all states. Gives what ends this."""

@@ -22,15 +22,22 @@ class Scene:
     """A mesh with OFM, two OFGates, a controller, and a recorder that knows what is owed."""
 
     def __init__(
-        self, seed: int, mode: Mode | None, faults: OfmFaults, *, brokers: int = 7, lease: float = 10.0
+        self,
+        seed: int,
+        mode: Mode | None,
+        faults: OfmFaults,
+        *,
+        brokers: int = 7,
+        lease: float = 10.0,
+        settings: DatapathSettings | None = None,
     ) -> None:
         """`mode` None: one topic uses EITHER, the other BOTH."""
         self.rng = rng = random.Random(seed)
         network = Network(latency=(0.001, rng.choice([0.002, 0.01, 0.04])))
         self.simulation = Simulation(seed, network=network, check=False)
         modes = Modes(mode or Mode.EITHER, () if mode else ("x/y",))
-        settings = DatapathSettings(largest=rng.choice([1472, 1472, 150]))
-        self.ofm = OfmNetwork(self.simulation, modes, faults, settings)
+        drawn = DatapathSettings(largest=rng.choice([1472, 1472, 150]))
+        self.ofm = OfmNetwork(self.simulation, modes, faults, settings or drawn)
         self.controller = SimulatedController(self.ofm)
         self.recorder = Recorder(self.simulation)
         self.brokers = self.simulation.build(brokers, 3)
@@ -129,7 +136,7 @@ def failures(seed: int, mode: Mode | None) -> Scene:
     faults = OfmFaults(loss=rng.choice([0, 0.02]), installation=(0.01, rng.choice([0.1, 2.0])))
     scene = Scene(seed, mode, faults, lease=rng.choice([1.0, 5.0]))
     scene.begin()
-    acts = ["construct", "release", "switches", "controller", "ofgate", "member", "construct"]
+    acts = ["construct", "release", "switches", "tables", "controller", "ofgate", "member", "construct"]
     for topic in TOPICS:
         scene.construct(topic)
     for _ in range(8):
@@ -140,6 +147,8 @@ def failures(seed: int, mode: Mode | None) -> Scene:
         elif act == "release":
             scene.release(scene.rng.choice(TOPICS))
         elif act == "switches":
+            scene.controller.reset_switches()
+        elif act == "tables":  # behind the controller's back
             scene.ofm.trees.clear()
         elif act == "controller":
             scene.controller.crash()
@@ -152,4 +161,56 @@ def failures(seed: int, mode: Mode | None) -> Scene:
             scene.simulation.crash("b6")
     scene.simulation.run(15)
     scene.recorder.judge(faulty=True)
+    return scene
+
+
+def _judge_sides(scene: Scene, far: set[str], split: int) -> None:
+    """What was published with QoS 1 or 2 after the split has reached the stable subscribers on the publisher's side."""
+    for broker in scene.brokers[3:5]:
+        have = {message.payload for _, message in broker.delivered}
+        for moment, publisher, topic, qos, payload in scene.recorder.published:
+            if moment > split and qos and publisher is not broker and (publisher.name in far) == (broker.name in far):
+                assert payload in have, (
+                    f"lost at {broker.name}: {topic} from {publisher.name} (seed {scene.simulation.seed})"
+                )
+
+
+def partitions(seed: int, mode: Mode | None) -> Scene:
+    """The mesh is split for a while, with an OFGate on each side that leads there; the controller hears both, or only
+    one. After healing one leads, no tree is used by anybody who was told of it by the other, and nothing is lost."""
+    rng = random.Random(seed)
+    scene = Scene(seed, mode, OfmFaults(latency=(0.0002, 0.002)), lease=rng.choice([1.0, 10.0]))
+    scene.begin()
+    for topic in TOPICS:
+        scene.construct(topic)
+    scene.traffic(1.0, churn=False)
+    names = [broker.name for broker in scene.brokers]
+    far = ["b1", *rng.sample(names[2:], rng.randrange(1, 5))]
+    if rng.random() < 0.5:
+        scene.ofm.sides = dict.fromkeys(far, 1)
+    scene.simulation.partition(far)
+    split = scene.recorder.clock
+    for _ in range(rng.choice([1, 4, 10])):
+        scene.traffic(0.5, churn=False)
+        if rng.random() < 0.5:
+            rng.choice([scene.construct, scene.release])(rng.choice(TOPICS))
+    scene.simulation.heal()
+    scene.ofm.sides.clear()
+    scene.traffic(1.0, churn=False)
+    scene.simulation.run(15)
+    _judge_sides(scene, set(far), split)
+    leading = [gate.name for gate in scene.gates if gate.leading]
+    assert leading == ["ofgate@b0"], f"{leading} lead (seed {seed})"
+    after, astray = scene.recorder.clock, scene.ofm.astray
+    for _ in range(2):
+        for topic in TOPICS:
+            scene.construct(topic)
+        scene.traffic(1.5)
+        for topic in TOPICS:
+            scene.release(topic)
+        scene.traffic(0.5)
+    scene.simulation.run(QUIET)
+    scene.recorder.forget_before(after)
+    scene.recorder.judge()
+    assert scene.ofm.astray == astray, f"the tree was changed under its users (seed {seed})"
     return scene

@@ -1,24 +1,34 @@
 """Topics move between ALM and OFM while they are live, on the simulator, with random schedules.
 
-A seed that fails is to be kept, as an `example`.
+A seed that fails is to be kept. `OFM_SCHEDULES` is how many each property draws for each mode; to look
+for what nobody has seen yet: ``OFM_SCHEDULES=200 HYPOTHESIS_PROFILE=dev pytest tests/agents/test_switchover.py``.
 """
 
 from __future__ import annotations
+
+import os
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saps.agents import revocation
+from saps.agents.api import Answers
+from saps.agents.either import leader_of
 from saps.agents.switchover import Mode
+from saps.ofm.datapath_settings import DatapathSettings
 from saps.ofm.simulated import OfmFaults
+from saps.overlay.frames import Answer
 
-from .switchovers import Scene, failures, losses, moves
+from .switchovers import Scene, failures, losses, moves, partitions
 
 pytestmark = pytest.mark.simulation
 
 MODES = [Mode.EITHER, Mode.BOTH, None]
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = settings(
+    max_examples=int(os.environ.get("OFM_SCHEDULES", "4")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -45,9 +55,26 @@ def test_failures_of_switches_controller_and_ofgate_cost_no_message_with_qos_1_o
     failures(seed, mode)
 
 
-def steady(mode: Mode, *, brokers: int = 8) -> Scene:
+@pytest.mark.parametrize("mode", MODES)
+@SCHEDULES
+@given(seed=SEEDS)
+def test_after_a_partition_with_an_ofgate_on_each_side_all_is_as_if_there_had_been_one(
+    mode: Mode | None, seed: int
+) -> None:
+    partitions(seed, mode)
+
+
+@pytest.mark.parametrize("seed", [20004, 30006, 30007])
+def test_partitions_that_failed_once(seed: int) -> None:
+    """After the mesh was one again a tree was changed under its users."""
+    partitions(seed, Mode.BOTH)
+
+
+def steady(
+    mode: Mode, *, brokers: int = 8, faults: OfmFaults | None = None, settings: DatapathSettings | None = None
+) -> Scene:
     """b0 publishes a/b, b2 and all behind subscribe; the tree is there and in use."""
-    scene = Scene(1, mode, OfmFaults(), brokers=brokers)
+    scene = Scene(1, mode, faults or OfmFaults(), brokers=brokers, settings=settings)
     for broker in scene.brokers[2:]:
         scene.recorder.subscribe(broker, "a/b")
     scene.simulation.run(2)
@@ -127,6 +154,137 @@ def test_a_message_too_large_for_a_datagram_goes_by_alm_in_its_place(mode: Mode)
     scene.simulation.run(3)
     for broker in scene.brokers[2:]:
         assert [message.payload for _, message in broker.delivered][-20:] == payloads
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+@pytest.mark.parametrize("drain", [revocation.DRAIN, 0.0])
+def test_a_tree_stays_until_what_is_under_way_has_arrived(
+    mode: Mode, drain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Datagrams take 0.15 s here: without the wait before the tree goes they would be lost."""
+    monkeypatch.setattr(revocation, "DRAIN", drain)
+    slow = OfmFaults(latency=(0.15, 0.15), installation=(0.0, 0.0))
+    scene = steady(mode, faults=slow, settings=DatapathSettings(loopback=1.0))
+    assert scene.ofm.datapaths["b0"].counts["returned"] > 0
+    scene.ofm.agents["b0"].release("a/b")
+    publish(scene, 100)
+    assert not scene.ofm.trees
+    assert (scene.ofm.astray == 0) == (drain > 0)
+    scene.simulation.run(5)
+    scene.recorder.judge()
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+@pytest.mark.parametrize("released", [False, True], ids=["still by OFM", "by ALM again"])
+@pytest.mark.parametrize("missed", [15, 40])
+def test_who_misses_datagrams_gets_the_last_ones_that_are_kept(mode: Mode, released: bool, missed: int) -> None:
+    """Its gap shows with the next publication, whichever way that takes; what is older than the history is lost."""
+    kept = 16
+    scene = steady(mode, settings=DatapathSettings(history=kept, mark=60.0))
+    deaf = scene.brokers[5]
+    before = len(scene.recorder.published)
+    scene.ofm.faults.deaf.add("b5")
+    publish(scene, missed)
+    if released:
+        scene.ofm.agents["b0"].release("a/b")
+        scene.simulation.run(1)
+    scene.ofm.faults.deaf.clear()
+    publish(scene, 1)
+    scene.simulation.run(5)
+    published = [payload for *_, payload in scene.recorder.published]
+    got = [message.payload for _, message in deaf.delivered]
+    pushed_out = max(0, missed + (not released) - kept)
+    assert got == published[:before] + published[before + pushed_out :]
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+def test_what_is_owed_is_not_given_up_with_a_later_one_that_is_not(mode: Mode) -> None:
+    """QoS 1, then QoS 0: both are missed, the origin has only the first any more, and repeats it late."""
+    scene = steady(mode, settings=DatapathSettings(history=1, repeat=5.0))
+    scene.ofm.faults.deaf.add("b5")
+    publish(scene, 1, 1)
+    publish(scene, 1, 0)
+    scene.ofm.faults.deaf.clear()
+    publish(scene, 1, 0)
+    scene.simulation.run(10)
+    published = [payload for *_, payload in scene.recorder.published]
+    got = [message.payload for _, message in scene.brokers[5].delivered]
+    assert got == published[:-2] + published[-1:]
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_tree_that_the_network_breaks_is_left_at_once_and_used_again_when_it_is_repaired(
+    mode: Mode, qos: int
+) -> None:
+    """The sender gets its loopback packets all the time: it is OFGate that hears of it, from the controller."""
+    scene = steady(mode)
+    scene.controller.cut("a/b", "b5")
+    publish(scene, 100, qos)
+    astray = scene.ofm.astray
+    assert 0 < astray < 30
+    publish(scene, 200, qos)
+    assert scene.ofm.astray == astray
+    scene.controller.mend()
+    publish(scene, 300, qos)
+    datagrams, messages = scene.ofm.sent, scene.simulation.counters.data
+    publish(scene, 50, qos)
+    assert (scene.ofm.sent - datagrams, scene.simulation.counters.data - messages) == (50, 0)
+    scene.simulation.run(5)
+    scene.recorder.judge()
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+def test_a_member_that_the_tree_does_not_reach_is_served_by_alm_until_it_does(mode: Mode) -> None:
+    """Nobody knows of the fault: the sender gets its loopback packets, the controller sees nothing."""
+    scene = steady(mode)
+    counts = scene.ofm.datapaths["b0"].counts
+    scene.ofm.faults.deaf.add("b5")
+    publish(scene, 500, 1)
+    assert counts["repeated"] < 150  # the others went to b5 by ALM at once
+    scene.ofm.faults.deaf.clear()
+    publish(scene, 1000, 1)
+    messages, repeated = scene.simulation.counters.data, counts["repeated"]
+    publish(scene, 50, 1)
+    assert (scene.simulation.counters.data, counts["repeated"]) == (messages, repeated)
+    scene.simulation.run(5)
+    scene.recorder.judge()
+
+
+def test_of_two_ofgates_that_lead_the_lower_name_is_believed() -> None:
+    answers = [Answer("ofgate@b", "second"), Answer("ofgate@0", None, "KeyError"), Answer("ofgate@a", "first")]
+    assert leader_of(Answers([*answers, Answer("ofgate@A", None)])) == "first"
+    assert leader_of(Answers(answers[1:2])) is None
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+def test_a_controller_that_restarts_does_not_move_the_topic(mode: Mode) -> None:
+    """Until it has read the switches it knows of no broker that is connected: the tables are as they were."""
+    scene = steady(mode)
+    scene.ofm.faults.installation = (1.0, 2.0)
+    scene.controller.crash()
+    publish(scene, 100)
+    scene.controller.restart()
+    messages = scene.simulation.counters.data
+    publish(scene, 500)
+    assert scene.simulation.counters.data == messages
+    scene.simulation.run(5)
+    scene.recorder.judge()
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+def test_a_controller_that_has_forgotten_is_asked_again(mode: Mode) -> None:
+    scene = steady(mode)
+    scene.controller.crash()
+    publish(scene, 10, 1)
+    scene.controller.restart(forgets=True)
+    publish(scene, 300, 1)
+    assert scene.ofm.trees
+    messages = scene.simulation.counters.data
+    publish(scene, 50, 1)
+    assert scene.simulation.counters.data == messages
+    scene.simulation.run(5)
+    scene.recorder.judge()
 
 
 def test_the_last_leave_deletes_the_tree() -> None:

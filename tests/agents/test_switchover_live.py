@@ -68,6 +68,11 @@ class Switch(asyncio.DatagramProtocol):
     async def list(self) -> list[OfmState]:
         return [*self.ofms.values()]
 
+    async def watch(self) -> AsyncIterator[OfmState]:
+        for state in await self.list():
+            yield state
+        await asyncio.Event().wait()
+
     async def close(self) -> None:
         for port in self.ports.values():
             port.close()
