@@ -1,0 +1,146 @@
+"""Group commit: what happens while one transaction is written goes into the next one as a whole.
+
+Pure: the driver (`saps.storage.writer`) writes a batch, says how that went, and runs actions later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from saps.storage.journal import Batch, Journal
+from saps.storage.trouble import Trouble
+
+logger = logging.getLogger(__name__)
+
+RETRY = 0.5
+"""Seconds between two attempts to write to a disk that failed."""
+ROOM_AGAIN = 0.9
+"""Share of the maximum size below which publications are taken again."""
+
+
+class Held(Protocol):
+    """What leaves this broker only when the journal is on disk."""
+
+    def cut(self) -> None:
+        """A commit begins: what is held now leaves when it is done, or a later one if it fails."""
+
+    def release(self) -> None:
+        """The commit is done: what was held at the last `cut`, and those before, leaves."""
+
+    def fail(self, trouble: Trouble) -> None:
+        """The commit failed: what is held does not come true for now."""
+
+
+class Driver(Protocol):
+    """What the commits ask of their driver."""
+
+    def write(self, batch: Batch) -> None:
+        """Write the batch; then call `Commits.written` or `Commits.failed`. One at a time."""
+
+    def later(self, delay: float, action: Callable[[], None]) -> None:
+        """Run an action after so many seconds; 0: when the present input is handled."""
+
+
+class Commits:
+    """The commits of one broker's journal: at most one is being written."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        driver: Driver,
+        maximum_size: int = 0,
+        on_trouble: Callable[[Trouble | None], None] = lambda trouble: None,
+        on_backlog: Callable[[bool], None] = lambda behind: None,
+    ) -> None:
+        """`maximum_size`: bytes of the file beyond which nothing new is to be taken; 0: any. `on_trouble` is told of
+        each change; `on_backlog` when publishers are to be held back, and when not any more."""
+        self.journal = journal
+        self.held: list[Held] = []
+        self.trouble: Trouble | None = None
+        self.count = 0
+        """Transactions so far."""
+        self.on_idle: Callable[[], None] = lambda: None
+        """Runs when everything is on disk."""
+        self._driver = driver
+        self._maximum_size = maximum_size
+        self._on_trouble = on_trouble
+        self._on_backlog = on_backlog
+        self._behind = False
+        self._batch: Batch | None = None
+        self._scheduled = False
+        journal.on_first = self._soon
+        journal.on_much = lambda: self._hold_back(True)
+
+    @property
+    def pending(self) -> bool:
+        """Something has changed that is not on disk."""
+        return self._batch is not None or self._scheduled or bool(self.journal)
+
+    def _soon(self) -> None:
+        if not self._scheduled and self._batch is None:
+            self._scheduled = True
+            self._driver.later(0, self._begin)
+
+    def _begin(self) -> None:
+        """Have what has come together written."""
+        self._scheduled = False
+        if self._batch is not None:
+            return
+        for held in self.held:
+            held.cut()
+        if self.journal:
+            self._batch = self.journal.take()
+            self._driver.write(self._batch)
+        else:
+            self._settle()
+
+    def written(self, size: int) -> None:
+        """The batch is on disk, in a file that uses so many bytes."""
+        self._batch = None
+        self.count += 1
+        full = self._maximum_size and size > self._maximum_size * (ROOM_AGAIN if self.trouble else 1)
+        self._set_trouble(Trouble(False, True, f"more than {self._maximum_size} bytes") if full else None)
+        self._settle()
+
+    def _settle(self) -> None:
+        """All that was cut is on disk. What has come since is committed next; if it has gone again meanwhile, nothing
+        is left to wait for."""
+        for held in self.held:
+            held.release()
+        if self.journal:
+            self._begin()
+            return
+        for held in self.held:
+            held.cut()
+            held.release()
+        self._hold_back(False)
+        self.on_idle()
+
+    def failed(self, full: bool, reason: str) -> None:
+        """Nothing of the batch is on disk, because there is no space (`full`) or for another reason."""
+        batch, self._batch = self._batch, None
+        assert batch is not None
+        self.journal.give_back(batch)
+        trouble = Trouble(True, full, reason)
+        self._set_trouble(trouble)
+        for held in self.held:
+            held.fail(trouble)
+        self._scheduled = True
+        self._driver.later(RETRY, self._begin)
+
+    def _set_trouble(self, trouble: Trouble | None) -> None:
+        if trouble == self.trouble:
+            return
+        self.trouble = trouble
+        if trouble is None:
+            logger.warning("storage: writing again")
+        else:
+            logger.error("storage: %s; what would have to be stored is refused", trouble.text)
+        self._on_trouble(trouble)
+
+    def _hold_back(self, behind: bool) -> None:
+        if behind != self._behind:
+            self._behind = behind
+            self._on_backlog(behind)

@@ -1,0 +1,136 @@
+"""The journal: what has changed and is not on disk yet, as the net change of each row.
+
+The machines note changes here while they work; a commit takes all that has come together. What was added and has gone
+again meanwhile (a message that its subscriber has acknowledged already) never reaches the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+Row = tuple[Any, ...]
+Batch = dict["Table", dict[Any, Row | None]]
+"""By table and key: the row as it is to be, None if there is to be none."""
+
+
+class Table(Enum):
+    """What is stored. The value is the table's name in the file; the first columns of a row are its key."""
+
+    SESSIONS = "sessions"
+    """(id, client, user, expiry, ends, will, will delay, will due)"""
+    SUBSCRIPTIONS = "subscriptions"
+    """(session, filter, subscription)"""
+    MESSAGES = "messages"
+    """(id, message, expires): shared by all its copies"""
+    COPIES = "copies"
+    """(serial, session, message, packet identifier or 0, form): what a client is still to get, or to acknowledge"""
+    RELEASES = "releases"
+    """(serial, session, packet identifier): PUBREC has come, PUBCOMP has not"""
+    INCOMING = "incoming"
+    """(session, packet identifier, subscribers reached): QoS 2 publications that were not released"""
+    RETAINED = "retained"
+    """(topic, record)"""
+
+
+class Stored:
+    """A message that is stored once, for as long as somebody refers to it."""
+
+    __slots__ = ("number", "references")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.references = 0
+
+
+def _nothing() -> None:
+    pass
+
+
+MUCH = 64 << 20
+"""Bytes of payload that may wait for a commit before publishers are held back."""
+
+
+class Journal:
+    """Collects changes until `take`. `on_first` runs when there is one after there was none, `on_much` for each
+    message noted while more than `MUCH` wait."""
+
+    def __init__(self, on_first: Callable[[], None] = _nothing, on_much: Callable[[], None] = _nothing) -> None:
+        self.on_first = on_first
+        self.on_much = on_much
+        self.epoch = 0.0
+        """Seconds since the epoch at moment 0 of the machines' clock; the driver sets it."""
+        self._batch: Batch = {}
+        self._next = 1
+        self.payload = 0
+        """Bytes of payload noted since the last `take`."""
+
+    def __bool__(self) -> bool:
+        return bool(self._batch)
+
+    def number(self) -> int:
+        """A number that no other row has: greater than all before."""
+        self._next += 1
+        return self._next - 1
+
+    def begin_after(self, number: int) -> None:
+        """The file has numbers up to this one."""
+        self._next = max(self._next, number + 1)
+
+    def put(self, table: Table, key: Any, row: Row) -> None:
+        """The table has this row from now on, in place of the one with the same key."""
+        if not self._batch:
+            self._batch[table] = {key: row}
+            self.on_first()
+        else:
+            self._batch.setdefault(table, {})[key] = row
+
+    def drop(self, table: Table, key: Any, *, once: bool = False) -> None:
+        """The table has no row with this key any more. `once`: a row with this key is put once at most, so that one
+        which has not been taken yet need never be written."""
+        rows = self._batch.get(table)
+        if once and rows is not None and rows.get(key) is not None:
+            del rows[key]
+            if not rows:
+                del self._batch[table]
+        elif rows is not None:
+            rows[key] = None
+        else:
+            empty = not self._batch
+            self._batch[table] = {key: None}
+            if empty:
+                self.on_first()
+
+    def take(self) -> Batch:
+        """All changes so far; from now on others are collected."""
+        batch, self._batch, self.payload = self._batch, {}, 0
+        return batch
+
+    def give_back(self, batch: Batch) -> None:
+        """A batch that was taken could not be written: what has changed since comes on top of it."""
+        newer = self._batch
+        for table, rows in newer.items():
+            batch.setdefault(table, {}).update(rows)
+        self._batch = batch
+
+    # ---- messages
+
+    def refer(self, packets: dict[Any, Any], message: Any, expires: float | None, size: int) -> Stored:
+        """One reference more to a message. `packets`: its publication's cache, where its number is remembered.
+        `expires`: seconds since the epoch; `size`: of its payload."""
+        stored: Stored | None = packets.get(Stored)
+        if stored is None or not stored.references:
+            stored = packets[Stored] = Stored(self.number())
+            self.put(Table.MESSAGES, stored.number, (stored.number, message, expires))
+            self.payload += size
+            if self.payload > MUCH:
+                self.on_much()
+        stored.references += 1
+        return stored
+
+    def release(self, stored: Stored) -> None:
+        """One reference less; nobody's message is not kept."""
+        stored.references -= 1
+        if not stored.references:
+            self.drop(Table.MESSAGES, stored.number, once=True)

@@ -1,0 +1,164 @@
+"""A broker that can be killed at any step, its disk, and clients that keep their side: no sockets, no threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+from benchmarks.durable_clients import DurableClient
+from saps.frontend.mqtt.connection import Connection
+from saps.frontend.mqtt.durable import restore
+from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.held import HeldOutput, reason_of
+from saps.frontend.mqtt.limits import Limits
+from saps.hub import Hub
+from saps.storage.commits import Commits
+from saps.storage.database import Database
+from saps.storage.journal import Batch, Journal
+from saps.storage.trouble import Trouble
+
+
+class Disk:
+    """Writes when it is told to. (A `saps.storage.commits.Driver`.)"""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.commits: Commits | None = None
+        self.writing: Batch | None = None
+        self.waiting: deque[Callable[[], None]] = deque()
+
+    def write(self, batch: Batch) -> None:
+        assert self.writing is None, "two transactions at once"
+        self.writing = batch
+
+    def later(self, delay: float, action: Callable[[], None]) -> None:
+        self.waiting.append(action)
+
+    def go_on(self) -> None:
+        """What was to be done later is done."""
+        for _ in range(len(self.waiting)):
+            self.waiting.popleft()()
+
+    def finish(self, good: bool = True) -> None:
+        """The present transaction succeeds, or fails."""
+        batch, self.writing = self.writing, None
+        if batch is None or self.commits is None:
+            return
+        if good:
+            with closing(Database(self.path, "off")) as database:
+                database.write(batch)
+            self.commits.written(0)
+        else:
+            self.commits.failed(True, "no space")
+
+
+class Life:
+    """One life of a broker, from what the disk has."""
+
+    def __init__(self, path: Path, now: float) -> None:
+        self.now = now
+        with closing(Database(path, "off")) as database:
+            saved = database.load()
+        self.hub = Hub(clock=lambda: self.now)
+        self.frontend = Frontend(self.hub, Limits(), lambda: self.now, Random(1))
+        self.disk = Disk(path)
+        self.journal = self.frontend.journal = Journal()
+        self.commits = self.disk.commits = Commits(self.journal, self.disk, on_trouble=self._trouble)
+        self.held = HeldOutput(self.commits)
+        self.commits.held.append(self.held)
+        restore(self.frontend, self.journal, saved, with_wills=True)
+
+    def _trouble(self, trouble: Trouble | None) -> None:
+        self.frontend.refusal = None if trouble is None else reason_of(trouble)
+        self.frontend.broken = trouble is not None
+
+    def flush(self) -> None:
+        """What the server does after each input."""
+        dirty = self.frontend.dirty
+        for connection in dirty:
+            if not self.held.holds(connection):
+                connection.port.flush()
+        dirty.clear()
+
+
+class Wire:
+    """A connection between a client and a life, with what is on its way in both directions."""
+
+    def __init__(self, life: Life, client: DurableClient) -> None:
+        self.life = life
+        self.client = client
+        self.open = True
+        self.down = b""
+        self.connection = Connection(life.frontend, self, client.client_id)
+        self._up = client.greeting()
+        self._greeted = False
+
+    # ---- the client's writer and the connection's port
+
+    def write(self, data: bytes) -> None:
+        self.down += data
+
+    def flush(self) -> None:
+        self.down += b"".join(self.connection.out)
+        self.connection.out.clear()
+        if self.connection.closing:
+            self.open = False
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    # ---- steps
+
+    def rise(self) -> None:
+        """What the client has sent arrives."""
+        data, self._up = self._up, b""
+        if self.open and data:
+            self.connection.receive(data)
+            self.life.flush()
+
+    def fall(self) -> None:
+        """What the broker has sent arrives."""
+        data, self.down = self.down, b""
+        while data:
+            size, shift, pos = 0, 0, 1
+            while True:
+                digit = data[pos]
+                size |= (digit & 0x7F) << shift
+                shift, pos = shift + 7, pos + 1
+                if digit < 0x80:
+                    break
+            first, body, data = data[0], data[pos : pos + size], data[pos + size :]
+            if self._greeted:
+                self.client.packet(first, body)
+            else:
+                try:
+                    self.client.greeted(Up(self), first, body)
+                except ConnectionRefusedError:
+                    self.open = False
+                    return
+                self._greeted = True
+
+    def send(self, data: bytes) -> None:
+        self._up += data
+
+    def end(self) -> None:
+        """The connection breaks: what has not arrived never will."""
+        if self.open:
+            self.open = False
+            self.connection.lost()
+            self.life.flush()
+        self.client.gone()
+
+
+class Up:
+    """The client's end of a wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def write(self, data: bytes) -> None:
+        self._wire.send(data)

@@ -1,0 +1,226 @@
+"""A broker with storage: its state after a restart, a full and a broken disk, and a file it cannot use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Self
+
+import aiomqtt
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from saps.broker import Broker
+from saps.config import Address, BrokerSettings, SettingError
+from saps.config.settings import OverlaySettings
+from saps.config.storage import StorageSettings
+from saps.frontend.mqtt.decode import PacketReader
+from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.packets import V5, Ack, Connack, Connect, Disconnect, Packet, Publish
+from saps.frontend.mqtt.properties import Property
+from saps.frontend.mqtt.reasons import Reason
+from saps.storage.journal import Batch
+
+PATIENCE = 60.0
+"""Seconds to wait for what must come. It is no requirement, only the end of hope."""
+
+
+@contextlib.asynccontextmanager
+async def broker(file: Path, **storage: int) -> AsyncIterator[Broker]:
+    anywhere = Address("127.0.0.1", 0)
+    settings = BrokerSettings(
+        name="b",
+        mqtt=anywhere,
+        overlay=OverlaySettings(listen=anywhere),
+        storage=StorageSettings(file=str(file), **storage),  # type: ignore[arg-type]
+        sys_interval=0,
+    )
+    running = Broker(settings)
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+def client(running: Broker, name: str, expiry: int = 0) -> aiomqtt.Client:
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.SessionExpiryInterval = expiry
+    return aiomqtt.Client(
+        *running.server.address,
+        identifier=name,
+        protocol=aiomqtt.ProtocolVersion.V5,
+        clean_start=not expiry,
+        properties=properties,
+        timeout=PATIENCE,
+    )
+
+
+def recovery(running: Broker) -> asyncio.Event:
+    """Set as soon as the storage takes everything again."""
+    well = asyncio.Event()
+    assert running.store is not None
+    running.store.on_trouble.append(lambda trouble: None if trouble else well.set())
+    return well
+
+
+async def taken(found: aiomqtt.Client, count: int) -> list[tuple[str, bytes]]:
+    messages: list[tuple[str, bytes]] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(messages) < count:
+            message = await anext(found.messages)
+            assert isinstance(message.payload, bytes)
+            messages.append((message.topic.value, message.payload))
+    return messages
+
+
+@pytest.mark.network
+async def test_an_orderly_restart_keeps_sessions_messages_and_what_is_retained(tmp_path: Path) -> None:
+    file = tmp_path / "broker.db"
+    async with broker(file) as running:
+        async with client(running, "device", 3600) as device:
+            await device.subscribe("a/+", qos=2)
+        async with client(running, "sender") as sender:
+            for number in range(20):
+                await sender.publish(f"a/{number}", b"%d" % number, qos=1)
+            await sender.publish("kept", b"old", qos=1, retain=True)
+            await sender.publish("kept", b"new", qos=1, retain=True)
+            await sender.publish("deleted", b"x", qos=1, retain=True)
+            await sender.publish("deleted", b"", qos=1, retain=True)
+    async with broker(file) as running:
+        async with client(running, "device", 3600) as device:
+            assert await taken(device, 20) == [(f"a/{number}", b"%d" % number) for number in range(20)]
+        async with client(running, "fresh") as fresh:
+            await fresh.subscribe([("kept", 1), ("deleted", 1), ("end", 1)])
+            await fresh.publish("end", b"", qos=1)
+            assert await taken(fresh, 2) == [("kept", b"new"), ("end", b"")]
+    async with broker(file) as running, client(running, "device", 3600) as device:
+        await device.publish("a/end", b"", qos=1)
+        assert await taken(device, 1) == [("a/end", b"")], "what was acknowledged came again"
+
+
+class Peer:
+    """A client that sees every packet."""
+
+    def __init__(self, running: Broker, name: str, expiry: int = 0) -> None:
+        self._address = running.server.address
+        self._connect = Connect(name, V5, not expiry, properties={Property.SESSION_EXPIRY: expiry})
+        self._packets: deque[Packet] = deque()
+        self._decoder = PacketReader(V5)
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection(*self._address)
+        self.send(self._connect)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._writer.close()
+
+    def send(self, packet: Packet) -> None:
+        self._writer.write(encode(packet, V5))
+
+    async def next(self) -> Packet:
+        """The next packet. Raises `EOFError` at the end."""
+        while not self._packets:
+            data = await asyncio.wait_for(self._reader.read(65536), PATIENCE)
+            if not data:
+                raise EOFError
+            self._packets.extend(self._decoder.feed(data))
+        return self._packets.popleft()
+
+    async def answer(self, packet: Packet) -> int:
+        """Send a packet; the reason of the answer."""
+        self.send(packet)
+        answer = await self.next()
+        assert isinstance(answer, Ack)
+        return answer.reason
+
+    async def welcome(self) -> int:
+        """CONNACK's reason."""
+        packet = await self.next()
+        assert isinstance(packet, Connack)
+        return packet.reason
+
+
+async def subscribed_device(running: Broker) -> None:
+    """A client with a session that lasts subscribes to ``a``, and goes."""
+    async with client(running, "device", 3600) as device:
+        await device.subscribe("a", qos=1)
+
+
+@pytest.mark.network
+async def test_a_full_file_refuses_what_is_new_until_it_has_been_fetched(tmp_path: Path) -> None:
+    async with broker(tmp_path / "broker.db", maximum_size=400_000) as running:
+        well, sent, big = recovery(running), 0, Publish("a", bytes(10_000), 1, packet_id=1)
+        await subscribed_device(running)
+        async with Peer(running, "sender") as sender:
+            assert await sender.welcome() == Reason.SUCCESS
+            while (reason := await sender.answer(big)) == Reason.SUCCESS:
+                sent += 1
+            assert reason == Reason.QUOTA_EXCEEDED
+            assert 10 < sent < 60
+            async with Peer(running, "another", 3600) as another:
+                assert await another.welcome() == Reason.QUOTA_EXCEEDED
+            async with client(running, "device", 3600) as device:
+                assert len(await taken(device, sent)) == sent
+                await asyncio.wait_for(well.wait(), PATIENCE)
+            assert await sender.answer(Publish("a", b"again", 1, packet_id=1)) == Reason.SUCCESS
+        async with client(running, "device", 3600) as device:
+            assert await taken(device, 1) == [("a", b"again")]
+
+
+@pytest.mark.network
+async def test_a_broken_disk_refuses_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fails below SQLite: every transaction does, until it is whole again."""
+    broken = False
+    async with broker(tmp_path / "broker.db") as running:
+        assert running.store is not None
+        database = running.store._writer._database
+        write = database.write
+
+        def failing(batch: Batch) -> None:
+            if broken:
+                raise OSError(5, "Input/output error")
+            write(batch)
+
+        monkeypatch.setattr(database, "write", failing)
+        await subscribed_device(running)
+        well = recovery(running)
+        async with Peer(running, "first") as first, Peer(running, "second") as second:
+            assert (await first.welcome(), await second.welcome()) == (0, 0)
+            assert await second.answer(Publish("a", b"before", 1, packet_id=1)) == Reason.SUCCESS
+            broken = True
+            first.send(Publish("a", b"unanswered", 1, packet_id=1))
+            assert await first.next() == Disconnect(Reason.UNSPECIFIED_ERROR), "an answer that is not true"
+            assert await second.answer(Publish("a", b"refused", 1, packet_id=1)) == Reason.UNSPECIFIED_ERROR
+            assert await second.answer(Publish("a", b"refused", 2, packet_id=2)) == Reason.UNSPECIFIED_ERROR
+            async with Peer(running, "device", 3600) as device:
+                assert await device.welcome() == Reason.UNSPECIFIED_ERROR
+            broken = False
+            await asyncio.wait_for(well.wait(), PATIENCE)
+            assert await second.answer(Publish("a", b"stored", 1, packet_id=3)) == Reason.SUCCESS
+        async with client(running, "device", 3600) as stored:
+            assert [payload for _, payload in await taken(stored, 3)] == [b"before", b"unanswered", b"stored"]
+
+
+@pytest.mark.network
+async def test_a_damaged_file_stops_the_broker_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "broker.db"
+    file.write_bytes(b"no database at all" * 100)
+    with pytest.raises(SettingError, match=str(file)):
+        async with broker(file):
+            pass
+    process = await asyncio.create_subprocess_exec(
+        *(str(Path(sys.executable).parent / "saps"), "broker", "--name", "b", "--mqtt", "127.0.0.1:0"),
+        *("--overlay", "127.0.0.1:0", "--set", f"storage.file={file}"),
+        stdout=-1,
+        stderr=-1,
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert process.returncode == 2
+    assert str(file) in errors.decode().replace("\n", "")

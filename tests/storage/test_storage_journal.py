@@ -1,0 +1,177 @@
+"""The journal and the file: what is read back is what was noted, whatever was committed in between."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saps.messages import Message, Properties
+from saps.storage.database import Database, StorageError
+from saps.storage.journal import Journal, Table
+from saps.storage.saved import SavedForm
+from saps.subscriptions import Subscription
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "broker.db"
+
+
+def session_row(number: int, client: str = "c") -> tuple[object, ...]:
+    return number, client, None, 60, None, None, 0, None
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(0, 3)),
+        st.tuples(st.just("acknowledge"), st.integers(0, 30)),
+        st.tuples(st.just("incoming"), st.integers(1, 3)),
+        st.tuples(st.just("release"), st.integers(1, 3)),
+        st.tuples(st.just("retain"), st.integers(0, 3)),
+        st.tuples(st.just("commit"), st.just(0)),
+        st.tuples(st.just("fail"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=20)
+@given(steps=steps)
+def test_what_is_committed_is_what_is_read(
+    steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Against a model: messages with any number of copies, commits that succeed and commits that fail, anywhere."""
+    path = tmp_path_factory.mktemp("storage") / "broker.db"
+    journal, copies, incoming, retained = Journal(), [], {}, {}
+    with closing(Database(path, "off")) as database:
+        journal.put(Table.SESSIONS, 1, session_row(1))
+        journal.begin_after(1)
+        for number, (step, value) in enumerate(steps):
+            if step == "publish":
+                packets: dict[object, object] = {}
+                for _ in range(value):
+                    message = Message("t", b"%d" % number, 1)
+                    stored = journal.refer(packets, message, None, 1)
+                    serial = journal.number()
+                    journal.put(Table.COPIES, serial, (serial, 1, stored.number, 0, SavedForm(1, False, ())))
+                    copies.append((serial, stored, message))
+            elif step == "acknowledge" and copies:
+                serial, stored, _ = copies.pop(value % len(copies))
+                journal.drop(Table.COPIES, serial, once=True)
+                journal.release(stored)
+            elif step == "incoming":
+                incoming[value] = number
+                journal.put(Table.INCOMING, (1, value), (1, value, number))
+            elif step == "release":
+                incoming.pop(value, None)
+                journal.drop(Table.INCOMING, (1, value))
+            elif step == "retain":
+                retained[f"t{value}"] = b"%d" % number
+                journal.put(Table.RETAINED, f"t{value}", (f"t{value}", b"%d" % number))
+            elif step == "commit":
+                database.write(journal.take())
+            elif step == "fail":
+                journal.give_back(journal.take())
+        database.write(journal.take())
+    with closing(Database(path, "full")) as database:
+        saved = database.load()
+    (session,) = saved.sessions
+    assert [(c.serial, saved.messages[c.message].message) for c in session.copies] == [
+        (serial, message) for serial, _, message in sorted(copies, key=lambda copy: copy[0])
+    ]
+    assert saved.messages.keys() == {stored.number for _, stored, _ in copies}, "a message without copies is kept"
+    assert session.incoming == incoming
+    assert saved.retained == retained
+    assert saved.highest >= max([serial for serial, *_ in copies], default=1)
+
+
+def test_a_message_that_has_gone_before_the_commit_costs_nothing() -> None:
+    journal = Journal()
+    stored = journal.refer({}, Message("t", b""), None, 0)
+    journal.put(Table.COPIES, 9, (9, 1, stored.number, 0, SavedForm(1, False, ())))
+    journal.drop(Table.COPIES, 9, once=True)
+    journal.release(stored)
+    assert not journal
+
+
+def test_everything_about_a_session_comes_back(path: Path) -> None:
+    properties = Properties(1, 30, "text/plain", "answer", b"\0x", (("a", "b"), ("a", "c")), 7)
+    will = Message("gone", b"\xff\0", 2, True, properties)
+    subscription = Subscription("a/+", 2, True, True, 1, 268_435_455)
+    journal = Journal()
+    with closing(Database(path, "full")) as database:
+        journal.put(Table.SESSIONS, 5, (5, "client", "user", 3600, 12.5, will, 9, 13.5))
+        journal.put(Table.SUBSCRIPTIONS, (5, "a/+"), (5, "a/+", subscription))
+        stored = journal.refer({}, will, 99.5, 2)
+        journal.put(Table.COPIES, 8, (8, 5, stored.number, 77, SavedForm(2, True, (1, 3))))
+        journal.put(Table.RELEASES, 9, (9, 5, 78))
+        database.write(journal.take())
+    with closing(Database(path, "full")) as database:
+        saved = database.load()
+    (session,) = saved.sessions
+    assert (session.client_id, session.user, session.expiry, session.ends) == ("client", "user", 3600, 12.5)
+    assert (session.will, session.will_delay, session.will_due) == (will, 9, 13.5)
+    assert session.subscriptions == [subscription]
+    assert session.copies == [(8, stored.number, 77, SavedForm(2, True, (1, 3)))]
+    assert session.releases == [(9, 78)]
+    assert saved.messages[stored.number] == (stored.number, will, 99.5)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "overwritten", "other", "version"])
+def test_a_file_that_cannot_be_trusted_is_refused(path: Path, damage: str) -> None:
+    with closing(Database(path, "full")) as database:
+        journal = Journal()
+        for number in range(300):
+            journal.put(Table.RETAINED, f"t{number}", (f"t{number}", bytes(200)))
+        database.write(journal.take())
+    content = path.read_bytes()
+    if damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "overwritten":
+        path.write_bytes(content[:8192] + bytes(len(content) - 8192))
+    elif damage == "other":
+        path.unlink()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE t (x)")
+    else:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(StorageError) as refused:
+        Database(path, "full").load()
+    assert str(path) in str(refused.value)
+
+
+def test_a_file_belongs_to_one_process(path: Path) -> None:
+    with closing(Database(path, "full")), pytest.raises(StorageError, match="another process uses it"):
+        Database(path, "full")
+
+
+def test_a_log_without_its_file_is_not_mixed_into_a_new_one(path: Path) -> None:
+    path.with_name(path.name + "-wal").write_bytes(b"left over")
+    with pytest.raises(StorageError, match="put it back"):
+        Database(path, "full")
+
+
+def test_a_full_file_takes_nothing_and_then_everything(path: Path) -> None:
+    """SQLite's own bound stands for a full disk: the transaction is refused as a whole, and succeeds later."""
+    journal = Journal()
+    with closing(Database(path, "full")) as database:
+        database._connection.execute("PRAGMA max_page_count = 20")
+        for number in range(300):
+            journal.put(Table.RETAINED, f"t{number}", (f"t{number}", bytes(1000)))
+        batch = journal.take()
+        with pytest.raises(sqlite3.OperationalError) as full:
+            database.write(batch)
+        assert full.value.sqlite_errorcode == sqlite3.SQLITE_FULL
+        assert database.load().retained == {}
+        database._connection.execute("PRAGMA max_page_count = 100000")
+        journal.give_back(batch)
+        database.write(journal.take())
+        assert len(database.load().retained) == 300

@@ -1,0 +1,16 @@
+"""``kill -9`` of a broker process under traffic; `python -m benchmarks.durability --kills 50` is the long run of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks.durability import run
+
+
+@pytest.mark.chaos
+async def test_killed_again_and_again_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
+    outcome = await run(int(os.environ.get("SAPS_KILLS", "8")), seed, "full", tmp_path)
+    assert outcome.good, outcome
