@@ -206,10 +206,12 @@ nothing is counted):
 
 {counted}
 
-The machines ask less. EITHER keeps an answer for a lease of {lease:g} s instead of asking before each publication:
-without joins and leaves that is a query of each publisher in half a lease. A join or a leave is one query, as in the
-paper, but revokes the leases, so that publishers ask again, at most once in {again:g} s. BOTH asks only when a broker
-leaves that has been taken into the tree; whoever leaves within {wait:g} s, before it has joined the tree, asks nothing.
+EITHER keeps an answer for a lease of {lease:g} s instead of asking before each publication: without joins and leaves
+that is a query of each publisher in half a lease, less than the equation. A join or a leave is one query, as in the
+paper, but it also revokes the leases, so that all publishers ask again, at most once in {again:g} s: with joins and
+leaves that is more than the equation. BOTH asks only when a broker leaves that has been taken into the tree; whoever
+leaves within {wait:g} s, before it has joined the tree, asks nothing: less than the equation, the more so the higher
+the rates.
 
 ## Growth
 

@@ -91,7 +91,7 @@ def test_either_asks_more_than_both_whatever_the_rates() -> None:
 
 
 @pytest.mark.simulation
-def test_the_machines_ask_no_more_than_the_equations_say() -> None:
+def test_both_asks_no_more_than_the_equation_and_either_at_each_join_and_leave() -> None:
     rate, subscribers, seconds = 0.5, 6, 12.0
     asked = {mode: count(Case(mode, rate, subscribers, seconds), SEED) for mode in Mode}
     changes = 2 * subscribers * rate
