@@ -12,7 +12,6 @@ A batch without `commit.json` never happened: it is computed again, from the sam
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from monitoring.decisions import Decision, Table
 from monitoring.selection import Held
+from saps.wholefile import replacing, sync_directory
 
 
 class Commit(NamedTuple):
@@ -128,14 +128,6 @@ class Store:
 
 def write(file: Path, content: bytes) -> None:
     """Write a file so that it is there complete, or not at all. Raises OSError."""
-    partial = file.with_name(f".{file.name}.partial")
-    with partial.open("wb") as out:
+    with replacing(file) as out:
         out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    partial.replace(file)
-    directory = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(file.parent)

@@ -36,6 +36,7 @@ RINGS: dict[str, str] = {
     "saps.link_questions": "driver",
     "saps.logs": "driver",
     "saps.process": "driver",
+    "saps.wholefile": "driver",
     "saps.overlay": "pure",
     "saps.agents": "pure",
     "saps.agents.cli": "program",

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from examples.lab_city.acts import Play
 from examples.lab_city.result import render, sound
+from examples.smart_city.arguments import count, positive
 from examples.smart_city.run import NotStartedError, Run
 from examples.smart_city.watching import live_screen, status_lines
 from saps.lab import Lab, LabError, TopologyError, obstacle
@@ -101,26 +102,12 @@ def _arguments() -> argparse.Namespace:
         "topics move to OFM and back, and by OFM. Counts at the switches what each puts on the links between clusters.",
     )
     parser.add_argument("--topology", default="tree:4x2", help="clusters and brokers in each (default: tree:4x2)")
-    parser.add_argument("--seconds", type=_positive, default=10.0, help="how long an act lasts (default: 10)")
-    parser.add_argument("--moves", type=_count, default=5, help="how often the topics move (default: 5)")
+    parser.add_argument("--seconds", type=positive, default=10.0, help="how long an act lasts (default: 10)")
+    parser.add_argument("--moves", type=count(1000), default=5, help="how often the topics move (default: 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
     parser.add_argument("--plain", action="store_true", help="a status line now and then instead of the live screen")
     parser.add_argument("--seed", type=int, default=1, help="of readings and timing (default: 1)")
     return parser.parse_args()
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 1000:
-        raise argparse.ArgumentTypeError("must be 1 to 1000")
-    return value
 
 
 if __name__ == "__main__":

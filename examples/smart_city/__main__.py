@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from examples.smart_city.arguments import count, positive
 from examples.smart_city.run import Address, NotStartedError, Run
 from examples.smart_city.scene import plan_brokers, smart_city
 from examples.smart_city.summary import Report, render, report
@@ -76,8 +77,8 @@ def _arguments() -> argparse.Namespace:
         prog="python -m examples.smart_city",
         description="A city's devices on a mesh of SAPS brokers; checks that every message arrives once and in order.",
     )
-    parser.add_argument("--seconds", type=_positive, default=30.0, help="how long the devices publish (default: 30)")
-    parser.add_argument("--brokers", type=_count, default=4, help="how many brokers (default: 4, in 2 clusters)")
+    parser.add_argument("--seconds", type=positive, default=30.0, help="how long the devices publish (default: 30)")
+    parser.add_argument("--brokers", type=count(200), default=4, help="how many brokers (default: 4, in 2 clusters)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
     parser.add_argument("--plain", action="store_true", help="a status line now and then instead of the live screen")
     parser.add_argument(
@@ -91,20 +92,6 @@ def _arguments() -> argparse.Namespace:
         help="start no brokers; use these MQTT brokers, which must be connected to each other",
     )
     return parser.parse_args()
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 200:
-        raise argparse.ArgumentTypeError("must be 1 to 200")
-    return value
 
 
 def _addresses(text: str) -> list[Address]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
@@ -41,6 +40,7 @@ from saps.ofm.probe import probe
 from saps.ofm.saved import save
 from saps.ofm.tables import Change, PutFlow, mac_text
 from saps.ofm.topology import Link, Port
+from saps.wholefile import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -267,10 +267,5 @@ class ControllerService(Desk):
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Replaces a file as a whole: whoever reads it sees the old one or the new one."""
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
+    with replacing(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

@@ -31,9 +31,31 @@ Master = Annotated[
 app = typer.Typer(no_args_is_help=True, help="Compute the papers' evaluations anew, paper beside ours.")
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps the commands apart from the group while there is only one."""
+@contextmanager
+def _libraries(console: Console) -> Iterator[None]:
+    """Around the imports that one command needs, so that the others do without: says what is missing, and exits."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        console.print(f"{missing.name} is not installed (pip install 'saps\\[research]')")
+        raise typer.Exit(2) from None
+
+
+def _say_if_slow(console: Console) -> None:
+    from saps.overlay.design.compiled import COMPILED
+
+    if not COMPILED:
+        console.print("numba is not installed: this takes 10 to 50 times longer (pip install 'saps\\[research]')")
+
+
+def _write(out: Path | None, quick: bool, page: str, text: str, data: dict[str, object]) -> Path:
+    """The page and the JSON files by name. Gives the directory."""
+    directory = out or (QUICK if quick else DOCS)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in data.items():
+        (directory / name).write_text(json.dumps(content, indent=1) + "\n")
+    (directory / page).write_text(text)
+    return directory
 
 
 @contextmanager
@@ -71,16 +93,11 @@ def tdcdoda(
     Writes tdcdoda.json (cells), tdcdoda-readings.json (other readings of the text), tdcdoda.md and plots.
     """
     console = Console(stderr=True)
-    try:  # here, so that other commands do not need the libraries of this one
-        from saps.overlay.design.compiled import COMPILED
+    with _libraries(console):
         from saps.reproduce import tdcdoda as study
         from saps.reproduce import tdcdoda_report as report
         from saps.reproduce.published import Setting
-    except ModuleNotFoundError as missing:
-        console.print(f"{missing.name} is not installed (pip install 'saps\\[research]')")
-        raise typer.Exit(2) from None
-    if not COMPILED:
-        console.print("numba is not installed: this takes 10 to 50 times longer (pip install 'saps\\[research]')")
+    _say_if_slow(console)
     lines = study.rows(quick=quick)
     repetitions = seeds or (study.QUICK_REPETITIONS if quick else study.REPETITIONS)
     study.measure(study.Instance(Setting(8, 4, 2), 0), seed)  # compiles once, before there are several processes
@@ -90,12 +107,12 @@ def tdcdoda(
             lines, repetitions, seed, computes, lambda done, total: progress.update(task, completed=done, total=total)
         )
     cells, others = study.records(lines, measured), study.readings(lines, measured)
-    directory = out or (QUICK if quick else DOCS)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, content in (("tdcdoda.json", cells), ("tdcdoda-readings.json", others)):
-        text = json.dumps([record._asdict() for record in content], indent=1)
-        (directory / name).write_text(text + "\n")
-    (directory / "tdcdoda.md").write_text(report.markdown(cells, others, lines, repetitions, seed))
+    data: dict[str, object] = {
+        "tdcdoda.json": [cell._asdict() for cell in cells],
+        "tdcdoda-readings.json": [other._asdict() for other in others],
+    }
+    text = report.markdown(cells, others, lines, repetitions, seed)
+    directory = _write(out, quick, "tdcdoda.md", text, data)
     report.plot(cells, directory)
     report.show(cells, Console())
     console.print(f"written to {directory}")
@@ -118,7 +135,7 @@ def saps(
     Writes saps.json (points), saps-readings.json (other readings of the text), saps-growth.json, saps.md and plots.
     """
     console = Console(stderr=True)
-    try:  # here, so that other commands do not need the libraries of this one
+    with _libraries(console):
         from saps.reproduce import saps as study
         from saps.reproduce import (
             saps_counted,
@@ -129,9 +146,6 @@ def saps(
             saps_splits,
             saps_switches,
         )
-    except ModuleNotFoundError as missing:
-        console.print(f"{missing.name} is not installed (pip install 'saps\\[research]')")
-        raise typer.Exit(2) from None
     count = overlays or (saps_records.QUICK_OVERLAYS if quick else saps_records.OVERLAYS)
     with _computing(engine, master, console) as (computes, progress):
         task = progress.add_task("overlays", total=None)
@@ -161,15 +175,12 @@ def saps(
         study.readings(count, seed),
         saps_splits.growth(saps_splits.QUICK_GROWTH if quick else saps_splits.GROWTH, seed),
     )
-    directory = out or (QUICK if quick else DOCS)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, content in (
-        ("saps.json", results.cells()),
-        ("saps-readings.json", [reading._asdict() for reading in results.readings]),
-        ("saps-growth.json", [point._asdict() for point in results.growth]),
-    ):
-        (directory / name).write_text(json.dumps(content, indent=1) + "\n")
-    (directory / "saps.md").write_text(saps_report.markdown(results))
+    data: dict[str, object] = {
+        "saps.json": results.cells(),
+        "saps-readings.json": [reading._asdict() for reading in results.readings],
+        "saps-growth.json": [point._asdict() for point in results.growth],
+    }
+    directory = _write(out, quick, "saps.md", saps_report.markdown(results), data)
     saps_plots.plot(results, directory)
     saps_report.show(results, Console())
     console.print(f"written to {directory}")
@@ -193,16 +204,11 @@ def sdnps(
     against bounds), sdnps.md and plots.
     """
     console = Console(stderr=True)
-    try:  # here, so that other commands do not need the libraries of this one
-        from saps.overlay.design.compiled import COMPILED
+    with _libraries(console):
         from saps.reproduce import sdnps as study
         from saps.reproduce import sdnps_report as report
         from saps.reproduce import sdnps_small as small
-    except ModuleNotFoundError as missing:
-        console.print(f"{missing.name} is not installed (pip install 'saps\\[research]')")
-        raise typer.Exit(2) from None
-    if not COMPILED:
-        console.print("numba is not installed: this takes 10 to 50 times longer (pip install 'saps\\[research]')")
+    _say_if_slow(console)
     count = graphs or (study.QUICK_GRAPHS if quick else study.GRAPHS)
     topics = study.QUICK_TOPICS if quick else study.TOPICS
     study.measure(study.Instance(2, 0), seed)  # compiles once, before there are several processes
@@ -213,16 +219,15 @@ def sdnps(
         )
     exact = small.measure(seed, small.QUICK_CASES if quick else small.CASES)
     results = report.Results(count, seed, study.records(measured), study.gaps(measured), exact)
-    directory = out or (QUICK if quick else DOCS)
-    directory.mkdir(parents=True, exist_ok=True)
-    quality = {"bounds": [gap._asdict() for gap in results.gaps], "small": [point._asdict() for point in exact]}
-    for name, content in (
-        ("sdnps.json", [record._asdict() for record in results.records if record.reading == study.MAIN]),
-        ("sdnps-readings.json", [record._asdict() for record in results.records if record.reading != study.MAIN]),
-        ("sdnps-quality.json", quality),
-    ):
-        (directory / name).write_text(json.dumps(content, indent=1) + "\n")
-    (directory / "sdnps.md").write_text(report.markdown(results))
+    data: dict[str, object] = {
+        "sdnps.json": [record._asdict() for record in results.records if record.reading == study.MAIN],
+        "sdnps-readings.json": [record._asdict() for record in results.records if record.reading != study.MAIN],
+        "sdnps-quality.json": {
+            "bounds": [gap._asdict() for gap in results.gaps],
+            "small": [point._asdict() for point in exact],
+        },
+    }
+    directory = _write(out, quick, "sdnps.md", report.markdown(results), data)
     report.plot(results, directory)
     report.show(results, Console())
     console.print(f"written to {directory}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from saps.statistics import REST, SCHEMA_VERSION, Row, Statistics, TopicCount, row
+from saps.wholefile import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +29,6 @@ VERSION_KEY = b"saps.statistics.version"
 """Key of the schema's version in a file's metadata."""
 WAITING = 60
 """Intervals whose rows are kept while the directory cannot be written; older ones are given up, and that is said."""
-PARTIAL = ".partial"
-"""Ending of a file that is being written."""
 
 
 def arrow_schema() -> pa.Schema:
@@ -59,12 +57,8 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
     table = pa.Table.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )
-    partial = file.with_name(f".{file.name}{PARTIAL}")  # Spark and others pass over names that begin with a dot
-    with partial.open("wb") as out:
+    with replacing(file) as out:
         pq.write_table(table, out, compression="zstd")
-        out.flush()
-        os.fsync(out.fileno())
-    partial.replace(file)
 
 
 def file_of(directory: Path, broker: str, incarnation: int, start: int) -> Path:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from saps.ofm.northbound.client import NorthboundError, UnreachableError
 from saps.ofm.northbound.schema import OfmState, OfmStats, Status
+from saps.wholefile import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -108,10 +109,9 @@ class SwitchFiles:
         file = self._directory / day / f"{self._name}-{rows[0].start}.parquet"
         file.parent.mkdir(parents=True, exist_ok=True)
         table = pa.Table.from_pylist([row._asdict() for row in rows])
-        partial = file.with_name(f".{file.name}.partial")
         version = {b"saps.switches.version": str(SCHEMA_VERSION).encode()}
-        pq.write_table(table.replace_schema_metadata(version), partial, compression="zstd")
-        partial.replace(file)
+        with replacing(file) as out:
+            pq.write_table(table.replace_schema_metadata(version), out, compression="zstd")
 
 
 def _places(stats: OfmStats) -> dict[tuple[str, str, str], tuple[int, int]]:

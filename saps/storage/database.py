@@ -19,6 +19,7 @@ from saps.messages import Message
 from saps.storage.journal import Batch, Row, Table
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 from saps.subscriptions import Subscription
+from saps.wholefile import sync_directory
 
 Sync = Literal["full", "normal", "off"]
 """When the operating system is asked to have written what was committed: with each commit, at checkpoints, never."""
@@ -145,11 +146,7 @@ def _make(path: Path) -> None:
         if left.exists():  # of a file that somebody has taken away: its changes are not this one's
             raise StorageError(f"{left} is there, but {path} is not: put it back, or take both away")
     new.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(path.parent)
 
 
 def _opened(path: Path, sync: Sync) -> sqlite3.Connection:

@@ -43,8 +43,13 @@ class TopicCode(Protocol):
         """Does the topic with the one expression stand above the topic with the other?"""
 
 
-def padded(topic: str, bits: str) -> str:
-    """The bits, filled up with zeros to a word. Raises `CodeTooLongError`."""
+def fitting(topic: str, bits: str) -> str:
+    """The bits, as they are. Raises `CodeTooLongError`."""
     if len(bits) > WORD_BITS:
         raise CodeTooLongError(topic, len(bits))
-    return bits.ljust(WORD_BITS, "0")
+    return bits
+
+
+def padded(topic: str, bits: str) -> str:
+    """The bits, filled up with zeros to a word. Raises `CodeTooLongError`."""
+    return fitting(topic, bits).ljust(WORD_BITS, "0")

@@ -7,7 +7,7 @@ zeros behind a code are no number and make no other topic, and a new topic chang
 
 from __future__ import annotations
 
-from saps.ofm.topics.coding import WORD_BITS, CodeTooLongError, padded
+from saps.ofm.topics.coding import fitting, padded
 from saps.ofm.topics.tree import TopicTree, father_of
 
 
@@ -59,10 +59,7 @@ class DelimitedCode:
         return padded(topic, self.code(topic))
 
     def subtree(self, topic: str) -> str:
-        code = self.code(topic)
-        if len(code) > WORD_BITS:
-            raise CodeTooLongError(topic, len(code))
-        return code
+        return fitting(topic, self.code(topic))
 
     def father(self, code: str) -> str:
         ends = numbers(code)

@@ -6,7 +6,7 @@ child ``00``. All is as printed, faults and limits included (docs/topic-codes.md
 
 from __future__ import annotations
 
-from saps.ofm.topics.coding import WORD_BITS, CodeTooLongError, padded
+from saps.ofm.topics.coding import fitting, padded
 from saps.ofm.topics.tree import TopicTree, father_of
 
 
@@ -46,10 +46,7 @@ class SiblingCode:
 
     def subtree(self, topic: str) -> str:
         """The topic expression itself, as in "a subspace covers ... iff it is a prefix"."""
-        code = self.code(topic)
-        if len(code) > WORD_BITS:
-            raise CodeTooLongError(topic, len(code))
-        return code
+        return fitting(topic, self.code(topic))
 
     def father(self, code: str) -> str:
         return dlzero(dlsuffix(code))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from saps.ofm.topics.coding import WORD_BITS, CodeTooLongError, TopicCode, padded
+from saps.ofm.topics.coding import TopicCode, fitting, padded
 from saps.ofm.topics.tree import TopicTree
 
 FLOOR = 4096
@@ -72,10 +72,7 @@ class WeightedCode:
         return padded(topic, self._own.get(topic, self._codes[topic]))
 
     def subtree(self, topic: str) -> str:
-        code = self._codes[topic]
-        if len(code) > WORD_BITS:
-            raise CodeTooLongError(topic, len(code))
-        return code
+        return fitting(topic, self._codes[topic])
 
     def father(self, code: str) -> str:
         return self._fathers[code]

@@ -1,0 +1,26 @@
+"""Numbers on the command line, as argparse takes them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+def positive(text: str) -> float:
+    """More than 0, and finite."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
+def count(most: int) -> Callable[[str], int]:
+    """From 1 to `most`."""
+
+    def _count(text: str) -> int:
+        value = int(text)
+        if not 1 <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be 1 to {most}")
+        return value
+
+    return _count
