@@ -11,7 +11,7 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -70,35 +70,39 @@ HEADERS = (
 )
 
 
+def grow(simulation: Simulation, size: int) -> list[SimBroker]:
+    """Let `size` brokers b0, b1, ... of ten clusters join, as many at the same time as there are: one by one takes for
+    ever."""
+    brokers = [simulation.add("b0", "c0")]
+    while len(brokers) < size:
+        present = [broker.name for broker in brokers]
+        for number in range(len(present), min(size, 2 * len(present))):
+            contact = simulation.rng.choice(present)
+            brokers.append(simulation.add(f"b{number}", f"c{number % CLUSTERS}", contact))
+        run_until_all(simulation, brokers[len(present) :], lambda broker: broker.joined)
+    return brokers
+
+
+def run_until_all(simulation: Simulation, brokers: Iterable[SimBroker], ready: Callable[[SimBroker], bool]) -> None:
+    """Run until all are ready. The condition is checked at every event, so it looks at one broker at a time."""
+    waiting = iter(brokers)
+    current = next(waiting, None)
+
+    def none_left() -> bool:
+        nonlocal current
+        while current is not None and ready(current):
+            current = next(waiting, None)
+        return current is None
+
+    simulation.run_until(none_left)
+
+
 class Overlay:
     """`size` brokers that have joined, in a simulation of their own."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.simulation = Simulation(seed, network=Network(latency=(UNIT, UNIT)), check=False)
-        self.brokers = [self.simulation.add("b0", "c0")]
-        while len(self.brokers) < size:
-            self._grow(min(size, 2 * len(self.brokers)))
-
-    def _grow(self, size: int) -> None:
-        """Let as many brokers join at the same time as there are, or up to `size`: one by one takes for ever."""
-        present = [broker.name for broker in self.brokers]
-        for number in range(len(present), size):
-            contact = self.simulation.rng.choice(present)
-            self.brokers.append(self.simulation.add(f"b{number}", f"c{number % CLUSTERS}", contact))
-        joining = iter(self.brokers[len(present) :])
-        self._until_none_left(joining, lambda broker: broker.joined)
-
-    def _until_none_left(self, brokers: Iterator[SimBroker], ready: Callable[[SimBroker], bool]) -> None:
-        """Run until all are ready. The condition is checked at every event, so it looks at one broker at a time."""
-        current = next(brokers, None)
-
-        def none_left() -> bool:
-            nonlocal current
-            while current is not None and ready(current):
-                current = next(brokers, None)
-            return current is None
-
-        self.simulation.run_until(none_left)
+        self.brokers = grow(self.simulation, size)
 
     def any_broker(self) -> SimBroker:
         """A random one."""
@@ -148,7 +152,7 @@ class Overlay:
             broker.delivered.clear()
         before, start = self._frames("Data"), self.simulation.now
         publisher.publish(TOPIC)
-        self._until_none_left(iter(others), lambda broker: bool(broker.delivered))
+        run_until_all(self.simulation, others, lambda broker: bool(broker.delivered))
         last = max(broker.delivered[0][0] for broker in others)
         return self._frames("Data") - before, round((last - start) / UNIT)
 

@@ -34,7 +34,14 @@ def _nothing() -> None:
 
 def is_reserved(topic: str) -> bool:
     """True for the topics that only the broker itself publishes to (4.7.2)."""
-    return topic.startswith("$SYS/")
+    return topic.startswith("$SYS/") or topic == "$SYS"
+
+
+def is_own(topic_filter: str) -> bool:
+    """True for the filters that match reserved topics alone: each broker tells its own clients about itself, so the
+    mesh need not know of them."""
+    parts = shared(topic_filter)
+    return is_reserved(topic_filter if parts is None else parts.topic_filter)
 
 
 class Relay(Protocol):
@@ -150,6 +157,9 @@ class Hub:
         self.index.add(agent, subscription)
         self._count_members(subscription.filter)
         self._forget_routes(subscription.filter)
+        if is_own(subscription.filter):
+            done()
+            return
         if subscription.retain_handling < 2 and shared(subscription.filter) is None:
             self.retained.begin(agent, subscription.filter)
             done = partial(self._recall, subscription.filter, done)
@@ -163,7 +173,7 @@ class Hub:
         self._count_members(topic_filter)
         self._forget_routes(topic_filter)
         self.retained.end(agent, topic_filter)
-        if last:
+        if last and not is_own(topic_filter):
             self._mesh.unsubscribe(topic_filter)
             if not isinstance(self._mesh, Alone):
                 self.retained.drop(topic_filter)
@@ -419,6 +429,23 @@ class Hub:
             for target in route.targets:
                 if not (message.retain and self.retained.was_given(target.agent, message)):
                     target.agent.deliver(publication, target)
+        return len(route.targets)
+
+    def deliver_run(self, topic: str, qos: int, payloads: Sequence[bytes]) -> int:
+        """`deliver` for plain messages that follow each other. Returns how many subscribers matched each."""
+        route = self.route(topic.encode())
+        count = len(payloads)
+        self.received += count
+        if (counted := route.count) is not None:
+            counted.received += count
+            counted.received_bytes += sum(map(len, payloads))
+        self.delivered += len(route.targets) * count
+        if self._gathered and (route is not self._gathered_for or qos != self._gathered[0].message.qos):
+            self._hand_out()
+        self._gathered_for = route
+        self._gathered += [Publication(Message(topic, payload, qos)) for payload in payloads]
+        if not self._gathering:
+            self._hand_out()
         return len(route.targets)
 
     def matching(self, topic: str) -> int:

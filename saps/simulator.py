@@ -174,6 +174,8 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0
         self._links: dict[tuple[str, str], _Link] = {}
+        self._links_of: dict[str, list[tuple[str, str]]] = {}
+        """The links from and to each broker."""
         self._groups: dict[str, int] = {}
         self._incarnations = 0
         self._trace = blake2b(digest_size=16)
@@ -210,11 +212,10 @@ class Simulation:
         """The broker's process dies: its links break, its state is lost."""
         self.faulty = True
         self.brokers[name].alive = False
-        for (source, target), link in self._links.items():
-            if name in (source, target):
-                link.session += 1
-                if target == name and self.brokers[source].alive:
-                    self._break(source, target)
+        for source, target in self._links_of.get(name, ()):
+            self._links[source, target].session += 1
+            if target == name and self.brokers[source].alive:
+                self._break(source, target)
 
     def reset_link(self, source: str, target: str) -> None:
         """A connection breaks; frames on their way are lost."""
@@ -354,6 +355,8 @@ class Simulation:
         link = self._links.get((source, target))
         if link is None:
             link = self._links[source, target] = _Link()
+            for name in (source, target):
+                self._links_of.setdefault(name, []).append((source, target))
         return link
 
     # --- the whole ---------------------------------------------------------------------------------------------

@@ -101,10 +101,10 @@ class SubscriptionIndex:
 
     def __init__(self) -> None:
         self._filters: dict[str, Subscribers] = {}
-        self._root = _Node()
+        self._root = FilterNode()
         self._groups: dict[str, Group] = {}
         """By the whole filter; empty where nothing is shared."""
-        self._shared = _Node()
+        self._shared = FilterNode()
         """The groups by the filter that is shared: at each node by the whole filter."""
 
     def __len__(self) -> int:
@@ -157,17 +157,17 @@ class SubscriptionIndex:
         self._groups[group.name] = group
         levels = group.topic_filter.split("/")
         node = self._shared.find(levels)
-        if node is None or node.subscribers is None:
+        if node is None or node.value is None:
             self._shared.insert(levels, {group.name: group})
         else:
-            node.subscribers[group.name] = group
+            node.value[group.name] = group
 
     def _remove_group(self, group: Group) -> None:
         levels = group.topic_filter.split("/")
         node = self._shared.find(levels)
-        if node is not None and node.subscribers is not None:
-            del node.subscribers[group.name]
-            if not node.subscribers:
+        if node is not None and node.value is not None:
+            del node.value[group.name]
+            if not node.value:
                 self._shared.prune(levels)
 
     def targets(self, topic: str) -> tuple[Target, ...]:
@@ -185,55 +185,61 @@ class SubscriptionIndex:
         return tuple(Target(agent, subscriptions) for agent, subscriptions in merged.items())
 
 
-class _Node:
-    """A level of the trie of wildcard filters; ``+`` and ``#`` are children like any other."""
+class FilterNode:
+    """A level of the trie of wildcard filters; ``+`` and ``#`` are children like any other. The root stands for all.
 
-    __slots__ = ("children", "subscribers")
+    What it takes to add a filter, to take one out, or to find those that match depends on levels, not on their number.
+    """
+
+    __slots__ = ("children", "value")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node] = {}
-        self.subscribers: dict[Any, Any] | None = None
+        self.children: dict[str, FilterNode] = {}
+        self.value: Any = None
+        """What is kept for the filter that ends here; None for nothing."""
 
-    def find(self, levels: list[str]) -> _Node | None:
+    def find(self, levels: list[str]) -> FilterNode | None:
         """The node of a filter."""
-        node: _Node | None = self
+        node: FilterNode | None = self
         for level in levels:
             node = node.children.get(level) if node is not None else None
         return node
 
-    def insert(self, levels: list[str], subscribers: dict[Any, Any]) -> None:
+    def insert(self, levels: list[str], value: Any) -> None:
+        """Keep a value for a filter."""
         node = self
         for level in levels:
             child = node.children.get(level)
             if child is None:
-                child = node.children[level] = _Node()
+                child = node.children[level] = FilterNode()
             node = child
-        node.subscribers = subscribers
+        node.value = value
 
     def prune(self, levels: list[str]) -> None:
         """Take the filter out, and every node that only it needed."""
         path = [self]
         for level in levels:
             path.append(path[-1].children[level])
-        path[-1].subscribers = None
+        path[-1].value = None
         for parent, level, node in zip(path[-2::-1], reversed(levels), reversed(path), strict=False):
-            if node.children or node.subscribers is not None:
+            if node.children or node.value is not None:
                 break
             del parent.children[level]
 
-    def match(self, topic: str) -> list[dict[Any, Any]]:
-        found: list[dict[Any, Any]] = []
+    def match(self, topic: str) -> list[Any]:
+        """The values of the filters that match a topic."""
+        found: list[Any] = []
         if not self.children:
             return found
         nodes = [self]
         hidden = topic.startswith("$")  # a leading wildcard does not match it (4.7.2)
         for level in topic.split("/"):
-            following: list[_Node] = []
+            following: list[FilterNode] = []
             for node in nodes:
                 children = node.children
                 if not hidden:
-                    if (rest := children.get("#")) is not None and rest.subscribers is not None:
-                        found.append(rest.subscribers)
+                    if (rest := children.get("#")) is not None and rest.value is not None:
+                        found.append(rest.value)
                     if (any_level := children.get("+")) is not None:
                         following.append(any_level)
                 if (child := children.get(level)) is not None:
@@ -241,8 +247,8 @@ class _Node:
             hidden = False
             nodes = following
         for node in nodes:
-            if node.subscribers is not None:
-                found.append(node.subscribers)
-            if (rest := node.children.get("#")) is not None and rest.subscribers is not None:
-                found.append(rest.subscribers)
+            if node.value is not None:
+                found.append(node.value)
+            if (rest := node.children.get("#")) is not None and rest.value is not None:
+                found.append(rest.value)
         return found

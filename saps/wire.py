@@ -14,11 +14,15 @@ from saps.overlay.keys import BrokerRef
 
 MAGIC = "SAPS"
 LOWEST_VERSION = 1
-VERSION = 1
+VERSION = 2
 """Versions of the protocol this code speaks, from the lowest to the highest."""
+WITH_RUNS = 2
+"""The first version that has `Run`."""
 MAX_FRAME = (1 << 28) + (1 << 16)
 """Largest frame in bytes: the largest MQTT packet and what surrounds it."""
 _LENGTH = 4
+_TLS_ALERT = b"\x15\x03"
+"""With this a TLS server answers whoever does not speak TLS (RFC 8446, 5.1); as a length it would be far too long."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyFrame)
@@ -44,21 +48,21 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 _hello_decoder = msgspec.msgpack.Decoder(Hello)
 
 
-def hello(broker: BrokerRef, order: str, *, express: bool = False) -> bytes:
-    """The first bytes of a connection, both ways."""
-    body = _encoder.encode(Hello(MAGIC, LOWEST_VERSION, VERSION, order, broker, express))
+def hello(broker: BrokerRef, order: str, *, express: bool = False, highest: int = VERSION) -> bytes:
+    """The first bytes of a connection, both ways. `highest`: the highest version to speak."""
+    body = _encoder.encode(Hello(MAGIC, LOWEST_VERSION, highest, order, broker, express))
     return len(body).to_bytes(_LENGTH) + body
 
 
-def agree(theirs: Hello, order: str) -> int:
+def agree(theirs: Hello, order: str, highest: int = VERSION) -> int:
     """The version both sides speak. Raises `WireError` if there is none, or the meshes differ."""
     if theirs.magic != MAGIC:
         raise WireError("the peer is not a SAPS broker")
-    version = min(theirs.highest, VERSION)
+    version = min(theirs.highest, highest)
     if version < max(theirs.lowest, LOWEST_VERSION):
         raise WireError(
             f"broker {theirs.broker.name} speaks versions {theirs.lowest} to {theirs.highest} of the protocol, "
-            f"this one {LOWEST_VERSION} to {VERSION}"
+            f"this one {LOWEST_VERSION} to {highest}"
         )
     if theirs.order != order:
         raise WireError(f"broker {theirs.broker.name} orders its keys by {theirs.order!r}, this one by {order!r}")
@@ -88,6 +92,8 @@ class FrameReader:
         frames: list[Frame] = []
         pos = 0
         end = len(buffer)
+        if self.peer is None and buffer.startswith(_TLS_ALERT):
+            raise WireError("the other side wants TLS: see links.tls and links.secret_file")
         with memoryview(buffer) as view:
             while end - pos >= _LENGTH:
                 size = int.from_bytes(view[pos : pos + _LENGTH])

@@ -10,7 +10,8 @@ from functools import partial
 
 import pytest
 
-from saps.links import Links, _Inbound
+from saps.links import Links
+from saps.links.inbound import Inbound
 from saps.overlay.express import FIRST, by_express
 from saps.overlay.frames import Bye, Data, DefineBroker, Frame
 from saps.overlay.keys import BrokerRef
@@ -79,7 +80,7 @@ async def ends(priority: str) -> AsyncIterator[tuple[End, End]]:
         await receiver.links.close()
 
 
-def is_express(inbound: _Inbound) -> bool:
+def is_express(inbound: Inbound) -> bool:
     assert inbound._reader.peer is not None
     return inbound._reader.peer.express
 

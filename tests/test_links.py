@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import uvloop
 
@@ -16,10 +17,11 @@ from saps import links as module
 from saps.agents.user import SubscriberAgent
 from saps.links import GUEST, HIGH_WATER, LinkError, Links
 from saps.messages import Message
-from saps.overlay.frames import Data, DefineBroker, DefineSlice, Frame, Ping, Pong
+from saps.overlay.frames import Data, DefineBroker, DefineSlice, Frame, Ping, Pong, Run
 from saps.overlay.keys import BrokerRef
+from saps.overlay.runs import singly
 from saps.subscriptions import Subscription
-from saps.wire import MAX_FRAME, FrameReader, encode_into, hello
+from saps.wire import MAX_FRAME, FrameReader, Hello, encode_into, hello
 from tests.network.meshes import data_messages, mesh
 
 ORDER = "alm-la"
@@ -133,6 +135,28 @@ async def test_a_large_frame_goes_through() -> None:
         a.send(b.ref, large)
         await b.until(lambda: bool(b.frames))
         assert b.frames == [(a.ref, large)]
+
+
+@on_both_loops
+async def test_a_run_goes_as_one_frame_to_those_who_know_runs_and_as_single_publications_to_others() -> None:
+    run = Run(1, 7, 3, 0, 100, "a/b", 1, [b"x", b"y", b"z"])
+    async with ends("a", "b") as (a, b), silent() as (port, accepted):
+        a.send(b.ref, Ping())
+        await b.until(lambda: bool(b.frames))  # until then nobody knows what the other side understands
+        a.send(b.ref, run)
+        await b.until(lambda: len(b.frames) > 1)
+        assert b.frames[1:] == [(a.ref, run)]
+        old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
+        a.send(old, run)
+        reader, writer = await accepted.get()
+        body = msgspec.msgpack.encode(Hello("SAPS", 1, 1, ORDER, old))
+        writer.write(len(body).to_bytes(4) + body)
+        got, frames = FrameReader(), list[Frame]()
+        while len(frames) < 6:
+            frames += got.feed(await reader.read(1 << 16))
+            if len(frames) == 3:
+                a.send(old, run)
+        assert frames == 2 * singly(run)
 
 
 @on_both_loops
@@ -317,6 +341,7 @@ STRANGER = BrokerRef("stranger", 1, "127.0.0.1:1", "c")
 BAD_NUMBERS: dict[str, list[Frame]] = {
     "data of a broker never defined": [data(1)],
     "data for a slice never defined": [DefineBroker(1, STRANGER), Data(1, 1, 0, 7, 0, "a", b"", 0, False)],
+    "a run of nothing": [DefineBroker(1, STRANGER), Run(1, 1, 0, 0, 0, "a/b", 0, [])],
     "a slice of brokers never defined": [DefineSlice(1, [1, 2])],
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from saps.overlay.frames import Body, Frame, Gathered, Gone, Locate, Result, Segment, Spread
+from saps.overlay.frames import Announce, AnnounceTree, Body, Frame, Gathered, Gone, Locate, Result, Segment, Spread
 from saps.overlay.keys import BrokerRef, Key, Range, Ref
 from saps.overlay.port import Port
 from saps.overlay.routing import Node, State
@@ -21,6 +21,9 @@ ATTEMPT, LONGEST_ATTEMPT = 0.5, 4.0
 """Seconds after which a call without answer is repeated, at first and at most; doubles each time."""
 PAUSE = 0.1
 """Seconds before an incomplete call is repeated."""
+
+CONCERN_THE_BROKER = (Announce, AnnounceTree)
+"""Bodies that do the same at all keys of a broker: any one of them is enough."""
 
 Run = Callable[[Body, list[Key]], list[Result]]
 
@@ -180,7 +183,11 @@ class RangeCalls:
         found so far), hand on the others."""
         onward: dict[BrokerRef, list[Segment]] = {}
         while starts:
-            node, low, end = starts.pop()
+            first, low, end = starts.pop()
+            node = self._along_the_row(first, end)
+            if node is not first:
+                here.extend(self._own_between(first.key, low, node.key, body))
+                low = max(low, node.key)
             right = node.right[0]
             if right is None or not self._port.reachable(right.broker):
                 gathering.complete = False
@@ -204,6 +211,16 @@ class RangeCalls:
         if onward:
             self._port.after(LONGEST_ATTEMPT, lambda: self._give_up(gathering))
         self._reply_if_done(gathering)
+
+    def _along_the_row(self, node: Node, end: Key) -> Node:
+        """Where to go on from a node: own nodes that follow each other in the ring are passed in one step."""
+        return node if self._graph.doubted else self._graph.last_in_row(node, end)
+
+    def _own_between(self, first: Key, low: Key, last: Key, body: Body) -> list[Key]:
+        """The own keys of the range that a step from `first` to `last` has passed."""
+        if isinstance(body, CONCERN_THE_BROKER):
+            return [last]
+        return [*self._graph.order.between(max(low, first), last), last][first >= low :]
 
     def _on_gathered(self, frame: Gathered) -> None:
         gathering = self._gatherings.pop(frame.part, None)

@@ -4,6 +4,9 @@ A broker watches those whose failure it would have to mend: its neighbours in th
 acknowledgement, and those it has just sent something to. Every frame is a sign of life; who is silent for `heartbeat`
 seconds is pinged; who is silent for `suspect_after`, or whose link broke and does not come back within `dead_after`,
 is dead. Nobody else is told: each broker finds out for itself what it depends on.
+
+A later life of a broker counts once it has been heard itself. Until then it is hearsay: watched like any other, but it
+neither takes the place of the life that speaks nor, if it is silent, has that one taken for dead.
 """
 
 from __future__ import annotations
@@ -52,7 +55,13 @@ class Detector:
         self.settings = settings
         self._on_dead = dead
         self._watched: dict[str, _Watched] = {}
+        self._hearsay: dict[BrokerRef, _Watched] = {}
+        """Lives that others have told of, later than the newest one heard."""
         self._dead: dict[str, BrokerRef] = {}
+        self._silent: dict[str, BrokerRef] = {}
+        """Of hearsay, what was given up."""
+        self._false: dict[str, BrokerRef] = {}
+        """Of that, what an earlier life has spoken against since."""
         self._newest: dict[str, int] = {}
         """Newest incarnation seen of each broker."""
         self._probed = 0
@@ -60,12 +69,14 @@ class Detector:
     @property
     def suspects(self) -> list[str]:
         """Names of the watched brokers whose link broke and that have not answered since."""
-        return [name for name, watched in self._watched.items() if watched.broken is not None]
+        return [watched.ref.name for watched in self._all() if watched.broken is not None]
 
     def lost(self, broker: BrokerRef) -> bool:
         """True if this life of the broker is over."""
         dead = self._dead.get(broker.name)
         if dead is not None and dead.incarnation >= broker.incarnation:
+            return True
+        if broker in (self._silent.get(broker.name), self._false.get(broker.name)):
             return True
         return self.superseded(broker)
 
@@ -74,7 +85,7 @@ class Detector:
         return self._newest.get(broker.name, 0) > broker.incarnation
 
     def reachable(self, broker: BrokerRef) -> bool:
-        watched = self._watched.get(broker.name)
+        watched = self._hearsay.get(broker) if self.is_hearsay(broker) else self._watched.get(broker.name)
         return (watched is None or watched.broken is None) and not self.lost(broker)
 
     def heard(self, broker: BrokerRef) -> BrokerRef | None:
@@ -87,12 +98,20 @@ class Detector:
                 self._on_dead(watched.ref)
             elif newest:
                 self._on_dead(msgspec.structs.replace(broker, incarnation=newest))
+            if (told := self._hearsay.pop(broker, None)) is not None:
+                self._watched[broker.name] = told
+            if self._false.get(broker.name) == broker:
+                del self._false[broker.name]
         watched = self._watched.get(broker.name)
         if watched is not None:
             watched.heard = self._port.now
             watched.answered = True
             watched.broken = None
-        return self._dead.pop(broker.name, None)
+        silent = self._silent.pop(broker.name, None)
+        if silent is not None and silent.incarnation > broker.incarnation:
+            self._false[broker.name] = silent
+            silent = None
+        return self._dead.pop(broker.name, None) or silent
 
     def broke(self, broker: BrokerRef) -> None:
         """The link to a broker went down: it has `dead_after` seconds to answer."""
@@ -112,25 +131,24 @@ class Detector:
         """Once a heartbeat: ping the silent, give up the dead, stop watching those that are not `needed` any more and
         have been heard since they were last `addressed` (when something was sent to them)."""
         now, settings = self._port.now, self.settings
-        names = set()
+        wanted = set()
         for broker in needed:
             if not self.lost(broker):
-                names.add(broker.name)
-                self._watch(broker)
+                wanted.add(self._watch(broker))
         for broker, when in addressed:
             if not self.lost(broker):
-                names.add(broker.name)
                 watched = self._watch(broker)
+                wanted.add(watched)
                 if watched.heard <= when:
                     watched.answered = False
-        for name, watched in list(self._watched.items()):
+        for watched in self._all():
             silent = now - watched.heard
             if (watched.broken is not None and now - watched.broken >= settings.dead_after) or (
                 silent >= settings.suspect_after and now - watched.pinged < settings.suspect_after
             ):
                 self._give_up(watched.ref)
-            elif name not in names and watched.broken is None and watched.answered:
-                del self._watched[name]
+            elif watched not in wanted and watched.broken is None and watched.answered:
+                self._unwatch(watched.ref)
             elif silent >= settings.heartbeat or watched.broken is not None:
                 watched.pinged = now
                 watched.answered = False
@@ -138,18 +156,39 @@ class Detector:
 
     def probe(self) -> None:
         """Try to reach one of the dead."""
-        if self._dead:
-            names = sorted(self._dead)
-            self._probed = (self._probed + 1) % len(names)
-            self._port.send(self._dead[names[self._probed]], Ping())
+        if self._dead or self._silent:
+            dead = sorted((*self._dead.values(), *self._silent.values()), key=lambda ref: (ref.name, ref.incarnation))
+            self._probed = (self._probed + 1) % len(dead)
+            self._port.send(dead[self._probed], Ping())
+
+    def is_hearsay(self, broker: BrokerRef) -> bool:
+        """True if this life of a broker is later than the newest one heard: others only have told of it."""
+        return broker.incarnation > self._newest.get(broker.name, broker.incarnation)
+
+    def _all(self) -> list[_Watched]:
+        return [*self._watched.values(), *self._hearsay.values()]
 
     def _watch(self, broker: BrokerRef) -> _Watched:
+        if self.is_hearsay(broker):
+            told = self._hearsay.get(broker)
+            if told is None:
+                told = self._hearsay[broker] = _Watched(broker, self._port.now)
+            return told
         watched = self._watched.get(broker.name)
         if watched is None or watched.ref.incarnation < broker.incarnation:
             watched = self._watched[broker.name] = _Watched(broker, self._port.now)
         return watched
 
     def _give_up(self, broker: BrokerRef) -> None:
-        del self._watched[broker.name]
-        self._dead[broker.name] = broker
+        if self._unwatch(broker):
+            self._silent[broker.name] = broker
+        else:
+            self._dead[broker.name] = broker
         self._on_dead(broker)
+
+    def _unwatch(self, broker: BrokerRef) -> bool:
+        """True if it was hearsay."""
+        if self._hearsay.pop(broker, None) is not None:
+            return True
+        self._watched.pop(broker.name, None)
+        return False

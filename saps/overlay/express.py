@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames import Bye, Data, DefineBroker, DefineSlice, Farewell, Frame, HighWater, Nack, OfmAck, Skip
+from saps.overlay.frames import (
+    Bye,
+    Data,
+    DefineBroker,
+    DefineSlice,
+    Farewell,
+    Frame,
+    HighWater,
+    Nack,
+    OfmAck,
+    Run,
+    Skip,
+)
 from saps.overlay.keys import BrokerRef
 
 FIRST = 1 << 24
 """Numbers of brokers and slices given on the express lane are greater than this, all others smaller."""
 
-_OF_A_TOPIC = (Data, Skip, Nack, HighWater, OfmAck)
+_OF_A_TOPIC = (Data, Run, Skip, Nack, HighWater, OfmAck)
 _NUMBERING = (DefineBroker, DefineSlice)
 
 

@@ -236,7 +236,52 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """If there are more than so many, say only that; 0: there is no limit."""
 
 
-Body = Announce | Collect | AgentCall | AnnounceTree | Survey | DesignPart | Keep | Recall | Absent
+class Tenure(msgspec.Struct, frozen=True, array_like=True):
+    """A broker has, or is about to have, the session of a client."""
+
+    client: str
+    broker: BrokerRef
+    stamp: int
+    """Of the client's CONNECT there: the greatest one of a client is where it is. 0: nobody else was in the mesh."""
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """To holders of a bucket of clients: these tenures begin, those have ended."""
+
+    bucket: int
+    broker: BrokerRef
+    claimed: list[tuple[str, int]]
+    """Clients and stamps."""
+    released: list[tuple[str, int]]
+    """The same: tenures up to these stamps have ended."""
+
+
+class Roster(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """To all brokers, from one that begins to hold a bucket of clients: tell your tenures in it."""
+
+    bucket: int
+
+
+class Unsettled(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """To publishers: have all members got what you have published so far and these filters match?"""
+
+    topic_filters: list[str]
+
+
+Body = (
+    Announce
+    | Collect
+    | AgentCall
+    | AnnounceTree
+    | Survey
+    | DesignPart
+    | Keep
+    | Recall
+    | Absent
+    | Claim
+    | Roster
+    | Unsettled
+)
 
 
 class Baseline(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -307,7 +352,27 @@ class Here(msgspec.Struct, frozen=True, array_like=True, tag=8):
     clients: list[str]
 
 
-Result = Baseline | Interest | Answer | TreeMember | Surveyed | Kept | Stored | Here
+class Tenures(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Answer to `Claim`: the tenures that other brokers have of these clients; and to `Roster`: mine."""
+
+    broker: BrokerRef
+    ready: bool
+    """I know all tenures of the bucket."""
+    tenures: list[Tenure]
+
+
+class Outstanding(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Answer to `Unsettled`."""
+
+    broker: str
+    incarnation: int
+    seq: int
+    """My last publication."""
+    lowest: int
+    """The first one that matches and not all members have acknowledged; 0: there is none."""
+
+
+Result = Baseline | Interest | Answer | TreeMember | Surveyed | Kept | Stored | Here | Tenures | Outstanding
 Segment = tuple[Key, Key]
 """``[key of a node, end)``: the part of a range that the node answers for."""
 
@@ -421,8 +486,26 @@ class Data(Frame, tag=20):
     properties: Properties | None = None
 
 
+class Run(Frame, tag=41):
+    """Publications to one topic, one right after the other: what so many `Data` would say, without retain flag and
+    properties. Only to brokers that speak version 2."""
+
+    origin: int
+    seq: int
+    """Sequence number of the first; those of the others follow one by one, each with the one before as `prev`."""
+    prev: int
+    """Of the first."""
+    slice: int
+    token: int
+    """Number of the one acknowledgement asked for, 0 for none."""
+    topic: str
+    qos: int
+    payloads: list[bytes]
+    """At least one."""
+
+
 class Ack(Frame, tag=21):
-    """The aggregated reply to `Data`: everyone has it except `missing`."""
+    """The aggregated reply to `Data` or `Run`: everyone has it except `missing`."""
 
     token: int
     brokers: int
@@ -453,6 +536,8 @@ class OfmAck(Frame, tag=31):
     seq: int
     subscribers: int
     """How many subscribers the last message reached."""
+    origin: BrokerRef | None = None
+    """Whose publications, if the receiver has sent them along the tree for somebody in another domain."""
 
 
 class HighWater(Frame, tag=32):
@@ -460,6 +545,8 @@ class HighWater(Frame, tag=32):
 
     topic: str
     seq: int
+    origin: BrokerRef | None = None
+    """Whose publication it was, if the sender stands for somebody in another domain."""
 
 
 # --- retained messages ---------------------------------------------------------------------------------------
@@ -549,6 +636,113 @@ class Mourned(Frame, tag=40):
     """Clients and serials."""
 
 
+# --- group keys of OFM ------------------------------------------------------------------------------------------
+
+
+class GroupKeys(msgspec.Struct, frozen=True, array_like=True):
+    """From the key server of a topic's OFM to its brokers (`saps.ofm.keys`)."""
+
+    topic: str
+    group: bytes
+    """Names the hierarchy of keys."""
+    root: int
+    """Which of its keys is the group's secret now; 0: there is none for you any more."""
+    wraps: list[tuple[int, int, bytes]]
+    """(key, the key under which it is wrapped, the wrapped key), lower ones first."""
+    overlap: float
+    """Seconds for which what was sealed before is still accepted."""
+    leaf: tuple[int, bytes] | None = None
+    """The receiver's own key, and its name: this frame must not pass through another broker."""
+
+
+class Tell(Frame, tag=50):
+    """Keys for the receiver and for the brokers of the slice, to be passed on."""
+
+    token: int
+    patience: float
+    """Seconds within which the sender wants to know who has not got them."""
+    slice: list[BrokerRef]
+    body: GroupKeys
+
+
+class Told(Frame, tag=51):
+    """The aggregated reply to `Tell`: everyone holds the group's key except `missing`."""
+
+    token: int
+    missing: list[BrokerRef]
+
+
+# --- sessions that move ---------------------------------------------------------------------------------------------
+
+
+class TakeOver(Frame, tag=60):
+    """This client has connected to me: close its connection to you, and hand me its session."""
+
+    serial: int
+    """Names the hand-over, within this life of the sender."""
+    client: str
+    stamp: int
+    """Of my tenure."""
+    user: str | None
+    """Who has connected."""
+    keep: bool
+    """False: the session is not wanted any more, end it."""
+
+
+class Yielded(Frame, tag=61):
+    """Answers `TakeOver`."""
+
+    serial: int
+    answer: int
+    """0: there is no session here (any more). 1: here it is, pull it. 2: not yet, ask again. 3: it is moving to another
+    broker. 4: I have a later tenure. 5: it is another user's."""
+
+
+class Pull(Frame, tag=62):
+    """Send a part of the session."""
+
+    serial: int
+    stage: int
+    """0: what it subscribes to; 1: what it has to deliver. The first pull of stage 1 ends what you take in for it."""
+    part: int
+    asked: list[tuple[BrokerRef, str]] = []
+    """Publishing brokers and topics, with the first part of stage 1."""
+
+
+class Luggage(Frame, tag=63):
+    """Answers `Pull`."""
+
+    serial: int
+    stage: int
+    part: int
+    parts: int
+    """How many the stage has; 0: not yet, ask again."""
+    data: bytes
+    """In the frontend's own terms."""
+    passed: list[int] = []
+    """For each of `asked`: the number of the last publication that has passed here."""
+
+
+class Arrived(Frame, tag=64):
+    """I have all of the session, stored if I store it: forget it."""
+
+    serial: int
+
+
+class Departed(Frame, tag=65):
+    """Answers `Arrived`: it is yours; or (not `granted`) it is not, I go on with it. Also answers a `Pull` of a session
+    that is not handed over any more."""
+
+    serial: int
+    granted: bool
+
+
+class Offer(Frame, tag=66):
+    """I have a session of this client, and you the later tenure: end mine, or say nothing if you have none."""
+
+    client: str
+
+
 # --- leaving ------------------------------------------------------------------------------------------------
 
 
@@ -581,6 +775,7 @@ AnyFrame = (
     | DefineBroker
     | DefineSlice
     | Data
+    | Run
     | Ack
     | Nack
     | Skip
@@ -601,4 +796,13 @@ AnyFrame = (
     | Guard
     | Unguard
     | Mourned
+    | TakeOver
+    | Yielded
+    | Pull
+    | Luggage
+    | Arrived
+    | Departed
+    | Offer
+    | Tell
+    | Told
 )

@@ -3,12 +3,14 @@
 With QoS 1 and 2 each broker that passes a message on answers for its whole slice: its `Ack` counts the brokers and
 subscribers reached and names the members it could not reach. A child that fails is repaired around: its slice is handed
 on without it, and the publisher's broker repeats the message to the missing members until they have it or are dead.
-Duplicates are dropped by `saps.overlay.order`.
+Duplicates are dropped by `saps.overlay.order`. Publications to one topic that follow each other go as one frame
+(`saps.overlay.runs`): with one token, one custody and one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -24,21 +26,33 @@ from saps.overlay.frames import (
     Nack,
     OfmAck,
     ProtocolError,
+    Run,
     Skip,
 )
 from saps.overlay.keys import BrokerRef
 from saps.overlay.order import Inbox
 from saps.overlay.port import Port
-from saps.overlay.presence import Phase, Presence, Publication, Stream
+from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
+from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, length, singly
 from saps.overlay.tree import Branch, divide
 from saps.statistics import Statistics
+from saps.topics import matches
 
 REPEAT = 0.5
 """Seconds between two attempts to reach a missing member."""
+ABROAD = 1024
+"""Publications to other OpenFlow domains that are kept for each topic, for members that miss some."""
 SLICES = 4096
 """Slices remembered per link and direction; beyond it the sender begins anew."""
 NUMBERS_KEPT = 60.0
 """Seconds for which the numbers a broker has given are remembered after its death."""
+
+
+class Outbox(Port, Protocol):
+    """A port that shows what it is about to send."""
+
+    outbox: list[Addressed]
+    """It grows only, until another one takes its place: then all in it has been sent."""
 
 
 class TreePath(Protocol):
@@ -60,14 +74,20 @@ class TreePath(Protocol):
     def forget(self, broker: BrokerRef) -> None:
         """A broker died."""
 
+    def represent(
+        self, origin: BrokerRef, data: Data, members: Sequence[BrokerRef], custody: Custody | None
+    ) -> Collection[BrokerRef]:
+        """This broker stands for these members of its domain: send somebody else's publication along the tree. Returns
+        those that it serves; with `custody` it answers for them, as with `send`."""
+
 
 class Custody:
-    """A message with QoS 1 or 2 that this broker has passed on and must answer for."""
+    """Messages with QoS 1 or 2, one or a run, that this broker has passed on and must answer for."""
 
     __slots__ = (
         "brokers",
         "data",
-        "done",
+        "dones",
         "missing",
         "origin",
         "since",
@@ -78,7 +98,7 @@ class Custody:
         "waiting",
     )
 
-    def __init__(self, origin: BrokerRef, data: Data) -> None:
+    def __init__(self, origin: BrokerRef, data: Data | Run) -> None:
         self.origin = origin
         self.data = data
         self.waiting = 0
@@ -88,10 +108,23 @@ class Custody:
         self.to: BrokerRef | None = None
         """Whom to answer; None at the publisher's broker."""
         self.token = 0
-        self.done: Callable[[Reached], None] | None = None
+        self.dones: list[Callable[[Reached], None] | None] = []
+        """At the publisher's broker, of each message: to be called when all members have it."""
         self.since = 0.0
         """When it was published, if this is the publisher's broker."""
         self.stream: Stream | None = None
+
+
+class _Part:
+    """What one child is to answer for: the messages of a custody, for a slice."""
+
+    __slots__ = ("child", "custody", "singles", "slice")
+
+    def __init__(self, custody: Custody, branch: Branch) -> None:
+        self.custody = custody
+        self.child, self.slice = branch
+        self.singles: set[int] = set()
+        """Tokens by which it has answered for messages of a run one by one: it does not know runs."""
 
 
 class _Answer:
@@ -156,7 +189,7 @@ class _Inbound:
 class Multicast:
     """Publications that leave, pass through or end at one broker."""
 
-    def __init__(self, port: Port, presence: Presence, inbox: Inbox) -> None:
+    def __init__(self, port: Outbox, presence: Presence, inbox: Inbox) -> None:
         self._port = port
         self._presence = presence
         self._inbox = inbox
@@ -165,13 +198,16 @@ class Multicast:
         self.urgent: Callable[[str], bool] | None = None
         """Which topics go by the express lane (`saps.overlay.express`); None: none."""
         self._inbound: dict[str, _Inbound] = {}
-        self._parts: dict[int, tuple[Custody, BrokerRef, tuple[BrokerRef, ...]]] = {}
+        self._parts: dict[int, _Part] = {}
         """Token -> whose answer is awaited, for which slice."""
         self._tokens = 0
+        """The last one given; one for a run has `MOST` behind it that are its messages'."""
         self._outstanding: dict[int, Custody] = {}
-        """Own publications with QoS 1 or 2 not yet confirmed by all members, by sequence number."""
+        """Own publications with QoS 1 or 2 not yet confirmed by all members, by (first) sequence number."""
+        self._open: OpenRun | None = None
+        """What the next publication may join."""
         self.sent = 0
-        """Data frames sent: inter-broker messages."""
+        """Copies of messages sent to other brokers."""
         self.received = 0
         self.duplicates = 0
         self.tree_path: TreePath | None = None
@@ -180,6 +216,8 @@ class Multicast:
         """Has a retained publication, with its sequence number, kept in the mesh (`saps.overlay.retention`)."""
         self.share: Callable[[Stream, Message, Callable[[int], None] | None], None] | None = None
         """Hands a publication to the stream's groups (`saps.overlay.sharing`) and counts those that took it."""
+        self.seen: Callable[[Message, BrokerRef, int], None] | None = None
+        """Told the number of each own publication, while somebody wants to know."""
         self.statistics: Statistics | None = None
         """Counts by topic, if they are wanted."""
         self._cluster = port.me.cluster
@@ -187,6 +225,9 @@ class Multicast:
     # --- publishing -----------------------------------------------------------------------------------------
 
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
+        if self._open is not None and self._open.takes(message, self._port.outbox):
+            self._join(self._open, message, done)
+            return
         stream = self._presence.stream(message.topic)
         stream.used = True
         if stream.queue or stream.members is None:
@@ -231,6 +272,8 @@ class Multicast:
         presence.seq += 1
         seq, prev = presence.seq, stream.last_seq
         stream.last_seq = seq
+        if self.seen is not None:
+            self.seen(message, self._port.me, seq)
         data = Data(
             0,
             seq,
@@ -243,23 +286,62 @@ class Multicast:
             message.retain,
             message.properties,
         )
-        if not message.qos:
+        self._open, outbox = None, self._port.outbox
+        first = len(outbox)
+        if message.qos:
+            custody = Custody(self._port.me, data)
+            custody.dones.append(done)
+            custody.since = self._port.now
+            custody.stream = stream
+            self._outstanding[seq] = custody
+            self._entrust(custody, stream.branches if stream.tree is None else self._beside_tree(stream, data, custody))
+        else:
             for branch in stream.branches if stream.tree is None else self._beside_tree(stream, data, None):
                 self._forward(self._port.me, data, branch, 0)
-            if done is not None:
-                done(Reached(len(stream.members or ()), 0))
-            return
-        custody = Custody(self._port.me, data)
-        custody.done = done
-        custody.since = self._port.now
-        custody.stream = stream
-        self._outstanding[seq] = custody
-        self._entrust(custody, stream.branches if stream.tree is None else self._beside_tree(stream, data, custody))
+        if stream.abroad:
+            if stream.recent is None:
+                stream.recent = deque(maxlen=ABROAD)
+            stream.recent.append(data)
+        plain = stream.tree is None and not stream.groups and not message.retain and message.properties is None
+        plain = plain and not stream.abroad
+        if plain and len(outbox) > first:
+            self._open = OpenRun(stream, data, outbox, first)
+        if not message.qos and done is not None:
+            done(Reached(len(stream.members or ()), 0))
+
+    def _join(self, run: OpenRun, message: Message, done: Callable[[Reached], None] | None) -> None:
+        """Publish a message right behind the last one, in its frames."""
+        custody = self._outstanding.get(run.seq) if message.qos else None
+        if run.single:
+            self._begin(run, custody)
+        presence, stream = self._presence, run.stream
+        presence.seq += 1
+        stream.last_seq = presence.seq
+        if self.seen is not None:
+            self.seen(message, self._port.me, presence.seq)
+        run.join(message.payload)
+        self.sent += run.copies
+        if self.statistics is not None:
+            for _ in range(run.crossing):
+                self.statistics.crossed(message.topic)
+        if custody is not None:
+            custody.dones.append(done)
+        elif done is not None:
+            done(Reached(len(stream.members or ()), 0))
+
+    def _begin(self, run: OpenRun, custody: Custody | None) -> None:
+        """Make a run of the last publication."""
+        for token, frame in run.begin(self._port.me.cluster):
+            if token:
+                frame.token = self._next_token(frame)
+                self._parts[frame.token] = self._parts.pop(token)
+            if custody is not None:
+                custody.data = frame
 
     def _beside_tree(self, stream: Stream, data: Data, custody: Custody | None) -> list[Branch]:
         """Send along the stream's tree. Returns the branches to those that it does not serve."""
         if self.tree_path is None or not self.tree_path.send(stream, data, custody):
-            return divide(self._port.me, stream.members or (), self._port.order)
+            return self._presence.divide(stream.topic, stream.members or ())
         if self.statistics is not None:
             self.statistics.of(data.topic).by_tree += 1
         return stream.branches
@@ -269,7 +351,7 @@ class Multicast:
     def handle(self, sender: BrokerRef, frame: Frame) -> bool:
         """Handle one frame; False if it does not concern multicast."""
         kind = type(frame)
-        if kind is Data:
+        if kind is Data or kind is Run:
             self._on_data(sender, frame)  # type: ignore[arg-type]
         elif kind is Ack:
             self._on_ack(frame)  # type: ignore[arg-type]
@@ -285,7 +367,7 @@ class Multicast:
             if self.tree_path is not None:
                 self.tree_path.acknowledged(sender, frame)
         elif isinstance(frame, HighWater):
-            self._inbox.expect(sender, frame.topic, frame.seq)
+            self._inbox.expect(frame.origin or sender, frame.topic, frame.seq)
         else:
             return False
         return True
@@ -298,21 +380,21 @@ class Multicast:
             raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
         inbound.branches[frame.number] = divide(self._port.me, run, self._port.order)
 
-    def _on_data(self, sender: BrokerRef, data: Data) -> None:
+    def _on_data(self, sender: BrokerRef, data: Data | Run) -> None:
         try:
             inbound = self._inbound[sender.name]
             origin = inbound.brokers[data.origin]
             onward = inbound.branches[data.slice]
         except KeyError as error:
             raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
+        if not length(data):
+            raise ProtocolError(f"{sender.name} sends a run of nothing")
         if onward and self._presence.designs is not None:
             onward = self._presence.designs.onward(sender.name, data.slice, data.topic, onward)
-        self.received += 1
-        subscribers = self._inbox.accept(origin, data)
-        if subscribers is None:
-            self.duplicates += 1
+        self.received += length(data)
+        subscribers = self._take_in(origin, data)
         if not data.token:
-            for branch in onward:
+            for branch in self._represented(origin, data, onward, None):
                 self._forward(origin, data, branch, 0)
             return
         if subscribers is None:  # it has come before, and its acknowledgement was lost
@@ -320,7 +402,40 @@ class Multicast:
         custody = Custody(origin, data)
         custody.to, custody.token = sender, data.token
         custody.brokers, custody.subscribers = 1, subscribers
-        self._entrust(custody, onward)
+        self._entrust(custody, self._represented(origin, data, onward, custody))
+
+    def _represented(
+        self, origin: BrokerRef, data: Data | Run, onward: list[Branch], custody: Custody | None
+    ) -> list[Branch]:
+        """What comes from another domain leaves along this one's tree for those whom that serves. Returns the branches
+        to the others."""
+        domains, me = self._presence.domains, self._port.me
+        here = domains.of(me) if domains and onward and self.tree_path is not None else ""
+        if not here or here == domains.of(origin) or not isinstance(data, Data) or self.tree_path is None:
+            return onward
+        members = [ref for branch in onward for ref in (branch.child, *branch.slice)]
+        served = self.tree_path.represent(origin, data, members, custody)
+        if not served:
+            return onward
+        return divide(me, by_place((ref for ref in members if ref not in served), self._port.order), self._port.order)
+
+    def _take_in(self, origin: BrokerRef, data: Data | Run) -> int | None:
+        """Deliver or hold it. Returns the number of subscribers reached, None if all of it are duplicates."""
+        if isinstance(data, Run) and self._inbox.follows(origin, data):
+            return self._inbox.accept_run(origin, data)
+        reached = None
+        for single in singly(data):
+            subscribers = self._inbox.accept(origin, single)
+            if subscribers is None:
+                self.duplicates += 1
+            else:
+                reached = subscribers
+        return reached
+
+    def _next_token(self, data: Data | Run) -> int:
+        token = self._tokens + 1
+        self._tokens = token if type(data) is Data else token + MOST
+        return token
 
     def _entrust(self, custody: Custody, branches: list[Branch]) -> None:
         """Send a message along branches and wait for an answer from each; what cannot be reached goes to `missing`."""
@@ -331,14 +446,14 @@ class Multicast:
                 custody.missing.append(branch.child)
                 pending.extend(divide(self._port.me, branch.slice, self._port.order))
                 continue
-            self._tokens += 1
+            token = self._next_token(custody.data)
             custody.waiting += 1
-            self._parts[self._tokens] = (custody, branch.child, branch.slice)
-            self._forward(custody.origin, custody.data, branch, self._tokens)
+            self._parts[token] = _Part(custody, branch)
+            self._forward(custody.origin, custody.data, branch, token)
         if not custody.waiting:
             self._settle(custody)
 
-    def _forward(self, origin: BrokerRef, data: Data, branch: Branch, token: int) -> None:
+    def _forward(self, origin: BrokerRef, data: Data | Run, branch: Branch, token: int) -> None:
         child, run = branch
         if not token and not self._port.reachable(child):
             for onward in divide(self._port.me, run, self._port.order):
@@ -356,22 +471,12 @@ class Multicast:
         run_number = 0
         if run:
             run_number = outbound.slices.get(run) or self._define_slice(child, outbound, run)
-        self.sent += 1
+        copies = length(data)
+        self.sent += copies
         if self.statistics is not None and child.cluster != self._cluster:
-            self.statistics.crossed(data.topic)
-        frame = Data(
-            number,
-            data.seq,
-            data.prev,
-            run_number,
-            token,
-            data.topic,
-            data.payload,
-            data.qos,
-            data.retain,
-            data.properties,
-        )
-        self._port.send(child, frame)
+            for _ in range(copies):
+                self.statistics.crossed(data.topic)
+        self._port.send(child, addressed(data, number, run_number, token))
 
     def _define_broker(self, to: BrokerRef, outbound: _Outbound, ref: BrokerRef) -> int:
         number = outbound.brokers[ref] = outbound.above + len(outbound.brokers) + 1
@@ -402,24 +507,47 @@ class Multicast:
         custody.waiting -= 1
         self._entrust(custody, [Branch(ref, ()) for ref in missing])
 
-    def repeat(self, data: Data, members: Iterable[BrokerRef]) -> None:
-        """Send an own publication with QoS 0 once more, by ALM."""
+    def repeat(self, data: Data, members: Iterable[BrokerRef], origin: BrokerRef | None = None) -> None:
+        """Send a publication with QoS 0 once more, by ALM: an own one, or that of an origin in another domain."""
         for ref in members:
-            self._forward(self._port.me, data, Branch(ref, ()), 0)
+            self._forward(origin or self._port.me, data, Branch(ref, ()), 0)
+
+    def unsettled(self, topic_filters: list[str]) -> int:
+        """The first own publication that one of the filters matches and not all members have acknowledged; 0: none."""
+        found: dict[str, bool] = {}
+        for seq, custody in self._outstanding.items():
+            topic = custody.data.topic
+            if topic not in found:
+                found[topic] = any(matches(topic_filter, topic) for topic_filter in topic_filters)
+            if found[topic]:
+                return seq
+        return 0
 
     # --- acknowledgements ---------------------------------------------------------------------------------------
 
     def _on_ack(self, ack: Ack) -> None:
-        part = self._parts.pop(ack.token, None)
+        part = self._parts.pop(ack.token, None) or self._answered_singly(ack)
         if part is None:
             return
-        custody = part[0]
+        custody = part.custody
         custody.waiting -= 1
         custody.brokers += ack.brokers
         custody.subscribers += ack.subscribers
         custody.missing.extend(ack.missing)
         if not custody.waiting:
             self._settle(custody)
+
+    def _answered_singly(self, ack: Ack) -> _Part | None:
+        """An answer for one message of a run. Returns the run's part if it was the last one that was missing."""
+        token = next((token for token in range(ack.token - 1, ack.token - MOST - 1, -1) if token in self._parts), 0)
+        part = self._parts.get(token)
+        if part is None or not isinstance(part.custody.data, Run) or ack.token - token > length(part.custody.data):
+            return None
+        part.singles.add(ack.token)
+        if len(part.singles) == length(part.custody.data):
+            return self._parts.pop(token)
+        part.custody.missing.extend(ack.missing)
+        return None
 
     def _settle(self, custody: Custody) -> None:
         """All answers are in: pass them on to the parent, or at the publisher's broker see who is missing."""
@@ -429,10 +557,12 @@ class Multicast:
         elif custody.missing:
             self._port.after(REPEAT, lambda: self._repeat(custody))
         elif self._outstanding.pop(custody.data.seq, None) is not None:
-            if self.statistics is not None:
-                self.statistics.confirmed(custody.data.topic, self._port.now - custody.since)
-            if custody.done is not None:
-                custody.done(Reached(custody.brokers, custody.subscribers))
+            reached = Reached(custody.brokers, custody.subscribers)
+            for done in custody.dones:
+                if self.statistics is not None:
+                    self.statistics.confirmed(custody.data.topic, self._port.now - custody.since)
+                if done is not None:
+                    done(reached)
 
     def _repeat(self, custody: Custody) -> None:
         """Send the message to each member that is still missing, and still a member, by itself."""
@@ -449,16 +579,19 @@ class Multicast:
             return
         after = nack.seq - 1 if nack.after is None else nack.after
         found = {data.seq: data for data in self._remembered(nack.topic, after, nack.seq)}
-        for seq, custody in self._outstanding.items():
-            if after < seq <= nack.seq and custody.data.topic == nack.topic:
-                found[seq] = custody.data
+        for custody in self._outstanding.values():
+            if custody.data.topic == nack.topic:
+                found |= {data.seq: data for data in singly(custody.data) if after < data.seq <= nack.seq}
         for seq in sorted(found):
             self._forward(self._port.me, found[seq], Branch(sender, ()), 0)
         if not found:  # else it asks again, with a later `after`: what is found must not be given up with `nack.seq`
             self._port.send(sender, Skip(nack.topic, nack.seq))
 
     def _remembered(self, topic: str, after: int, seq: int) -> list[Data]:
-        return [] if self.tree_path is None else self.tree_path.remembered(topic, after, seq)
+        found = [] if self.tree_path is None else self.tree_path.remembered(topic, after, seq)
+        stream = self._presence.streams.get(topic)
+        recent = stream.recent if stream is not None else None
+        return [*found, *(data for data in recent or () if after < data.seq <= seq)]
 
     # --- links and brokers that fail ------------------------------------------------------------------------------
 
@@ -475,14 +608,15 @@ class Multicast:
 
     def link_down(self, peer: BrokerRef) -> None:
         """What was sent to `peer` may be lost: hand its slices on without it, and try it again later."""
+        self._open = None
         self._outbound.pop(peer.name, None)
         self._express.pop(peer.name, None)
-        for token, (custody, child, run) in list(self._parts.items()):
-            if child.name == peer.name:
+        for token, part in list(self._parts.items()):
+            if part.child.name == peer.name:
                 del self._parts[token]
-                custody.waiting -= 1
-                custody.missing.append(child)
-                self._entrust(custody, divide(self._port.me, run, self._port.order))
+                part.custody.waiting -= 1
+                part.custody.missing.append(part.child)
+                self._entrust(part.custody, divide(self._port.me, part.slice, self._port.order))
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died."""
@@ -501,7 +635,7 @@ class Multicast:
 
     def awaited(self) -> dict[str, BrokerRef]:
         """The brokers from which an acknowledgement is due: their failure must be noticed."""
-        return {child.name: child for _, child, _ in self._parts.values()}
+        return {part.child.name: part.child for part in self._parts.values()}
 
     @property
     def settled(self) -> bool:

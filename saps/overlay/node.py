@@ -8,16 +8,17 @@ a new session from a broker, `link_down` after a link to a broker broke (what wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from saps.mesh import Local, Recalled, TopicRoute
+from saps.mesh import Arrival, Local, Origin, Recalled, TopicRoute
 from saps.messages import Message, Reached
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.designed import Designs
 from saps.overlay.designer import Designer, DesignSettings
 from saps.overlay.detector import Detector, DetectorSettings
+from saps.overlay.directory import Directory
 from saps.overlay.frames import (
     Absent,
     AgentCall,
@@ -26,6 +27,7 @@ from saps.overlay.frames import (
     Answer,
     Body,
     Bye,
+    Claim,
     Collect,
     DesignPart,
     Farewell,
@@ -35,20 +37,27 @@ from saps.overlay.frames import (
     Heal,
     Here,
     Keep,
+    Outstanding,
     Ping,
     Pong,
     Recall,
     Result,
+    Roster,
     Survey,
     Surveyed,
+    Unsettled,
 )
-from saps.overlay.keys import BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
+from saps.overlay.handover import Handovers
+from saps.overlay.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
+from saps.overlay.passages import Seen
 from saps.overlay.presence import Phase, Presence, Publication, Stream
+from saps.overlay.relay import Relay
 from saps.overlay.retention import Retention
 from saps.overlay.ring import CHECK_EVERY, RETRY
 from saps.overlay.rollcalls import ROLL_CALL, RollCalls
+from saps.overlay.sessions import Sessions
 from saps.overlay.sharing import Sharing
 from saps.overlay.skipgraph import SkipGraph
 from saps.overlay.subscriptions import Subscriptions
@@ -56,11 +65,17 @@ from saps.overlay.trees import Trees
 from saps.overlay.vault import CENSUS, Vault
 from saps.overlay.wills import LOOK, Wills
 from saps.policy.model import Policy
+from saps.topics import matches
 
-HEAL_AGAIN = (0.5, 2.0)
+HEAL_AGAIN = (0.5, 2.0, 5.0)
 """Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
 CLOSE_IDLE_EVERY = 5.0
 HEALS = 1024
+HEAL_EVERY = 1.0
+"""Seconds between two merges of rings. Every broker that lost neighbours to a partition hears of them again at the same
+time; one of them is enough, and the others are asked afterwards whether something is still apart."""
+HEALS_LATER = 8
+"""Brokers remembered for that."""
 SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
 """Seconds for which a leaving broker waits until its publications have arrived."""
 LEAVE_KEYS_AT_MOST = 1.5
@@ -71,7 +86,7 @@ CallAgents = Callable[[AgentCall, bool], list[Answer]]
 
 
 class OverlayNode:
-    """A broker in the overlay. Implements `saps.mesh.Mesh`, and `Port` for its own machines."""
+    """A broker in the overlay. A `saps.mesh.Mesh`, a `saps.mesh.Sessions`, and the `Port` of its own machines."""
 
     def __init__(
         self,
@@ -83,9 +98,11 @@ class OverlayNode:
         call_agents: CallAgents | None = None,
         leave_timeout: float = 10.0,
         design: DesignSettings | None = None,
+        takeover_timeout: float = 5.0,
     ) -> None:
         """`design`: ALM runs on a designed overlay, as settled there. `leave_timeout`: seconds after which a leaving
-        broker goes even if not everyone has answered."""
+        broker goes even if not everyone has answered; `takeover_timeout`: for which a client's CONNECT waits for a
+        broker that has its session and does not answer."""
         self.me = me
         self.order = order
         self.now = 0.0
@@ -102,7 +119,10 @@ class OverlayNode:
         self._own: deque[Frame] = deque()
         self._running = False
         self._heals: dict[tuple[BrokerRef, int], None] = {}
-        """The last `HEALS` that were passed on, in order."""
+        """The last `HEALS` that were heard of, in order."""
+        self._heal_next = -float("inf")
+        self._to_look_at: dict[str, BrokerRef] = {}
+        """Brokers that may be in another ring, to be looked at when the merge that goes on is over."""
         self._serial = 0
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._correspondents: dict[str, BrokerRef] = {}
@@ -131,12 +151,21 @@ class OverlayNode:
         self.vault = Vault(self, self.graph, self.calls, self._to_enlist, self.wall)
         self.retention = Retention(self, self.calls, self.vault, self.inbox, self.subscriptions, self.wall, local.kept)
         self.multicast.keep = self.retention.keep
+        self.relay = Relay(self)
         self.wills = Wills(self, self.calls, self._guardians, local.bequeath)
         self._connected = local.connected
         self.sharing = Sharing(self, self.calls, local, self.presence.permitted)
         self.multicast.share = self._share_publication
         self.inbox.retained = self.retention.observed
         self.subscriptions.on_told = self.retention.told
+        self.directory = Directory(self, self.graph, self.calls)
+        self.sessions = Sessions(
+            self, self.calls, self.directory, self._stamp_after, lambda: self.joined, self._alone, takeover_timeout
+        )
+        self.handovers = self.sessions.handovers = Handovers(
+            self, self.calls, self.sessions, self._passed, self._waiting
+        )
+        self.handovers.record.on_wanted = self._record
         self.designer: Designer | None = None
         if design is not None:
             self.presence.designs = Designs(self, self.presence.divide_again)
@@ -154,6 +183,7 @@ class OverlayNode:
 
         def linked() -> None:
             self.joined = True
+            self.sessions.sync()
             joined()
 
         if contact is None:
@@ -305,6 +335,28 @@ class OverlayNode:
         self.vault.purge(self.presence.unrestricted)
         self._run_own()
 
+    # --- saps.mesh.Sessions -----------------------------------------------------------------------------------
+
+    def at_home(self, client: str) -> bool:
+        return self.sessions.at_home(client)
+
+    def claimed(self, client: str) -> bool:
+        return self.sessions.claimed(client)
+
+    def claim(self, client: str, user: str | None, keep: bool, arrived: Callable[[Arrival], None]) -> None:
+        self.sessions.claim(client, user, keep, arrived)
+        self._run_own()
+
+    def release(self, client: str) -> None:
+        self.sessions.release(client)
+
+    def restored(self, clients: Iterable[str]) -> None:
+        self.sessions.restored(clients)
+        self._run_own()
+
+    def identify(self, message: Message) -> Origin | None:
+        return self.sessions.identify(message)
+
     # --- agents ---------------------------------------------------------------------------------------------
 
     def register_attribute(self, attribute: str, done: Callable[[], None]) -> None:
@@ -325,9 +377,9 @@ class OverlayNode:
         *,
         broker: str | None = None,
     ) -> None:
-        """Call a method of all agents with an attribute, or of the agent of that name at one broker."""
+        """Call a method of all agents with an attribute, or of the agent of that name at one broker; empty: at each."""
         self._serial += 1
-        wanted = holders(attribute) if broker is None else one_broker(broker)
+        wanted = holders(attribute) if broker is None else one_broker(broker) if broker else ALL_BROKERS
         self.calls.call(wanted, AgentCall(attribute, method, args, self._serial, self.me), done, CALL_ATTEMPTS)
         self._run_own()
 
@@ -374,6 +426,25 @@ class OverlayNode:
         wants = self.subscriptions.has
         self.sharing.publish({g: brokers for g, brokers in stream.groups.items() if not wants(g)}, message, done)
 
+    def _alone(self) -> bool:
+        """Nobody else is in the mesh."""
+        return self.joined and not self._correspondents
+
+    def _stamp_after(self, stamp: int) -> int:
+        self.retention.clock.seen(stamp)
+        return self.retention.clock.stamp()
+
+    def _record(self, seen: Seen | None) -> None:
+        self.inbox.seen = self.multicast.seen = seen
+
+    def _passed(self, origin: BrokerRef, topic: str) -> int:
+        return self.presence.seq if origin == self.me else self.inbox.delivered(origin, topic)
+
+    def _waiting(self, topic_filters: list[str]) -> bool:
+        """Something that matches has come or was published here, and has not gone on yet."""
+        topics = {*self.inbox.waiting(), *(t for t, stream in self.presence.streams.items() if stream.queue)}
+        return any(matches(topic_filter, topic) for topic in topics for topic_filter in topic_filters)
+
     def _guardians(self) -> list[BrokerRef]:
         return [*self.graph.neighbours().values(), *self._to_enlist()]
 
@@ -385,8 +456,10 @@ class OverlayNode:
 
     def _announce_key_again(self, key: Key) -> None:
         self.subscriptions.announce_key_again(key)
+        self.presence.key_again(key)
         self.trees.announce_again(key)
         self.vault.key_again(key)
+        self.directory.key_again(key)
 
     def _flush_stream(self, stream: Stream, queue: list[Publication]) -> None:
         self.multicast.flush(stream, queue)
@@ -414,12 +487,14 @@ class OverlayNode:
             return
         if self.calls.handle(sender, frame) or self.vault.handle(sender, frame):
             return
-        if self.sharing.handle(sender, frame) or self.wills.handle(sender, frame):
+        if self.sharing.handle(sender, frame) or self.wills.handle(sender, frame) or self.relay.handle(sender, frame):
+            return
+        if self.handovers.handle(sender, frame):
             return
         if isinstance(frame, Ping):
             self.send(sender, Pong())
         elif isinstance(frame, Forgot):
-            self._rejoin(sender)
+            self._heal_with(sender)
         elif isinstance(frame, Heal):
             self._heal(frame)
         elif isinstance(frame, Bye):
@@ -443,6 +518,13 @@ class OverlayNode:
             return []
         if isinstance(body, Absent):
             return [Here([client for client in body.clients if self._connected(client)])]
+        if isinstance(body, Claim):
+            return list(self.directory.run(body, keys))
+        if isinstance(body, Roster):
+            return list(self.sessions.roster(body))
+        if isinstance(body, Unsettled):
+            lowest = self.multicast.unsettled(body.topic_filters)
+            return [Outstanding(self.me.name, self.me.incarnation, self.presence.seq, lowest)]
         if isinstance(body, Keep | Recall):
             return list(self.vault.run(body, keys))
         if isinstance(body, Survey | DesignPart):
@@ -460,6 +542,7 @@ class OverlayNode:
 
     def _watch(self) -> None:
         needed = self.graph.neighbours() | self.multicast.awaited() | self.sharing.awaited() | self.wills.watched()
+        needed |= self.handovers.awaited()
         addressed, self._addressed = self._addressed, {}
         self.detector.tick(needed.values(), addressed.values())
 
@@ -467,11 +550,22 @@ class OverlayNode:
         if self.on_dead is not None:
             self.on_dead(broker)
         neighbour = broker.name in self.graph.neighbours()
-        self._forget(broker)
-        self.wills.died(broker)
+        if self.detector.is_hearsay(broker):
+            self._disbelieve(broker)
+        else:
+            self._forget(broker)
+            self.wills.died(broker)
         if neighbour:
             self._repaired_at = self.now + self.grace
             self.roll_calls.neighbour_died()
+
+    def _disbelieve(self, broker: BrokerRef) -> None:
+        """A later life of a broker that nobody but others has spoken of is not there: an earlier one may well be."""
+        self.graph.forget(broker)
+        self.calls.forget(broker)
+        self.presence.forget(broker, exactly=True)
+        self.trees.forget(broker, exactly=True)
+        self.multicast.link_down(broker)
 
     def _forget(self, broker: BrokerRef) -> None:
         """A broker is dead or has left: nothing may depend on it any more."""
@@ -482,6 +576,8 @@ class OverlayNode:
         self.trees.forget(broker)
         self.multicast.forget(broker)
         self.sharing.forget(broker)
+        self.directory.forget(broker)
+        self.handovers.forget(broker)
         self.vault.forget(broker)
         self.retention.unsure()
         self._parted(broker)
@@ -501,17 +597,34 @@ class OverlayNode:
         self.send(now, Forgot())
         self._heal(Heal(now, self._serial))
 
+    def _heal_with(self, contact: BrokerRef) -> None:
+        self._serial += 1
+        self._heal(Heal(contact, self._serial))
+
     def _heal(self, heal: Heal) -> None:
+        """The ring of a broker and this one may be two: put all own keys into it, and let the neighbours do so too."""
         name = (heal.contact, heal.serial)
         if name in self._heals or heal.contact.name == self.me.name:
             return
         self._heals[name] = None
         if len(self._heals) > HEALS:
             del self._heals[next(iter(self._heals))]
+        if self.now < self._heal_next:
+            if len(self._to_look_at) < HEALS_LATER:
+                self._to_look_at[heal.contact.name] = heal.contact
+            return
+        self._heal_next = self.now + HEAL_EVERY
+        self.after(HEAL_EVERY, self._look_again)
         for neighbour in self.graph.neighbours().values():
             if neighbour.name != heal.contact.name:
                 self.send(neighbour, heal)
         self._rejoin(heal.contact)
+
+    def _look_again(self) -> None:
+        """After a merge: those that were heard of meanwhile may be in a third ring."""
+        contacts, self._to_look_at = list(self._to_look_at.values()), {}
+        for contact in contacts:
+            self.roll_calls.look(contact, self._heal_with)
 
     def _rejoin(self, contact: BrokerRef) -> None:
         self.graph.rejoin(contact)
@@ -521,6 +634,8 @@ class OverlayNode:
             self.after(delay, self.trees.announce_again)
             self.after(delay, self.presence.collect_again)
             self.after(delay, self.vault.rejoined)
+            self.after(delay, self.directory.rejoined)
+            self.after(delay, self.sessions.sync)
             self.after(delay, self.retention.unsure)
 
     def _withdraw(self, limit: float) -> None:

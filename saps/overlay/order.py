@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from saps.messages import Message
-from saps.overlay.frames import Data, Nack
+from saps.overlay.frames import Data, Nack, Run
 from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
 
@@ -48,9 +48,10 @@ class _Held(NamedTuple):
 class _Sequence:
     """One origin's publications to one topic."""
 
-    __slots__ = ("asking", "first", "held", "last", "reliable", "since", "tail", "used")
+    __slots__ = ("asking", "first", "held", "last", "origin", "reliable", "since", "tail", "used")
 
-    def __init__(self) -> None:
+    def __init__(self, origin: BrokerRef) -> None:
+        self.origin = origin
         self.used = True
         """Something has come since the last `sweep`."""
         self.last = 0
@@ -114,13 +115,17 @@ class Inbox:
         """Gaps that were not filled."""
         self.retained: Callable[[Data], None] = lambda data: None
         """Told of each retained publication before it is delivered."""
+        self.seen: Callable[[Message, BrokerRef, int], None] | None = None
+        """Told which publication each message is, before it is delivered, while somebody wants to know."""
+        self.deliver_run: Callable[[str, int, list[bytes]], int] = self._deliver_each
+        """Hands plain messages (topic, QoS, payloads) to the local subscribers, as `deliver` does each."""
 
     def accept(self, origin: BrokerRef, data: Data) -> int | None:
         """Deliver a publication or hold it. Returns the number of subscribers it reaches now or, with QoS 1 and 2,
         will reach; None for a duplicate."""
         sequence = self._sequences.get((origin, data.topic))
         if sequence is None:
-            sequence = self._sequences[origin, data.topic] = _Sequence()
+            sequence = self._sequences[origin, data.topic] = _Sequence(origin)
         sequence.used = True
         if data.seq <= sequence.last or data.seq in sequence.held:
             return None
@@ -132,6 +137,32 @@ class Inbox:
             self._release(sequence, data.seq)  # of an earlier subscription: if they are delivered, then before this one
         reached = self._pass(sequence, data)
         self._drain(origin, sequence)
+        return reached
+
+    def follows(self, origin: BrokerRef, run: Run) -> bool:
+        """Are these the next publications to be delivered, all of them? Else each goes its own way (`accept`)."""
+        sequence = self._sequences.get((origin, run.topic))
+        if sequence is None:
+            sequence = self._sequences[origin, run.topic] = _Sequence(origin)
+        return (
+            self.seen is None
+            and run.seq > sequence.last
+            and not sequence.held
+            and not self._waits(origin, run, sequence)
+        )
+
+    def accept_run(self, origin: BrokerRef, run: Run) -> int:
+        """Deliver a run that `follows`. Returns the number of subscribers it reaches."""
+        sequence = self._sequences[origin, run.topic]
+        sequence.used = True
+        sequence.reliable |= run.qos > 0
+        sequence.last = run.seq + len(run.payloads) - 1
+        return self.deliver_run(run.topic, run.qos, run.payloads)
+
+    def _deliver_each(self, topic: str, qos: int, payloads: list[bytes]) -> int:
+        reached = 0
+        for payload in payloads:
+            reached = self._deliver(Message(topic, payload, qos))
         return reached
 
     def skip(self, origin: BrokerRef, topic: str, seq: int) -> None:
@@ -152,7 +183,7 @@ class Inbox:
             return
         sequence = self._sequences.get((origin, topic))
         if sequence is None:
-            sequence = self._sequences[origin, topic] = _Sequence()
+            sequence = self._sequences[origin, topic] = _Sequence(origin)
         sequence.used = True
         if seq > max(sequence.last, sequence.tail) and seq not in sequence.held:
             new = not sequence.missing
@@ -163,6 +194,10 @@ class Inbox:
         """The number of the last publication delivered, 0 for none."""
         sequence = self._sequences.get((origin, topic))
         return 0 if sequence is None else sequence.last
+
+    def waiting(self) -> set[str]:
+        """The topics of what is held."""
+        return {topic for (_, topic), sequence in self._sequences.items() if sequence.held}
 
     def forget(self, broker: BrokerRef) -> None:
         """An origin died: what it did not send any more will not come. (Its sequences are kept for a while: if it was
@@ -189,9 +224,12 @@ class Inbox:
         sequence.last = data.seq
         if data.retain:
             self.retained(data)
-        return self._deliver(Message(data.topic, data.payload, data.qos, data.retain, data.properties))
+        message = Message(data.topic, data.payload, data.qos, data.retain, data.properties)
+        if self.seen is not None:
+            self.seen(message, sequence.origin, data.seq)
+        return self._deliver(message)
 
-    def _waits(self, origin: BrokerRef, data: Data, sequence: _Sequence) -> bool:
+    def _waits(self, origin: BrokerRef, data: Data | Run, sequence: _Sequence) -> bool:
         """Is something owed missing before it?"""
         if data.prev <= sequence.last:
             return False

@@ -8,21 +8,26 @@ exactly which brokers have a matching subscriber: the stream's members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from saps.mesh import TopicRoute
 from saps.messages import Message, Reached
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.designed import Designs
-from saps.overlay.frames import Announce, Baseline, Collect, Interest, TreeMember
-from saps.overlay.keys import BrokerRef, Key, KeyOrder, place, publisher_key, subscribers, wildcards
+from saps.overlay.domains import Domains
+from saps.overlay.frames import Announce, Baseline, Collect, Data, Interest, TreeMember
+from saps.overlay.keys import BrokerRef, Key, KeyOrder, Role, place, publisher_key, subscribers, wildcards
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
 from saps.overlay.tree import Branch, divide
 from saps.overlay.trees import Served, Trees
 from saps.policy.model import Policy
-from saps.topics import ancestors, is_wildcard, literal_prefix, matches, shared
+from saps.retained import RetainedStore
+from saps.subscriptions import FilterNode
+from saps.topics import ancestors, is_wildcard, literal_prefix, shared
 
 IDLE = 60.0
 """Seconds without publication after which a broker gives up its presence at a topic. Longer costs memory and keys,
@@ -43,7 +48,10 @@ class Phase(Enum):
 class Stream(TopicRoute):
     """A topic as its publishing broker sees it."""
 
-    __slots__ = ("branches", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue", "served", "tree")
+    __slots__ = (
+        "abroad", "branches", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue", "recent",
+        "served", "tree",
+    )  # fmt: skip
 
     def __init__(self, topic: str, key: Key) -> None:
         super().__init__(topic)
@@ -55,6 +63,8 @@ class Stream(TopicRoute):
         """The other brokers with a matching subscriber, by place; None if it must be computed again."""
         self.groups: dict[str, list[BrokerRef]] = {}
         """The shared subscriptions with members at other brokers, and these brokers."""
+        self.abroad = False
+        """Some members are in other OpenFlow domains."""
         self.branches: list[Branch] = []
         """By ALM, to the members that are not in `served`."""
         self.tree: Served | None = None
@@ -63,6 +73,9 @@ class Stream(TopicRoute):
         """The members that it serves."""
         self.last_seq = 0
         """Sequence number of the last publication, 0 before the first."""
+        self.recent: deque[Data] | None = None
+        """The last publications, if some went to other OpenFlow domains: trees that are not this broker's carry them,
+        and lose some."""
         self.idle_since = 0.0
 
 
@@ -115,11 +128,23 @@ class Presence:
         self.streams: dict[str, Stream] = {}
         self.seq = 0
         """Sequence number of this broker's last publication, over all topics."""
+        self.domains = Domains()
+        """The OpenFlow domains of the mesh; the same at all brokers."""
         self._coverage: dict[str | None, _Coverage] = {}
         self._filters: dict[str, dict[str, _Entry]] = {}
         """Filter -> name of broker -> entry."""
         self._wild: dict[str | None, set[str]] = {}
         """Literal prefix -> its wildcard filters among `_filters`."""
+        self._plain = FilterNode()
+        """The wildcard filters among `_filters` that are not shared, with their entries."""
+        self._shared = FilterNode()
+        """The shared ones by the filter that is shared: at each node by the whole filter."""
+        self._topics: RetainedStore[Stream] = RetainedStore(sys.maxsize)
+        """The streams, to be found by the filters that match them."""
+        self._of_broker: dict[str, set[str]] = {}
+        """Name of broker -> its filters among `_filters`."""
+        self._tombstones: deque[tuple[float, str, str]] = deque()
+        """When which filter was removed by which broker, the oldest first."""
 
     # --- streams --------------------------------------------------------------------------------------------
 
@@ -128,6 +153,7 @@ class Presence:
         if stream is None:
             key = publisher_key(topic, self._port.me, self._port.order)
             stream = self.streams[topic] = Stream(topic, key)
+            self._topics.put(topic, stream)
         return stream
 
     def open(self, stream: Stream) -> None:
@@ -148,10 +174,12 @@ class Presence:
             elif now - stream.idle_since >= IDLE and stream.phase is Phase.CLOSED:
                 # A frontend may still hold it: `remote` is True, so it will ask for the topic again.
                 del self.streams[stream.topic]
-        for topic_filter, entries in list(self._filters.items()):
-            for name, entry in list(entries.items()):
-                if not entry.present and now - entry.since >= TOMBSTONE:
-                    self._drop_entry(topic_filter, name)
+                self._topics.remove(stream.topic)
+        while self._tombstones and now - self._tombstones[0][0] >= TOMBSTONE:
+            since, topic_filter, name = self._tombstones.popleft()
+            entry = self._filters.get(topic_filter, {}).get(name)
+            if entry is not None and not entry.present and entry.since == since:
+                self._drop_entry(topic_filter, name)
 
     def publishes(self, topic: str) -> bool:
         """Does this broker take part at the topic as publisher, or is about to?"""
@@ -233,8 +261,15 @@ class Presence:
             if self.designs is not None:
                 stream.branches = self.designs.divide(stream.topic, members)
             else:
-                stream.branches = divide(self._port.me, members, self._port.order)
+                stream.branches = self.divide(stream.topic, members)
+            stream.abroad = any(self.domains.foreign(self._port.me, ref) for ref in members) if self.domains else False
         return stream.branches
+
+    def divide(self, topic: str, members: Sequence[BrokerRef]) -> list[Branch]:
+        """The branches to some members of a topic, sorted by place."""
+        if self.domains:
+            return self.domains.divide(self._port.me, topic, members, self._port.order)
+        return divide(self._port.me, members, self._port.order)
 
     def _collect(self, stream: Stream) -> None:
         needed = prefixes(stream.topic)
@@ -309,6 +344,16 @@ class Presence:
             if stream.phase is Phase.OPEN:
                 self._calls.call(subscribers(stream.topic), self._collecting(), self._learn)
 
+    def key_again(self, key: Key) -> None:
+        """The key was out of the ring for a while, or the ring was two: who subscribes beyond has not been heard."""
+        if key.role is not Role.PUBLISHER:
+            return
+        for stream in self.streams.values():
+            if stream.phase is Phase.OPEN and stream.key == key:
+                self._calls.call(subscribers(stream.topic), self._collecting(), self._learn)
+                for prefix in prefixes(stream.topic):
+                    self._calls.call(wildcards(prefix), self._collecting(), self._learn)
+
     def _collecting(self) -> Collect:
         me = self._port.me
         return Collect(me.name, me.incarnation, self.seq)
@@ -330,15 +375,49 @@ class Presence:
     def _note(self, topic_filter: str, broker: BrokerRef, version: int, present: bool) -> _Entry | None:
         if broker.name == self._port.me.name or self._port.lost(broker) or not self._concerns(topic_filter):
             return None
-        entries = self._filters.setdefault(topic_filter, {})
+        entries = self._filters.get(topic_filter)
+        if entries is None:
+            entries = self._add_filter(topic_filter)
         known = entries.get(broker.name)
         if known is not None and (known.broker.incarnation, known.version) >= (broker.incarnation, version):
             return known
         entry = entries[broker.name] = _Entry(broker, version, present, self.seq, self._port.now)
-        if is_wildcard(topic_filter):
-            self._wild.setdefault(literal_prefix(topic_filter), set()).add(topic_filter)
+        self._of_broker.setdefault(broker.name, set()).add(topic_filter)
+        if not present:
+            self._tombstones.append((entry.since, topic_filter, broker.name))
         self._spoil(topic_filter)
         return entry
+
+    def _add_filter(self, topic_filter: str) -> dict[str, _Entry]:
+        entries = self._filters[topic_filter] = {}
+        if is_wildcard(topic_filter):
+            self._wild.setdefault(literal_prefix(topic_filter), set()).add(topic_filter)
+            if (parts := shared(topic_filter)) is None:
+                self._plain.insert(topic_filter.split("/"), entries)
+            else:
+                node = self._shared.find(parts.topic_filter.split("/"))
+                if node is None or node.value is None:
+                    self._shared.insert(parts.topic_filter.split("/"), {topic_filter: entries})
+                else:
+                    node.value[topic_filter] = entries
+        return entries
+
+    def _remove_filter(self, topic_filter: str) -> None:
+        del self._filters[topic_filter]
+        if is_wildcard(topic_filter):
+            prefix = literal_prefix(topic_filter)
+            self._wild[prefix].discard(topic_filter)
+            if not self._wild[prefix]:
+                del self._wild[prefix]
+            if (parts := shared(topic_filter)) is None:
+                self._plain.prune(topic_filter.split("/"))
+            else:
+                levels = parts.topic_filter.split("/")
+                node = self._shared.find(levels)
+                assert node is not None
+                del node.value[topic_filter]
+                if not node.value:
+                    self._shared.prune(levels)
 
     def _concerns(self, topic_filter: str) -> bool:
         if is_wildcard(topic_filter):
@@ -348,10 +427,12 @@ class Presence:
     def _drop_entry(self, topic_filter: str, name: str) -> None:
         entries = self._filters[topic_filter]
         del entries[name]
+        filters = self._of_broker[name]
+        filters.discard(topic_filter)
+        if not filters:
+            del self._of_broker[name]
         if not entries:
-            del self._filters[topic_filter]
-            if is_wildcard(topic_filter):
-                self._wild[literal_prefix(topic_filter)].discard(topic_filter)
+            self._remove_filter(topic_filter)
         self._spoil(topic_filter)
 
     def _spoil(self, topic_filter: str) -> None:
@@ -361,41 +442,31 @@ class Presence:
             if stream is not None:
                 stream.members, stream.remote = None, True
             return
-        coverage = self._coverage.get(literal_prefix(topic_filter))
         parts = shared(topic_filter)
-        wanted = topic_filter if parts is None else parts.topic_filter
-        for stream in coverage.streams if coverage is not None else ():
-            if matches(wanted, stream.topic):
-                stream.members, stream.remote = None, True
+        for stream in self._topics.matching(topic_filter if parts is None else parts.topic_filter):
+            stream.members, stream.remote = None, True
 
     def _match(self, topic: str) -> list[BrokerRef]:
-        found: dict[str, BrokerRef] = {}
-        filters = [topic]
-        for prefix in prefixes(topic):
-            filters.extend(f for f in self._wild.get(prefix, ()) if matches(f, topic))
-        for topic_filter in filters:
-            for name, entry in self._filters.get(topic_filter, {}).items():
-                if entry.present:
-                    found[name] = entry.broker
+        matching = self._plain.match(topic)
+        if (exact := self._filters.get(topic)) is not None:
+            matching.append(exact)
+        found = {name: entry.broker for entries in matching for name, entry in entries.items() if entry.present}
         return by_place(found.values(), self._port.order)
 
     def _match_shared(self, topic: str) -> dict[str, list[BrokerRef]]:
         """The shared subscriptions that match, each with the other brokers that have members."""
         found = {}
-        for prefix in prefixes(topic):
-            for topic_filter in self._wild.get(prefix, ()):
-                parts = shared(topic_filter)
-                if parts is not None and matches(parts.topic_filter, topic):
-                    entries = self._filters.get(topic_filter, {}).values()
-                    if brokers := [entry.broker for entry in entries if entry.present]:
-                        found[topic_filter] = by_place(brokers, self._port.order)
+        for filters in self._shared.match(topic):
+            for topic_filter, entries in filters.items():
+                if brokers := [entry.broker for entry in entries.values() if entry.present]:
+                    found[topic_filter] = by_place(brokers, self._port.order)
         return found
 
-    def forget(self, broker: BrokerRef) -> None:
-        """A broker died: it is a member of nothing any more."""
-        for topic_filter, entries in list(self._filters.items()):
-            entry = entries.get(broker.name)
-            if entry is not None and entry.broker.incarnation <= broker.incarnation:
+    def forget(self, broker: BrokerRef, *, exactly: bool = False) -> None:
+        """A broker died: it is a member of nothing any more. `exactly`: this says nothing of its earlier lives."""
+        for topic_filter in list(self._of_broker.get(broker.name, ())):
+            entry = self._filters[topic_filter][broker.name].broker
+            if entry == broker or (entry.incarnation <= broker.incarnation and not exactly):
                 self._drop_entry(topic_filter, broker.name)
 
 

@@ -7,10 +7,9 @@ predecessor changes that. Left links are hints that lead to the predecessor.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
 from collections.abc import Callable
 
-from saps.overlay.frames import Astray, Check, Frame, Insert, Inserted, SetLeft, Unlink, Unlinked
+from saps.overlay.frames import Astray, Check, Frame, Insert, Inserted, Ping, SetLeft, Unlink, Unlinked
 from saps.overlay.keys import BrokerRef, Key, Ref, between
 from saps.overlay.port import Port
 from saps.overlay.routing import Done, Node, Routing, State
@@ -21,6 +20,8 @@ PATIENCE = 4
 """Repetitions for which a joining node waits for the answer that names its right neighbour."""
 CHECK_EVERY = 1.0
 """Seconds between two rounds of checking own nodes against their left neighbours."""
+RISE_AT_MOST = 32
+"""Rounds between two nodes that look for all their upper neighbours anew, when the last of them found nothing new."""
 CHECKS = 64
 """Nodes checked a round. More finds damage sooner, at one frame a node whose left neighbour is on another broker."""
 
@@ -34,9 +35,15 @@ class Ring(Routing, ABC):
         """Changes of right links since the last look (for the simulator)."""
         self._unsettled: dict[Key, None] = {}
         """Nodes that wait for an answer, in the order they began to (a set's order would differ from run to run)."""
+        self._asked: dict[Key, None] = {}
+        """Linked nodes that have been inserted once more and have no answer yet."""
         self._doubted: dict[Key, None] = {}
         """Nodes whose right link is in doubt, or was."""
         self._cursor = 0
+        self._risen = 0
+        self._rise_every = self._rise_in = 1
+        self.improved = False
+        """A nearer neighbour in a level above was found since a node last looked for all of its own."""
         self._stays = 0
         self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
         """Takes frames that were kept for a node back to where all frames come in."""
@@ -48,8 +55,8 @@ class Ring(Routing, ABC):
         """Handle one frame; False if it does not concern the overlay's links."""
 
     @abstractmethod
-    def rise(self, node: Node) -> None:
-        """A node has been linked, or misses neighbours in the levels above: look for them."""
+    def rise(self, node: Node, *, anew: bool = False) -> None:
+        """A node has been linked, or misses neighbours in the levels above: look for these, or for all `anew`."""
 
     @abstractmethod
     def part(self, node: Node) -> None:
@@ -60,9 +67,8 @@ class Ring(Routing, ABC):
     def start_alone(self, key: Key) -> None:
         """Begin a new mesh: the ring of one."""
         node = Node(self._new_ref(key), self._port.now)
-        node.right = [node.ref]
-        node.left = [node.ref]
         self.nodes[key] = node
+        self._close_ring(node)
         self._link_node(node)
 
     def insert(self, key: Key, done: Done) -> None:
@@ -107,13 +113,19 @@ class Ring(Routing, ABC):
     @property
     def settled(self) -> bool:
         """False while a linked key of this broker may be out of its place."""
-        return not any(key in self.nodes and self.nodes[key].asked for key in self._unsettled)
+        return not self._asked
+
+    @property
+    def doubted(self) -> bool:
+        """There may be own nodes whose right link is in doubt."""
+        return bool(self._doubted)
 
     def neighbours(self) -> dict[str, BrokerRef]:
         """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
         me = self._port.me.name
         found: dict[str, BrokerRef] = {}
-        for node in self.nodes.values():
+        for key in self._beside:
+            node = self.nodes[key]
             for ref in (node.right[0], node.left[0]):
                 if ref is not None and ref.broker.name != me:
                     found[ref.broker.name] = ref.broker
@@ -132,6 +144,7 @@ class Ring(Routing, ABC):
             node = self.nodes.get(key)
             if node is None or (node.state is State.LINKED and not node.asked):
                 self._unsettled.pop(key, None)
+                self._asked.pop(key, None)
             elif now - node.since >= RETRY:
                 node.since = now
                 if node.state is State.LEAVING:
@@ -151,8 +164,20 @@ class Ring(Routing, ABC):
                 self._again(node)
             else:
                 self._port.send(left.broker, Check(left.key, node.ref))
-            if None in node.right[1:-1] or None in node.left[1:-1]:
+            if None in node.right[1:] or None in node.left[1:]:
                 self.rise(node)
+        self._rise_again()
+
+    def _rise_again(self) -> None:
+        """Now and then one node looks for all its upper neighbours anew: while many came and went at the same time,
+        searches may have ended too soon. The more seldom the less there is to be found."""
+        self._rise_in -= 1
+        if self._rise_in > 0 or not self.order:
+            return
+        self._rise_every = 1 if self.improved else min(2 * self._rise_every, RISE_AT_MOST)
+        self._rise_in, self.improved = self._rise_every, False
+        self._risen = (self._risen + 1) % len(self.order)
+        self.rise(self.nodes[self.order[self._risen]], anew=True)
 
     # --- insertion ------------------------------------------------------------------------------------
 
@@ -185,6 +210,9 @@ class Ring(Routing, ABC):
 
     def _close_ring(self, node: Node) -> None:
         """Everyone else is gone: the last node's neighbour is the node itself."""
+        for links in (node.right, node.left):
+            for level in range(len(links) - 1, -1, -1):
+                self.point(node, links is node.right, level, None if level else node.ref)
         node.right, node.left = [node.ref], [node.ref]
 
     def _on_insert(self, sender: BrokerRef, frame: Frame) -> None:
@@ -203,7 +231,8 @@ class Ring(Routing, ABC):
             node.waiting.append((sender, frame))
         elif right is not None and right.key == ref.key:
             if right.broker.incarnation < ref.broker.incarnation:
-                self._link(node, ref, None, frame.hops)
+                # Others may say so; once the later life says it itself, the earlier one is out of the way.
+                self._port.send(ref.broker, Ping())
         elif self.takes(node, ref.key):
             self._link(node, ref, None if right is None or self._port.lost(right.broker) else right, frame.hops)
         else:
@@ -216,7 +245,7 @@ class Ring(Routing, ABC):
     def _link(self, node: Node, ref: Ref, right: Ref | None, hops: int) -> None:
         """The moment at which `ref` is in the overlay."""
         self._doubt(node, right)
-        node.right[0] = ref
+        self.point(node, True, 0, ref)
         node.granted = (ref.key, right)
         self.touched.append((node.key, node.right[0]))
         self._port.send(ref.broker, Inserted(ref, node.ref, right, hops, self._doubt_left(node)))
@@ -232,13 +261,14 @@ class Ring(Routing, ABC):
             return
         if frame.again and frame.right is None and node.state is State.JOINING and node.attempts <= PATIENCE:
             return  # the first answer, which says what is to the right, is still on its way
-        node.left[0] = frame.left
+        self.point(node, False, 0, frame.left)
         node.asked = False
+        self._asked.pop(node.key, None)
         node.attempts = 0
         self._doubt_for(node, frame.doubt)
         if node.state is State.JOINING:
             self._doubt(node, frame.right)
-            node.right[0] = frame.right
+            self.point(node, True, 0, frame.right)
             self._link_node(node)
             return
         if not frame.again:
@@ -249,7 +279,7 @@ class Ring(Routing, ABC):
 
     def _link_node(self, node: Node) -> None:
         node.state = State.LINKED
-        insort(self.order, node.key)
+        self.into_order(node)
         self.touched.append((node.key, node.right[0]))
         self._unsettled.pop(node.key, None)
         early, node.waiting = node.waiting, []
@@ -275,7 +305,7 @@ class Ring(Routing, ABC):
             or known.key in (frame.gone, node.key)
             or between(known.key, frame.left.key, node.key)
         ):
-            node.left[0] = frame.left
+            self.point(node, False, 0, frame.left)
 
     # --- repair -----------------------------------------------------------------------------------------
 
@@ -286,6 +316,7 @@ class Ring(Routing, ABC):
 
     def _ask_again(self, node: Node) -> None:
         node.asked = True
+        self._asked[node.key] = None
         node.since = self._port.now
         self._unsettled[node.key] = None
 
@@ -301,7 +332,20 @@ class Ring(Routing, ABC):
         assert isinstance(frame, Astray)
         node = self.nodes.get(frame.ref.key)
         if node is not None and node.ref == frame.ref and node.state is State.LINKED and not node.asked:
-            self._again(node)
+            self._ask_again(node)
+            self._port.send(sender, Insert(0, None, node.ref))
+
+    def meet(self, ref: Ref) -> None:
+        """A key of another broker is in the overlay. If an own right link passes over it they are in two rings here: it
+        is to be put into this one."""
+        node = self.nearest(ref.key)
+        if node is None or node.state is not State.LINKED or node.asked:
+            return
+        right = node.right[0]
+        if right is None or right.key == ref.key or self._port.lost(right.broker) or self._port.lost(ref.broker):
+            return
+        if between(node.key, ref.key, right.key):
+            self._port.send(ref.broker, Astray(ref))
 
     def _doubt(self, node: Node, right: Ref | None) -> None:
         """A right link is about to be made; `right` is the one before, None if that was lost."""
@@ -331,11 +375,11 @@ class Ring(Routing, ABC):
             return
         if right is None or self._port.lost(right.broker) or right.key == node.key:
             self._doubt(node, None)
-            node.right[0] = other
+            self.point(node, True, 0, other)
         elif right.key == other.key:
             return
         elif between(node.key, other.key, right.key):
-            node.right[0] = other
+            self.point(node, True, 0, other)
             self._port.send(other.broker, Insert(0, None, right))
         else:
             self._port.send(right.broker, Insert(0, None, other))
@@ -374,7 +418,7 @@ class Ring(Routing, ABC):
         elif right == ref or right is None:
             self._doubt(node, right)
             self._doubt_for(node, frame.doubt)
-            node.right[0] = frame.right
+            self.point(node, True, 0, frame.right)
             self.touched.append((node.key, node.right[0]))
             if frame.right is not None:
                 self._port.send(frame.right.broker, SetLeft(frame.right.key, node.ref, ref.key))
@@ -392,11 +436,9 @@ class Ring(Routing, ABC):
         self._gone(node, frame.by.broker)
 
     def _gone(self, node: Node, left: BrokerRef | None) -> None:
-        i = bisect_left(self.order, node.key)
-        if i < len(self.order) and self.order[i] == node.key:
-            del self.order[i]
-        del self.nodes[node.key]
+        self.out_of_order(node)
         self._unsettled.pop(node.key, None)
+        self._asked.pop(node.key, None)
         self.part(node)
         for sender, frame in node.waiting:
             if left is not None and isinstance(frame, Insert | Unlink):

@@ -66,16 +66,31 @@ class RollCalls:
 
     def call(self) -> None:
         """Let one acquaintance search for one own key."""
-        order = self._graph.order
         asked = self._whom_to_ask()
         deaths = self._deaths
-        if self._stopped or not order:
+        if self._stopped or not self._graph.order:
             return
         if asked is None:
             self._checked = deaths
             return
         self._acquaintances.pop(asked.name, None)
         self.know(asked)
+
+        def together() -> None:
+            self._checked = max(self._checked, deaths)
+
+        self.look(asked, self._rejoin, together)
+        if self.pending:
+            self._port.after(RETRY, self._call_again)
+
+    def look(
+        self, asked: BrokerRef, apart: Callable[[BrokerRef], None], together: Callable[[], None] = lambda: None
+    ) -> None:
+        """Let a broker search for one own key, each time another: is it in the same ring? Neither is called if it does
+        not answer."""
+        order = self._graph.order
+        if self._stopped or not order:
+            return
         self._cursor = (self._cursor + 1) % len(order)
         key = order[self._cursor]
 
@@ -84,13 +99,11 @@ class RollCalls:
             if self._stopped or right is None or key not in self._graph.nodes:
                 return
             if right.key == key:
-                self._checked = max(self._checked, deaths)
+                together()
             elif not self._port.lost(right.broker):
-                self._rejoin(asked)
+                apart(asked)
 
         self._graph.find(key, found, asked)
-        if self.pending:
-            self._port.after(RETRY, self._call_again)
 
     def _whom_to_ask(self) -> BrokerRef | None:
         """The acquaintance whose turn it is; a neighbour of the levels above if none is left."""

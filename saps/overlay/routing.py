@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from enum import Enum
 
 from msgspec.structs import replace
 
 from saps.overlay.frames import Frame, Gone, Routed
-from saps.overlay.keys import BrokerRef, Key, Ref, between
+from saps.overlay.keys import BrokerRef, Key, Ref, between, membership
 from saps.overlay.port import Port
+from saps.overlay.sortedkeys import SortedKeys
 
 MAX_HOPS = 256
 """A routed frame is dropped after so many hops; whoever sent it repeats it."""
@@ -41,6 +41,7 @@ class Node:
         "since",
         "sought",
         "state",
+        "vector",
         "waiters",
         "waiting",
     )
@@ -48,6 +49,7 @@ class Node:
     def __init__(self, ref: Ref, now: float) -> None:
         self.ref = ref
         self.key = ref.key
+        self.vector = membership(ref.key)
         self.state = State.JOINING
         self.right: list[Ref | None] = [None]
         self.left: list[Ref | None] = [None]
@@ -73,6 +75,21 @@ class Node:
     def links(self, rightward: bool) -> list[Ref | None]:
         return self.right if rightward else self.left
 
+    def known(self, level: int, rightward: bool) -> Ref | None:
+        """The neighbour at a level."""
+        links = self.links(rightward)
+        return links[level] if level < len(links) else None
+
+    def end(self, level: int, rightward: bool) -> None:
+        """A search along this side found nobody at a level. If nobody is known above it either the list ends there."""
+        links = self.links(rightward)
+        if level < len(links) and links[level] is None:
+            above = next((ref for ref in links[level:] if ref is not None), None)
+            if above is None:
+                del links[level:]
+            else:
+                links[level] = above  # who is in a list above is in this one
+
     def hint(self, level: int, rightward: bool) -> Ref | None:
         """The neighbour at the highest level up to `level` where there is one; None at the end of the list."""
         links = self.links(rightward)
@@ -89,22 +106,98 @@ class Routing:
     def __init__(self, port: Port) -> None:
         self._port = port
         self.nodes: dict[Key, Node] = {}
-        self.order: list[Key] = []
+        self.order = SortedKeys()
         """Keys of the nodes that are in the overlay, sorted."""
+        self.ends = SortedKeys()
+        """Those of them whose right link does not lead to the next own key: between two of them the ring has own nodes
+        only."""
+        self._beside: dict[Key, None] = {}
+        """Nodes beside another broker's in level 0, or with a link lost."""
+        self._linking: dict[BrokerRef, set[Key]] = {}
+        """Other broker -> own nodes with a link to it on some level."""
         self.contact: BrokerRef | None = None
         """Where to start while no own node is linked."""
+
+    def point(self, node: Node, rightward: bool, level: int, ref: Ref | None) -> None:
+        """Set a link. All are set here, so that those to one broker, and to others at all, are found at once."""
+        links = node.links(rightward)
+        before, links[level] = links[level], ref
+        if ref is not None and ref.broker != self._port.me:
+            self._linking.setdefault(ref.broker, set()).add(node.key)
+        if before is not None and before.broker != self._port.me and (ref is None or ref.broker != before.broker):
+            self._unlinked_from(node, before.broker)
+        if not level:
+            self.look_beside(node)
+
+    def _unlinked_from(self, node: Node, broker: BrokerRef) -> None:
+        """One link of a node to a broker is no more: was it the last?"""
+        linking = self._linking.get(broker)
+        if linking is not None and not any(
+            ref is not None and ref.broker == broker for links in (node.right, node.left) for ref in links
+        ):
+            linking.discard(node.key)
+            if not linking:
+                del self._linking[broker]
+
+    def look_beside(self, node: Node) -> None:
+        """Who is beside a node in level 0 may have changed."""
+        key, me = node.key, self._port.me
+        right, left = node.right[0], node.left[0]
+        if right is not None and left is not None and right.broker == me and left.broker == me:
+            self._beside.pop(key, None)
+        else:
+            self._beside[key] = None
+        if node.state is State.JOINING or self.nodes.get(key) is not node:
+            return
+        following = self.order.after(key)
+        if right is not None and following is not None and right.key == following and right.broker == me:
+            self.ends.discard(key)
+        else:
+            self.ends.add(key)
+
+    def into_order(self, node: Node) -> None:
+        """A node is in the overlay now."""
+        self.order.add(node.key)
+        self.look_beside(node)
+        self._look_before(node.key)
+
+    def out_of_order(self, node: Node) -> None:
+        """A node has left the overlay: it is forgotten."""
+        self.order.discard(node.key)
+        self.ends.discard(node.key)
+        self._beside.pop(node.key, None)
+        del self.nodes[node.key]
+        for links in (node.right, node.left):
+            for ref in links:
+                if ref is not None and (linking := self._linking.get(ref.broker)) is not None:
+                    linking.discard(node.key)
+                    if not linking:
+                        del self._linking[ref.broker]
+        self._look_before(node.key)
+
+    def _look_before(self, key: Key) -> None:
+        before = self.order.before(key)
+        if before is not None:
+            self.look_beside(self.nodes[before])
+
+    def last_in_row(self, node: Node, end: Key) -> Node:
+        """The last own node that can be reached from a node by right links that lead from own to next own one, before
+        `end`."""
+        if node.state is State.JOINING:
+            return node
+        row = self.ends.at_or_after(node.key)
+        if row is not None and row < end:
+            return self.nodes[row]
+        before = self.order.before(end)
+        return node if before is None or before <= node.key else self.nodes[before]
 
     def nearest(self, target: Key, but: Key | None = None) -> Node | None:
         """The own node closest to the left of `target` going around the ring, leaving out `but`."""
         order = self.order
-        if not order:
-            return None
-        i = bisect_left(order, target) - 1
-        if order[i] == but:
-            if len(order) == 1:
-                return None
-            i -= 1
-        return self.nodes[order[i]]
+        key = order.before(target) or order.last()
+        if key is not None and key == but:
+            key = order.before(key) or order.last()
+        return None if key is None or key == but else self.nodes[key]
 
     def next_hop(self, node: Node, target: Key) -> Ref | None:
         """The farthest right neighbour of `node`, which is the own node nearest to `target`, that is not past `target`.

@@ -6,6 +6,7 @@ range call (`saps.overlay.calls`) stands on: going right from any node, no key t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from saps.overlay.frames import (
@@ -69,23 +70,25 @@ class SkipGraph(Ring):
 
     def forget(self, broker: BrokerRef) -> None:
         """Drop every link to a broker that died; nodes that lost their left neighbour look for a new one."""
-        for node in self.nodes.values():
-            for links in (node.right, node.left):
-                for i, ref in enumerate(links):
-                    if ref is not None and _same_life(ref.broker, broker):
-                        links[i] = None
+        keys = set(self._beside).union(*(keys for ref, keys in self._linking.items() if _same_life(ref, broker)))
+        for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
+            for rightward in (True, False):
+                for i, link in enumerate(node.links(rightward)):
+                    if link is not None and _same_life(link.broker, broker):
+                        self.point(node, rightward, i, None)
             if node.left[0] is None and node.state is State.LINKED:
                 self._again(node)
 
     def _on_gone(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Gone)
-        for node in self.nodes.values():
-            for links in (node.right, node.left):
-                for i, known in enumerate(links):
+        keys = list(self.nodes) if sender == self._port.me else self._linking.get(sender, ())
+        for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
+            for rightward in (True, False):
+                for i, known in enumerate(node.links(rightward)):
                     if known is None or known.key != frame.key or known.broker != sender:
                         continue
-                    if i or links is node.left or self._is_lost_for_good(node, known):
-                        links[i] = None
+                    if i or not rightward or self._is_lost_for_good(node, known):
+                        self.point(node, rightward, i, None)
 
     def _is_lost_for_good(self, node: Node, right: Ref) -> bool:
         """The node to the right is not there. If a repeated insertion has put it in after its removal, its broker takes
@@ -96,14 +99,16 @@ class SkipGraph(Ring):
 
     # --- levels above 0 -------------------------------------------------------------------------------
 
-    def rise(self, node: Node) -> None:
-        self._seek(node, 1)
+    def rise(self, node: Node, *, anew: bool = False) -> None:
+        missing = [side.index(None, 1) for side in (node.right, node.left) if None in side[1:]]
+        self._seek(node, 1 if anew else min(missing, default=1))
 
     def _seek(self, node: Node, level: int) -> None:
         """Look for the neighbours of a node in the list of `level`, then in the next one, until it is alone."""
         if level >= MEMBERSHIP_BITS:
             return
-        starts = [(rightward, node.hint(level - 1, rightward)) for rightward in (True, False)]
+        sides = [rightward for rightward in (True, False) if node.known(level - 1, rightward) is not None]
+        starts = [(rightward, node.hint(level - 1, rightward)) for rightward in sides]
         node.sought = level
         node.awaited = sum(start is not None for _, start in starts)
         for rightward, start in starts:
@@ -116,6 +121,8 @@ class SkipGraph(Ring):
 
     def _on_seek(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Seek)
+        if frame.origin.broker != self._port.me:
+            self.meet(frame.origin)
         vector = membership(frame.origin.key)
         at: Key | None = frame.at
         found: Ref | None = None
@@ -123,7 +130,7 @@ class SkipGraph(Ring):
             node = self.nodes.get(at)
             if node is None:
                 break
-            if common_prefix(membership(at), vector) >= frame.level:
+            if common_prefix(node.vector, vector) >= frame.level:
                 found = node.ref
                 self._improve(node, frame.level, not frame.rightward, frame.origin)
                 break
@@ -148,10 +155,14 @@ class SkipGraph(Ring):
         if node is None:
             return
         if frame.found is not None:
+            if frame.found.broker != self._port.me:
+                self.meet(frame.found)
             self._improve(node, frame.level, frame.rightward, frame.found)
+        else:
+            node.end(frame.level, frame.rightward)
         if frame.level == node.sought:
             node.awaited -= 1
-            if node.awaited == 0 and any(len(links) > frame.level for links in (node.right, node.left)):
+            if node.awaited == 0:
                 self._seek(node, frame.level + 1)
 
     def _improve(self, node: Node, level: int, rightward: bool, ref: Ref) -> None:
@@ -160,8 +171,11 @@ class SkipGraph(Ring):
         while len(links) <= level:
             links.append(None)
         known = links[level]
-        if known is None or self._port.lost(known.broker) or (ref.key < known.key) == rightward:
-            links[level] = ref
+        if known == ref:
+            return
+        if known is None or self._port.lost(known.broker) or known.key == ref.key or (ref.key < known.key) == rightward:
+            self.point(node, rightward, level, ref)
+            self.improved = True
 
     def part(self, node: Node) -> None:
         for rightward in (True, False):
@@ -181,14 +195,11 @@ class SkipGraph(Ring):
         ref = links[frame.level]
         if ref is not None and ref.key == frame.gone:
             beyond = frame.ref is not None and (frame.ref.key > node.key) == frame.rightward
-            links[frame.level] = frame.ref if beyond else None
+            self.point(node, frame.rightward, frame.level, frame.ref if beyond else None)
 
     def linked_brokers(self) -> Iterator[BrokerRef]:
         """The other brokers that own nodes have links to, on any level; some may come twice."""
-        for node in self.nodes.values():
-            for ref in (*node.right, *node.left):
-                if ref is not None and ref.broker.name != self._port.me.name:
-                    yield ref.broker
+        return (ref for ref in list(self._linking) if ref.name != self._port.me.name)
 
     # --- search -----------------------------------------------------------------------------------------
 
@@ -219,8 +230,10 @@ class SkipGraph(Ring):
 
     def validate(self) -> None:
         """Raise AssertionError if an own node breaks what holds after every event, faults or not."""
-        assert self.order == sorted(self.order), "own nodes out of order"
-        linked = set(self.order)
+        order = list(self.order)
+        assert order == sorted(order), "own nodes out of order"
+        linked = set(order)
+        self._validate_indexes(order)
         for node in self.nodes.values():
             assert (node.state is State.JOINING) == (node.key not in linked), f"state of {node.key}"
             for rightward in (True, False):
@@ -229,10 +242,29 @@ class SkipGraph(Ring):
                     shared = common_prefix(membership(ref.key), membership(node.key))
                     assert shared >= level, f"{node.key}: level {level} neighbour shares {shared} bits only"
 
+    def _validate_indexes(self, order: list[Key]) -> None:
+        me, linking = self._port.me, defaultdict[BrokerRef, set[Key]](set)
+        for node in self.nodes.values():
+            for ref in (*node.right, *node.left):
+                if ref is not None and ref.broker != me:
+                    linking[ref.broker].add(node.key)
+            beside = any(ref is None or ref.broker != me for ref in (node.right[0], node.left[0]))
+            assert beside == (node.key in self._beside) or node.state is State.JOINING, f"beside {node.key}"
+        assert linking == self._linking, "links by broker"
+        for key, following in zip(order, [*order[1:], None], strict=False):
+            right = self.nodes[key].right[0]
+            straight = right is not None and right.key == following and right.broker == me
+            assert straight == (self.ends.at_or_after(key) != key), f"end of a row at {key}"
+
     def _hints(self, node: Node, rightward: bool) -> Iterator[tuple[int, Ref]]:
         for level, ref in enumerate(node.links(rightward)):
             if level > 0 and ref is not None:
                 yield level, ref
+
+
+def _stay(node: Node) -> int:
+    """The order in which own nodes came."""
+    return node.ref.stay
 
 
 def _same_life(a: BrokerRef, b: BrokerRef) -> bool:

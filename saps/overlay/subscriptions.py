@@ -14,12 +14,12 @@ from saps.overlay.frames import Announce, Baseline, Collect, Interest, Record, S
 from saps.overlay.keys import ALL_BROKERS, Key, Range, filter_key, publishers, subtree
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
-from saps.topics import is_wildcard, literal_prefix, matches
+from saps.subscriptions import FilterNode
+from saps.topics import is_wildcard, literal_prefix, shared
 
 Done = Callable[[], None]
-
-WANTED = 65_536
-"""Topics for which it is remembered whether a filter matches."""
+Origin = tuple[str, int]
+"""A publishing broker: name and incarnation."""
 
 
 class Registration:
@@ -27,9 +27,7 @@ class Registration:
 
     __slots__ = (
         "announcing",
-        "baselines",
         "busy",
-        "collected",
         "key",
         "ready",
         "stale",
@@ -51,10 +49,44 @@ class Registration:
         """Must be announced again."""
         self.version = 0
         self.waiters: list[Done] = []
-        self.baselines: dict[tuple[str, int], int] = {}
-        """From which sequence number on (exclusively) each publishing broker sends what matches."""
-        self.collected: dict[tuple[str, int], int] = {}
-        """The same, of brokers that began to publish after the announcement."""
+
+
+class Baselines:
+    """From which sequence number on (exclusively) each publishing broker sends what matches a filter. What belongs to
+    one filter, or to one broker, is dropped at the price of what it is."""
+
+    def __init__(self) -> None:
+        self._of: dict[Origin, dict[str, int]] = {}
+        self._origins: dict[str, tuple[Origin, ...]] = {}
+
+    def get(self, topic_filter: str, origin: Origin) -> int | None:
+        """The number that the origin has given for the filter; None for none."""
+        known = self._of.get(origin)
+        return None if known is None else known.get(topic_filter)
+
+    def set(self, topic_filter: str, origin: Origin, seq: int) -> None:
+        """The origin has given a number for the filter."""
+        known = self._of.setdefault(origin, {})
+        if topic_filter not in known:
+            self._origins[topic_filter] = (*self._origins.get(topic_filter, ()), origin)
+        known[topic_filter] = seq
+
+    def drop(self, topic_filter: str) -> None:
+        """The filter is not registered any more."""
+        for origin in self._origins.pop(topic_filter, ()):
+            known = self._of[origin]
+            del known[topic_filter]
+            if not known:
+                del self._of[origin]
+
+    def forget(self, origin: Origin) -> None:
+        """The origin is gone."""
+        for topic_filter in self._of.pop(origin, ()):
+            left = tuple(other for other in self._origins[topic_filter] if other != origin)
+            if left:
+                self._origins[topic_filter] = left
+            else:
+                del self._origins[topic_filter]
 
 
 class Subscriptions:
@@ -66,8 +98,12 @@ class Subscriptions:
         self._calls = calls
         self._versions = 0
         self.registrations: dict[str, Registration] = {}
-        self._wanted: dict[str, bool] = {}
-        """Answers of `wants`, while the registrations stay as they are."""
+        self._wild = FilterNode()
+        """Those with wildcards, but for the shared ones: nothing is published to these."""
+        self._announced_to = Baselines()
+        """What publishers have answered to announcements."""
+        self._collected_by = Baselines()
+        """What those have said that began to publish after the announcement."""
         self.on_change: Callable[[str, bool], None] | None = None
         """Called when a filter is ready (True), and when it has been withdrawn."""
         self.on_told: Callable[[str, list[Record]], None] | None = None
@@ -79,7 +115,8 @@ class Subscriptions:
         if registration is None:
             key = filter_key(topic_filter, self._port.me, self._port.order)
             registration = self.registrations[topic_filter] = Registration(topic_filter, key)
-            self._wanted.clear()
+            if _is_wild(topic_filter):
+                self._wild.insert(topic_filter.split("/"), registration)
         registration.wanted = True
         if registration.ready:
             done()
@@ -123,28 +160,27 @@ class Subscriptions:
             registration = self.registrations.get(key.topic_filter) if key.is_topic else None
             if registration is not None and registration.key == key and registration.wanted:
                 found.append(Interest(registration.topic_filter, self._port.me, registration.version))
-                if by.broker:
-                    registration.collected.setdefault((by.broker, by.incarnation), by.seq)
+                if by.broker and self._collected_by.get(registration.topic_filter, (by.broker, by.incarnation)) is None:
+                    self._collected_by.set(registration.topic_filter, (by.broker, by.incarnation), by.seq)
         return found
 
     def wants(self, topic: str) -> bool:
         """Does any filter of this broker match?"""
-        wanted = self._wanted.get(topic)
-        if wanted is None:
-            if len(self._wanted) >= WANTED:
-                self._wanted.clear()
-            wanted = self._wanted[topic] = any(matches(topic_filter, topic) for topic_filter in self.registrations)
-        return wanted
+        return bool(self._matching(topic))
 
-    def baseline(self, topic: str, origin: tuple[str, int]) -> int | None:
+    def baseline(self, topic: str, origin: Origin) -> int | None:
         """From which sequence number on `origin` owes this broker what it publishes to `topic`; None: it owes nothing
         yet, because no registration that matches is ready."""
-        owed: int | None = None
-        for registration in self.registrations.values():
-            if registration.ready and matches(registration.topic_filter, topic):
-                since = registration.baselines.get(origin, 0)
-                owed = since if owed is None else min(owed, since)
-        return owed
+        known = self._announced_to
+        owed = [known.get(found.topic_filter, origin) or 0 for found in self._matching(topic) if found.ready]
+        return min(owed, default=None)
+
+    def _matching(self, topic: str) -> list[Registration]:
+        found: list[Registration] = self._wild.match(topic)
+        exact = self.registrations.get(topic)
+        if exact is not None and shared(topic) is None:
+            found.append(exact)
+        return found
 
     def has(self, topic_filter: str) -> bool:
         """Has this broker subscribers for the filter?"""
@@ -156,18 +192,20 @@ class Subscriptions:
         registration = self.registrations.get(topic_filter)
         return registration if registration is not None and registration.ready else None
 
-    def promised(self, topic: str, origin: tuple[str, int], seq: int) -> bool:
+    def promised(self, topic: str, origin: Origin, seq: int) -> bool:
         """Has `origin` said that it sends this broker its publication `seq` to `topic`?"""
-        for registration in self.registrations.values():
-            since = registration.baselines.get(origin, registration.collected.get(origin))
-            if since is not None and seq > since and matches(registration.topic_filter, topic):
+        for found in self._matching(topic):
+            since = self._announced_to.get(found.topic_filter, origin)
+            if since is None:
+                since = self._collected_by.get(found.topic_filter, origin)
+            if since is not None and seq > since:
                 return True
         return False
 
     def forget(self, name: str, incarnation: int) -> None:
-        for registration in self.registrations.values():
-            registration.baselines.pop((name, incarnation), None)
-            registration.collected.pop((name, incarnation), None)
+        """A broker has gone: what it had promised is void."""
+        self._announced_to.forget((name, incarnation))
+        self._collected_by.forget((name, incarnation))
 
     # --- one step at a time, per filter ---------------------------------------------------------------------
 
@@ -206,7 +244,8 @@ class Subscriptions:
         if present:
             for result in outcome.results:
                 if isinstance(result, Baseline):
-                    registration.baselines[result.broker, result.incarnation] = result.seq
+                    origin = result.broker, result.incarnation
+                    self._announced_to.set(registration.topic_filter, origin, result.seq)
             if self.on_told is not None:
                 told = [record for result in outcome.results if isinstance(result, Stored) for record in result.records]
                 self.on_told(registration.topic_filter, told)
@@ -214,14 +253,26 @@ class Subscriptions:
             registration.ready = present
             waiters, registration.waiters = registration.waiters, []
             if not present:
-                del self.registrations[registration.topic_filter]
-                self._wanted.clear()
+                self._drop(registration.topic_filter)
             if self.on_change is not None:
                 self.on_change(registration.topic_filter, present)
             for waiter in waiters:
                 waiter()
         if registration.wanted != present or (present and registration.stale):
             self._advance(registration)
+
+    def _drop(self, topic_filter: str) -> None:
+        """The filter has been withdrawn."""
+        del self.registrations[topic_filter]
+        if _is_wild(topic_filter):
+            self._wild.prune(topic_filter.split("/"))
+        self._announced_to.drop(topic_filter)
+        self._collected_by.drop(topic_filter)
+
+
+def _is_wild(topic_filter: str) -> bool:
+    """It matches more topics than that of its name."""
+    return is_wildcard(topic_filter) and shared(topic_filter) is None
 
 
 def audience(topic_filter: str) -> Range:

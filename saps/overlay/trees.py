@@ -182,9 +182,13 @@ class Trees:
         entries[broker.name] = _Entry(broker, said.version, Tree(said.address, said.epoch) if said.address else None)
         self._changed(topic)
 
-    def group(self, topic: str) -> tuple[Tree, frozenset[tuple[str, int]]] | None:
-        """The newest tree that members have announced, and those members; None if there is none."""
-        entries = [entry for entry in self._known.get(topic, {}).values() if entry.tree is not None]
+    def group(
+        self, topic: str, among: Callable[[BrokerRef], bool] = lambda broker: True
+    ) -> tuple[Tree, frozenset[tuple[str, int]]] | None:
+        """The newest tree that members, of those `among` whom to look, have announced, and those members; None if there
+        is none."""
+        known = self._known.get(topic, {}).values()
+        entries = [entry for entry in known if entry.tree is not None and among(entry.broker)]
         if not entries:
             return None
         newest = max((entry.tree for entry in entries if entry.tree is not None), key=lambda tree: tree.epoch)
@@ -195,11 +199,13 @@ class Trees:
         if self._known.pop(topic, None) is not None:
             self._changed(topic)
 
-    def forget(self, broker: BrokerRef) -> None:
-        """A broker died: it is a member of nothing any more."""
+    def forget(self, broker: BrokerRef, *, exactly: bool = False) -> None:
+        """A broker died: it is a member of nothing any more. `exactly`: this says nothing of its earlier lives."""
         for topic, entries in list(self._known.items()):
             entry = entries.get(broker.name)
-            if entry is not None and entry.broker.incarnation <= broker.incarnation:
+            if entry is None or (exactly and entry.broker != broker):
+                continue
+            if entry.broker.incarnation <= broker.incarnation:
                 del entries[broker.name]
                 self._changed(topic)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -151,6 +152,43 @@ def test_burst_equals_its_messages_one_by_one() -> None:
 
 
 mixed = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans(), st.booleans()), max_size=20)
+
+
+@pytest.mark.parametrize("topic_filter", ["$SYS/#", "$SYS/broker/+", "$SYS/broker/uptime", "$share/g/$SYS/#"])
+def test_the_mesh_never_hears_of_what_each_broker_tells_about_itself(topic_filter: str) -> None:
+    mesh = DelayingMesh()
+    hub = Hub(mesh)
+    agent, _ = subscriber(hub)
+    done: list[str] = []
+    agent.subscribe(Subscription(topic_filter), lambda: done.append(topic_filter))
+    assert done == [topic_filter]
+    assert topic_filter in hub.index
+    agent.unsubscribe(topic_filter)
+    assert mesh.subscribed == mesh.unsubscribed == []
+    assert topic_filter not in hub.index
+
+
+@given(
+    runs=st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 2), st.integers(1, 4)), max_size=12),
+    gathering=st.booleans(),
+)
+def test_a_run_arrives_as_if_one_by_one(runs: list[tuple[str, int, int]], gathering: bool) -> None:
+    hub = Hub()
+    agent, got = subscriber(hub)
+    agent.subscribe(Subscription("+"))
+    sent = []
+    if gathering:
+        hub.gather()
+    for number, (topic, qos, length) in enumerate(runs):
+        payloads = [b"%d %d" % (number, i) for i in range(length)]
+        sent += [Message(topic, payload, qos) for payload in payloads]
+        if length == 1:
+            assert hub.deliver(sent[-1]) == 1
+        else:
+            assert hub.deliver_run(topic, qos, payloads) == 1
+    hub.gathered()
+    assert got == sent
+    assert hub.delivered == hub.received == len(sent)
 
 
 @given(mixed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from saps.overlay.frames import Frame, Known, Whois
@@ -12,7 +14,11 @@ from saps.wire import FrameReader, WireError, agree, encode_into, hello
 GUEST = BrokerRef("", 0, "", "")
 """Who says hello in order to ask, without having joined: nobody must take note of it as of a broker."""
 
+HANDSHAKE = 3.0
+"""Seconds a connection may take until both sides have said hello."""
+
 T = TypeVar("T")
+Admit = Callable[[asyncio.BaseTransport | None, BrokerRef], object]
 
 
 class LinkError(Exception):
@@ -22,16 +28,26 @@ class LinkError(Exception):
 class Question(asyncio.Protocol, Generic[T]):
     """A connection that is made only to ask the broker that listens there."""
 
-    def __init__(self, order: str, asked: asyncio.Future[T]) -> None:
+    def __init__(self, order: str, asked: asyncio.Future[T], admit: Admit) -> None:
+        """`admit` raises `WireError` if the peer may not be the broker it says to be."""
         self._order = order
         self._asked = asked
+        self._admit = admit
         self._reader = FrameReader()
+        self._transport: asyncio.BaseTransport | None = None
+        self._admitted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         try:
             frames = self._reader.feed(data)
             if self._reader.peer is not None and not self._asked.done():
                 agree(self._reader.peer, self._order)
+                if not self._admitted:
+                    self._admit(self._transport, self._reader.peer.broker)
+                    self._admitted = True
                 self.answered(self._reader.peer.broker, frames)
         except WireError as error:
             if not self._asked.done():
@@ -43,7 +59,8 @@ class Question(asyncio.Protocol, Generic[T]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._asked.done():
-            self._asked.set_exception(LinkError("the connection was closed"))
+            why = f": {exc.reason}" if isinstance(exc, ssl.SSLError) else ""
+            self._asked.set_exception(LinkError(f"the connection was closed{why}"))
 
 
 class Meeting(Question[BrokerRef]):
@@ -56,11 +73,12 @@ class Meeting(Question[BrokerRef]):
 class Inquiry(Question["BrokerRef | None"]):
     """Who has this name?"""
 
-    def __init__(self, order: str, name: str, asked: asyncio.Future[BrokerRef | None]) -> None:
-        super().__init__(order, asked)
+    def __init__(self, order: str, name: str, asked: asyncio.Future[BrokerRef | None], admit: Admit) -> None:
+        super().__init__(order, asked, admit)
         self._name = name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
         question = bytearray(hello(GUEST, self._order))
         encode_into(question, Whois(self._name))
         cast(asyncio.Transport, transport).write(question)  # uvloop's are no subclasses

@@ -1,0 +1,268 @@
+"""TCP links between brokers (asyncio): one connection for each direction, made when there is something to send.
+
+What is sent until `Links.flush` leaves in one write. A link that cannot keep up first holds back this broker's
+publishers (`on_congestion`), then, past `MAX_QUEUED` bytes, is broken; whoever sent over it is told by `on_down`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from saps.links.inbound import Inbound
+from saps.links.outbound import HIGH_WATER, MAX_QUEUED, Outbound
+from saps.links.questions import GUEST, HANDSHAKE, Inquiry, LinkError, Meeting, Question
+from saps.overlay.claims import check_claims
+from saps.overlay.express import Endings, ends_a_link
+from saps.overlay.frames import Frame
+from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.wire import VERSION, WireError
+
+if TYPE_CHECKING:
+    from saps.identity.listener import SealedListener
+    from saps.identity.live import LinkIdentity
+    from saps.identity.verdict import Presented
+
+__all__ = ["GUEST", "HIGH_WATER", "MAX_QUEUED", "LinkError", "Links"]
+
+T = TypeVar("T")
+
+Receive = Callable[[BrokerRef, list[Frame]], None]
+Answer = Callable[[BrokerRef | None], None]
+
+
+class Links:
+    """All links of one broker. The callbacks get what `OverlayNode` wants to know."""
+
+    def __init__(
+        self,
+        me: BrokerRef,
+        order: str,
+        *,
+        on_frames: Receive,
+        on_session: Callable[[BrokerRef], None],
+        on_down: Callable[[BrokerRef], None],
+        on_congestion: Callable[[bool], None],
+        on_whois: Callable[[str, Answer], None],
+    ) -> None:
+        """`on_whois` finds the broker of a name, for guests."""
+        self.me = me
+        self.order = order
+        self._keys = KeyOrder(order)
+        self.on_frames = on_frames
+        self.on_session = on_session
+        self.on_down = on_down
+        self.on_whois = on_whois
+        self.express: Callable[[Frame], bool] | None = None
+        """Which frames go by the express lane, a connection of its own (`saps.overlay.express`); None: none."""
+        self.dscp = 0
+        """Differentiated services code point of the express lane's packets."""
+        self.on_express: Callable[[BrokerRef], None] = lambda peer: None
+        """As `on_session`, for an express lane."""
+        self._on_congestion = on_congestion
+        self._congested: set[Outbound] = set()
+        self._outbound: dict[BrokerRef, Outbound] = {}
+        """By life: that others tell of a later one does not end the link to the one that is there."""
+        self._expresses: dict[BrokerRef, Outbound] = {}
+        self._unwritten: set[Outbound] = set()
+        """The links with frames for the next `flush`."""
+        self._inbound: set[Inbound] = set()
+        self._endings = Endings()
+        self._listener: asyncio.Server | SealedListener | None = None
+        self.identity: LinkIdentity | None = None
+        """What is shown to other brokers and demanded of them; None: links are plain."""
+        self.speaks = VERSION
+        """Highest version of the protocol."""
+        self.closing = False
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept links. Returns the port; raises OSError if the address cannot be had."""
+        if self.identity is not None:
+            self._listener, port = await self.identity.listen(lambda: Inbound(self), host, port)
+            return port
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: Inbound(self), host, port, backlog=256)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def meet(self, host: str, port: int) -> BrokerRef:
+        """Ask who listens at an address. Raises `LinkError`."""
+        asked: asyncio.Future[BrokerRef] = asyncio.get_running_loop().create_future()
+        return await self._ask(host, port, lambda: Meeting(self.order, asked, self.admit), asked)
+
+    async def whois(self, host: str, port: int, name: str) -> BrokerRef | None:
+        """Ask the broker at an address which broker of its mesh has a name. Raises `LinkError`."""
+        asked: asyncio.Future[BrokerRef | None] = asyncio.get_running_loop().create_future()
+        return await self._ask(host, port, lambda: Inquiry(self.order, name, asked, self.admit), asked)
+
+    async def _ask(self, host: str, port: int, question: Callable[[], Question[T]], asked: asyncio.Future[T]) -> T:
+        transport: asyncio.BaseTransport | None = None
+        try:
+            async with asyncio.timeout(HANDSHAKE):
+                loop = asyncio.get_running_loop()
+                transport, _ = await loop.create_connection(question, host, port, **self.sealing())
+                return await asked
+        except TimeoutError:
+            hint = "" if self.identity is not None else "; it may want TLS (links.tls, links.secret_file)"
+            raise LinkError(f"no answer{hint}") from None
+        except ssl.SSLError as error:
+            raise LinkError(f"TLS: {error.reason or error}") from None
+        except OSError as error:
+            raise LinkError(os.strerror(error.errno) if error.errno else str(error)) from None
+        finally:
+            if transport is not None:
+                transport.close()
+
+    def sealing(self) -> dict[str, Any]:
+        """What `create_connection` needs to know beside the address."""
+        return self.identity.dial() if self.identity is not None else {}
+
+    def admit(self, transport: asyncio.BaseTransport | None, peer: BrokerRef) -> Presented | None:
+        """What a peer has shown that says to be this broker; None if links are plain. Raises `WireError` if it may not
+        be that one."""
+        if self.identity is None:
+            return None
+        if transport is None:
+            raise WireError("the connection is gone")
+        return self.identity.admit(transport, peer.name, peer.cluster)
+
+    def review(self) -> None:
+        """End the links that stand on certificates which do not hold any more; those made by this broker in order."""
+        identity = self.identity
+        if identity is None:
+            return
+        for link in [*self._expresses.values(), *self._outbound.values()]:
+            if link.shown is not None and identity.revoked(link.shown):
+                link.renew("its certificate is revoked", at_once=True)
+            elif link.shown is not None and identity.clock() >= link.until:
+                link.renew("a certificate has ended")
+        for inbound in list(self._inbound):
+            if inbound.shown is not None and (fault := identity.fault(inbound.shown, identity.grace)) is not None:
+                inbound.cut(fault)
+
+    def send(self, to: BrokerRef, frame: Frame) -> None:
+        """Queue a frame; it leaves with the next `flush`."""
+        if self.express is not None:
+            if self.express(frame):
+                self._queue(self._expresses, to, frame)
+                return
+            if ends_a_link(frame) and self._end_express(to, frame):
+                return
+        self._queue(self._outbound, to, frame)
+
+    def _queue(self, lanes: dict[BrokerRef, Outbound], to: BrokerRef, frame: Frame) -> None:
+        link = lanes.get(to)
+        if link is None:
+            link = lanes[to] = Outbound(self, to, express=lanes is self._expresses)
+        self._unwritten.add(link)
+        link.send(frame)
+
+    def _end_express(self, to: BrokerRef, frame: Frame) -> bool:
+        """The end goes by the express lane, too, if there is one. True: it will go by the common lane once the other
+        side knows of the express lane, and not before."""
+        link = self._expresses.get(to)
+        if link is None:
+            return False
+        self._queue(self._expresses, to, frame)
+        if not link.ready:
+            link.when_ready.append(frame)
+        return not link.ready
+
+    def express_ready(self, to: BrokerRef, frames: list[Frame]) -> None:
+        """What had to wait for an express lane may follow."""
+        for frame in frames:
+            self._queue(self._outbound, to, frame)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what `send` has queued, one write for each link that is up; the others write once they are. Express
+        lanes go first."""
+        unwritten = self._unwritten
+        if self._expresses and len(unwritten) > 1:
+            for link in sorted(unwritten, key=Outbound.common):
+                if link.ready:
+                    link.flush()
+        else:
+            for link in unwritten:
+                if link.ready:
+                    link.flush()
+        unwritten.clear()
+
+    def drop(self, to: BrokerRef) -> None:
+        """The broker is dead: what waits to be sent to it is thrown away."""
+        for lanes in (self._outbound, self._expresses):
+            for link in [lane for lane in lanes.values() if _same_life(lane.to, to)]:
+                link.abandon()
+                self.forget(link)
+
+    def congested(self, link: Outbound, is_congested: bool) -> None:
+        """More waits to be sent over a link than should, or no longer."""
+        before = bool(self._congested)
+        if is_congested:
+            self._congested.add(link)
+        else:
+            self._congested.discard(link)
+        if bool(self._congested) != before:
+            self._on_congestion(not before)
+
+    def forget(self, link: Outbound) -> None:
+        """A link is no more."""
+        lanes = self._expresses if link.express else self._outbound
+        if lanes.get(link.to) is link:
+            del lanes[link.to]
+        self.congested(link, False)
+
+    def broke(self, link: Outbound) -> None:
+        """A connection was lost, and with it what the numbers sent over the other lane refer to."""
+        self.forget(link)
+        twin = (self._outbound if link.express else self._expresses).get(link.to)
+        if twin is not None:
+            twin.abandon()
+            self.forget(twin)
+        self.on_down(link.to)
+
+    async def close(self) -> None:
+        """Send what is queued, then close every connection."""
+        self.closing = True
+        if self._listener is not None:
+            self._listener.close()
+        for link in [*self._expresses.values(), *self._outbound.values()]:
+            link.close()
+        for inbound in list(self._inbound):
+            inbound.close()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    def opened(self, inbound: Inbound) -> None:
+        self._inbound.add(inbound)
+        self._endings.opened(inbound.lane)
+
+    def closed(self, inbound: Inbound) -> None:
+        self._inbound.discard(inbound)
+        self._hand_on(self._endings.closed(inbound.lane))
+
+    def greeted(self, inbound: Inbound, peer: BrokerRef, express: bool) -> None:
+        """A broker that has connected has said who it is."""
+        inbound.lane.peer = peer
+        if peer != GUEST:
+            (self.on_express if express else self.on_session)(peer)
+        self._hand_on(self._endings.released())
+
+    def arrived(self, inbound: Inbound, peer: BrokerRef, frames: list[Frame]) -> None:
+        """Frames from a broker. Raises `ProtocolError` if they say what it cannot say."""
+        check_claims(peer, frames, self._keys)
+        if any(map(ends_a_link, frames)):
+            frames = self._endings.passed(inbound.lane, frames)
+        if frames:
+            self.on_frames(peer, frames)
+
+    def _hand_on(self, ends: list[tuple[BrokerRef, Frame]]) -> None:
+        for peer, frame in ends:
+            if not self.closing:
+                self.on_frames(peer, [frame])
+
+
+def _same_life(one: BrokerRef, other: BrokerRef) -> bool:
+    return one.name == other.name and one.incarnation == other.incarnation

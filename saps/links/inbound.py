@@ -1,0 +1,109 @@
+"""A connection that another broker has made: what it says, or asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, cast
+
+from saps.links.marking import mark
+from saps.links.questions import GUEST, HANDSHAKE
+from saps.overlay.express import Lane
+from saps.overlay.frames import Frame, Known, ProtocolError, Whois
+from saps.overlay.keys import BrokerRef
+from saps.wire import FrameReader, Hello, WireError, agree, encode_into, hello
+
+if TYPE_CHECKING:
+    from saps.identity.verdict import Presented
+    from saps.links import Links
+
+logger = logging.getLogger(__package__)
+
+
+class Inbound(asyncio.Protocol):
+    """A connection made by another broker: its frames to this one."""
+
+    def __init__(self, links: Links) -> None:
+        self.lane = Lane()
+        self._links = links
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._peer: BrokerRef | None = None
+        self.shown: Presented | None = None
+        """The certificate of the other side, once it has said hello; None if links are plain."""
+        self._handshake: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
+        self._transport = transport
+        self._links.opened(self)
+        try:
+            self._links.admit(transport, GUEST)  # before a word is said
+        except WireError as error:
+            self._refuse(error)
+            return
+        transport.write(hello(self._links.me, self._links.order, highest=self._links.speaks))
+        self._handshake = asyncio.get_running_loop().call_later(HANDSHAKE, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        try:
+            frames = self._reader.feed(data)
+            if self._peer is None and self._reader.peer is not None:
+                agree(self._reader.peer, self._links.order, self._links.speaks)
+                self.shown = self._links.admit(self._transport, self._reader.peer.broker)
+                self._greet(self._reader.peer)
+            if self._peer is not None and frames and not self._links.closing:
+                if self._peer == GUEST:
+                    self._inform(frames)
+                else:
+                    self._links.arrived(self, self._peer, frames)
+        except (WireError, ProtocolError) as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        who = self._peer.name if self._peer is not None else f"{peer[0]}:{peer[1]}" if peer else "?"
+        logger.warning("link from %s closed: %s", who, error)
+        self._transport.abort()
+
+    def _greet(self, theirs: Hello) -> None:
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self._peer = theirs.broker
+        if theirs.express and self._transport is not None and self._links.dscp:
+            made = self._transport.get_extra_info("socket")
+            with socket.socket(fileno=os.dup(made.fileno())) as same:  # uvloop's own may not be changed
+                mark(same, self._links.dscp)
+        self._links.greeted(self, theirs.broker, theirs.express)
+
+    def _inform(self, frames: list[Frame]) -> None:
+        """Answer a guest's questions. Raises `ProtocolError` if it does anything but ask."""
+        for frame in frames:
+            if not isinstance(frame, Whois):
+                raise ProtocolError("a guest may only ask")
+            self._links.on_whois(frame.name, self._answer)
+
+    def _answer(self, broker: BrokerRef | None) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            answer = bytearray()
+            encode_into(answer, Known(broker))
+            self._transport.write(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._links.closed(self)
+        if self._handshake is not None:
+            self._handshake.cancel()
+
+    def cut(self, why: str) -> None:
+        """Break the connection, whatever is on its way."""
+        if self._transport is not None and not self._transport.is_closing():
+            logger.warning("link from %s cut: %s", self._peer.name if self._peer is not None else "?", why)
+            self._transport.abort()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,244 @@
+"""A connection that this broker has made: what it has to say to one other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from typing import TYPE_CHECKING, cast
+
+from saps.links.marking import mark
+from saps.links.questions import GUEST, HANDSHAKE
+from saps.overlay.frames import Frame, Run
+from saps.overlay.keys import BrokerRef
+from saps.overlay.runs import singly
+from saps.overlay.versions import for_all_versions, unanswered, version_of
+from saps.wire import LOWEST_VERSION, WITH_RUNS, FrameReader, WireError, agree, encode_into, hello
+
+if TYPE_CHECKING:
+    from saps.identity.verdict import Presented
+    from saps.links import Links
+
+logger = logging.getLogger(__package__)
+
+HIGH_WATER = 1 << 20
+"""Bytes queued on one link above which publishers are held back. More costs memory and delay per slow peer."""
+MAX_QUEUED = 64 << 20
+"""Bytes queued on one link above which it is broken."""
+PIECE = 1 << 18
+"""Bytes given to TLS at once: what it has taken in one piece does not count as queued, however long it waits."""
+BACKOFF = (0.05, 1.0)
+"""Least and greatest wait in seconds before a peer that could not be reached is tried again; doubles each time."""
+
+
+class Outbound(asyncio.Protocol):
+    """The connection to one broker, and what waits to be sent over it."""
+
+    def __init__(self, links: Links, to: BrokerRef, *, express: bool = False) -> None:
+        self.to = to
+        self.express = express
+        self.when_ready: list[Frame] = []
+        """What may go by the common lane once this one is ready."""
+        self._links = links
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._reader = FrameReader()
+        self.ready = False
+        """Both sides have said hello."""
+        self.shown: Presented | None = None
+        """The certificate of the other side; None if links are plain."""
+        self.until = 0.0
+        """When the first of the two certificates ends, s since the epoch."""
+        self._accused = False
+        self._runs = False
+        """The other side is known to understand runs."""
+        self._version: int | None = None
+        """Of the protocol, as agreed; None: not yet."""
+        self._waiting: list[Frame] = []
+        """What is not of the lowest version, until it is known which one the other side speaks."""
+        self._done = False
+        self._wait = BACKOFF[0]
+        self._handshake: asyncio.TimerHandle | None = None
+        self._task = self._loop.create_task(self._dial())
+
+    def common(self) -> bool:
+        """It is not an express lane."""
+        return not self.express
+
+    def send(self, frame: Frame) -> None:
+        if type(frame) is Run and not self._runs:
+            for data in singly(frame):
+                encode_into(self._buffer, data)
+        elif (needed := version_of(frame)) > LOWEST_VERSION and self._version is None:
+            self._waiting.append(frame)
+        elif self._version is not None and needed > self._version:
+            self._reword(frame)
+        else:
+            encode_into(self._buffer, frame)
+        if not self.ready and len(self._buffer) > MAX_QUEUED:
+            self._drop()
+
+    def _reword(self, frame: Frame) -> None:
+        """For a broker that does not speak the version of the frame."""
+        simpler = for_all_versions(frame)
+        if simpler is not None:
+            encode_into(self._buffer, simpler)
+        elif (answer := unanswered(frame, self._links.me.name)) is not None:
+            answers: list[Frame] = [answer]
+            self._loop.call_soon(self._links.on_frames, self.to, answers)
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        if self._transport is None or not self._buffer:
+            return
+        buffer, self._buffer = self._buffer, bytearray()
+        if self.shown is None or len(buffer) <= PIECE:
+            self._transport.write(buffer)
+        else:
+            whole = memoryview(buffer)
+            for start in range(0, len(buffer), PIECE):
+                self._transport.write(whole[start : start + PIECE])
+        if self._transport.get_write_buffer_size() > MAX_QUEUED:
+            logger.warning("link to %s broken: it is %d MiB behind", self.to.name, MAX_QUEUED >> 20)
+            self._transport.abort()
+
+    async def _dial(self) -> None:
+        host, _, port = self.to.address.rpartition(":")
+        while not self._done:
+            try:
+                async with asyncio.timeout(HANDSHAKE):
+                    await self._connect(host.strip("[]"), int(port))
+            except (OSError, TimeoutError) as error:
+                if isinstance(error, ssl.SSLError):
+                    self._accuse(error)
+                self._drop()
+                await asyncio.sleep(self._wait)
+                self._wait = min(2 * self._wait, BACKOFF[1])
+                if not self._buffer and not self._waiting:
+                    # Nothing was sent meanwhile: the next frame starts anew.
+                    self._links.forget(self)
+                    return
+            else:
+                return
+
+    async def _connect(self, host: str, port: int) -> None:
+        if not self.express:
+            await self._loop.create_connection(lambda: self, host, port, **self._links.sealing())
+            return
+        family, kind, protocol, _, address = (await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setblocking(False)
+            mark(made, self._links.dscp)
+            await self._loop.sock_connect(made, address)
+            await self._loop.create_connection(lambda: self, sock=made, **self._links.sealing())
+        except BaseException:
+            made.close()
+            raise
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
+        self._transport = transport
+        transport.set_write_buffer_limits(HIGH_WATER)
+        links = self._links
+        try:
+            links.admit(transport, GUEST)
+        except WireError as error:
+            logger.warning("link to %s at %s refused: %s", self.to.name, self.to.address, error)
+            transport.abort()
+            return
+        transport.write(hello(links.me, links.order, express=self.express, highest=links.speaks))
+        self._handshake = self._loop.call_later(HANDSHAKE, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        if self.ready:
+            return
+        try:
+            self._reader.feed(data)
+            theirs = self._reader.peer
+            if theirs is None:
+                return
+            self._version = agree(theirs, self._links.order, self._links.speaks)
+            self._runs = self._version >= WITH_RUNS
+            self.shown = self._links.admit(self._transport, theirs.broker)
+            if self._links.identity is not None and self.shown is not None:
+                self.until = min(self.shown.ends, self._links.identity.credentials.own.ends)
+        except WireError as error:
+            logger.warning("link to %s at %s refused: %s", self.to.name, self.to.address, error)
+            self._transport.abort()
+            return
+        if theirs.broker != self.to:
+            # Another life of the broker, or another broker: what is queued was not meant for it.
+            self._links.on_frames(theirs.broker, [])
+            self._transport.abort()
+            return
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self.ready = True
+        self._wait = BACKOFF[0]
+        waiting, self._waiting = self._waiting, []
+        for frame in waiting:
+            self.send(frame)
+        self.flush()
+        if self.when_ready:
+            self._links.express_ready(self.to, self.when_ready)
+            self.when_ready = []
+
+    def pause_writing(self) -> None:
+        self._links.congested(self, True)
+
+    def resume_writing(self) -> None:
+        self._links.congested(self, False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError) and not self.ready:
+            self._accuse(exc)
+        self._transport = None
+        self.ready = False
+        if self._handshake is not None:
+            self._handshake.cancel()
+        if not self._done:
+            self._done = True
+            self._links.broke(self)
+
+    def _drop(self) -> None:
+        """What is queued cannot be sent."""
+        self._buffer = bytearray()
+        self._waiting = []
+        if not self._done:
+            self._links.on_down(self.to)
+
+    def _accuse(self, error: ssl.SSLError) -> None:
+        """Say why there is no link; once, however often it is tried."""
+        if not self._accused:
+            logger.warning("no link to %s at %s: TLS: %s", self.to.name, self.to.address, error.reason or error)
+        self._accused = True
+
+    def renew(self, why: str, *, at_once: bool = False) -> None:
+        """End the connection when all is sent, or `at_once`; the next frame makes a new one."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        logger.info("link to %s ended: %s", self.to.name, why)
+        if at_once:
+            self._transport.abort()
+            return
+        self.flush()
+        self.ready = False
+        self._transport.close()
+
+    def abandon(self) -> None:
+        """The peer has a newer life."""
+        self._done = True
+        self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        self.flush()
+        self._done = True
+        self._task.cancel()
+        if self._transport is not None:
+            self._transport.close()

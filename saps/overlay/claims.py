@@ -1,0 +1,75 @@
+"""What a frame says of its sender, against who has sent it: nobody speaks for another where only its own word counts.
+
+Most frames are passed on from broker to broker, so that who hands one over says nothing of who began it. Checked here
+are those that always come from the broker they speak of, and keys, which name their broker and its cluster. The
+identity of the sender itself is a matter of the link (`saps.identity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from saps.overlay.frames import Check, Find, Found, Frame, Insert, Inserted, Locate, ProtocolError
+from saps.overlay.keys import BrokerRef, KeyOrder, Ref, broker_key, place
+
+Rule = Callable[[BrokerRef, Frame, KeyOrder], "str | None"]
+
+
+def key_fault(ref: Ref, order: KeyOrder) -> str | None:
+    """Why a key cannot be that of the broker it is said to be at, or None if it can."""
+    key, broker = ref.key, ref.broker
+    if key.broker != broker.name:
+        return f"a key of {key.broker} at {broker.name}"
+    if key.place != place(broker, order) and key != broker_key(broker.name):
+        return f"a key of {key.broker} in a place that is not of cluster {broker.cluster}"
+    return None
+
+
+def check_claims(sender: BrokerRef, frames: list[Frame], order: KeyOrder) -> None:
+    """Raises `ProtocolError` for the first frame that says what its sender cannot say."""
+    rule_of = _RULES.get
+    for frame in frames:
+        rule = rule_of(type(frame))
+        if rule is not None and (fault := rule(sender, frame, order)) is not None:
+            raise ProtocolError(f"{type(frame).__name__} from {sender.name}: {fault}")
+
+
+def _own(sender: BrokerRef, broker: BrokerRef) -> str | None:
+    return None if broker == sender else f"in the name of {broker.name}"
+
+
+def _insert(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
+    return key_fault(cast(Insert, frame).ref, order)
+
+
+def _inserted(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
+    return _own(sender, cast(Inserted, frame).left.broker)
+
+
+def _found(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
+    return _own(sender, cast(Found, frame).left.broker)
+
+
+def _check(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
+    return _own(sender, cast(Check, frame).ref.broker)
+
+
+def _find(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
+    found = cast(Find, frame)
+    return _own(sender, found.origin) if found.hops == 0 else None
+
+
+def _locate(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
+    located = cast(Locate, frame)
+    return _own(sender, located.origin) if located.hops <= 1 else None
+
+
+_RULES: dict[type[Frame], Rule] = {
+    Insert: _insert,
+    Inserted: _inserted,
+    Found: _found,
+    Check: _check,
+    Find: _find,
+    Locate: _locate,
+}
