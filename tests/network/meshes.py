@@ -13,7 +13,7 @@ import aiomqtt
 
 from saps.broker import Broker
 from saps.config import Address, BrokerSettings
-from saps.config.settings import OverlaySettings
+from saps.config.settings import LimitSettings, OverlaySettings
 
 PATIENCE = 20.0
 """Seconds a test waits for what must come. Generous: it is no requirement, only the end of hope."""
@@ -22,22 +22,38 @@ _serial = itertools.count(1)
 
 
 def settings(
-    name: str, cluster: str, join: Sequence[Address] = (), order: Literal["la", "plain"] = "la"
+    name: str,
+    cluster: str,
+    join: Sequence[Address] = (),
+    order: Literal["la", "plain"] = "la",
+    limits: LimitSettings | None = None,
 ) -> BrokerSettings:
     """A broker's settings: free ports on loopback, all else as by default."""
     any_port = Address("127.0.0.1", 0)
     overlay = OverlaySettings(listen=any_port, alm_order=order)
-    return BrokerSettings(name=name, cluster=cluster, mqtt=any_port, join=tuple(join), overlay=overlay)
+    return BrokerSettings(
+        name=name,
+        cluster=cluster,
+        mqtt=any_port,
+        join=tuple(join),
+        overlay=overlay,
+        limits=limits or LimitSettings(),
+    )
 
 
 @asynccontextmanager
-async def mesh(count: int = 5, clusters: int = 3, order: Literal["la", "plain"] = "la") -> AsyncIterator[list[Broker]]:
+async def mesh(
+    count: int = 5,
+    clusters: int = 3,
+    order: Literal["la", "plain"] = "la",
+    limits: LimitSettings | None = None,
+) -> AsyncIterator[list[Broker]]:
     """Brokers b0, b1, ... dealt out over the clusters c0, c1, ..., all joined through b0. Stopped at the end."""
     brokers: list[Broker] = []
     try:
         for number in range(count):
             join = [Address.parse(brokers[0].ref.address)] if brokers else []
-            broker = Broker(settings(f"b{number}", f"c{number % clusters}", join, order))
+            broker = Broker(settings(f"b{number}", f"c{number % clusters}", join, order, limits))
             await broker.start()
             brokers.append(broker)
         yield brokers

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.frontend import FOREVER
 from saps.frontend.mqtt.outgoing import received_properties
-from saps.frontend.mqtt.packets import V5, V311, Connack, Connect, Will
+from saps.frontend.mqtt.packets import V5, V311, Connack, Connect, Disconnect, Will
 from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.reasons import CONNACK_REASONS, RETURN_CODES_311, ProtocolError, Reason
+from saps.mesh import Arrival
 from saps.messages import Message
 from saps.topics import topic_fault
 
@@ -25,7 +26,8 @@ HEADROOM = 1 << 16
 
 
 def accept(connection: Connection, packet: Connect) -> None:
-    """Open the session the client asks for, answer with CONNACK and continue the session. Raises `ProtocolError`."""
+    """Open the session the client asks for, answer with CONNACK and continue the session; or have the connection wait
+    until it has come from another broker. Raises `ProtocolError`."""
     properties = packet.properties
     if Property.AUTHENTICATION_METHOD in properties:
         raise ProtocolError("enhanced authentication is not supported", Reason.BAD_AUTHENTICATION_METHOD)
@@ -43,15 +45,60 @@ def accept(connection: Connection, packet: Connect) -> None:
     expiry = _requested_expiry(packet)
     if expiry and frontend.refusal is not None and (client_id not in frontend.sessions or frontend.broken):
         raise ProtocolError("its session cannot be stored", frontend.refusal)
-    answer = _answer(connection, packet, client_id, expiry)
+    greeting = Greeting(client_id, expiry, will, _answer(connection, packet, client_id, expiry))
+    roaming = frontend.roaming
+    if roaming is None or not roaming.must_wait(client_id, not packet.client_id, expiry):
+        _enter(connection, packet, greeting)
+        return
+    connection.postpone()
+    roaming.wait(
+        connection,
+        client_id,
+        packet.clean_start,
+        lambda arrival: connection.go_on(packet.version, lambda: _arrive(connection, packet, greeting, arrival)),
+    )
+
+
+class Greeting(NamedTuple):
+    """What has been found out about a CONNECT that is accepted."""
+
+    client_id: str
+    expiry: int
+    """The session expiry interval it asks for, in seconds."""
+    will: Message | None
+    answer: PropertyMap
+    """What CONNACK is to tell."""
+
+
+def _arrive(connection: Connection, packet: Connect, greeting: Greeting, arrival: Arrival) -> None:
+    """It is known where in the mesh the client's session was, and it is here now. Raises `ProtocolError`."""
+    session = connection.frontend.sessions.get(greeting.client_id)
+    if arrival is Arrival.FORBIDDEN or (session is not None and session.user != connection.user):
+        raise ProtocolError(f"the session of {greeting.client_id!r} is another user's", Reason.NOT_AUTHORIZED)
+    if arrival is Arrival.BUSY:
+        raise ProtocolError(f"the session of {greeting.client_id!r} is moving", Reason.SERVER_BUSY)
+    if arrival is Arrival.LATER:  # first it was let in, then another connection took over
+        connection.answer(Connack(not packet.clean_start, Reason.SUCCESS, greeting.answer))
+        if connection.version == V5:
+            connection.answer(Disconnect(Reason.SESSION_TAKEN_OVER))
+        connection.close(Reason.SESSION_TAKEN_OVER)
+        return
+    _enter(connection, packet, greeting, moved=arrival is Arrival.MOVED)
+
+
+def _enter(connection: Connection, packet: Connect, greeting: Greeting, moved: bool = False) -> None:
+    """Open the session, answer with CONNACK and continue it. `moved`: it comes from another broker."""
+    frontend, (client_id, expiry, will, answer) = connection.frontend, greeting
     session, present = frontend.open(connection, client_id, packet.clean_start, expiry)
     connection.session = session
+    if moved and present:
+        session.obey(session.rights)
+        frontend.hub.forget_agent_routes(session)
     if packet.will is not None:
         session.will = will
         session.will_delay = packet.will.properties.get(Property.WILL_DELAY, 0)
         if will is not None:
             frontend.hub.entrust(client_id, will, min(session.will_delay, session.expiry))
-
     session.persist()
     connection.answer(Connack(present, Reason.SUCCESS, answer))
     session.resume(connection)

@@ -12,7 +12,7 @@ from struct import iter_unpack
 from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.budget import Rate
-from saps.frontend.mqtt.connect import accept, refuse
+from saps.frontend.mqtt.connect import accept, refuse, refuse_level
 from saps.frontend.mqtt.decode import decode
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.grants import Grants
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Packets = tuple[int, bytes, int, int]
+"""A packet as `Connection._handle` takes it: first byte, and where its body lies in the data."""
+PACKET_COST = 128
+"""Bytes it takes to keep one, beside its own."""
+
 
 class Connection(Publisher):
     """One client's connection, from its first byte to its end."""
@@ -51,6 +56,8 @@ class Connection(Publisher):
         "_framer",
         "_heard",
         "_holds",
+        "_later",
+        "_later_bytes",
         "_metered",
         "_rate",
         "_reading",
@@ -74,6 +81,10 @@ class Connection(Publisher):
         self._metered = 0
         """Publications the rate has been charged for."""
         self._throttled = False
+        self._later: list[Packets] | None = None
+        """While CONNECT waits for the session: what the client has sent meanwhile (it need not wait for CONNACK,
+        3.1.4)."""
+        self._later_bytes = 0
         frontend.connections.add(self)
         frontend.timers.at(self._heard + frontend.limits.connect_timeout, self._check_connected)
 
@@ -154,7 +165,13 @@ class Connection(Publisher):
             handler(self, packet)
 
     def _greet(self, first: int, data: bytes, body: int, end: int) -> None:
-        """A packet of a client that has no session yet: CONNECT, and no other."""
+        """A packet of a client that has no session yet: CONNECT, and no other before it is answered or waits."""
+        if self._later is not None:
+            self._later_bytes += end - body + PACKET_COST
+            if self._later_bytes > self.frontend.limits.maximum_packet_size:
+                raise ProtocolError("too much before CONNACK", Reason.QUOTA_EXCEEDED)
+            self._later.append((first, data, body, end))
+            return
         if first >> 4 != PacketType.CONNECT:
             raise ProtocolError("the first packet is not CONNECT")
         packet = decode(first, data, body, end, V5)
@@ -163,11 +180,43 @@ class Connection(Publisher):
         self._admit(packet)
 
     def _admit(self, packet: Connect) -> None:
-        """Let the client in. Raises `ProtocolError` if that cannot be."""
+        """Let the client in, now or later. Raises `ProtocolError` if that cannot be."""
         accept(self, packet)
+        if self.session is not None:
+            self._entered()
+
+    def _entered(self) -> None:
         self._metered = self._session.publisher.published
         if self.keep_alive:
             self.frontend.timers.at(self._heard + self.keep_alive, self._check_keep_alive)
+
+    def postpone(self) -> None:
+        """CONNECT will be answered later, by `go_on`."""
+        self._later = []
+        self.port.pause_reading()
+
+    def go_on(self, version: int, enter: Callable[[], None]) -> None:
+        """Have CONNECT answered by `enter`, if the client is still there, and handle what came after it."""
+        later, self._later = self._later or [], None
+        if self.closing:
+            return
+        self.port.resume_reading()
+        try:
+            enter()
+            if self.session is not None:
+                self._entered()
+            for entry in later:
+                if not self.closing:
+                    self._handle(*entry)
+        except MqttError as error:
+            if self.session is None:
+                refuse_level(self, error.reason, version)
+            self.close(error.reason, str(error))
+        except Exception:  # a fault of ours must not take down the other clients
+            logger.exception("MQTT client at %s closed after an internal error", self.peer)
+            self.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
+        if not self.closing:
+            self.receive(b"")
 
     def authorise(self, client_id: str, packet: Connect) -> None:
         """May the client have this session? Raises `ProtocolError` if not; sets `rights`."""
@@ -262,7 +311,7 @@ class Connection(Publisher):
     # ---- time
 
     def _check_connected(self, now: float) -> None:
-        if self.session is None and not self.closing:
+        if self.session is None and self._later is None and not self.closing:
             self.close(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
 
     def _check_keep_alive(self, now: float) -> None:

@@ -115,6 +115,19 @@ class DurableSession(Session):
             self.queue = QueueBook(self._copies)
         super()._enqueue(publication, form)
 
+    def adopt(
+        self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[tuple[Publication, Form]]
+    ) -> None:
+        super().adopt(inflight, incoming, waiting)
+        for topic_filter, subscription in self.subscriptions.items() if self.stored else ():
+            key = self._number, topic_filter
+            self._journal.put(Table.SUBSCRIPTIONS, key, (*key, subscription))
+
+    def hand_off(self) -> None:
+        if self.stored:
+            self._forget()
+        super().hand_off()
+
     def obey(self, rights: Rights | None) -> None:
         before = self.queue
         super().obey(rights)

@@ -18,6 +18,7 @@ from saps.storage.journal import Journal
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
+    from saps.frontend.mqtt.roaming import Roaming
     from saps.frontend.mqtt.systree import SysTree
 
 FOREVER = 0xFFFFFFFF
@@ -61,6 +62,8 @@ class Frontend:
         """Why nothing new that would have to be stored is taken at present."""
         self.broken = False
         """Nothing at all can be stored, not even the changes of what is there."""
+        self.roaming: Roaming | None = None
+        """Where sessions follow their clients from broker to broker."""
         self.status: SysTree | None = None
         """The ``$SYS`` tree, if there is one."""
         self._schedule_flush = schedule_flush
@@ -116,8 +119,8 @@ class Frontend:
             session = None
         present = session is not None
         if session is None:
-            session = self.sessions[client_id] = self._new_session(client_id)
-        self._void_will(session)
+            session = self.sessions[client_id] = self.new_session(client_id)
+        self.void_will(session)
         session.expiry = self.granted_expiry(expiry)
         session.connection = connection
         session.user, session.rights = connection.user, connection.rights
@@ -126,7 +129,8 @@ class Frontend:
             self.hub.forget_agent_routes(session)
         return session, present
 
-    def _new_session(self, client_id: str) -> Session:
+    def new_session(self, client_id: str) -> Session:
+        """A session without a connection, for the caller to keep."""
         if self.journal is None:
             return Session(self.hub, client_id, self.limits, self.budget)
         return DurableSession(self.hub, client_id, self.limits, self.budget, self.journal)
@@ -140,7 +144,7 @@ class Frontend:
         now = self.clock()
         session.connection = None
         if not with_will:
-            self._void_will(session)
+            self.void_will(session)
         session.will_due = now + min(session.will_delay, session.expiry)
         session.ends_at = now + session.expiry
         self.away(session)
@@ -166,6 +170,8 @@ class Frontend:
             self._publish_will(session)
             session.close()
             self.counts.ended(session)
+            if self.roaming is not None:
+                self.roaming.ended(session.client_id)
 
     def _expire(self, session: Session, now: float) -> None:
         if session.connection is None and session.ends_at <= now:
@@ -176,7 +182,7 @@ class Frontend:
         if session.connection is None and session.will_due <= now:
             self._publish_will(session)
 
-    def _void_will(self, session: Session) -> None:
+    def void_will(self, session: Session) -> None:
         """There is no will any more; but when the broker leaves, its guardians keep it for a while."""
         if session.will is not None:
             session.will = None
@@ -186,6 +192,6 @@ class Frontend:
 
     def _publish_will(self, session: Session) -> None:
         will = session.will
-        self._void_will(session)
+        self.void_will(session)
         if will is not None and (session.rights is None or session.rights.may_publish(will.topic)):
             session.publisher.publish(will)

@@ -21,12 +21,14 @@ from saps.topics import topic_fault
 
 REACHED = "saps-reached"
 """The user property by which a publication asks how many subscribers it reaches, and its PUBACK or PUBREC says it."""
+REACHED_BROKERS = "saps-reached-brokers"
+"""The user property by which a `Publisher.tell_reached` says, beside it, how many other brokers have it."""
 
 
 class Publisher(Sender):
     """The part of a connection that takes publications from the client and answers them."""
 
-    __slots__ = ("_aliases_in", "_awaiting", "_ordinary", "tell_problems")
+    __slots__ = ("_aliases_in", "_awaiting", "_ordinary", "tell_problems", "tell_reached")
 
     def __init__(self, frontend: Frontend, port: Port) -> None:
         super().__init__(frontend, port)
@@ -37,6 +39,8 @@ class Publisher(Sender):
         """It has published something without priority, where priorities are known."""
         self.tell_problems = True
         """Answers may carry user properties (Request Problem Information, 3.1.2.11.7)."""
+        self.tell_reached = False
+        """Every publication with QoS 1 or 2 that does not take a shortcut is answered as if it asked for `REACHED`."""
 
     # ---- plain publications: the hot paths
 
@@ -233,7 +237,7 @@ class Publisher(Sender):
             known = session.incoming.get(packet_id)
             if known is not None:  # a retransmission
                 if known >= 0:
-                    self._acknowledge(packet_id, 2, known, _asks(message.properties))
+                    self._acknowledge(packet_id, 2, known, self._asks(message.properties))
                 elif known == HALF_DONE:
                     session.incoming[packet_id] = -1
                     self._publish_to_mesh(session, message, packet_id, session.hub.matching(message.topic))
@@ -259,11 +263,11 @@ class Publisher(Sender):
             self._publish_to_mesh(session, message, packet_id, matched)
         else:
             route.mesh.used = True
-            self._acknowledge(packet_id, qos, matched, _asks(message.properties))
+            self._acknowledge(packet_id, qos, matched, self._asks(message.properties))
 
     def _publish_to_mesh(self, session: Session, message: Message, packet_id: int, matched: int) -> None:
         """Have the mesh take the publication, which `matched` subscribers here have got, and acknowledge it then."""
-        hub, qos, asked = session.hub, message.qos, _asks(message.properties)
+        hub, qos, asked = session.hub, message.qos, self._asks(message.properties)
         self._awaiting += qos == 1
         if hub.priorities is not None:
             self._note_priority(hub.priorities, message.topic)
@@ -278,7 +282,7 @@ class Publisher(Sender):
         if qos == 1:
             self._awaiting -= 1
             if not self.closing:
-                self._acknowledge(packet_id, 1, matched + reached.subscribers, asked)
+                self._acknowledge(packet_id, 1, matched + reached.subscribers, asked, reached.brokers)
                 self.update_reading()
             return
         incoming = session.incoming
@@ -286,9 +290,9 @@ class Publisher(Sender):
             incoming[packet_id] = matched + reached.subscribers
             present = session.connection
             if present is not None:
-                present._acknowledge(packet_id, 2, matched + reached.subscribers, asked)
+                present._acknowledge(packet_id, 2, matched + reached.subscribers, asked, reached.brokers)
 
-    def _acknowledge(self, packet_id: int, qos: int, matched: int, asked: bool = False) -> None:
+    def _acknowledge(self, packet_id: int, qos: int, matched: int, asked: bool = False, brokers: int = 0) -> None:
         """PUBACK or PUBREC; MQTT 5 is told when nobody has subscribed, and if `asked` how many were reached."""
         if qos == 2:
             incoming = self._session.incoming
@@ -299,7 +303,8 @@ class Publisher(Sender):
             self.write((b"\x40\x02" if qos == 1 else b"\x50\x02") + packet_id.to_bytes(2))
         else:
             reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
-            self._answer(packet_id, qos, reason, ((REACHED, str(matched)),) if asked else ())
+            told = ((REACHED, str(matched)), (REACHED_BROKERS, str(brokers)))[: 1 + self.tell_reached]
+            self._answer(packet_id, qos, reason, told if asked else ())
 
     def _answer(self, packet_id: int, qos: int, reason: Reason, told: tuple[tuple[str, str], ...] = ()) -> None:
         """Answer with `reason` and, where the client allows it (3.1.2.11.7, 3.4.2.2.3), these user properties."""
@@ -308,16 +313,15 @@ class Publisher(Sender):
         if not self.answer(full):
             self.answer(Ack(kind, packet_id, reason))
 
+    def _asks(self, properties: Properties | None) -> bool:
+        """Does the publisher want to know how many subscribers it reaches?"""
+        return self.tell_reached or (properties is not None and any(name == REACHED for name, _ in properties.user))
+
     @property
     def _session(self) -> Session:
         session = self.session
         assert session is not None
         return session
-
-
-def _asks(properties: Properties | None) -> bool:
-    """Does the publisher want to know how many subscribers it reaches?"""
-    return properties is not None and any(name == REACHED for name, _ in properties.user)
 
 
 def _body(data: bytes, pos: int) -> int:

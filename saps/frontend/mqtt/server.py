@@ -23,10 +23,12 @@ from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.held import HeldOutput, reason_of
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.roaming import Roaming
 from saps.frontend.mqtt.sender import Port
 from saps.frontend.mqtt.systree import Source, SysTree, Value
 from saps.frontend.mqtt.traffic import NONE, Bytes, bytes_of
 from saps.hub import Hub
+from saps.mesh import HostedSessions
 from saps.storage.store import Store
 from saps.storage.trouble import Trouble
 
@@ -69,6 +71,8 @@ class MqttServer:
         """The traffic of the clients that are gone."""
         self.store: Store | None = None
         """Where sessions outlive the process, if they do. To be set before `start`."""
+        self.sessions: HostedSessions | None = None
+        """Where in the mesh the clients' sessions are, if they follow them. To be set before `start`."""
         self._held: HeldOutput | None = None
         self.limits = limits or Limits()
         self.address: tuple[str, int] = ("", 0)
@@ -105,6 +109,8 @@ class MqttServer:
         self.hub.clock = loop.time
         frontend = Frontend(self.hub, self.limits, loop.time, self._rng, self._schedule_flush, self._arm_timer)
         self._frontend = frontend
+        if self.sessions is not None:
+            frontend.roaming = self.sessions.host = Roaming(frontend, self.sessions)
         if self._sys_interval:
             frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
         if self.store is not None:
@@ -131,6 +137,8 @@ class MqttServer:
         store.commits.held.append(self._held)
         store.on_trouble.append(self._set_trouble)
         restore(frontend, journal, store.saved, store.with_wills)
+        if self.sessions is not None:
+            self.sessions.restored(frontend.sessions)
         if self._guard is not None:
             obey(self._guard, frontend)
 

@@ -267,7 +267,7 @@ class Session(SubscriberAgent):
             publication = next(publications, None) if subscription.filter in self.subscriptions else None
             if publication is None:
                 backlog.popleft()
-            elif fresh or self._still_retained(publication):
+            elif fresh or self.still_retained(publication):
                 self.deliver(publication, Target(self, (subscription,)))
                 room -= len(publication.message.payload) + ENTRY_COST
         if not backlog:
@@ -276,7 +276,7 @@ class Session(SubscriberAgent):
             self._replaying = True
             connection.frontend.timers.at(self.hub.clock(), self._go_on)
 
-    def _still_retained(self, publication: Publication) -> bool:
+    def still_retained(self, publication: Publication) -> bool:
         """True if the client may have it and has not got a later one meanwhile."""
         topic, rights = publication.message.topic, self.rights
         if rights is not None and not rights.may_read(topic):
@@ -377,6 +377,37 @@ class Session(SubscriberAgent):
             back += [publication for publication, _ in waiting]
         for publication in back:
             self.hub.redeliver(publication)
+
+    # ---- from broker to broker
+
+    @property
+    def blank(self) -> bool:
+        """There is nothing in it that the client would miss."""
+        return not (self.subscriptions or self.inflight or self.incoming or self.queue)
+
+    def adopt(
+        self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[tuple[Publication, Form]]
+    ) -> None:
+        """This is what the session has from now on, instead of what it has taken in so far; its client is away."""
+        self._keep(-self.queued_bytes, -len(self.queue or ()))
+        self.queue = None
+        self.persist()
+        self.inflight.update(inflight.items())
+        if incoming:
+            self.incoming = self.incoming if self.incoming is not None else {}
+            for packet_id, reached in incoming.items():
+                self.incoming[packet_id] = reached
+        for publication, form in waiting:
+            self._enqueue(publication, form)
+
+    def hand_off(self) -> None:
+        """Another broker has all of it: nothing remains to be delivered here, or given to other members of groups."""
+        shares = [*(self.shares or {}).values(), *(publication for publication, _ in self.queue or ())]
+        self._keep(-self.queued_bytes, -len(self.queue or ()))
+        self.shares = self.queue = self.backlog = None
+        for publication in shares:
+            if publication.share is not None:
+                publication.share.settled()
 
     def _settle(self, packet_id: int) -> None:
         publication = self.shares.pop(packet_id, None) if self.shares is not None else None

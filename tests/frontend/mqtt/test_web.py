@@ -24,7 +24,7 @@ from saps.frontend.mqtt.packets import (
     SubscribeEntry,
 )
 from saps.frontend.mqtt.reasons import Reason
-from saps.frontend.web.mqtt_socket import origin_allowed
+from saps.frontend.web.origins import origin_allowed
 from tests.frontend.mqtt.peers import running
 from tests.frontend.mqtt.websockets import web_server
 

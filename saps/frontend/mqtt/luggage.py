@@ -1,0 +1,99 @@
+"""What a session takes along to another broker, as bytes: its settings and subscriptions, then what it has to deliver.
+
+Each part is one MessagePack array of `PART` bytes or little more; a longer message is a part of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from saps.mesh import Origin
+from saps.messages import Message
+from saps.subscriptions import Subscription
+
+T = TypeVar("T")
+
+PART = 1 << 16
+"""Bytes of a part above which another one is begun. More holds up what else goes over the link."""
+
+
+class Settings(msgspec.Struct, frozen=True, array_like=True):
+    """What a session is, beside its subscriptions and messages."""
+
+    user: str | None
+    expiry: int
+    """Seconds it lives without a connection."""
+    next_id: int
+    """The packet identifier that is next in turn."""
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """A message that the client is to get, or has not acknowledged; or a PUBREL."""
+
+    packet_id: int
+    """0: not sent yet."""
+    message: Message | None = None
+    """None: PUBREC has come, PUBREL is due."""
+    qos: int = 0
+    retain: bool = False
+    identifiers: tuple[int, ...] = ()
+    lifetime: float | None = None
+    """Seconds until it is too late to deliver it."""
+    retained: bool = False
+    """It is sent because of a new subscription."""
+    origin: Origin | None = None
+    """Which publication it was, if that is known."""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A part of either stage; each stage uses its own fields."""
+
+    settings: Settings | None = None
+    subscriptions: list[Subscription] = []
+    items: list[Item] = []
+    incoming: dict[int, int] = {}
+    """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Part).decode
+
+
+def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list[bytes]:
+    """The parts of the first stage."""
+    batches = list(_batches(subscriptions, lambda each: len(each.filter) + 80)) or [[]]
+    return [_encode(Part(None if number else settings, batch)) for number, batch in enumerate(batches)]
+
+
+def packed(items: Iterable[Item], incoming: dict[int, int]) -> list[bytes]:
+    """The parts of the second stage; the items keep their order."""
+    batches = list(_batches(items, _size)) or [[]]
+    return [_encode(Part(None, [], batch, {} if number else incoming)) for number, batch in enumerate(batches)]
+
+
+def _size(item: Item) -> int:
+    return 64 if item.message is None else 64 + len(item.message.payload) + len(item.message.topic)
+
+
+def _batches(values: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """The values in order, as many together as make a part."""
+    batch, size = list[T](), 0
+    for value in values:
+        batch.append(value)
+        size += size_of(value)
+        if size >= PART:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def unpacked(parts: Iterable[bytes]) -> list[Part]:
+    """What was packed. Raises ValueError."""
+    try:
+        return [_decode(part) for part in parts]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None

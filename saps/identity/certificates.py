@@ -1,0 +1,237 @@
+"""Certificates and revocation lists (X.509, RFC 5280), made and read. Times are seconds since the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from saps.identity.names import Identity, identity_in
+from saps.identity.verdict import Presented, Serial
+
+Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+SKEW = 3600.0
+"""Seconds before its making from which a certificate holds: clocks differ."""
+_LIST_HOLDS = 36500 * 86400.0
+"""Seconds: X.509 wants an end of a list. It is not looked at: the certificates in it end by themselves."""
+
+
+class CertificateError(ValueError):
+    """Bytes that are no certificate or list as they should be; the text says what is wrong."""
+
+
+class Authority(NamedTuple):
+    """Who vouches for the brokers of a mesh."""
+
+    certificate: x509.Certificate
+    key: Key
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate: what each broker must know."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+class Issued(NamedTuple):
+    """A broker's certificate and its key."""
+
+    certificate: x509.Certificate
+    key: Key
+
+    @property
+    def pem(self) -> bytes:
+        """Both in one text, so that one file changes at once: the key, then the certificate."""
+        return key_pem(self.key) + self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def key_pem(key: Key) -> bytes:
+    """A private key as text, not encrypted (PKCS #8)."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A fresh key on the curve P-256."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def make_authority(name: str, key: Key, begins: float, ends: float, number: int | None = None) -> Authority:
+    """A certificate of `key`, signed by itself. With an Ed25519 key and a `number` it is the same each time."""
+    subject = _name(name)
+    usage = _usage(signs=False, certifies=True)
+    builder = (
+        _certificate(subject, subject, key, begins, ends, number)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    return Authority(builder.sign(key, _hash(key)), key)
+
+
+def issue(
+    authority: Authority, identities: Sequence[Identity], begins: float, ends: float, hosts: Iterable[str] = ()
+) -> Issued:
+    """A certificate for one or more identities. `hosts`: names and IP addresses by which HTTPS clients may know it.
+    Raises ValueError if one cannot stand in a certificate."""
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri) for identity in identities]
+    names += [_host(host) for host in hosts]
+    key = new_key()
+    builder = (
+        _certificate(_name(identities[0].broker), authority.certificate.subject, key, begins, ends, None)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=True, certifies=False), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+        )
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+            critical=False,
+        )
+    )
+    return Issued(builder.sign(authority.key, _hash(authority.key)), key)
+
+
+def presented(der: bytes) -> Presented:
+    """What a verified certificate says. Raises `CertificateError`."""
+    try:
+        return describe(x509.load_der_x509_certificate(der))
+    except ValueError as error:
+        raise CertificateError(f"a certificate that cannot be read: {error}") from None
+
+
+def describe(certificate: x509.Certificate) -> Presented:
+    """The same of a certificate that has been read. Raises ValueError for malformed extensions."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except x509.ExtensionNotFound:
+        uris = []
+    return Presented(
+        tuple(found for found in map(identity_in, uris) if found is not None),
+        Serial(certificate.issuer.public_bytes(), certificate.serial_number),
+        certificate.not_valid_before_utc.timestamp(),
+        certificate.not_valid_after_utc.timestamp(),
+    )
+
+
+def read_certificates(pem: bytes) -> list[x509.Certificate]:
+    """All certificates of a text, at least one. Raises `CertificateError`."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise CertificateError(f"no certificate: {error}") from None
+
+
+def make_list(authority: Authority, revoked: Iterable[tuple[int, float]], number: int, now: float) -> bytes:
+    """A revocation list (CRL), as text: numbers of certificates, each with the time since when it does not hold."""
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.certificate.subject)
+        .last_update(_time(now - SKEW))
+        .next_update(_time(now + _LIST_HOLDS))
+        .add_extension(x509.CRLNumber(number), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+    )
+    for serial, since in revoked:
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(_time(since)).build()
+        builder = builder.add_revoked_certificate(entry)
+    return builder.sign(authority.key, _hash(authority.key)).public_bytes(serialization.Encoding.PEM)
+
+
+class Revoked(NamedTuple):
+    """What revocation lists say."""
+
+    serials: frozenset[Serial]
+    numbers: dict[bytes, int]
+    """The number of each issuer's list: it grows."""
+
+
+_END = b"-----END X509 CRL-----"
+
+
+def read_lists(pem: bytes, authorities: Sequence[x509.Certificate]) -> Revoked:
+    """All revocation lists of a text, each signed by one of the authorities. Raises `CertificateError`."""
+    serials: set[Serial] = set()
+    numbers: dict[bytes, int] = {}
+    blocks = [block + _END for block in pem.split(_END)[:-1]]
+    if not blocks:
+        raise CertificateError("no revocation list (X509 CRL)")
+    for block in blocks:
+        try:
+            found = x509.load_pem_x509_crl(block)
+            number = found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+        except (ValueError, x509.ExtensionNotFound) as error:
+            raise CertificateError(f"a revocation list that cannot be read: {error}") from None
+        if not any(_signed_by(found, authority) for authority in authorities):
+            raise CertificateError("a revocation list that none of the authorities has signed")
+        issuer = found.issuer.public_bytes()
+        serials |= {Serial(issuer, entry.serial_number) for entry in found}
+        numbers[issuer] = max(number, numbers.get(issuer, 0))
+    return Revoked(frozenset(serials), numbers)
+
+
+def _signed_by(found: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    key = authority.public_key()
+    if found.issuer != authority.subject:
+        return False
+    try:
+        return found.is_signature_valid(key)  # type: ignore[arg-type]
+    except (TypeError, InvalidSignature, ValueError):
+        return False
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: Key, begins: float, ends: float, number: int | None
+) -> x509.CertificateBuilder:
+    public = key.public_key()
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(number if number is not None else x509.random_serial_number())
+        .not_valid_before(_time(begins))
+        .not_valid_after(_time(ends))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def _usage(*, signs: bool, certifies: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=certifies,
+        crl_sign=certifies,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+def _hash(key: Key) -> hashes.SHA256 | None:
+    return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)

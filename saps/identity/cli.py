@@ -1,0 +1,159 @@
+"""The commands ``saps ca``: an authority for a mesh, certificates for its brokers, and the list of those revoked.
+
+Exit status: 0 if it is done, 2 if it could not be; then a line on standard error says why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from saps.config.settings import cluster_fault, name_fault
+from saps.identity.folder import Entry, Folder, FolderError, write
+from saps.identity.names import Identity, with_workers
+from saps.identity.secret import new_secret
+
+DAY, HOUR = 86400.0, 3600.0
+
+app = typer.Typer(
+    name="ca",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Certificates for the brokers of a mesh: an authority, what it issues, and what it revokes.",
+)
+
+_Directory = Annotated[Path, typer.Option("--ca", metavar="DIR", help="The authority's directory.")]
+_FOLDER = Path("ca")
+
+
+@app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The authority's directory; made if missing.")],
+    name: Annotated[str, typer.Option("--name", help="The authority's name, for readers.")] = "SAPS mesh",
+    days: Annotated[float, typer.Option("--days", min=1, max=36500, help="How long it holds.")] = 3650,
+) -> None:
+    """Make an authority for a mesh.
+
+    Brokers need `DIR/authority.pem` and `DIR/revoked.pem`. Keep the directory off their machines: who reads
+    `DIR/authority.key` can be any broker.
+    """
+    with _refusing():
+        Folder(directory).create(name, time.time() + days * DAY, time.time())
+    typer.echo(f"{directory}: authority {name!r}, for {days:g} days")
+
+
+@app.command()
+def issue(
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="The broker's name.")],
+    cluster: Annotated[str, typer.Option("--cluster", metavar="PATH", help="Its cluster: it can be in no other.")],
+    ca: _Directory = _FOLDER,
+    days: Annotated[float | None, typer.Option("--days", min=0.001, max=3650, help="How long it holds; or")] = None,
+    hours: Annotated[float | None, typer.Option("--hours", min=0.001, help="in hours. 7 days if left out.")] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="As of `saps broker --workers`.")] = 1,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="Host name or IP address, for what is reached by https: URLs."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to; else DIR/issued/BROKER.pem.")] = (
+        None
+    ),
+) -> None:
+    r"""Issue a certificate to a broker, OFGate or a controller: one file with key and certificate.
+
+        saps ca init ca
+        saps ca issue b1 --cluster tokyo/ward1 --days 7
+        saps broker --name b1 --cluster tokyo/ward1 --set links.tls.certificate=ca/issued/b1.pem \
+                    --set links.tls.authority=ca/authority.pem --set links.tls.revoked=ca/revoked.pem
+
+    Do it again before it ends, and put the new file in the place of the old one: a running broker takes it.
+    """
+    with _refusing():
+        if (fault := name_fault(broker) or cluster_fault(cluster)) is not None:
+            raise FolderError(fault)
+        if days is not None and hours is not None:
+            raise FolderError("--days or --hours, not both")
+        seconds = hours * HOUR if hours is not None else (days if days is not None else 7.0) * DAY
+        identities = with_workers(Identity(cluster, broker), workers)
+        now = time.time()
+        file = Folder(ca).issue(identities, now + seconds, now, host or (), out)
+    typer.echo(f"{file}: {broker} of {cluster}, until {_when(now + seconds)}")
+
+
+@app.command()
+def revoke(
+    broker: Annotated[str | None, typer.Argument(metavar="BROKER", help="The broker's name.")] = None,
+    serial: Annotated[str | None, typer.Option("--serial", help="One certificate only, by its number.")] = None,
+    ca: _Directory = _FOLDER,
+) -> None:
+    """Revoke a broker's certificates, and write the list anew. Bring `revoked.pem` to all brokers: they take it while
+    they run, and cut that broker's links."""
+    with _refusing():
+        if (broker is None) == (serial is None):
+            raise FolderError("name a broker, or --serial")
+        folder = Folder(ca)
+        gone = folder.revoke(broker, serial.lower() if serial else None, time.time())
+        if not gone:
+            raise FolderError(f"{ca} has issued nothing to {broker or serial} that still holds")
+    typer.echo(f"{folder.revoked}: {len(gone)} more revoked, of {gone[0].broker}")
+
+
+@app.command("list")
+def list_issued(
+    ca: _Directory = _FOLDER,
+    everything: Annotated[bool, typer.Option("--all", help="Those that have ended, too.")] = False,
+) -> None:
+    """List what the authority has issued."""
+    with _refusing():
+        entries = Folder(ca).entries()
+    now = time.time()
+    table = Table("broker", "cluster", "until (UTC)", "state", "serial")
+    for entry in entries:
+        if everything or entry.ends > now:
+            table.add_row(entry.broker, entry.cluster, _when(entry.ends), _state(entry, now), entry.serial)
+    Console(width=None if Console().is_terminal else 160).print(table)
+
+
+@app.command()
+def secret(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Must not be there yet.")],
+) -> None:
+    """Write a secret for a small mesh (`links.secret_file`): whoever has it can be any broker."""
+    with _refusing():
+        if file.exists():
+            raise FolderError(f"{file} is there already")
+        write(file, new_secret().encode() + b"\n", secret=True)
+    typer.echo(f"{file}: a new secret; give it to each broker of the mesh, and to nobody else")
+
+
+def _state(entry: Entry, now: float) -> str:
+    return "revoked" if entry.revoked is not None else "ended" if entry.ends <= now else "holds"
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        typer.echo(f"saps: {error.filename}: {error.strerror}", err=True)
+        raise typer.Exit(2) from None
+    except (FolderError, ValueError) as error:
+        typer.echo(f"saps: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+if __name__ == "__main__":
+    app(prog_name="saps ca")

@@ -1,0 +1,173 @@
+"""What a broker shows and whom it believes, as TLS contexts: out of files, or out of a secret.
+
+TLS 1.3 and nothing older, both sides with a certificate, no session tickets: each connection is proven anew.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from saps.identity.certificates import (
+    SKEW,
+    Authority,
+    CertificateError,
+    Revoked,
+    describe,
+    issue,
+    read_certificates,
+    read_lists,
+)
+from saps.identity.names import Identity
+from saps.identity.secret import SecretError, authority_of
+from saps.identity.verdict import Presented
+
+OWN_LIFE = 7 * 86400.0
+"""Seconds that a certificate holds which a broker issues to itself, by a secret. At half of it, it makes a new one."""
+_NOTHING = Revoked(frozenset(), {})
+
+
+class CredentialError(Exception):
+    """A file that cannot be used: which one (`certificate`, `key`, `authority`, `revoked` or `secret`), and why."""
+
+    def __init__(self, which: str, reason: str) -> None:
+        super().__init__(which, reason)
+        self.which = which
+        self.reason = reason
+
+
+class Credentials(NamedTuple):
+    """In force until they are replaced as a whole."""
+
+    own: Presented
+    server: ssl.SSLContext
+    """For connections that are accepted."""
+    client: ssl.SSLContext
+    """For links that are made."""
+    https: ssl.SSLContext
+    """For requests to ``https:`` addresses: the host in the address must be in the certificate there."""
+    revoked: Revoked
+    chain: bytes
+    """Own key and certificates, PEM."""
+
+
+class FileSet(NamedTuple):
+    """Paths; empty: there is none."""
+
+    certificate: str
+    key: str
+    authority: str
+    revoked: str
+
+    @property
+    def paths(self) -> list[Path]:
+        """Of the files that there are to be."""
+        return [Path(name) for name in self if name]
+
+
+def from_files(files: FileSet) -> Credentials:
+    """Read all of them. Raises `CredentialError`."""
+    chain = _read("certificate", files.certificate)
+    key = _read("key", files.key) if files.key else b""
+    trusted = _read("authority", files.authority)
+    try:
+        own = describe(read_certificates(chain)[0])
+    except ValueError as error:
+        raise CredentialError("certificate", f"{files.certificate}: {error}") from None
+    try:
+        authorities = read_certificates(trusted)
+    except CertificateError as error:
+        raise CredentialError("authority", f"{files.authority}: {error}") from None
+    revoked = _NOTHING
+    if files.revoked:
+        try:
+            revoked = read_lists(_read("revoked", files.revoked), authorities)
+        except CertificateError as error:
+            raise CredentialError("revoked", f"{files.revoked}: {error}") from None
+    try:
+        found = contexts(key + chain, trusted)
+    except (ssl.SSLError, ValueError) as error:
+        which, file = ("key", files.key) if files.key else ("certificate", files.certificate)
+        raise CredentialError(which, f"{file}: {_said(error)}") from None
+    return Credentials(own, *found, revoked, key + chain)
+
+
+def secret_in(file: str) -> Authority:
+    """The authority of the secret in a file's first line. Raises `CredentialError`."""
+    text = _read("secret", file).decode(errors="replace").partition("\n")[0].strip()
+    try:
+        return authority_of(text)
+    except SecretError as error:
+        raise CredentialError("secret", f"{file} {error}") from None
+
+
+def from_secret(authority: Authority, identities: Sequence[Identity], now: float) -> Credentials:
+    """A fresh certificate of one's own, that holds for `OWN_LIFE`."""
+    issued = issue(authority, identities, now - SKEW, now + OWN_LIFE)
+    return Credentials(describe(issued.certificate), *contexts(issued.pem, authority.pem), _NOTHING, issued.pem)
+
+
+def contexts(own: bytes, authorities: bytes) -> tuple[ssl.SSLContext, ssl.SSLContext, ssl.SSLContext]:
+    """The contexts `server`, `client` and `https`. `own`: key and chain, `authorities`: certificates, all PEM. Raises
+    ssl.SSLError, ValueError."""
+    server = _context(ssl.PROTOCOL_TLS_SERVER, own, authorities)
+    server.num_tickets = 0
+    client, https = (_context(ssl.PROTOCOL_TLS_CLIENT, own, authorities) for _ in range(2))
+    https.check_hostname = True
+    return server, client, https
+
+
+def _context(protocol: int, own: bytes, authorities: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the name that counts is the broker's: `saps.identity.verdict`
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.load_verify_locations(cadata=authorities.decode("ascii", errors="replace"))
+    show(context, own)
+    return context
+
+
+def show(context: ssl.SSLContext, own: bytes) -> None:
+    """From now on connections of this context show this certificate. Raises ssl.SSLError, ValueError."""
+    with _as_file(own) as path:
+        context.load_cert_chain(path, password=_no_passphrase)
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """`ssl` takes keys from files only: one in memory where the system has such, else one that nobody else can read."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("saps")
+        try:
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            yield file.name
+
+
+def _read(which: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CredentialError(which, f"cannot read {path}: {error.strerror}") from None
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase, and there is nobody to ask for it")
+
+
+def _said(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason).replace("_", " ").lower() if reason else str(error)

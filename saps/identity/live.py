@@ -1,0 +1,164 @@
+"""The identity of a broker's links while it runs: shown, demanded, read again from its files, and looked after."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from saps.identity.certificates import CertificateError, presented
+from saps.identity.credentials import CredentialError, Credentials, show
+from saps.identity.https import certificate_of, name_fault
+from saps.identity.listener import SealedListener
+from saps.identity.names import Identity
+from saps.identity.verdict import Presented, claim_fault, standing_fault
+from saps.wire import WireError
+
+logger = logging.getLogger(__name__)
+
+LOOK = 1.0
+"""Seconds between two looks at the files and at the links."""
+HANDSHAKE = 3.0
+"""Seconds that TLS may take."""
+WARN = 1 / 4
+"""Part of a certificate's life that is left when the log says that it ends."""
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class LinkIdentity:
+    """The credentials in force, for `saps.links.Links`."""
+
+    def __init__(
+        self,
+        load: Callable[[], Credentials],
+        files: Sequence[Path],
+        me: Identity,
+        grace: float,
+        clock: Callable[[], float] = time.time,
+        renews: bool = False,
+    ) -> None:
+        """`load` makes the credentials, out of `files`; `renews`: by itself, each time with a longer life. `grace`:
+        seconds for which a link goes on after a certificate's end. Raises `CredentialError`."""
+        self._load = load
+        self._files = files
+        self._me = me
+        self.clock = clock
+        self._renews = renews
+        self.grace = grace
+        self._stamp = self._stamps()
+        self._warned = False
+        self.credentials = self._checked(load())
+        self.https = self.credentials.https
+        """Stays the same object, and shows the certificate in force."""
+
+    # --- for the links ------------------------------------------------------------------------------------------
+
+    def dial(self) -> dict[str, Any]:
+        """Arguments of `create_connection`."""
+        return {"ssl": self.credentials.client, "server_hostname": "", "ssl_handshake_timeout": HANDSHAKE}
+
+    async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> tuple[SealedListener, int]:
+        """Accept links, and at which port. Raises OSError."""
+        listener = SealedListener(factory, lambda: self.credentials.server, HANDSHAKE)
+        return listener, await listener.open(host, port)
+
+    def admit(self, transport: asyncio.BaseTransport, name: str, cluster: str) -> Presented:
+        """The certificate of a peer that says to be this broker; without a name: of one that is a guest. Raises
+        `WireError` if it may not."""
+        shown = self.shown(transport)
+        fault = standing_fault(shown, self.credentials.revoked.serials, self.clock())
+        if fault is None and name:
+            fault = claim_fault(shown, name, cluster)
+        elif fault is None and not shown.identities:
+            fault = "its certificate is no broker's"
+        if fault is not None:
+            raise WireError(fault)
+        return shown
+
+    def visitor_fault(self, transport: asyncio.BaseTransport | None, names: Collection[str]) -> str | None:
+        """Why whoever is at the other end of an HTTPS connection may not come in, or None if it may: one of these
+        brokers, or any if there are no names."""
+        if transport is None:
+            return "the connection is gone"
+        try:
+            return name_fault(self.admit(transport, "", ""), names)
+        except WireError as error:
+            return str(error)
+
+    def shown(self, transport: asyncio.BaseTransport) -> Presented:
+        """What the peer of a TLS connection has shown. Raises `WireError`."""
+        der = certificate_of(transport)
+        if der is None:
+            raise WireError("it shows no certificate")
+        try:
+            return presented(der)
+        except CertificateError as error:
+            raise WireError(str(error)) from None
+
+    def fault(self, shown: Presented, grace: float) -> str | None:
+        """Why a link that stands may not go on; `grace`: seconds for which an end is overlooked."""
+        return standing_fault(shown, self.credentials.revoked.serials, self.clock(), grace)
+
+    def revoked(self, shown: Presented) -> bool:
+        """The certificate has been called back."""
+        return shown.serial in self.credentials.revoked.serials
+
+    # --- looking after it -----------------------------------------------------------------------------------------
+
+    async def watch(self, review: Callable[[], None]) -> None:
+        """Until cancelled: take files that have changed, and have the links reviewed."""
+        while True:
+            await asyncio.sleep(LOOK)
+            self.look()
+            review()
+
+    def look(self) -> None:
+        """Take the files if they have changed; say so if the certificate ends."""
+        now, own = self.clock(), self.credentials.own
+        if self._stamps() != self._stamp or (self._renews and now > (own.begins + own.ends) / 2):
+            self.reload()
+        elif now > own.ends - WARN * (own.ends - own.begins) and not self._warned:
+            self._warned = True
+            logger.warning("the certificate of the links ends in %.0f s: renew it", max(0.0, own.ends - now))
+
+    def reload(self) -> bool:
+        """Take the files as they are now, all or none. False if one has a fault: then the log says which."""
+        self._stamp = self._stamps()
+        before = self.credentials
+        try:
+            fresh = self._checked(self._load())
+            for issuer, number in before.revoked.numbers.items():
+                if fresh.revoked.numbers.get(issuer, number) < number:
+                    raise CredentialError("revoked", "is older than the list in force")
+        except CredentialError as error:
+            logger.error("identity of the links not taken, the one before stays: %s: %s", error.which, error.reason)
+            return False
+        self.credentials = fresh
+        show(self.https, fresh.chain)
+        self._warned = False
+        logger.info("identity of the links read again: %d certificates revoked", len(fresh.revoked.serials))
+        return True
+
+    def _checked(self, found: Credentials) -> Credentials:
+        if self._me not in found.own.identities:
+            whose = " and ".join(map(str, found.own.identities)) or "no broker"
+            raise CredentialError("certificate", f"is of {whose}, not of {self._me}")
+        if self.clock() >= found.own.ends:
+            raise CredentialError("certificate", "has expired")
+        return found
+
+    def _stamps(self) -> Stamp:
+        return tuple(map(_stamp, self._files))
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    """Changes when the file does."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
