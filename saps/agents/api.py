@@ -87,6 +87,10 @@ class AgentRegistry:
             self._by_attribute.setdefault(attribute, {})[name] = agent
             self._overlay.register_attribute(attribute, one_done)
 
+    def host(self, name: str, agent: object) -> None:
+        """Host an agent that is called by way of its broker only (``broker!name``, ``!name``): it costs no key."""
+        self._by_attribute.setdefault(name, {})[name] = agent
+
     def unregister(self, name: str) -> None:
         """Host an agent no longer. Unknown names are ignored."""
         for attribute, agents in list(self._by_attribute.items()):
@@ -100,7 +104,7 @@ class AgentRegistry:
 
     def call(self, name: str, method: str, args: Iterable[Any], done: Done) -> None:
         """Call a method of one agent by name; ``broker!client/pub`` and ``broker!client/sub`` name the agents of a
-        client at a broker, ``broker!name`` any agent there."""
+        client at a broker, ``broker!name`` any agent there, ``!name`` those of that name at all brokers."""
         broker, separator, user = name.partition("!")
         if separator:
             self._overlay.call_agents(user, method, tuple(args), lambda outcome: done(_answers(outcome)), broker=broker)

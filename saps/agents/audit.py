@@ -44,7 +44,7 @@ class Audit:
         topic = self._term.topics.get(state.topic)
         if self._closed or topic is None:
             return
-        if not topic.stands(state, self._port.now):
+        if topic.moved(state) or not topic.stands(state, self._port.now):
             self._look_in(LOOK)
         elif state.status is Status.UPDATING:
             self._look_in(UNSURE)
@@ -66,5 +66,8 @@ class Audit:
         found = {state.topic: state for state in states}
         for topic in list(self._term.topics.values()):
             same = not topic.busy and built.get(topic.name) == (topic.tree, topic.built)
-            if same and not topic.stands(found.get(topic.name), self._port.now):
+            state = found.get(topic.name)
+            if same and state is not None and topic.moved(state):
+                self._term.follow(topic, state)
+            elif same and not topic.stands(state, self._port.now):
                 self._term.doubt(topic)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from saps.agents.api import AgentRegistry, Answers
 from saps.agents.either import Use
-from saps.agents.switchover import OFGATE, Member
+from saps.agents.switchover import Member, Modes
 from saps.overlay.port import Port
 from saps.overlay.trees import Served, Tree, Trees
 
@@ -39,7 +39,11 @@ class Both:
         trees: Trees,
         wants: Callable[[str], bool],
         rng: random.Random,
+        modes: Modes,
     ) -> None:
+        """`modes`: who its OFGates are, and which brokers are in its domain."""
+        self._gate = modes.ofgate(me.ref)
+        self._domain = modes.domains
         self._port = port
         self._registry = registry
         self._me = me
@@ -50,6 +54,10 @@ class Both:
         self._told: dict[str, Tree] = {}
         """Trees that OFGate has told this broker of, because it asked for them."""
         self._streams: set[str] = set()
+        self._keyed: dict[str, int] = {}
+        """Topic -> epoch of the last tree that OFGate has told of: this broker is in it, and has its key."""
+        self._asked: dict[str, int] = {}
+        """Topic -> epoch of the last tree that OFGate was asked to put this broker into as a sender."""
         self._out: dict[str, int] = {}
         """Topic -> epoch of the last tree that this broker must not join (again)."""
         self._joining: dict[str, int] = {}
@@ -92,7 +100,7 @@ class Both:
                 self._port.after(LEAVE_AGAIN, lambda: self._tell_left(topic, tree, attempts - 1))
 
         if self._trees.own(topic) is None:
-            self._registry.discovery_call(OFGATE, "left_tree", (topic, self._me.plain(), tree.epoch), told)
+            self._registry.discovery_call(self._gate, "left_tree", (topic, self._me.plain(), tree.epoch), told)
 
     def admitted(self, topic: str, tree: Tree) -> None:
         if self._out.get(topic) == tree.epoch:
@@ -119,6 +127,7 @@ class Both:
         self._use(topic, None)
 
     def constructed(self, topic: str, tree: Tree) -> None:
+        self._keyed[topic] = max(tree.epoch, self._keyed.get(topic, 0))
         if tree.epoch <= self._out.get(topic, 0) and self._trees.own(topic) != tree:
             return
         if topic in self._streams:
@@ -131,18 +140,23 @@ class Both:
         """Use the newest tree known, for those who are in it."""
         if topic not in self._streams:
             return
-        group, told = self._trees.group(topic), self._told.get(topic)
+        here = self._domain.of(self._me.ref)
+        group = self._trees.group(topic, lambda broker: self._domain.of(broker) == here)
+        told = self._told.get(topic)
         if told is not None and (group is None or group[0].epoch <= told.epoch):
             brokers = group[1] if group is not None and group[0] == told else frozenset()
             self._use(topic, Served(told, brokers, always=True))
-        elif group is not None:
+        elif group is not None and group[0].epoch <= self._keyed.get(topic, 0):
             self._use(topic, Served(*group))
         else:
             self._use(topic, None)
+            if group is not None and group[0].epoch > self._asked.get(topic, 0):
+                self._asked[topic] = group[0].epoch
+                self.failed(topic, group[0])
 
     def failed(self, topic: str, tree: Tree) -> None:
         """This broker may be no sender of the tree: have itself put in."""
-        self._registry.discovery_call(OFGATE, "sends", (topic, self._me.plain()), lambda answers: None)
+        self._registry.discovery_call(self._gate, "sends", (topic, self._me.plain()), lambda answers: None)
 
     def revoke(self, topic: str, epoch: int) -> bool:
         self._bar(topic, epoch)

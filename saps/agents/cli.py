@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from saps.config import Address, SettingError
-from saps.config.sources import CONFIG_VARIABLE, load
+from saps.config.sources import CONFIG_VARIABLE, assigned, load
 
 app = typer.Typer(
     name="ofgate",
@@ -26,7 +26,10 @@ app = typer.Typer(
 @app.command()
 def ofgate(
     controller: Annotated[
-        str, typer.Option("--controller", metavar="URL", help="The controller's northbound interface.")
+        list[str],
+        typer.Option(
+            "--controller", metavar="URL", help="The controller's northbound interface; of a pair, one after the other."
+        ),
     ],
     join: Annotated[
         list[str] | None, typer.Option("--join", metavar="HOST:PORT", help="Brokers of the mesh, tried in order.")
@@ -44,6 +47,12 @@ def ofgate(
     exceptions: Annotated[
         list[str] | None,
         typer.Option("--except", metavar="FILTER", help="Topics that use the other mode, as at the brokers."),
+    ] = None,
+    domains: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--domain", metavar="CLUSTER", help="All OpenFlow domains, as at the brokers; its own is --cluster's."
+        ),
     ] = None,
     token_file: Annotated[
         Path | None,
@@ -65,6 +74,14 @@ def ofgate(
         Path | None,
         typer.Option("--decisions-token-file", metavar="FILE", help="Its first line must come with each table."),
     ] = None,
+    decisions_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decisions-from",
+            metavar="NAME",
+            help="With sealed links: whose certificate must come with each table; else any of the mesh. Repeatable.",
+        ),
+    ] = None,
     decide: Annotated[
         float | None,
         typer.Option(
@@ -76,6 +93,10 @@ def ofgate(
         typer.Option("--switch-counts", metavar="DIR", help="Leave the switches' counters of trees here, each minute."),
     ] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="Least severe log line.")] = "info",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of a broker, such as links.secret_file=F."),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", envvar=CONFIG_VARIABLE, help="Settings in TOML, as a broker's."),
@@ -88,8 +109,8 @@ def ofgate(
 
         saps ofgate --controller http://127.0.0.1:8181 --join 127.0.0.1:7300
 
-    Lines on standard input are orders: `exploit TOPIC`, `release TOPIC`, `status`, `brokers`. Each is answered by a
-    line of JSON.
+    Lines on standard input are orders: `exploit TOPIC`, `release TOPIC`, `renew TOPIC`, `status`, `brokers`. Each is
+    answered by a line of JSON.
     """
     flags = {
         "name": name,
@@ -99,10 +120,11 @@ def ofgate(
         "join": ",".join(join) if join else None,
         "ofm.mode": mode,
         "ofm.exceptions": ",".join(exceptions) if exceptions else None,
+        "ofm.domains": ",".join(domains) if domains else None,
         "log_level": log_level,
     }
     try:
-        loaded = load(flags, os.environ, config)
+        loaded = load(flags | assigned(assignments or ()), os.environ, config)
         token = token_file.read_text().partition("\n")[0].strip() if token_file is not None else None
         listen = Address.parse(decisions) if decisions is not None else None
         secret = decisions_token_file.read_text().partition("\n")[0].strip() if decisions_token_file else ""
@@ -120,7 +142,7 @@ def ofgate(
             token,
             lease,
             exploit or (),
-            DecisionOptions(listen, secret, decide, switch_counts),
+            DecisionOptions(listen, secret, decide, switch_counts, tuple(decisions_from or ())),
         )
     except SettingError as error:
         raise _refuse(loaded.locate(error)) from None

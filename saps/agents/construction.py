@@ -14,8 +14,10 @@ from saps.agents.record import Topic, Wish
 from saps.agents.revocation import Call, Revocation
 from saps.agents.roster import Roster
 from saps.agents.switchover import Controller, Member, Mode, Modes
+from saps.ofm.keys.server import KeyServer, Tell
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from saps.ofm.topology import BrokerAddress
+from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
 from saps.overlay.trees import Tree
 
@@ -44,8 +46,10 @@ class Construction:
         roster: Roster,
         call: Call,
         changed: Callable[[Topic], None],
+        tell: Tell,
+        draw: Callable[[int], bytes],
     ) -> None:
-        """`changed` runs with each topic whose status has changed."""
+        """`changed` runs with each topic whose status has changed. `tell`, `draw`: see `KeyServer`."""
         self._port = port
         self._controller = controller
         self._modes = modes
@@ -56,11 +60,14 @@ class Construction:
         self._epoch = port.me.incarnation << 12
         self._closed = False
         self.topics: dict[str, Topic] = {}
+        self.keys = KeyServer(port, tell, draw, self._held_late)
+        """A tree is constructed when the switches have it, and its brokers its key."""
 
     def close(self) -> None:
         """Begin nothing more, and take no answer into account."""
         self._closed = True
         self._revocation.close()
+        self.keys.close()
 
     def topic(self, name: str) -> Topic:
         """The topic's record."""
@@ -117,6 +124,10 @@ class Construction:
             topic.busy = True
             self._now(topic, Status.UPDATING)
             self._put(topic)
+        elif topic.renew or not self.keys.fits(topic.name, self._parties(topic, topic.built)):
+            topic.busy = True
+            self._now(topic, Status.UPDATING)
+            self._share_key(topic, topic.built, topic.tree.address)
 
     def doubt(self, topic: Topic) -> None:
         """The tree is not what was built: nobody is to use it until it is."""
@@ -135,6 +146,21 @@ class Construction:
 
         self._revocation.take_back(topic, again)
 
+    def follow(self, topic: Topic, state: OfmState) -> None:
+        """The controller has moved the tree to other links, and another address. The former one still works for those
+        who were told of it, so nothing is to be taken back."""
+        assert state.address is not None
+        topic.tree = Tree(state.address, self._next_epoch())
+        topic.gone.clear()
+        topic.barred = False
+        self.tell_constructed(topic)
+
+    def remeasure(self, topic: Topic) -> None:
+        """What is expected of the topic has changed: have the controller know."""
+        if not topic.busy and not self._closed and topic.tree is not None and self._wish(topic) == topic.built:
+            topic.busy = True
+            self._put(topic)
+
     def _put_unless_closed(self, topic: Topic) -> None:
         if not self._closed:
             self._put(topic)
@@ -146,12 +172,13 @@ class Construction:
         for name, lease in list(topic.leases.items()):
             if lease.until <= self._port.now:
                 del topic.leases[name]
+        label = self.keys.label(topic.name)
         if topic.mode is Mode.BOTH:
             told = list((topic.senders | topic.members).values())
         else:
             told = [lease.member for lease in topic.leases.values()]
         for member in told:
-            self._call(member, "constructed", (topic.name, *topic.tree), lambda answers: None)
+            self._call(member, "constructed", (topic.name, *topic.tree, label), lambda answers: None)
 
     def _now(self, topic: Topic, status: Status) -> None:
         if topic.status is not status:
@@ -188,7 +215,7 @@ class Construction:
                 topic.wanted, topic.reason = False, state.reason
                 self._unwanted(topic)
             elif state.status is Status.CONSTRUCTED and state.address is not None:
-                self._built(topic, wish, state.address)
+                self._share_key(topic, wish, state.address)
             else:
                 topic.reason = state.reason
                 self._again(topic, POLL, self._put)
@@ -245,6 +272,31 @@ class Construction:
 
         self._port.after(delay, due)
 
+    def _share_key(self, topic: Topic, wish: Wish, address: str) -> None:
+        """The tree stands. Those who are in it, and nobody else, are to have its key."""
+
+        def shared() -> None:
+            if not self._closed:
+                self._built(topic, wish, address)
+
+        renew, topic.renew = topic.renew, False
+        self.keys.change(topic.name, self._parties(topic, wish), shared, renew=renew)
+
+    def _parties(self, topic: Topic, wish: Wish) -> set[BrokerRef]:
+        """The brokers at these elements that want the topic or send it, each in its present life."""
+        found: dict[str, BrokerRef] = {}
+        for member in (*self.interested(topic).values(), *topic.senders.values()):
+            known = found.get(member.ref.name)
+            if member.element in wish[0] | wish[1] and (known is None or known.incarnation < member.ref.incarnation):
+                found[member.ref.name] = member.ref
+        return set(found.values())
+
+    def _held_late(self, name: str) -> None:
+        """One more broker holds a topic's key."""
+        topic = self.topics.get(name)
+        if topic is not None and not topic.busy and not self._closed:
+            self.tell_constructed(topic)
+
     def _built(self, topic: Topic, wish: Wish, address: str) -> None:
         if topic.tree is None or topic.tree.address != address or topic.barred:
             topic.tree = Tree(address, self._next_epoch())
@@ -261,6 +313,7 @@ class Construction:
 
     def _deleted(self, topic: Topic) -> None:
         topic.tree = topic.built = None
+        self.keys.drop(topic.name)
         topic.barred = False
         topic.gone.clear()
         if not topic.wanted:

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from aiohttp import web
 
+from saps.ofm.northbound.schema import Demand
 from saps.topics import topic_fault
+
+if TYPE_CHECKING:
+    from saps.identity.listener import SealedListener
+    from saps.identity.live import LinkIdentity
 
 logger = logging.getLogger(__name__)
 
+CHANGE = 0.2
+"""By what share a topic's rate must have changed to be told to the controller again. Less: more requests."""
 LARGEST = 64 << 20
 """Bytes of a table: some 200,000 trees."""
 
@@ -32,6 +39,8 @@ class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
     cost: float = 0.0
     since: int = 0
     reason: str = ""
+    rate: float | None = None
+    """Messages a second that are expected."""
 
 
 class Decisions(msgspec.Struct, frozen=True):
@@ -53,6 +62,8 @@ class Gate(Protocol):
 
     def release(self, topic: str) -> Any: ...
 
+    def remeasure(self, topic: str) -> None: ...
+
     def wanted(self) -> set[str]: ...
 
     def describe(self) -> dict[str, Any]: ...
@@ -72,6 +83,10 @@ class DecisionDesk:
         """The last one."""
         self.repeated = 0
         """Tables that came once more."""
+        self._rates: dict[str, float] = {}
+        """Of the last table."""
+        self._told: dict[str, float] = {}
+        """The rates that the controller goes by."""
 
     async def take(self, table: Decisions) -> dict[str, Any]:
         """Carry out a table. Returns what changes. Raises `StaleError`."""
@@ -81,7 +96,21 @@ class DecisionDesk:
         elif last is not None and table.epoch <= last.epoch:
             raise StaleError(f"epoch {table.epoch} is not after {last.epoch}, which is in force")
         self.table = table
+        self._rates = {tree.topic: tree.rate for tree in table.trees if tree.rate is not None}
+        for topic in [topic for topic in self._told if topic not in self._rates]:
+            del self._told[topic]
+        for topic, told in self._told.items() if self._gate.leads() else ():
+            if abs(self._rates[topic] - told) > CHANGE * told:
+                self._gate.remeasure(topic)
         return await self.carry_out()
+
+    def demand(self, topic: str) -> Demand | None:
+        """What is expected of a topic: for the controller, which is told it now."""
+        rate = self._rates.get(topic)
+        if rate is None:
+            return None
+        self._told[topic] = rate
+        return Demand(messages=max(rate, 0.0))
 
     async def carry_out(self) -> dict[str, Any]:
         """Have the trees of the last table, and no others; to be repeated now and then: a topic may have had no
@@ -102,8 +131,19 @@ class DecisionDesk:
 class DecisionDoor:
     """Listens from `start` to `close`."""
 
-    def __init__(self, desk: DecisionDesk, gate: Gate, token: str = "") -> None:
-        """`token`: what requests must carry as ``Authorization: Bearer``; empty: nothing."""
+    def __init__(
+        self,
+        desk: DecisionDesk,
+        gate: Gate,
+        token: str = "",
+        identity: LinkIdentity | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
+        """`token`: what requests must carry as ``Authorization: Bearer``; empty: nothing. With an `identity` the door
+        is HTTPS, and who comes must show a certificate of the mesh, of one of these `names` if there are any."""
+        self._identity = identity
+        self._names = names
+        self._listener: SealedListener | None = None
         self._desk = desk
         self._gate = gate
         self._token = token.encode()
@@ -120,17 +160,27 @@ class DecisionDoor:
     async def start(self, host: str, port: int) -> int:
         """Listen. Returns the port; raises OSError if the address cannot be had."""
         await self._runner.setup()
+        if self._identity is not None:
+            assert self._runner.server is not None
+            self._listener, port = await self._identity.listen(self._runner.server, host, port)
+            return port
         await web.TCPSite(self._runner, host, port).start()
         return int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
         """Stop listening."""
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
     @web.middleware
     async def _guard(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
+        if self._identity is not None:
+            fault = self._identity.visitor_fault(request.transport, self._names)
+            if fault is not None:
+                return _problem(403, fault)
         sent = request.headers.get("Authorization", "").removeprefix("Bearer ").strip().encode()
         if self._token and not hmac.compare_digest(sent, self._token):
             return _problem(401, "send the token as Authorization: Bearer")

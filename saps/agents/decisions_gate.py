@@ -39,6 +39,8 @@ class DecisionOptions:
     """Seconds of the brokers' interval: decide here, on their counts."""
     switches: Path | None = None
     """Directory for the switches' counters."""
+    names: tuple[str, ...] = ()
+    """With sealed links: of brokers whose certificates may bring tables; none: of any broker of the mesh."""
 
 
 class GatewayGate:
@@ -56,6 +58,9 @@ class GatewayGate:
     def release(self, topic: str) -> Any:
         return self._gateway.release(topic)
 
+    def remeasure(self, topic: str) -> None:
+        self._gateway.broker.mesh.act(lambda: self._gateway.gate.remeasure(topic))
+
     def wanted(self) -> set[str]:
         return self._gateway.gate.wanted()
 
@@ -69,7 +74,8 @@ class DecisionService:
     def __init__(self, gateway: Gateway, options: DecisionOptions) -> None:
         gate = GatewayGate(gateway)
         self.desk = DecisionDesk(gate, lambda: gateway.pinned)
-        self._door = DecisionDoor(self.desk, gate, options.token)
+        self._door = DecisionDoor(self.desk, gate, options.token, gateway.broker.identity, options.names)
+        gateway.demand = self.desk.demand
         self._gateway = gateway
         self._options = options
         self._tasks: list[asyncio.Task[None]] = []
@@ -117,7 +123,11 @@ class DecisionService:
             decider.feed(await self._counts())
             table = decider.decide()
             if table is not None and self._gateway.gate.leading:
-                trees = [Tree(d.topic, d.saving, d.cost, d.since, d.reason) for d in table.decisions if d.mode == "ofm"]
+                trees = [
+                    Tree(d.topic, d.saving, d.cost, d.since, d.reason, d.rate)
+                    for d in table.decisions
+                    if d.mode == "ofm"
+                ]
                 for decision in table.decisions:
                     if decision.action in ("build", "drop"):
                         logger.info("%s the tree of %s: %s", decision.action, decision.topic, decision.reason)

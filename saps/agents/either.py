@@ -24,6 +24,8 @@ RENEW = 0.5
 """At this fraction of a lease it is renewed."""
 
 Use = Callable[[str, Served | None], None]
+SealWith = Callable[[str, bytes], None]
+"""Has datagrams of a topic sealed with the key of a label from now on."""
 
 
 class _Question:
@@ -41,12 +43,25 @@ class _Question:
 class Either:
     """A `saps.agents.switchover.Delivery`. `use` tells the data path which tree serves whom."""
 
-    def __init__(self, port: Port, registry: AgentRegistry, me: Member, use: Use, *, tells: bool = True) -> None:
-        """`tells` False: no topic uses EITHER, so OFGate need not know of subscriptions until it asks."""
+    def __init__(
+        self,
+        port: Port,
+        registry: AgentRegistry,
+        me: Member,
+        use: Use,
+        seal_with: SealWith,
+        *,
+        tells: bool = True,
+        gate: str = OFGATE,
+    ) -> None:
+        """`tells` False: no topic uses EITHER, so OFGate need not know of subscriptions until it asks. `gate`: the
+        attribute of its OFGates."""
         self._port = port
         self._registry = registry
         self._me = me
         self._use = use
+        self._seal_with = seal_with
+        self._gate = gate
         self._tells = tells
         self._questions: dict[str, _Question] = {}
         """By topic, for all topics that this broker publishes to."""
@@ -72,7 +87,7 @@ class Either:
             return
         # If it gets lost: whoever is not known to have joined is served by ALM, and OFGate's sweep finds out.
         args = (topic_filter, self._me.plain(), self._versions)
-        self._registry.discovery_call(OFGATE, method, args, lambda answers: None)
+        self._registry.discovery_call(self._gate, method, args, lambda answers: None)
 
     @property
     def filters(self) -> dict[str, int]:
@@ -100,21 +115,22 @@ class Either:
             if self._questions.get(topic) is question and question.generation == generation:
                 self._answer(topic, question, asked, answers)
 
-        self._registry.discovery_call(OFGATE, "status", (topic, self._me.plain()), answered)
+        self._registry.discovery_call(self._gate, "status", (topic, self._me.plain()), answered)
 
     def _answer(self, topic: str, question: _Question, asked: float, answers: Answers) -> None:
         said = leader_of(answers)
         if said is None:
             self._later(topic, question, UNANSWERED)
             return
-        status, address, epoch, brokers, lease = said
+        status, address, epoch, brokers, lease, *label = said
         # The lease is counted from the question: so it ends here before it ends at OFGate.
         question.until = asked + lease
         if question.until <= self._port.now:
             self._later(topic, question, UNANSWERED)
             return
         served = None
-        if status == Status.CONSTRUCTED:
+        if status == Status.CONSTRUCTED and label:
+            self._seal_with(topic, *label)
             served = Served(Tree(address, epoch), frozenset((name, incarnation) for name, incarnation in brokers))
         self._use(topic, served)
         until = question.until

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -23,10 +22,12 @@ from saps.agents.switchover import OFM, Member
 from saps.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.logs import configure_logging
-from saps.ofm.northbound.client import Client
+from saps.ofm.northbound.pair import northbound
+from saps.ofm.northbound.schema import Demand
 
 logger = logging.getLogger(__name__)
 
+ORDERS = "exploit TOPIC, release TOPIC, renew TOPIC, status, brokers"
 TRY_AGAIN = 1.0
 """Seconds until a topic of ``--exploit`` is tried again that has no subscribers yet, or no leading OFGate."""
 
@@ -35,15 +36,18 @@ class Gateway:
     """OFGate on a broker of its own."""
 
     def __init__(
-        self, settings: BrokerSettings, controller: str, token: str | None = None, lease: float = 10.0
+        self, settings: BrokerSettings, controllers: Sequence[str], token: str | None = None, lease: float = 10.0
     ) -> None:
+        """`controllers`: northbound addresses, of one controller or of a pair."""
         self.broker = Broker(settings)
         self._settings = settings
-        self._url = controller
+        self._urls = tuple(controllers)
         self._token = token
         self._lease = lease
         self.pinned: set[str] = set()
         """Topics that the operator has ordered: no table of decisions drops them."""
+        self.demand: Callable[[str], Demand | None] = lambda topic: None
+        """What is expected of a topic, by the decisions."""
         self.leads = asyncio.Event()
         """It has become the one that leads."""
 
@@ -51,14 +55,19 @@ class Gateway:
         """Join the mesh and be found there. Raises `SettingError` as `Broker.start`."""
         await self.broker.start()
         mesh = self.broker.mesh
-        self.northbound = Client(self._url, token=self._token)
-        self._controller = LiveController(self.northbound, mesh.act, self._settings.priority.priorities().level)
+        identity = self.broker.identity
+        self.northbound = northbound(self._urls, self._token, identity.https if identity is not None else None)
+        self._controller = LiveController(
+            self.northbound, mesh.act, self._settings.priority.priorities().level, self._expected
+        )
         self.gate = OFGate(
             f"ofgate@{self._settings.name}",
             mesh.node,
             self.broker.agents,
             self._controller,
             modes_of(self._settings.ofm),
+            mesh.node.relay.tell,
+            secrets.token_bytes,
             lease=self._lease,
         )
         self.gate.obey(self._permits)
@@ -67,6 +76,9 @@ class Gateway:
         started = asyncio.Event()
         mesh.act(lambda: self.gate.start(started.set))
         await started.wait()
+
+    def _expected(self, topic: str) -> Demand | None:
+        return self.demand(topic)
 
     def _permits(self, topic: str, member: Member) -> bool:
         files = self.broker.policy
@@ -111,6 +123,12 @@ class Gateway:
         self.broker.mesh.act(lambda: answer.append(self.gate.give_up(topic) if self.gate.leading else None))
         return answer[0]
 
+    def renew(self, topic: str) -> Any:
+        """See `OFGate.renew`."""
+        answer: list[Any] = []
+        self.broker.mesh.act(lambda: answer.append(self.gate.renew(topic)))
+        return answer[0]
+
     async def keep(self, topic: str) -> None:
         """Exploit a topic as soon as that can be."""
         self.pinned.add(topic)
@@ -129,11 +147,13 @@ class Gateway:
         if verb == "release" and topic:
             self.pinned.discard(topic)
             return {"topic": topic, "answer": self.release(topic)}
+        if verb == "renew" and topic:
+            return {"topic": topic, "answer": self.renew(topic)}
         if verb == "status" and not topic:
             return self.gate.describe()
         if verb == "brokers" and not topic:
             return await self.brokers()
-        return {"error": f"not an order: {line.strip()!r}; there are: exploit TOPIC, release TOPIC, status, brokers"}
+        return {"error": f"not an order: {line.strip()!r}; there are: {ORDERS}"}
 
 
 def _log(topic: Topic) -> None:
@@ -144,7 +164,7 @@ def _log(topic: Topic) -> None:
 
 def run(
     settings: BrokerSettings,
-    controller: str,
+    controllers: Sequence[str],
     token: str | None,
     lease: float,
     exploit: Sequence[str] = (),
@@ -152,7 +172,7 @@ def run(
 ) -> int:
     """Run OFGate until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
-    gateway = Gateway(settings, controller, token, lease)
+    gateway = Gateway(settings, controllers, token, lease)
     return process.run(lambda stop: _serve(gateway, exploit, stop, decisions or DecisionOptions()))
 
 
@@ -177,9 +197,5 @@ async def _serve(gateway: Gateway, exploit: Sequence[str], stop: asyncio.Event, 
 
 async def _orders(gateway: Gateway, answer: Callable[[str], None]) -> None:
     """Answer the orders on standard input, until its end."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    with suppress(OSError, ValueError):  # standard input is closed, or a file that cannot be waited for
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        while line := await reader.readline():
-            answer(msgspec.json.encode(await gateway.order(line.decode(errors="replace"))).decode())
+    async for line in process.orders():
+        answer(msgspec.json.encode(await gateway.order(line)).decode())

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from saps.ofm.northbound.client import Northbound, NorthboundError, UnreachableError
-from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.northbound.schema import Demand, OfmRequest, OfmState, Status
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +29,16 @@ class LiveController:
     """A `saps.agents.switchover.Controller`. `act` runs what an answer brings about at the broker's node."""
 
     def __init__(
-        self, northbound: Northbound, act: Act, priority: Callable[[str], int | None] = lambda topic: None
+        self,
+        northbound: Northbound,
+        act: Act,
+        priority: Callable[[str], int | None] = lambda topic: None,
+        demand: Callable[[str], Demand | None] = lambda topic: None,
     ) -> None:
-        """`priority`: the level of a topic, by which the network treats its packets."""
+        """`priority`: the level of a topic, by which the network treats its packets; `demand`: what is expected of
+        it."""
         self._northbound = northbound
-        self._priority = priority
+        self._priority, self._demand = priority, demand
         self._act = act
         self._tasks: set[asyncio.Task[None]] = set()
         self._reachable = True
@@ -42,7 +47,8 @@ class LiveController:
         def refused(error: NorthboundError) -> OfmState:
             return OfmState(topic=request.topic, status=Status.REFUSED, reason=str(error))
 
-        request = msgspec.structs.replace(request, priority=self._priority(request.topic))
+        topic = request.topic
+        request = msgspec.structs.replace(request, priority=self._priority(topic), demand=self._demand(topic))
         self._start(self._northbound.put(request, WAIT), done, refused)
 
     def delete(self, topic: str, done: Callable[[OfmState | None], None]) -> None:

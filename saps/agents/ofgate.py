@@ -18,7 +18,8 @@ from saps.agents.construction import CONTROLLER_PATIENCE, Construction
 from saps.agents.ofm import gather
 from saps.agents.record import Lease, Topic
 from saps.agents.roster import Roster
-from saps.agents.switchover import OFGATE, OFM, Controller, Member, Mode, Modes
+from saps.agents.switchover import OFM, Controller, Member, Mode, Modes
+from saps.ofm.keys.server import Tell
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.overlay.port import Port
 from saps.topics import matches
@@ -42,10 +43,13 @@ class OFGate:
         registry: AgentRegistry,
         controller: Controller,
         modes: Modes,
+        tell: Tell,
+        draw: Callable[[int], bytes],
         *,
         lease: float = LEASE,
     ) -> None:
-        """`name`: unique among the agents of the mesh."""
+        """`name`: unique among the agents of the mesh. `tell` takes keys to brokers (`saps.overlay.relay`), `draw`
+        gives so many random bytes, fit for secrets."""
         self.name = name
         self.leading = False
         self.queries: Counter[str] = Counter()
@@ -54,8 +58,13 @@ class OFGate:
         self._registry = registry
         self._controller = controller
         self._modes = modes
+        self._tell = tell
+        self._draw = draw
         self._lease = lease
-        self._roster = Roster()
+        self._attribute = modes.ofgate(port.me)
+        """By which its brokers, and the other OFGates of its domain, find it."""
+        domain = modes.domains.of(port.me)
+        self._roster = Roster(lambda ref: modes.domains.of(ref) == domain)
         self._construction: Construction | None = None
         """Of this term; None while another OFGate leads."""
         self._stopped = False
@@ -84,7 +93,7 @@ class OFGate:
             if done is not None:
                 done()
 
-        self._registry.register(self.name, self, [OFGATE], done=started)
+        self._registry.register(self.name, self, [self._attribute], done=started)
 
     def stop(self) -> None:
         """Be an OFGate no more."""
@@ -96,7 +105,9 @@ class OFGate:
 
     def _hello(self) -> None:
         if not self._stopped:
-            self._registry.discovery_call(OFGATE, "hello", (self.name, self._construction is not None), self._met)
+            self._registry.discovery_call(
+                self._attribute, "hello", (self.name, self._construction is not None), self._met
+            )
             self._port.after(HELLO, self._hello)
 
     @remote
@@ -138,7 +149,14 @@ class OFGate:
         self._step_down()
         self._roster.clear()
         term = self._construction = Construction(
-            self._port, self._controller, self._modes, self._roster, self._call_broker, self._changed
+            self._port,
+            self._controller,
+            self._modes,
+            self._roster,
+            self._call_broker,
+            self._changed,
+            self._tell,
+            self._draw,
         )
         self._gather(term, self._port.now + self._lease)
 
@@ -204,6 +222,7 @@ class OFGate:
         reporting = self._roster.take(answers)
         self._roster.forget_all_but(reporting)
         for topic in term.topics.values():
+            self._roster.refresh(topic.name, topic.members)
             for name in list(topic.senders):
                 lease = topic.leases.get(name)
                 idle = topic.mode is Mode.EITHER and (lease is None or lease.until < self._port.now)
@@ -236,7 +255,8 @@ class OFGate:
 
     @remote
     def status(self, topic: str, publisher: Any) -> Any:
-        """EITHER: may this publisher use OFM? ``[status, address, epoch, [[name, incarnation], ...], lease in s]``."""
+        """EITHER: may this publisher use OFM? ``[status, address, epoch, [[name, incarnation], ...], lease in s, label
+        of the key]``, the last only with a tree that may be used."""
         term = self._asked("status")
         if term is None:
             return None
@@ -246,6 +266,8 @@ class OFGate:
             term.advance(record)
         tree, built = record.tree, record.built
         usable = record.status is Status.CONSTRUCTED and built is not None and member.element in built[0] | built[1]
+        holders = term.keys.holders(topic)
+        usable = usable and member.ref in holders
         known = record.leases.get(member.ref.name)
         # While the tree grows, who has a lease keeps it: it is to be taken back before the tree shrinks.
         uses = usable or (known is not None and known.uses_tree and known.until > self._port.now)
@@ -253,8 +275,9 @@ class OFGate:
         if not usable or tree is None or built is None:
             shown = Status.UPDATING if record.status is Status.CONSTRUCTED else record.status
             return [shown.value, "", 0, [], self._lease]
-        served = [m.ref for m in term.interested(record).values() if m.element in built[0]]
-        return [record.status.value, *tree, [[ref.name, ref.incarnation] for ref in served], self._lease]
+        served = [m.ref for m in term.interested(record).values() if m.element in built[0] and m.ref in holders]
+        brokers = [[ref.name, ref.incarnation] for ref in served]
+        return [record.status.value, *tree, brokers, self._lease, term.keys.label(topic)]
 
     @remote
     def construct(self, topic: str, members: list[Any], senders: list[Any]) -> Any:
@@ -279,6 +302,8 @@ class OFGate:
             member = self._roster.know(publisher)
             record.senders[member.ref.name] = member
             term.advance(record)
+            if not record.busy:
+                term.tell_constructed(record)
         return True
 
     @remote
@@ -329,11 +354,27 @@ class OFGate:
         record = term.topic(topic)
         record.wanted, record.reason = True, None
         for plains, into in ((senders, record.senders), (members, record.members)):
-            for member in map(self._roster.know, plains):
+            for member in map(self._roster.know, filter(self._roster.mine, plains)):
                 into[member.ref.name] = member
         term.advance(record)
         if not record.busy:
             term.tell_constructed(record)
+        return [record.status.value, record.reason]
+
+    def remeasure(self, topic: str) -> None:
+        """What is expected of a topic has changed. Does nothing if this OFGate does not lead, or there is no tree."""
+        record = self._construction.topics.get(topic) if self._construction is not None and self.leading else None
+        if self._construction is not None and record is not None:
+            self._construction.remeasure(record)
+
+    def renew(self, topic: str) -> Any:
+        """Give the topic's tree a new key, though nobody has joined or left. ``[status, reason]``; None if this OFGate
+        does not lead."""
+        if self._construction is None or not self.leading:
+            return None
+        record = self._construction.topic(topic)
+        record.renew = record.tree is not None
+        self._construction.advance(record)
         return [record.status.value, record.reason]
 
     def wanted(self) -> set[str]:

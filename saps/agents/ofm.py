@@ -13,8 +13,9 @@ from typing import Any
 from saps.agents.api import AgentRegistry, Answers, remote
 from saps.agents.both import Both
 from saps.agents.either import Either, leader_of
-from saps.agents.switchover import OFGATE, OFM, Delivery, Member, Mode, Modes
+from saps.agents.switchover import OFM, Delivery, Member, Mode, Modes
 from saps.ofm.datapath import Datapath
+from saps.ofm.keys.epochs import Keyring
 from saps.ofm.topology import BrokerAddress
 from saps.overlay.node import OverlayNode
 from saps.overlay.trees import Tree
@@ -28,6 +29,7 @@ class OfmAgent:
         node: OverlayNode,
         registry: AgentRegistry,
         datapath: Datapath,
+        keys: Keyring,
         element: BrokerAddress,
         modes: Modes,
         rng: random.Random,
@@ -40,14 +42,23 @@ class OfmAgent:
         self._subscriptions = node.subscriptions
         self._publishes = node.presence.publishes
         self._modes = modes
+        self._gate = modes.ofgate(node.me)
         self.me = Member(node.me, element)
+        domains = node.presence.domains = modes.domains
+        datapath.arrivals.represents = lambda sender, origin: domains.of(sender) != domains.of(origin)
         self._trees = node.trees
-        self._either = Either(node, registry, self.me, datapath.use, tells=modes.has(Mode.EITHER))
-        self._both = Both(node, registry, self.me, datapath.use, node.trees, node.subscriptions.wants, rng)
+        self._keys = keys
+        self.of_socket: Callable[[], dict[str, int]] = dict
+        """What the socket counts, for `describe`."""
+        node.relay.take = lambda body: keys.take(body, node.now)
+        self._either = Either(
+            node, registry, self.me, datapath.use, keys.use, tells=modes.has(Mode.EITHER), gate=self._gate
+        )
+        self._both = Both(node, registry, self.me, datapath.use, node.trees, node.subscriptions.wants, rng, modes)
         node.subscriptions.on_change = self._filter_changed
         node.presence.on_stream = self._stream_changed
         node.trees.on_change = lambda topic: self._of(topic).group_changed(topic)
-        datapath.on_heard = lambda topic, tree: self._of(topic).heard(topic, tree)
+        datapath.arrivals.on_heard = lambda topic, tree: self._of(topic).heard(topic, tree)
         datapath.on_failed = lambda topic, tree: self._of(topic).failed(topic, tree)
 
     def start(self, done: Callable[[], None] | None = None) -> None:
@@ -85,11 +96,11 @@ class OfmAgent:
     def release(self, topic: str, done: Callable[[Any], None] | None = None) -> None:
         """The OFM of a topic is not wanted any more. `done` as for `construct`."""
         told = done or (lambda status: None)
-        self._registry.discovery_call(OFGATE, "release", (topic,), lambda answers: told(leader_of(answers)))
+        self._registry.discovery_call(self._gate, "release", (topic,), lambda answers: told(leader_of(answers)))
 
     def _request(self, topic: str, members: list[Any], senders: list[Any], told: Callable[[Any], None]) -> None:
         arguments = (topic, members, senders)
-        self._registry.discovery_call(OFGATE, "construct", arguments, lambda answers: told(leader_of(answers)))
+        self._registry.discovery_call(self._gate, "construct", arguments, lambda answers: told(leader_of(answers)))
 
     # --- called by OFGate and other brokers ---------------------------------------------------------------------------
 
@@ -99,8 +110,9 @@ class OfmAgent:
         return self._of(topic).revoke(topic, epoch)
 
     @remote
-    def constructed(self, topic: str, address: str, epoch: int) -> bool:
-        """See `Delivery.constructed`."""
+    def constructed(self, topic: str, address: str, epoch: int, label: bytes = b"") -> bool:
+        """See `Delivery.constructed`. All members hold the key of this label."""
+        self._keys.use(topic, label)
         self._of(topic).constructed(topic, Tree(address, epoch))
         return True
 
@@ -135,6 +147,7 @@ class OfmAgent:
             "alm_messages": self._multicast.sent,
             "given_up": self._inbox.given_up,
             **self._datapath.counts,
+            **self.of_socket(),
         }
 
 

@@ -51,10 +51,19 @@ class Topic:
         """BOTH: members that have left this tree, and do not come back by themselves."""
         self.barred = False
         """BOTH: all have been made to leave the present tree, so only a tree with another epoch can be joined."""
+        self.renew = False
+        """A new key is wished for, whoever the members are."""
         self.doubts = 0
         """How often in a row the tree was not what had been built."""
         self.unsure: float | None = None
         """Since when the controller has known nothing of the switches."""
+
+    def moved(self, state: OfmState | None) -> bool:
+        """Has the controller moved the tree that was built to another address, while the former one still works?"""
+        if self.busy or self.tree is None or self.built is None or state is None or state.address is None:
+            return False
+        whole = state.status is Status.CONSTRUCTED and self.built[0] | self.built[1] <= set(state.brokers)
+        return whole and state.former == self.tree.address
 
     def stands(self, state: OfmState | None, now: float) -> bool:
         """Is this what has been built, as far as anything has been, and can it be used? A controller that has just

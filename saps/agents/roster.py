@@ -11,6 +11,7 @@ from typing import Any
 from saps.agents.api import Answers
 from saps.agents.switchover import Member
 from saps.ofm.topology import BrokerAddress
+from saps.overlay.keys import BrokerRef
 from saps.overlay.trees import Tree
 from saps.topics import matches
 
@@ -18,7 +19,9 @@ from saps.topics import matches
 class Roster:
     """All brokers that have told something. Newer lives of a broker replace older ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, mine: Callable[[BrokerRef], bool] = lambda ref: True) -> None:
+        """`mine`: is a broker in OFGate's domain? The others are none of its business."""
+        self._mine = mine
         self._members: dict[str, Member] = {}
         self._filters: dict[str, dict[str, tuple[int, bool]]] = {}
         """Name of broker -> filter -> (version, there)."""
@@ -34,6 +37,10 @@ class Roster:
         self._members.clear()
         self._filters.clear()
         self._joined.clear()
+
+    def mine(self, plain: Any) -> bool:
+        """Is the broker that a remote call has named in OFGate's domain? Raises as `Member.of`."""
+        return self._mine(Member.of(plain).ref)
 
     def know(self, plain: Any) -> Member:
         """The broker that a remote call has named, in its newest life. Raises as `Member.of`."""
@@ -63,6 +70,15 @@ class Roster:
         """The brokers with a subscriber for a topic, by name."""
         return {name: self._members[name] for name in self._filters if self.wants(self._members[name], topic)}
 
+    def refresh(self, topic: str, members: dict[str, Member]) -> None:
+        """Put the present lives of brokers in the place of earlier ones, if they still want the topic."""
+        for name, member in list(members.items()):
+            latest = self._members.get(name, member)
+            if latest.ref != member.ref:
+                del members[name]
+                if self.wants(latest, topic):
+                    members[name] = latest
+
     def at(self, elements: Iterable[BrokerAddress]) -> list[Member]:
         """The brokers with these elements of the broker list."""
         wanted = set(elements)
@@ -89,9 +105,11 @@ class Roster:
             if report.error is not None or report.value is None:
                 continue
             plain, filters, joined, epoch = report.value
+            self.highest_epoch = max(self.highest_epoch, epoch)
+            if not self.mine(plain):
+                continue
             name = self.know(plain).ref.name
             reporting.add(name)
-            self.highest_epoch = max(self.highest_epoch, epoch)
             for topic_filter, version in filters:
                 self.register(plain, topic_filter, version, True)
             for topic, address, of in joined:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from saps.ofm.northbound.schema import OfmRequest, OfmState
 from saps.ofm.topology import BrokerAddress
+from saps.overlay.domains import Domains
 from saps.overlay.keys import BrokerRef
 from saps.overlay.trees import Tree
 from saps.topics import matches
@@ -34,8 +35,9 @@ class Mode(StrEnum):
 class Modes:
     """Which mode each topic has. The same at all brokers of a mesh and at OFGate."""
 
-    def __init__(self, usual: Mode, exceptions: Sequence[str] = ()) -> None:
-        """Topics that match one of the filters in `exceptions` have the other mode."""
+    def __init__(self, usual: Mode, exceptions: Sequence[str] = (), domains: Sequence[str] = ()) -> None:
+        """Topics that match one of the filters in `exceptions` have the other mode. `domains`: see `Domains`."""
+        self.domains = Domains(domains)
         self._usual = usual
         self._other = Mode.BOTH if usual is Mode.EITHER else Mode.EITHER
         self._exceptions = tuple(exceptions)
@@ -43,6 +45,11 @@ class Modes:
     def of(self, topic: str) -> Mode:
         """The mode of a topic."""
         return self._other if any(matches(exception, topic) for exception in self._exceptions) else self._usual
+
+    def ofgate(self, broker: BrokerRef) -> str:
+        """The attribute of the OFGates that a broker has to do with: those of its domain."""
+        domain = self.domains.of(broker)
+        return f"{OFGATE}@{domain}" if domain else OFGATE
 
     def has(self, mode: Mode) -> bool:
         """May there be topics with this mode?"""

@@ -79,9 +79,11 @@ def up(
         ),
     ] = "tree:4x2",
     controller: Annotated[
-        str,
-        typer.Option("--controller", metavar="HOST:PORT", help="The OpenFlow controller, seen from the switches."),
-    ] = "127.0.0.1:6653",
+        list[str],
+        typer.Option(
+            "--controller", metavar="HOST:PORT", help="The OpenFlow controller, seen from the switches; or several."
+        ),
+    ] = ["127.0.0.1:6653"],  # noqa: B006 (typer does not change it)
     ipv6: Annotated[bool, typer.Option("--ipv6", help="Hosts have IPv6 on the data network too.")] = False,
     name: Name = _MINE,
     directory: Directory = DIRECTORY,
@@ -96,7 +98,7 @@ def up(
         start = time.monotonic()
         lab = Lab(
             _described(topology),
-            controller=Address.parse(controller),
+            controller=list(map(Address.parse, controller)),
             name=name,
             directory=directory,
             ipv6=ipv6,

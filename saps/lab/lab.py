@@ -37,7 +37,8 @@ class Lab:
     As a context manager it ends with the block, or at the latest when its process does and anyone next calls `up` or
     `down`; between `up` and `down` it stays, and `open` finds it from any process. Needs root: see `obstacle`.
 
-    ``controller`` is where the switches look for their OpenFlow controller, as seen from the switches' namespace.
+    ``controller`` is where the switches look for their OpenFlow controller, or several of them, as seen from the
+    switches' namespace.
     Start it there (``lab.switches.popen``), or listen there from this process (``lab.switches.listen``). From there all
     hosts are reachable at their management addresses, and from the hosts it is at `MANAGEMENT_GATE`. Until it connects,
     and after it is gone, the switches go on with the flow entries they have; the first one sends everything `NORMAL`.
@@ -47,7 +48,7 @@ class Lab:
         self,
         topology: str | Topology,
         *,
-        controller: Endpoint | None = None,
+        controller: Endpoint | list[Endpoint] | None = None,
         name: str | None = None,
         directory: Path = DIRECTORY,
         ipv6: bool = False,
@@ -125,7 +126,7 @@ class Lab:
 
     @property
     def controller(self) -> str | None:
-        """The target the switches connect to, as Open vSwitch writes it."""
+        """The target the switches connect to, as Open vSwitch writes it; several are separated by spaces."""
         return self._state.controller
 
     @property
@@ -144,8 +145,8 @@ class Lab:
         """What has crossed each link so far."""
         return self._read()
 
-    def set_controller(self, controller: Endpoint | None) -> None:
-        """Points all switches to another controller, or to none. Their tables stay as they are."""
+    def set_controller(self, controller: Endpoint | list[Endpoint] | None) -> None:
+        """Points all switches to another controller, to several, or to none. Their tables stay as they are."""
         self._state.controller = target(controller)
         self._ovs.set_controller(self._state.controller)
         self._state.save(self._directory)
@@ -208,12 +209,11 @@ class Lab:
         raise LabError(f"lab {self.name!r} has no switch {name!r}")
 
 
-def target(controller: Endpoint | None) -> str | None:
-    """A controller's address as Open vSwitch writes it."""
-    if controller is None:
-        return None
-    host, port = controller
-    return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"
+def target(controller: Endpoint | list[Endpoint] | None) -> str | None:
+    """The addresses of controllers as Open vSwitch writes them, separated by spaces; None if there are none."""
+    several = controller if isinstance(controller, list) else [controller] if controller is not None else []
+    written = (f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}" for host, port in several)
+    return " ".join(written) or None
 
 
 def sweep(directory: Path, lock: int) -> list[str]:

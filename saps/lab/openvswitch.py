@@ -71,7 +71,8 @@ class OpenVSwitch:
         self.vsctl(*plan.removal(switches))
 
     def set_controller(self, controller: str | None, switches: Iterable[Switch] | None = None) -> None:
-        """Points the switches (or all) to a controller, such as ``tcp:127.0.0.1:6653``, or to none. Tables stay."""
+        """Points the switches (or all) to a controller, such as ``tcp:127.0.0.1:6653``, to several with spaces between
+        them, or to none. Tables stay."""
         chosen = self._topology.switches if switches is None else tuple(switches)
         self.vsctl(*self._controllers(chosen, controller))
 

@@ -122,10 +122,15 @@ def removal(switches: Iterable[Switch]) -> list[str]:
     return [argument for switch in switches for argument in ("--", "--if-exists", "del-br", switch.name)]
 
 
-def controllers(switches: Iterable[Switch], target: str, *, max_backoff: int, probe: int) -> list[str]:
-    """`ovs-vsctl` arguments: connect the switches to the controller at `target`; both times in ms."""
+def controllers(switches: Iterable[Switch], targets: str, *, max_backoff: int, probe: int) -> list[str]:
+    """`ovs-vsctl` arguments: connect the switches to the controllers at `targets`, separated by spaces, and to no
+    others; both times in ms."""
     arguments: list[str] = []
     for switch in switches:
-        arguments += ["--", "set-controller", switch.name, target, "--", "set", "Controller", switch.name]
-        arguments += ["connection_mode=out-of-band", f"max_backoff={max_backoff}", f"inactivity_probe={probe}"]
+        rows = []
+        for number, target in enumerate(targets.split()):
+            rows.append(f"@{switch.name}.{number}")
+            arguments += ["--", f"--id={rows[-1]}", "create", "Controller", f'target="{target}"']
+            arguments += ["connection_mode=out-of-band", f"max_backoff={max_backoff}", f"inactivity_probe={probe}"]
+        arguments += ["--", "set", "Bridge", switch.name, f"controller={','.join(rows)}"]
     return arguments

@@ -35,6 +35,8 @@ from saps.lab.topologies import MANAGEMENT_GATE
 SAPS = Path(sys.executable).with_name("saps")
 MQTT, OVERLAY, UDP, GATE, NORTHBOUND, OPENFLOW = 1883, 7300, 7400, 7399, 8181, 6653
 """Ports. Every host has its own namespace, so nobody else's are in the way."""
+CONTROLLERS = ("controller", "controller2")
+"""The names of their programs; the second one is there if a standby is wanted."""
 PATIENCE = 180.0
 """Seconds a program may take to be ready, or to carry out an order."""
 GRACE = 8.0
@@ -136,16 +138,19 @@ class Mesh:
         management: bool = False,
         settings: Mapping[str, str] | None = None,
         prefix: str = "",
+        standby: bool = False,
     ) -> None:
         """`hosts`: those that have a broker, or all. `order`: of the keys, `overlay.alm_order`. `management`: clients
-        come by the management network, else from within the host. `prefix` begins the brokers' names."""
+        come by the management network, else from within the host. `prefix` begins the brokers' names. `standby`: with
+        `ofm`, there is a second controller."""
         self.lab = lab
         self.hosts = tuple(host.name for host in lab.topology.hosts) if hosts is None else tuple(hosts)
         self._order, self._ofm, self._prefix, self._management = order, ofm, prefix, management
-        self._settings = dict(settings or {})
+        self._settings = {"links.plain": "true", **(settings or {})}
+        self._controllers = CONTROLLERS[: 1 + standby]
         self._folder = tempfile.TemporaryDirectory(prefix="saps-mesh-")
         self.programs: dict[str, Program] = {}
-        """Brokers by their host's name, ``controller`` and ``ofgate``."""
+        """Brokers by their host's name, ``controller``, perhaps ``controller2``, and ``ofgate``."""
 
     def __enter__(self) -> Self:
         try:
@@ -198,7 +203,7 @@ class Mesh:
     def stop(self) -> None:
         """End all in order: OFGate first, then the brokers one after the other, the controller last."""
         deadline = time.monotonic() + GRACE
-        for name in ("ofgate", *reversed(self.hosts), "controller"):
+        for name in ("ofgate", *reversed(self.hosts), *CONTROLLERS):
             program = self.programs.pop(name, None)
             if program is not None:
                 program.signal(signal.SIGTERM)
@@ -214,7 +219,7 @@ class Mesh:
 
     def _start(self) -> None:
         if self._ofm:
-            self._start_controller()
+            self._start_controllers()
         first, *others = self.hosts
         self._start_brokers([first])
         for number in range(0, len(others), AT_ONCE):
@@ -249,22 +254,39 @@ class Mesh:
     def _contact(self) -> str:
         return f"{self.lab.topology.host(self.hosts[0]).ip}:{OVERLAY}"
 
-    def _start_controller(self) -> None:
-        token = self._token
-        token.write_text(secrets.token_hex(16) + "\n")
-        token.chmod(0o600)
-        listen = f"127.0.0.1:{OPENFLOW}"
-        options = ["--listen", listen, "--northbound", f"{MANAGEMENT_GATE}:{NORTHBOUND}", "--log-level", "warning"]
-        options += ["--token-file", str(token)]
-        self.programs["controller"] = self._run("controller", None, ["controller", *options])
-        self.programs["controller"].ready()
-        self.lab.set_controller(("127.0.0.1", OPENFLOW))
+    def _start_controllers(self) -> None:
+        self.token.write_text(secrets.token_hex(16) + "\n")
+        self.token.chmod(0o600)
+        for name in self._controllers:
+            self.programs[name] = self._controller(name)
+        for name in self._controllers:
+            self.programs[name].ready()
+        self.lab.set_controller([("127.0.0.1", OPENFLOW + place) for place in range(len(self._controllers))])
+
+    def restart_controller(self, name: str) -> None:
+        """Start a controller that has ended. Returns when it listens. Raises `LabError`."""
+        self.programs[name] = self._controller(name)
+        self.programs[name].ready()
+
+    def _controller(self, name: str) -> Program:
+        place = self._controllers.index(name)
+        options = ["--listen", f"127.0.0.1:{OPENFLOW + place}", "--northbound", _northbound(place)]
+        options += ["--token-file", str(self.token), "--log-level", "warning"]
+        if len(self._controllers) > 1:
+            options += ["--peer", f"http://{_northbound(1 - place)}"]
+        return self._run(name, None, ["controller", *options])
+
+    @property
+    def northbounds(self) -> list[str]:
+        """The controllers' northbound addresses, as the hosts and the switches' namespace reach them."""
+        return [f"http://{_northbound(place)}" for place in range(len(self._controllers))]
 
     def _start_ofgate(self) -> None:
         host = self.lab.topology.host(self.hosts[0])
         options = ["--name", "ofgate", "--cluster", host.cluster, "--overlay", f"{host.ip}:{GATE}"]
-        options += ["--join", self._contact, "--controller", f"http://{MANAGEMENT_GATE}:{NORTHBOUND}"]
-        options += ["--token-file", str(self._token), "--config", str(self._write_config())]
+        options += ["--join", self._contact]
+        options += [word for url in self.northbounds for word in ("--controller", url)]
+        options += ["--token-file", str(self.token), "--config", str(self._write_config())]
         self.programs["ofgate"] = self._run("ofgate", host.name, ["ofgate", *options])
         self.programs["ofgate"].ready()
         self.until(lambda status: bool(status["leading"]), "leading OFGate", PATIENCE)
@@ -273,7 +295,9 @@ class Mesh:
         """OFGate's settings: what it must share with the brokers."""
         path = Path(self._folder.name) / "ofgate.toml"
         shared = {"overlay.alm_order": self._order} | {
-            setting: value for setting, value in self._settings.items() if setting.startswith(("overlay.", "priority."))
+            setting: value
+            for setting, value in self._settings.items()
+            if setting.startswith(("links.", "overlay.", "priority."))
         }
         sections: dict[str, list[str]] = {}
         for setting, value in shared.items():
@@ -283,7 +307,8 @@ class Mesh:
         return path
 
     @property
-    def _token(self) -> Path:
+    def token(self) -> Path:
+        """The file with what the controllers ask for."""
         return Path(self._folder.name) / "token"
 
     def _run(self, name: str, host: str | None, command: Sequence[str]) -> Program:
@@ -291,11 +316,17 @@ class Mesh:
         return Program(name, space, command, Path(self._folder.name))
 
 
+def _northbound(place: int) -> str:
+    return f"{MANAGEMENT_GATE}:{NORTHBOUND + place}"
+
+
 def _with_status(status: Any, wanted: str) -> set[str]:
     return {each["topic"] for each in status["topics"] if each["status"] == wanted}
 
 
 def _toml(value: str) -> str:
+    if value in ("true", "false"):
+        return value
     try:
         float(value)
     except ValueError:

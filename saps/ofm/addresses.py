@@ -161,6 +161,12 @@ class AddressPool:
             del self._owners[address]
         return address
 
+    def exchange(self, one: str, other: str) -> None:
+        """Two owners exchange their addresses. Raises `KeyError`."""
+        first, second = self._by_owner[one], self._by_owner[other]
+        self._give(one, second)
+        self._give(other, first)
+
     def number(self, address: OfmAddress) -> int:
         """The address's number in the range, the same after every restart. Raises `ValueError`."""
         return self.range.number(address)

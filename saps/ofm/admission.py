@@ -12,16 +12,26 @@ from saps.ofm.addresses import AddressPool, OfmAddress, PoolExhaustedError
 from saps.ofm.adopt import recovered
 from saps.ofm.barriers import BarredError, Barriers
 from saps.ofm.budget import Budget, Ledger, OverBudgetError
+from saps.ofm.coded_pool import CodedPool, Coding
 from saps.ofm.events import Wish
 from saps.ofm.growth import grown, reachable
-from saps.ofm.mirror import Part
-from saps.ofm.network import Network
+from saps.ofm.mirror import Mirror, Part
+from saps.ofm.network import AnyMirror, Network
 from saps.ofm.openflow.base import BASE_FLOWS
 from saps.ofm.plan import GROUPS, Loopback, Ofm, Plan, Service, baseline, plan
 from saps.ofm.record import Record
+from saps.ofm.shared_ledger import SharedLedger
+from saps.ofm.shared_mirror import SharedMirror
 from saps.ofm.tables import Tables
+from saps.ofm.topics.registry import TopicRefusedError
 from saps.ofm.topology import Topology
+from saps.ofm.traffic import Traffic
 from saps.ofm.tree import Planners, SharedTree, Tree
+
+SHARE = 0.1
+"""Of all trees, how many may move in a minute. More: sooner even, more changes of tables."""
+OVERLAP = 30.0
+"""Seconds for which a former tree stays. More: entries are used longer; it must be more than OFGate's lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,15 @@ class Rules:
     """Of switches that have one of their own."""
     per_port: bool = True
     """See `plan.Ofm`."""
+    limit: int = 0
+    """See `plan.Ofm`. Not with `coding`."""
+    coding: Coding | None = None
+    """Addresses are the codes of topics, and entries serve many of them; `pool` and `per_port` mean nothing then. None:
+    each OFM has an address of the pool."""
+    move_share: float = SHARE
+    """Of all trees, how many may move in a minute (`moves`)."""
+    move_overlap: float = OVERLAP
+    """Seconds for which a former tree stays."""
 
 
 class NotAdmittedError(Exception):
@@ -51,13 +70,20 @@ def service_of(priority: int | None) -> Service:
 class Admission:
     """Addresses and budgets, and who has what of them."""
 
-    def __init__(self, rules: Rules, planner: Planners | None = None) -> None:
+    def __init__(self, rules: Rules, planner: Planners | None = None, traffic: Traffic | None = None) -> None:
         """Raises `ValueError` for a range that cannot be used."""
         self.rules = rules
-        self.pool = AddressPool.parse(rules.pool)
-        self.ledger = Ledger(rules.budget, rules.budgets)
+        self.traffic = traffic or Traffic()
+        """What the planner, if it cares, goes by."""
+        self.pool: AddressPool | CodedPool
+        if rules.coding is None:
+            self.pool = AddressPool.parse(rules.pool)
+            self.ledger = Ledger(rules.budget, rules.budgets)
+        else:
+            self.pool = pool = CodedPool(rules.coding)
+            self.ledger = SharedLedger(rules.budget, rules.budgets, pool.words)
         self.barriers = Barriers()
-        self._planner = planner or SharedTree()
+        self.planner: Planners = planner or SharedTree()
         self._topics: dict[Part, str] = {}
 
     def baseline(self) -> Tables:
@@ -65,6 +91,15 @@ class Admission:
         base = {flow.name for flow in BASE_FLOWS}
         guards = baseline([self.pool.range.network])
         return Tables({name: flow for name, flow in guards.flows.items() if name not in base})
+
+    def mirror(self, baseline: Tables) -> AnyMirror:
+        """What keeps one switch's tables."""
+        return SharedMirror(baseline, self.pool) if isinstance(self.pool, CodedPool) else Mirror(baseline)
+
+    def informed(self, record: Record, network: Network) -> list[int]:
+        """The switches that must know of an OFM before its tree is made: where addresses are codes, all. An entry for
+        topics beside it may be for it as well, as long as nobody says that it is there."""
+        return sorted(network.mirrors) if isinstance(self.pool, CodedPool) and not record.held else []
 
     def topic(self, part: Part) -> str | None:
         """Whose entries these are."""
@@ -86,7 +121,7 @@ class Admission:
             ofm = self._ofm(record, wish)
             held = network.found(ofm.group) if early else {}
             before = record.plan or (recovered(ofm, network.topology, held) if held else None)
-            planner = self._planner.for_topic(record.topic)
+            planner = self.planner.for_topic(record.topic)
             topology = self.barriers.around(record.topic, network.topology)
             self.barriers.check(record.topic, network.topology, wish.members)
             tree = grown(planner, topology, before.tree if before else Tree(), wish.members)
@@ -98,12 +133,12 @@ class Admission:
                 return None
             made = plan(ofm, tree, silent)
             self.ledger.admit(made, both=True)
-            self._planner.adopted(record.topic, tree)
+            self.planner.adopted(record.topic, tree)
         except (OverBudgetError, BarredError) as error:
             if early:
                 return None
             raise NotAdmittedError(str(error)) from None
-        except (PoolExhaustedError, ValueError) as error:
+        except (PoolExhaustedError, TopicRefusedError, ValueError) as error:
             raise NotAdmittedError(str(error)) from None
         if held:
             record.plan, record.held = before, held
@@ -124,14 +159,37 @@ class Admission:
             record.address = address
             made = plan(self._ofm(record, wish), tree, wish.senders - wish.brokers)
             self.ledger.admit(made)
-            self._planner.adopted(record.topic, tree)
-        except (ValueError, OverBudgetError):
+            self.planner.adopted(record.topic, tree)
+        except (ValueError, OverBudgetError, TopicRefusedError):
             return
         record.plan, record.held = made, dict(made.tables)
 
+    def beside(self, record: Record, second: Record, tree: Tree) -> Plan:
+        """The plan of a second tree for an OFM, under an address of its own, admitted to the ledger; from now on the
+        planner goes by this tree. Raises `NotAdmittedError`; then nothing has changed."""
+        assert record.wish is not None
+        assert record.plan is not None
+        try:
+            made = plan(self._ofm(second, record.wish), tree, record.plan.silent)
+            self.ledger.admit(made)
+        except (OverBudgetError, PoolExhaustedError, TopicRefusedError, ValueError) as error:
+            self.release(second)
+            raise NotAdmittedError(str(error)) from None
+        self.planner.adopted(record.topic, tree)
+        return made
+
+    def exchange(self, record: Record, second: Record) -> None:
+        """The second tree of an OFM is the first from now on, and the other way round."""
+        self.pool.exchange(record.topic, second.topic)
+        record.address, second.address = second.address, record.address
+        record.plan, second.plan = second.plan, record.plan
+        record.held, second.held = second.held, record.held
+        for each in (record, second):
+            self._topics[self.part(each)] = each.topic
+
     def release(self, record: Record) -> bool:
         """Nothing of an OFM is left anywhere: its address and its room are free. Says whether it had any room."""
-        self._planner.adopted(record.topic, None)
+        self.planner.adopted(record.topic, None)
         if record.address is None:
             return False
         had = self.ledger.plan_of(record.address) is not None
@@ -147,4 +205,5 @@ class Admission:
             record.address = self.pool.allocate(record.topic)
         self._topics[self.part(record)] = record.topic
         number = self.pool.number(record.address)
-        return Ofm(record.address, number, self.rules.loopback, service_of(wish.priority), self.rules.per_port)
+        rules = self.rules
+        return Ofm(record.address, number, rules.loopback, service_of(wish.priority), rules.per_port, rules.limit)

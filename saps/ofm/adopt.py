@@ -42,7 +42,9 @@ def _recovered(ofm: Ofm, topology: Topology, held: Mapping[int, Tables]) -> Plan
     made = plan(ofm, Tree(frozenset(links), brokers), brokers.keys() - receivers)
     if made.tables.keys() != held.keys() or not made.tree.connected or not made.tree.intact(topology):
         return None
-    return None if any(difference(held[dpid], made.tables[dpid]) for dpid in held) else made
+    # A limit is not part of the tree: the switch may have no meters, or the limit may be another one since.
+    different = any(difference(held[dpid].unmetered(), made.tables[dpid].unmetered()) for dpid in held)
+    return None if different else made
 
 
 def _sender(flow: Flow) -> BrokerAddress | None:

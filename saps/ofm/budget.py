@@ -62,6 +62,10 @@ class Ledger:
         """What the plans in force use on a switch."""
         return self._used.get(dpid, Usage())
 
+    def taken(self, dpid: int) -> Usage:
+        """What all plans together take of a switch: what is used, if each has entries of its own."""
+        return self.used(dpid)
+
     def plan_of(self, address: OfmAddress) -> Plan | None:
         """The plan in force for an OFM."""
         return self._plans.get(address)
@@ -110,6 +114,7 @@ class Ledger:
         return Tables.of(
             (flow for part in parts for flow in part.flows.values()),
             (group for part in parts for group in part.groups.values()),
+            (meter for part in parts for meter in part.meters.values()),
         )
 
     def __iter__(self) -> Iterator[Plan]:

@@ -48,10 +48,16 @@ def controller(
     listen: Annotated[str | None, _option("listen", "HOST:PORT")] = None,
     northbound: Annotated[str | None, _option("northbound", "HOST:PORT")] = None,
     ofm_range: Annotated[str | None, _option("ofm_range", "NETWORK:FIRST-LAST")] = None,
+    addresses: Annotated[str | None, _option("addresses", "PLAN")] = None,
+    topic_code: Annotated[str | None, _option("topic_code", "NAME")] = None,
+    topics: Annotated[str | None, _option("topics", "FILE")] = None,
     loopback: Annotated[str | None, _option("loopback", "IP")] = None,
     flow_budget: Annotated[str | None, _option("flow_budget", "N")] = None,
     bucket_budget: Annotated[str | None, _option("bucket_budget", "N")] = None,
+    meter: Annotated[str | None, _option("meter", "PACKETS_PER_SECOND")] = None,
     state: Annotated[str | None, _option("state", "FILE")] = None,
+    peer: Annotated[str | None, _option("peer", "URL")] = None,
+    takeover: Annotated[str | None, _option("takeover", "SECONDS")] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -63,11 +69,18 @@ def controller(
     ] = None,
     certificate: Annotated[str | None, _option("certificate", "FILE")] = None,
     clients: Annotated[str | None, _option("clients", "FILE")] = None,
+    client_names: Annotated[str | None, _option("client_names", "NAME[,NAME...]")] = None,
+    revoked: Annotated[str | None, _option("revoked", "FILE")] = None,
     openflow_certificate: Annotated[str | None, _option("openflow_certificate", "FILE")] = None,
     openflow_clients: Annotated[str | None, _option("openflow_clients", "FILE")] = None,
     grace: Annotated[str | None, _option("grace", "SECONDS")] = None,
     probe_interval: Annotated[str | None, _option("probe_interval", "SECONDS")] = None,
     planner: Annotated[str | None, _option("planner", "NAME")] = None,
+    clusters: Annotated[str | None, _option("clusters", "FILE")] = None,
+    capacities: Annotated[str | None, _option("capacities", "FILE")] = None,
+    demands: Annotated[str | None, _option("demands", "FILE")] = None,
+    move_share: Annotated[str | None, _option("move_share", "SHARE")] = None,
+    move_overlap: Annotated[str | None, _option("move_overlap", "SECONDS")] = None,
     policy: Annotated[str | None, _option("policy", "FILE[,FILE...]")] = None,
     log_level: Annotated[str | None, _option("log_level", "LEVEL")] = None,
 ) -> None:
@@ -79,23 +92,41 @@ def controller(
         saps controller --listen 127.0.0.1:6653 --northbound 127.0.0.1:8181 --ofm-range 239.77.0.0/16:5000-5999
         curl http://127.0.0.1:8181/openapi.json
 
+    With `--peer` it is one of two, and the switches are to connect to both: OFGate is given both northbound addresses.
+
+        saps controller --listen 10.0.0.1:6653 --northbound 10.0.0.1:8181 --peer http://10.0.0.2:8181
+        saps controller --listen 10.0.0.2:6653 --northbound 10.0.0.2:8181 --peer http://10.0.0.1:8181
+
     A line on standard output says when it listens.
     """
     flags = {
         "listen": listen,
         "northbound": northbound,
         "ofm_range": ofm_range,
+        "addresses": addresses,
+        "topic_code": topic_code,
+        "topics": topics,
         "loopback": loopback,
         "flow_budget": flow_budget,
         "bucket_budget": bucket_budget,
+        "meter": meter,
         "state": state,
+        "peer": peer,
+        "takeover": takeover,
         "certificate": certificate,
         "clients": clients,
+        "client_names": client_names,
+        "revoked": revoked,
         "openflow_certificate": openflow_certificate,
         "openflow_clients": openflow_clients,
         "grace": grace,
         "probe_interval": probe_interval,
         "planner": planner,
+        "clusters": clusters,
+        "capacities": capacities,
+        "demands": demands,
+        "move_share": move_share,
+        "move_overlap": move_overlap,
         "policy": policy,
         "log_level": log_level,
     }

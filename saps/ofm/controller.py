@@ -15,6 +15,7 @@ from msgspec.structs import replace as with_
 from saps.ofm.addresses import AddressPool, OfmAddress
 from saps.ofm.admission import Admission, NotAdmittedError, Rules
 from saps.ofm.budget import Ledger
+from saps.ofm.coded_pool import CodedPool
 from saps.ofm.events import (
     Applied,
     Apply,
@@ -26,27 +27,31 @@ from saps.ofm.events import (
     Read,
     SwitchUp,
     TablesRead,
+    Tick,
     Told,
     Wish,
     Wished,
 )
 from saps.ofm.growth import connected
 from saps.ofm.mirror import Part, part_of
+from saps.ofm.moves import Moves
 from saps.ofm.network import Network
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.ofm.record import Record
 from saps.ofm.topology import BrokerAddress, Topology
+from saps.ofm.traffic import Traffic
 from saps.ofm.tree import Planners, Tree
 
 
 class Controller:
     """The machine; `handle` is all that changes it."""
 
-    def __init__(self, rules: Rules, planner: Planners | None = None) -> None:
-        self.admission = Admission(rules, planner)
-        self.network = Network(self.admission.baseline())
+    def __init__(self, rules: Rules, planner: Planners | None = None, traffic: Traffic | None = None) -> None:
+        self.admission = Admission(rules, planner, traffic)
+        self.network = Network(self.admission.baseline(), self.admission.mirror)
         self.records: dict[str, Record] = {}
         """OFMs that are wished for, or not yet gone, by topic."""
+        self.moves = Moves(self.admission, self.network, rules.move_share, rules.move_overlap)
         self.version = 0
         """Of the latest state told."""
         self._stale: dict[str, None] = {}
@@ -71,7 +76,7 @@ class Controller:
         return self.network.topology
 
     @property
-    def pool(self) -> AddressPool:
+    def pool(self) -> AddressPool | CodedPool:
         """The OFM addresses."""
         return self.admission.pool
 
@@ -94,6 +99,8 @@ class Controller:
                 self._touch(self.network.mirror(dpid).done())
             case Failed():
                 self._failed(event)
+            case Tick(now):
+                self._stale |= dict.fromkeys(self.moves.at(now, self.records))
             case PolicyChanged(policy):
                 self.admission.barriers.policy = policy
                 self._all_stale()
@@ -104,6 +111,8 @@ class Controller:
         return effects
 
     def _wished(self, topic: str, wish: Wish | None) -> None:
+        if self.admission.traffic.wished(topic, wish.rate if wish is not None else None):
+            self.admission.planner.remeasured(topic)
         record = self.records.get(topic)
         if record is None:
             if wish is None:
@@ -124,23 +133,30 @@ class Controller:
 
     def _news(self, news: News) -> None:
         """Something has happened to the network: every OFM may be concerned."""
+        self.admission.traffic.hear(news)
         if self.network.hear(news):
             self._all_stale()
         if isinstance(news, SwitchUp):
             self._effects.append(Read(news.dpid))
 
     def _failed(self, event: Failed) -> None:
-        self.network.mirror(event.dpid).lost()
+        mirror = self.network.mirror(event.dpid)
+        mirror.lost()
+        if event.meters and mirror.without_meters():
+            self._effects.append(Read(event.dpid))
+            return
         self._effects.append(Read(event.dpid, again=True))
         part = part_of(event.change)
         topic = self.admission.topic(part) if part is not None else None
-        if topic is not None and ((record := self.records[topic]).plan is not None or record.busy):
+        if topic is not None and (second := self.moves.record(topic)) is not None:
+            self._stale |= {self.moves.failed(second, self.records): None, topic: None}
+        elif topic is not None and ((record := self.records[topic]).plan is not None or record.busy):
             record.abandon()  # also on its way out: a stage that cannot be had must not be waited for
             record.refusal, record.blocked = event.why, True
             self._stale[topic] = None
 
     def _all_stale(self) -> None:
-        self._stale |= dict.fromkeys(self.records)
+        self._stale |= dict.fromkeys([*self.records, *self.moves.owners])
 
     def _touch(self, parts: Iterable[Part]) -> None:
         topics = (self.admission.topic(part) for part in parts)
@@ -157,8 +173,8 @@ class Controller:
             topic = next(iter(self._stale))
             del self._stale[topic]
             concerned[topic] = None
-            if topic in self.records:
-                self._advance(self.records[topic])
+            if (record := self.records.get(topic) or self.moves.record(topic)) is not None:
+                self._advance(record)
         for topic in concerned:
             if topic in self.records:
                 self._tell(self.records[topic])
@@ -195,6 +211,8 @@ class Controller:
     def _finish(self, record: Record) -> bool:
         """An OFM has come to rest: what next? Says whether there is something."""
         record.come_to_rest()
+        if self.moves.record(record.topic) is record:
+            return self._rest(record)
         self._watch(record)
         if record.plan is not None and self.ledger.settle(record.plan.ofm.address):
             self._retry()
@@ -206,6 +224,14 @@ class Controller:
         self._release(record)
         return False
 
+    def _rest(self, second: Record) -> bool:
+        """A second tree has come to rest. Says whether there is something next."""
+        more, touched = self.moves.rest(second, self.records)
+        self._stale |= dict.fromkeys(touched)
+        if not more and self.moves.record(second.topic) is None:
+            self._retry()
+        return more
+
     def _replan(self, record: Record, wish: Wish) -> bool:
         """Heads for the best plan for a wish, if that is another one. Says whether it does."""
         try:
@@ -214,7 +240,7 @@ class Controller:
             return self._refuse(record, str(refusal))
         record.refusal = None
         if chosen is not None:
-            record.head_for(chosen)
+            record.head_for(chosen, self.admission.informed(record, self.network))
         return chosen is not None
 
     def _refuse(self, record: Record, why: str) -> bool:
@@ -246,6 +272,7 @@ class Controller:
     ) -> None:
         """Takes over an OFM from an earlier run; before any event, and after the topology is filled. Without a tree,
         or with an address that is not ours any more, only the wish is taken over."""
+        self.admission.traffic.wished(topic, wish.rate)
         status = Status.UPDATING if complete else Status.CONSTRUCTING
         state = OfmState(topic=topic, status=status, version=version)
         record = self.records[topic] = Record(topic, wish, complete=complete, state=state)
@@ -267,7 +294,7 @@ class Controller:
             part = self.admission.part(record)
             pending |= {dpid for dpid in record.plan.tables if not network.holds(dpid, part)}
             joined = connected(record.stable(), network.topology, lambda dpid: network.assured(dpid, part))
-        state = record.describe(joined, not pending, self._reason(record, pending))
+        state = record.describe(joined, not pending, self._reason(record, pending), self.moves.former(record.topic))
         record.complete |= state.status is Status.CONSTRUCTED
         if state != record.state:
             self._told(record, state)

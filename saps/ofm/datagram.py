@@ -40,6 +40,13 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
     topic: str
     payload: bytes
     properties: Properties | None = None
+    representative: BrokerRef | None = None
+    """Who has sent it, if the origin is in another domain; None: the origin."""
+
+    @property
+    def sender(self) -> BrokerRef:
+        """Who has sent it, and gets it back."""
+        return self.representative or self.origin
 
     @property
     def tree(self) -> Tree:
@@ -71,8 +78,10 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Datagram)
 
 
-def publication(tree: Tree, origin: BrokerRef, serial: int, data: Data) -> bytes:
-    """The datagram for a publication of `origin`'s own."""
+def publication(
+    tree: Tree, origin: BrokerRef, serial: int, data: Data, representative: BrokerRef | None = None
+) -> bytes:
+    """The datagram for a publication of `origin`'s own, or that a representative sends for it."""
     flags = data.qos | (_RETAIN if data.retain else 0)
     return _encoder.encode(
         Datagram(
@@ -87,6 +96,7 @@ def publication(tree: Tree, origin: BrokerRef, serial: int, data: Data) -> bytes
             data.topic,
             data.payload,
             data.properties,
+            representative,
         )
     )
 

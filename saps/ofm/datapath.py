@@ -4,16 +4,19 @@ UDP loses, so each loss is found by somebody. The *sender* sees whether its data
 SAPS 2016, 3.1.2): if nothing comes back any more the tree is gone, what was outstanding goes again by ALM, and the
 tree is tried again after a while. *Members* see gaps in the order (`saps.overlay.order`) and ask for what is missing;
 high-water marks show them a lost end. With QoS 1 and 2 they acknowledge, cumulatively, and who does not is sent the
-message by ALM.
+message by ALM. Here is the sender's half; `saps.ofm.arrivals` is the members'.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
-from saps.ofm.datagram import Datagram, high_water, parse, publication
+from saps.ofm.arrivals import Arrivals
+from saps.ofm.datagram import Datagram, high_water, publication
 from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.keys.epochs import Keyring
+from saps.ofm.keys.sealing import OVERHEAD
 from saps.ofm.path import Flight, Path, Pending
 from saps.overlay.frames import Data, HighWater, OfmAck
 from saps.overlay.keys import BrokerRef
@@ -40,14 +43,14 @@ class Datapath:
         inbox: Inbox,
         wants: Callable[[str], bool],
         transmit: Callable[..., None],
+        keys: Keyring,
         settings: DatapathSettings | None = None,
     ) -> None:
-        """`wants`: does this broker have a subscriber for a topic?"""
+        """`wants`: does this broker have a subscriber for a topic? `keys` seal and open all datagrams."""
         self._port = port
         self._presence = presence
         self._multicast = multicast
-        self._inbox = inbox
-        self._wants = wants
+        self._keys = keys
         self._transmit = transmit
         self.mark: Callable[[str], int] | None = None
         """DSCP of a topic's datagrams, a third argument of `transmit`; None: no such argument."""
@@ -56,18 +59,16 @@ class Datapath:
         self._former: dict[str, Path] = {}
         """Paths given up lately: who misses one of their publications may not have noticed yet."""
         self._serial = 0
-        self._due: dict[tuple[BrokerRef, str], tuple[int, int]] = {}
-        """Acknowledgements to be sent: (last number with QoS 1 or 2, subscribers reached)."""
-        self._acknowledging = False
-        self.on_heard: Callable[[str, Tree], None] | None = None
-        """Called when a topic that this broker wants has come by a tree."""
         self.on_failed: Callable[[str, Tree], None] | None = None
         """Called when a tree this broker used has been given up, for now."""
         self.counts = {
-            "carried": 0, "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0, "repeated": 0,
+            "carried": 0, "relayed": 0, "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0, "repeated": 0,
             "received": 0, "duplicates": 0, "unwanted": 0, "malformed": 0, "acks": 0,
+            "unknown_key": 0, "replayed": 0, "forged": 0,
         }  # fmt: skip
-        """What happened to datagrams and trees, since the start; `carried` are publications that left along a tree."""
+        """What happened to datagrams and trees, since the start; `carried` are own publications that left along a tree,
+        `relayed` those of origins in other domains."""
+        self.arrivals = Arrivals(port, inbox, wants, keys, self._returned, self.settings, self.counts)
 
     # --- which tree to use ------------------------------------------------------------------------------------
 
@@ -112,11 +113,15 @@ class Datapath:
         members = stream.served
         if not members and not path.served.always:
             return True
-        raw = publication(path.served.tree, self._port.me, self._serial + 1, data)
-        if len(raw) > self.settings.largest:
+        plain = publication(path.served.tree, self._port.me, self._serial + 1, data)
+        if len(plain) + OVERHEAD > self.settings.largest:
             self.counts["too_large"] += 1
             return False
         now = self._port.now
+        raw = self._keys.seal(stream.topic, plain, now)
+        if raw is None:
+            self._port.after(0.0, lambda: self._without_key(path))
+            return False
         self.counts["carried"] += 1
         path.history.append(data)
         path.last, path.last_at, path.told, path.members = data, now, False, members
@@ -128,6 +133,44 @@ class Datapath:
             path.marking = True
             self._port.after(self.settings.mark, lambda: self._mark(path))
         return True
+
+    def represent(
+        self, origin: BrokerRef, data: Data, members: Sequence[BrokerRef], custody: Custody | None
+    ) -> Collection[BrokerRef]:
+        """See `TreePath`. To have the tree, this broker takes part as a publisher, for as long as something comes."""
+        stream = self._presence.stream(data.topic)
+        stream.used = True
+        if not self._presence.publishes(data.topic):
+            self._presence.open(stream)
+        path = self._paths.get(data.topic)
+        if path is None or path.failed_at is not None:
+            return ()
+        self._presence.route(stream)
+        there = set(stream.served)
+        served = tuple(member for member in members if member in there)
+        plain = publication(path.served.tree, origin, self._serial + 1, data, self._port.me) if served else b""
+        if not served or len(plain) + OVERHEAD > self.settings.largest:
+            return ()
+        now = self._port.now
+        raw = self._keys.seal(data.topic, plain, now)
+        if raw is None:
+            return ()
+        self.counts["relayed"] += 1
+        self._fly(path, raw, Flight(now, data, served, origin))
+        if custody is not None:
+            self._multicast.awaiting(custody)
+            path.relayed.setdefault(origin, deque()).append(Pending(custody, served, now))
+        if path.told_for.setdefault(origin, 0) == 0:
+            self._port.after(self.settings.mark, lambda: self._mark_for(path, origin, served))
+        path.told_for[origin] = max(path.told_for[origin], data.seq)
+        return frozenset(served)
+
+    def _mark_for(self, path: Path, origin: BrokerRef, members: tuple[BrokerRef, ...]) -> None:
+        """As `_mark`, for an origin in another domain."""
+        seq = path.told_for.pop(origin, 0)
+        for member in members:
+            if seq and self._port.reachable(member):
+                self._port.send(member, HighWater(path.stream.topic, seq, origin))
 
     def remembered(self, topic: str, after: int, seq: int) -> list[Data]:
         found: dict[int, Data] = {}
@@ -171,25 +214,31 @@ class Datapath:
         if path is None:
             return
         path.silent.pop(sender, None)
-        for pending in path.pending:
+        queue = path.pending if ack.origin is None else path.relayed.get(ack.origin, deque())
+        for pending in queue:
             if pending.custody.data.seq > ack.seq:
                 break
             if sender in pending.waiting:
                 del pending.waiting[sender]
                 path.answer_time.measured(self._port.now - pending.sent)
                 self._multicast.confirmed(pending.custody, 1, ack.subscribers)
-        while path.pending and not path.pending[0].waiting:
-            self._multicast.answered(path.pending.popleft().custody, ())
+        self._clear(queue)
+
+    def _clear(self, queue: deque[Pending]) -> None:
+        """Answers for what has been acknowledged by all."""
+        while queue and not queue[0].waiting:
+            self._multicast.answered(queue.popleft().custody, ())
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died: nothing is expected of it any more."""
         for path in self._paths.values():
-            for pending in path.pending:
-                pending.waiting.pop(broker, None)
-            while path.pending and not path.pending[0].waiting:
-                self._multicast.answered(path.pending.popleft().custody, ())
-        for key in [key for key in self._due if key[0] == broker]:
-            del self._due[key]
+            for queue in path.queues:
+                for pending in queue:
+                    pending.waiting.pop(broker, None)
+                self._clear(queue)
+            if not path.relayed.get(broker, True):
+                del path.relayed[broker]
+        self.arrivals.forget(broker)
 
     # --- time -------------------------------------------------------------------------------------------------
 
@@ -208,8 +257,9 @@ class Datapath:
             self._check_pause(path)
         if path.flying:
             self._wake_by(path, next(iter(path.flying.values())).sent + path.round_trip.patience)
-        if path.pending:
-            self._wake_by(path, path.pending[0].sent + path.answer_time.patience)
+        for queue in path.queues:
+            if queue:
+                self._wake_by(path, queue[0].sent + path.answer_time.patience)
 
     def _check_loopback(self, path: Path) -> None:
         too_old = self._port.now - path.round_trip.patience + 1e-9
@@ -226,8 +276,13 @@ class Datapath:
                 path.flying.clear()
                 self._try_later(path)
 
+    def _without_key(self, path: Path) -> None:
+        if self._paths.get(path.stream.topic) is path and path.failed_at is None:
+            self._fail(path)
+
     def _fail(self, path: Path) -> None:
-        """Nothing comes back: go on by ALM, with all that may not have arrived, and try the tree again later."""
+        """Nothing comes back, or there is no key: go on by ALM, with all that may not have arrived, and try the tree
+        again later."""
         self.counts["failed"] += 1
         path.failed_at = self._port.now
         self._presence.use_tree(path.stream.topic, None)
@@ -243,10 +298,11 @@ class Datapath:
         for flight in flights.values():
             if flight.data is not None and not flight.data.qos:
                 self.counts["repeated"] += len(flight.members)
-                self._multicast.repeat(flight.data, flight.members)
-        pendings, path.pending = path.pending, deque()
-        for pending in pendings:
-            self._hand_over(pending)
+                self._multicast.repeat(flight.data, flight.members, flight.origin)
+        queues, path.pending, path.relayed = path.queues, deque(), {}
+        for queue in queues:
+            for pending in queue:
+                self._hand_over(pending)
 
     def _try_later(self, path: Path) -> None:
         delay, path.retry = path.retry, min(2 * path.retry, self.settings.retry_at_most)
@@ -259,14 +315,16 @@ class Datapath:
 
     def _check_members(self, path: Path) -> None:
         """Who has not acknowledged in time gets the message by ALM."""
-        patience = path.answer_time.patience
-        if path.pending and self._port.now - path.pending[0].sent >= patience - 1e-9:
+        before = self._port.now - path.answer_time.patience + 1e-9
+        overdue = [queue for queue in path.queues if queue and queue[0].sent <= before]
+        if overdue:
             path.answer_time.late()
-        while path.pending and self._port.now - path.pending[0].sent >= patience - 1e-9:
-            pending = path.pending.popleft()
-            for member in pending.waiting:
-                path.silent[member] = path.silent.get(member, 0) + 1
-            self._hand_over(pending)
+        for queue in overdue:
+            while queue and queue[0].sent <= before:
+                pending = queue.popleft()
+                for member in pending.waiting:
+                    path.silent[member] = path.silent.get(member, 0) + 1
+                self._hand_over(pending)
         if deaf := [member for member, missed in path.silent.items() if missed >= DEAF]:
             self._do_without(path, deaf)
 
@@ -305,8 +363,12 @@ class Datapath:
 
     def _fly_mark(self, path: Path) -> None:
         seq = max(path.stream.last_seq, 1)
-        raw = high_water(path.served.tree, self._port.me, self._serial + 1, path.stream.topic, seq)
-        self._fly(path, raw, Flight(self._port.now, None, ()))
+        plain = high_water(path.served.tree, self._port.me, self._serial + 1, path.stream.topic, seq)
+        raw = self._keys.seal(path.stream.topic, plain, self._port.now)
+        if raw is not None:
+            self._fly(path, raw, Flight(self._port.now, None, ()))
+        elif path.failed_at is not None:
+            self._try_later(path)
 
     def _mark(self, path: Path) -> None:
         """Tell each member the last number, by a way that does not lose it."""
@@ -319,48 +381,5 @@ class Datapath:
     # --- receiving ----------------------------------------------------------------------------------------------
 
     def receive(self, raw: bytes | memoryview) -> None:
-        """A datagram has come in."""
-        datagram = parse(raw)
-        if datagram is None:
-            self.counts["malformed"] += 1
-        elif datagram.origin.name == self._port.me.name:
-            if datagram.origin.incarnation == self._port.me.incarnation:
-                self._returned(datagram)
-        elif not self._wants(datagram.topic) or self._port.lost(datagram.origin):
-            self.counts["unwanted"] += 1
-        else:
-            self._arrived(datagram)
-
-    def _arrived(self, datagram: Datagram) -> None:
-        self.counts["received"] += 1
-        if self.on_heard is not None:
-            self.on_heard(datagram.topic, datagram.tree)
-        if datagram.is_high_water:
-            self._inbox.expect(datagram.origin, datagram.topic, datagram.seq)
-            return
-        data = datagram.data()
-        reached = self._inbox.accept(datagram.origin, data)
-        if reached is None:
-            self.counts["duplicates"] += 1
-            reached = self._inbox.matching(data.topic)
-        if data.qos:
-            last, subscribers = self._due.get((datagram.origin, data.topic), (0, 0))
-            self._due[datagram.origin, data.topic] = max(last, data.seq), reached or subscribers
-            if not self._acknowledging:
-                self._acknowledging = True
-                self._port.after(self.settings.acknowledge, self._acknowledge)
-
-    def _acknowledge(self) -> None:
-        """Send what is due; where something before it is missing, as far as it goes, and again later."""
-        due, self._due = self._due, {}
-        for (origin, topic), (seq, subscribers) in due.items():
-            delivered = self._inbox.delivered(origin, topic)
-            if self._port.lost(origin):
-                continue
-            if delivered < seq:
-                self._due[origin, topic] = seq, subscribers
-            self.counts["acks"] += 1
-            self._port.send(origin, OfmAck(topic, delivered, subscribers))
-        self._acknowledging = bool(self._due)
-        if self._due:
-            self._port.after(10 * self.settings.acknowledge, self._acknowledge)
+        """A datagram has come in (`saps.ofm.arrivals`)."""
+        self.arrivals.receive(bytes(raw))

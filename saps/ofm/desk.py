@@ -17,14 +17,17 @@ from saps.ofm.northbound.schema import (
     Changes,
     OfmState,
     OfmStats,
+    PortTraffic,
     Quota,
     Status,
     SwitchBudget,
     SwitchCount,
 )
-from saps.ofm.openflow.values import FlowCount
+from saps.ofm.openflow.server import LAST_PORT
+from saps.ofm.openflow.values import FlowCount, PortCount
 from saps.ofm.plan import BROKER
 from saps.ofm.tables import Match
+from saps.ofm.traffic import with_capacities
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,10 @@ class Desk:
 
     async def flow_counts(self, dpid: int, cookie: int) -> list[FlowCount]:
         """Flow entries with this cookie at a connected switch, with their counters."""
+        raise NotImplementedError
+
+    async def port_counts(self, dpid: int) -> list[PortCount]:
+        """The counters of a connected switch's ports."""
         raise NotImplementedError
 
     def handle(self, event: Event) -> None:
@@ -105,10 +112,11 @@ class Desk:
             SwitchBudget(
                 dpid=f"{dpid:016x}",
                 connected=dpid in connected,
+                alone=ledger.used(dpid).entries,
                 entries=Quota(used=used.entries, budget=ledger.budget(dpid).entries),
                 buckets=Quota(used=used.buckets, budget=ledger.budget(dpid).buckets),
             )
-            for dpid, used in ((dpid, ledger.used(dpid)) for dpid in self.machine.topology.switches)
+            for dpid, used in ((dpid, ledger.taken(dpid)) for dpid in self.machine.topology.switches)
         ]
 
     async def stats(self, topic: str) -> OfmStats:
@@ -132,9 +140,17 @@ class Desk:
                 ]
         return OfmStats(topic=topic, switches=switches, senders=sorted(senders, key=lambda count: count.broker))
 
+    async def ports(self) -> list[PortTraffic]:
+        """Counters of all ports of the connected switches, by switch and port. Raises `ChannelError`."""
+        found: list[PortTraffic] = []
+        for dpid in sorted(self.connected()):
+            counts = sorted(await self.port_counts(dpid), key=lambda count: count.port)
+            found += [_traffic(dpid, count) for count in counts if count.port <= LAST_PORT]
+        return found
+
     def picture(self) -> dict[str, Any]:
-        """The network, as `Topology.to_json` writes it."""
-        return self.machine.topology.to_json()
+        """The network, as `Topology.to_json` writes it, with the capacities of links."""
+        return with_capacities(self.machine.topology.to_json(), self.machine.admission.traffic)
 
     async def _until(self, true: Callable[[], bool], wait: float) -> None:
         """Returns once `true` of what was told, or after `wait` seconds."""
@@ -158,6 +174,18 @@ class Desk:
             _, (self._forgotten, _) = self._states.popitem(last=False)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+def _traffic(dpid: int, count: PortCount) -> PortTraffic:
+    return PortTraffic(
+        dpid=f"{dpid:016x}",
+        port=count.port,
+        rx_packets=count.rx_packets or 0,
+        tx_packets=count.tx_packets or 0,
+        rx_bytes=count.rx_bytes or 0,
+        tx_bytes=count.tx_bytes or 0,
+        dropped=(count.rx_dropped or 0) + (count.tx_dropped or 0),
+    )
 
 
 def _source(dpid: int, match: Match) -> tuple[int, int, str, int]:

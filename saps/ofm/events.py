@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from saps.ofm.northbound.schema import OfmState
@@ -20,6 +20,8 @@ class Wish:
     senders: frozenset[BrokerAddress] = frozenset()
     """Brokers that only send. One that is among `brokers` too receives."""
     priority: int | None = None
+    rate: float | None = None
+    """bit/s on each link of the tree; None: not known."""
 
     @property
     def members(self) -> frozenset[BrokerAddress]:
@@ -46,11 +48,20 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: it is `now`, in seconds of a clock that does not go back. Every few seconds is enough."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchUp:
     """A switch is connected, with these ports up or down. Its tables may be anything."""
 
     dpid: int
     ports: Mapping[int, bool]
+    speeds: Mapping[int, int] = field(default_factory=dict)
+    """kb/s of ports, as far as the switch says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,8 @@ class PortChanged:
 
     at: Port
     up: bool
+    speed: int | None = None
+    """kb/s, if the switch says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +126,8 @@ class Failed:
     dpid: int
     why: str
     change: object = None
+    meters: bool = False
+    """It was refused for its meter: the switch has none, or no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +141,7 @@ class Settled:
 News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | HostMoved | Settled
 """Of the network."""
 
-Event: TypeAlias = Wished | PolicyChanged | TablesRead | Applied | Failed | News
+Event: TypeAlias = Wished | PolicyChanged | Tick | TablesRead | Applied | Failed | News
 
 # -- effects
 

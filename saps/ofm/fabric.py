@@ -62,11 +62,19 @@ NormalOf: TypeAlias = Callable[[int], Normal]
 class Fabric:
     """The switches of a topology, which may change meanwhile: a link or switch that is down swallows packets."""
 
-    def __init__(self, topology: Topology, *, capacity: int | None = None, normal: NormalOf | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        capacity: int | None = None,
+        most_meters: int | None = None,
+        normal: NormalOf = lambda dpid: lambda port, packet: (),
+    ) -> None:
+        """`capacity`, `most_meters`, `normal`: see `Switch`."""
         self.topology = topology
         self.switches: dict[int, Switch] = {}
         """Change their tables by `Switch.apply`."""
-        self._capacity = capacity
+        self._capacity, self._most_meters = capacity, most_meters
         self._normal = normal
         self.links: dict[tuple[Port, Port], Count] = {}
         """All traffic of each link, by direction."""
@@ -77,8 +85,7 @@ class Fabric:
 
     def restart(self, dpid: int) -> Switch:
         """A switch starts, or starts again: with empty tables and counters."""
-        normal = {} if self._normal is None else {"normal": self._normal(dpid)}
-        self.switches[dpid] = Switch(capacity=self._capacity, **normal)
+        self.switches[dpid] = Switch(capacity=self._capacity, most_meters=self._most_meters, normal=self._normal(dpid))
         return self.switches[dpid]
 
     def send(self, at: Port, packet: Packet) -> Outcome:

@@ -9,9 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from saps.ofm.plan import COOKIE, COOKIE_MASK, GROUPS, GROUPS_MASK, ours
+from saps.ofm.plan import COOKIE, COOKIE_MASK, GROUPS, GROUPS_MASK, ours, part_of_meter
 from saps.ofm.reconcile import difference
-from saps.ofm.tables import Change, DropFlow, DropGroup, Flow, FlowName, PutFlow, PutGroup, Tables
+from saps.ofm.tables import (
+    Change,
+    DropFlow,
+    DropGroup,
+    DropMeter,
+    Flow,
+    FlowName,
+    Group,
+    Meter,
+    PutFlow,
+    PutGroup,
+    PutMeter,
+    Tables,
+)
 
 Part: TypeAlias = int
 """Whose entries: the group id of an OFM, or `BASE`."""
@@ -33,6 +46,8 @@ class Mirror:
         """What the batch under way makes of some parts."""
         self._assured: set[Part] = set()
         """Parts that were settled at some time since the switch was last read."""
+        self._meters = True
+        """The switch takes meters, as far as is known."""
 
     @property
     def known(self) -> bool:
@@ -78,12 +93,19 @@ class Mirror:
         self._flying = {}
         self._assured = set()
 
+    def without_meters(self) -> bool:
+        """The switch takes no meters: from now on none are wanted there. Says whether that is new."""
+        new, self._meters = self._meters, False
+        return new
+
     def batch(self) -> tuple[list[Change], list[Part]]:
         """The next changes, to be followed by `done` or `lost`: none if nothing is to be done, or some are under way.
         And the parts that have turned out to be as wanted already, if there is nothing else to do."""
         if self._actual is None or self._flying or not self._unsettled:
             return [], []
         wanted = {part: self._wanted[part] for part in self._unsettled}
+        if not self._meters:
+            wanted = {part: tables.unmetered() for part, tables in wanted.items()}
         changes = difference(_joined(self.holds(part) for part in wanted), _joined(wanted.values()))
         self._unsettled = {}
         self._flying = wanted
@@ -114,9 +136,13 @@ def split(tables: Tables) -> dict[Part, Tables]:
     flows: dict[Part, dict[FlowName, Flow]] = {}
     for name, flow in tables.flows.items():
         flows.setdefault(flow.cookie & ~COOKIE_MASK, {})[name] = flow
+    meters: dict[Part, dict[int, Meter]] = {}
+    for id, meter in tables.meters.items():
+        meters.setdefault(part_of_meter(id) or BASE, {})[id] = meter
+    groups: dict[Part, dict[int, Group]] = {id: {id: group} for id, group in tables.groups.items()}
     return {
-        part: Tables(flows.get(part, {}), {part: tables.groups[part]} if part in tables.groups else {})
-        for part in sorted(flows.keys() | tables.groups.keys())
+        part: Tables(flows.get(part, {}), groups.get(part, {}), meters.get(part, {}))
+        for part in sorted(flows.keys() | groups.keys() | meters.keys())
     }
 
 
@@ -129,12 +155,16 @@ def part_of(change: object) -> Part | None:
             return group.id
         case DropGroup(id) if id & GROUPS_MASK == GROUPS:
             return id
+        case PutMeter(meter):
+            return part_of_meter(meter.id)
+        case DropMeter(id):
+            return part_of_meter(id)
     return None
 
 
 def after(tables: Tables, changes: Iterable[Change]) -> Tables:
     """Tables when changes have been carried out."""
-    flows, groups = dict(tables.flows), dict(tables.groups)
+    flows, groups, meters = dict(tables.flows), dict(tables.groups), dict(tables.meters)
     for change in changes:
         match change:
             case PutFlow(flow):
@@ -145,11 +175,16 @@ def after(tables: Tables, changes: Iterable[Change]) -> Tables:
                 groups[group.id] = group
             case DropGroup(id):
                 groups.pop(id, None)
-    return Tables(flows, groups)
+            case PutMeter(meter):
+                meters[meter.id] = meter
+            case DropMeter(id):
+                meters.pop(id, None)
+    return Tables(flows, groups, meters)
 
 
 def _joined(parts: Iterable[Tables]) -> Tables:
     listed = list(parts)
     flows = {name: flow for part in listed for name, flow in part.flows.items()}
     groups = {id: group for part in listed for id, group in part.groups.items()}
-    return Tables(flows, groups)
+    meters = {id: meter for part in listed for id, meter in part.meters.items()}
+    return Tables(flows, groups, meters)

@@ -7,12 +7,16 @@ here knows what an OFM is: only whose entries are whose (`mirror.Part`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from saps.ofm.events import HostMoved, LinkChanged, News, PortChanged, Settled, SwitchDown, SwitchGone, SwitchUp
 from saps.ofm.mirror import BASE, Mirror, Part
+from saps.ofm.shared_mirror import SharedMirror
 from saps.ofm.tables import Tables
 from saps.ofm.topology import BrokerAddress, Port, Topology
+
+AnyMirror: TypeAlias = Mirror | SharedMirror
 
 _NOTHING = Tables()
 
@@ -20,13 +24,15 @@ _NOTHING = Tables()
 class Network:
     """`hear` takes in news, `expect` and `dismiss` brokers, `want` what switches shall hold."""
 
-    def __init__(self, baseline: Tables) -> None:
+    def __init__(self, baseline: Tables, mirror: Callable[[Tables], AnyMirror] = Mirror) -> None:
+        """`mirror` makes what keeps the tables of one switch, of the baseline."""
+        self._new_mirror = mirror
         self.baseline = baseline
         """What every switch shall hold whatever the OFMs are."""
         self.topology = Topology()
         self.hosts: dict[str, Port] = {}
         """Where MAC addresses were seen."""
-        self.mirrors: dict[int, Mirror] = {}
+        self.mirrors: dict[int, AnyMirror] = {}
         """The tables of every switch that was heard of, or is wanted to hold something."""
         self.settled = False
         """It has had its time to show itself: whoever is not seen is not there."""
@@ -61,7 +67,7 @@ class Network:
         """Takes it in. Says whether OFMs may be concerned. A switch that is up is to be read."""
         topology, before = self.topology, self.topology.version
         match news:
-            case SwitchUp(dpid, ports):
+            case SwitchUp(dpid=dpid, ports=ports):
                 topology.switch_up(dpid, [port for port, up in ports.items() if up])
                 for port in [port for port, up in ports.items() if not up]:
                     topology.port_status(dpid, port, up=False)
@@ -70,7 +76,7 @@ class Network:
                 self.mirror(dpid).lost()
             case SwitchGone(dpid):
                 self._gone(dpid)
-            case PortChanged(at, up):
+            case PortChanged(at=at, up=up):
                 topology.port_status(*at, up=up)
             case LinkChanged(link, up):
                 (topology.link_up if up else topology.link_down)(*link)
@@ -107,10 +113,10 @@ class Network:
 
     # -- tables
 
-    def mirror(self, dpid: int) -> Mirror:
+    def mirror(self, dpid: int) -> AnyMirror:
         """The tables of a switch, which may be new, or not have connected yet: links and trees may lead there."""
         if dpid not in self.mirrors:
-            self.mirrors[dpid] = Mirror(self.baseline)
+            self.mirrors[dpid] = self._new_mirror(self.baseline)
         return self.mirrors[dpid]
 
     def read(self, dpid: int, tables: Tables) -> None:

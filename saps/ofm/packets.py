@@ -55,4 +55,5 @@ class Packet:
     @property
     def size(self) -> int:
         """Bytes on the link, without frame check sequence."""
-        return HEADERS.get(self.eth_type, 14) + len(self.payload)
+        without = 8 if self.eth_type in HEADERS and self.ip_proto != UDP else 0
+        return HEADERS.get(self.eth_type, 14) - without + len(self.payload)

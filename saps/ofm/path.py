@@ -60,6 +60,8 @@ class Flight(msgspec.Struct):
     sent: float
     data: Data | None
     members: tuple[BrokerRef, ...]
+    origin: BrokerRef | None = None
+    """Of the publication, if it is in another domain; None: this broker."""
 
 
 class Path:
@@ -72,6 +74,11 @@ class Path:
         """By serial, in the order sent."""
         self.history: deque[Data] = deque(maxlen=settings.history)
         self.pending: deque[Pending] = deque()
+        """Own publications."""
+        self.relayed: dict[BrokerRef, deque[Pending]] = {}
+        """Those of origins in other domains."""
+        self.told_for: dict[BrokerRef, int] = {}
+        """Origin in another domain -> number of its last publication that has left along the tree."""
         self.round_trip = RoundTrip(settings.loopback)
         self.answer_time = RoundTrip(settings.repeat)
         self.late: dict[int, Flight] = {}
@@ -96,6 +103,11 @@ class Path:
         self.failed_at: float | None = None
         """When nothing came back; None while the tree is in use."""
         self.probes = 0
+
+    @property
+    def queues(self) -> list[deque[Pending]]:
+        """What members must still acknowledge, in the order sent, by origin."""
+        return [self.pending, *self.relayed.values()]
 
     @property
     def usable(self) -> Served:

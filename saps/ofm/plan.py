@@ -7,6 +7,8 @@ suppresses a bucket that would send a packet back where it came from.
 
 A broker sends from the address in its broker list entry: its flow matches it, so nobody else sends in its name, and
 several brokers may share a port of a switch or a host. What arrives at any other place is dropped by the `baseline`.
+Where an OFM has a limit, each port that a broker sends by has a meter: whoever speaks in a broker's name there cannot
+have the tree copy more than that.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from saps.ofm.tables import (
     Group,
     Masked,
     Match,
+    Meter,
     Output,
     SetField,
     SetQueue,
@@ -43,6 +46,10 @@ COOKIE, COOKIE_MASK = 0x5A50_5300_0000_0000, 0xFFFF_FFFF_0000_0000
 """Cookie of our flows: these upper bits, and the group id of the OFM below (0: the baseline)."""
 GROUPS, GROUPS_MASK = 0x5000_0000, 0xF000_0000
 """Group id of an OFM: these upper bits, and the number of its address in the pool below."""
+
+METERS, METER_KINDS = 0x8000_0000, 7
+"""Id of a meter: this bit, the number of its port modulo so many in the next three (7 would be the specification's
+reserved ids), and the number of the OFM's address. So ports that are a multiple of it apart share one."""
 
 BROKER, TRUNK, GUARD, MISS = 0xA000, 0x9000, 0x1000, 0
 """Priorities: a broker's flow, a tree link's flow, the drop of stray packets to OFM addresses, and all else."""
@@ -85,6 +92,8 @@ class Ofm:
     per_port: bool = True
     """One flow for each tree link of a switch: a switch with outdated tables then closes no loop, and nobody outside
     the tree can send. False: one flow for all, as in the paper: (links - 1) entries fewer, without these two."""
+    limit: int = 0
+    """Packets a second that may enter by one port that brokers send by; 0: any number."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < 1 << 28:
@@ -101,6 +110,10 @@ class Ofm:
     def cookie(self) -> int:
         """The cookie of its flows."""
         return COOKIE | self.group
+
+    def meter(self, port: int) -> int | None:
+        """The id of the meter at a port that brokers send by; None: there is no limit."""
+        return METERS | port % METER_KINDS << 28 | self.number if self.limit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +178,14 @@ def ours(tables: Tables) -> Tables:
     return Tables(
         {name: flow for name, flow in tables.flows.items() if flow.cookie & COOKIE_MASK == COOKIE},
         {id: group for id, group in tables.groups.items() if id & GROUPS_MASK == GROUPS},
+        {id: meter for id, meter in tables.meters.items() if part_of_meter(id) is not None},
     )
+
+
+def part_of_meter(id: int) -> int | None:
+    """The group id of the OFM that a meter belongs to; None: it is none of ours."""
+    ours = METERS <= id < METERS | METER_KINDS << 28
+    return GROUPS | id & ~GROUPS_MASK if ours else None
 
 
 def _tables(
@@ -183,7 +203,8 @@ def _tables(
         if broker not in muted:
             beside = [other for at, other in brokers if at == port and other != broker and other not in silent]
             flows.append(_broker_flow(ofm, port, broker, beside))
-    return Tables.of(flows, [Group(ofm.group, (*onwards, *arrivals))])
+    meters = [Meter(id, ofm.limit) for id in sorted({flow.meter for flow in flows if flow.meter is not None})]
+    return Tables.of(flows, [Group(ofm.group, (*onwards, *arrivals))], meters)
 
 
 def _trunk_flows(ofm: Ofm, trunks: Sequence[int]) -> list[Flow]:
@@ -219,7 +240,7 @@ def _broker_flow(ofm: Ofm, port: int, broker: BrokerAddress, beside: Iterable[Br
     ]
     for receiver in (broker, *beside):
         actions += [*_to(receiver), Output(IN_PORT)]
-    return Flow(BROKER, match, tuple(actions), cookie=ofm.cookie)
+    return Flow(BROKER, match, tuple(actions), cookie=ofm.cookie, meter=ofm.meter(port))
 
 
 def _addressed(ofm: Ofm) -> dict[str, int | Masked]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 
+from saps.ofm.frames import checksum
 from saps.ofm.tables import mac
 from saps.ofm.topology import BrokerAddress
 
@@ -37,14 +38,6 @@ def _solicitation(target: bytes, to: bytes) -> bytes:
     source = _ASKER_IP.packed
     body = bytes([135, 0, 0, 0]) + bytes(4) + target
     pseudo = source + target + struct.pack("!II", len(body), 58)
-    body = body[:2] + _checksum(pseudo + body).to_bytes(2, "big") + body[4:]
+    body = body[:2] + checksum(pseudo + body).to_bytes(2, "big") + body[4:]
     ip = struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + source + target
     return to + ASKER + b"\x86\xdd" + ip + body
-
-
-def _checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071) of an even number of bytes."""
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF

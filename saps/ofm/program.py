@@ -7,6 +7,8 @@ import ipaddress
 import logging
 import signal
 import ssl
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from saps import process
 from saps.config import Address, SettingError
@@ -14,16 +16,28 @@ from saps.logs import configure_logging
 from saps.ofm.addresses import AddressRange
 from saps.ofm.admission import Rules
 from saps.ofm.budget import Budget
+from saps.ofm.coded_pool import CodedPool, Coding
 from saps.ofm.controller import Controller
 from saps.ofm.events import PolicyChanged
+from saps.ofm.northbound.pair import PeerClient
 from saps.ofm.northbound.server import NorthboundServer
 from saps.ofm.openflow.server import OpenFlowServer, ServerSettings
 from saps.ofm.plan import Loopback
 from saps.ofm.saved import restore
 from saps.ofm.service import ControllerService
 from saps.ofm.settings import ControllerSettings
+from saps.ofm.standby_service import PairedController
+from saps.ofm.topics.address import RANGE
+from saps.ofm.topics.files import topic_rules
+from saps.ofm.topics.registry import TopicRefusedError
+from saps.ofm.traffic import Traffic
+from saps.ofm.traffic_files import TrafficFiles
 from saps.ofm.tree import Planners, SharedTree
 from saps.policy.files import PolicyFiles
+from saps.policy.model import Policy
+
+if TYPE_CHECKING:
+    from saps.identity.https import Visitors
 
 logger = logging.getLogger(__name__)
 
@@ -37,38 +51,87 @@ class OfcProgram:
     def __init__(self, settings: ControllerSettings) -> None:
         """Raises `SettingError`."""
         self.settings = settings
-        self.machine = Controller(rules(settings), planners(settings))
-        self.service = ControllerService(self.machine, grace=settings.grace, state=settings.state)
+        self._rules = rules(settings)
+        self._files = TrafficFiles.of(settings)
+        self._range = addresses(settings)
         self.policy: PolicyFiles | None = None
+        state = self._stored()
+        self.service = self._paired(state) if settings.peer else self._alone(state)
         if settings.policy:
-            files = settings.policy.split(",")
-            self.policy = PolicyFiles("policy", files, lambda policy: self.service.handle(PolicyChanged(policy)))
-        self._restore()
+            self.policy = PolicyFiles("policy", settings.policy.split(","), self._obey)
+        pair = self.service if isinstance(self.service, PairedController) else None
         self.switches = OpenFlowServer(
             *settings.listen,
             self.service,
             ServerSettings(probe_interval=settings.probe_interval, grace=settings.grace),
             tls=tls(settings, "openflow_certificate", "openflow_clients"),
+            roles=pair,
         )
+        self._tls, self._visitors = northbound_tls(settings), visitors(settings)
         self.northbound = NorthboundServer(
             self.service,
-            ip_version=self.machine.pool.range.network.version,
+            ip_version=self._range.network.version,
             token=settings.token,
-            tls=northbound_tls(settings),
+            tls=self._tls,
+            pair=pair,
+            visitors=self._visitors,
         )
         self.listen, self.asked = settings.listen, settings.northbound
 
-    def _restore(self) -> None:
+    @property
+    def machine(self) -> Controller:
+        """The machine at work; a standby has none."""
+        service = self.service.service if isinstance(self.service, PairedController) else self.service
+        assert service is not None
+        return service.machine
+
+    def _stored(self) -> bytes:
+        """The state file; empty, if there is none yet."""
         path = self.settings.state
         if path is None:
-            return
+            return b""
         try:
-            restore(self.machine, path.read_bytes())
+            return path.read_bytes()
         except FileNotFoundError:
             if not path.parent.is_dir():
                 raise SettingError("state", f"cannot write {path}: {path.parent} is no directory") from None
-        except (OSError, ValueError) as error:
+            return b""
+        except OSError as error:
             raise SettingError("state", f"cannot read {path}: {error}") from None
+
+    def _alone(self, state: bytes) -> ControllerService:
+        try:
+            return self._begin(state)
+        except ValueError as error:
+            raise SettingError("state", f"cannot read {self.settings.state}: {error}") from None
+
+    def _paired(self, state: bytes) -> PairedController:
+        settings = self.settings
+        try:
+            peer = PeerClient(settings.peer, token=settings.token or None, tls=peer_tls(settings))
+            return PairedController(self._take_over, peer, settings.takeover, state)
+        except ValueError as error:
+            raise SettingError("state", f"cannot read {settings.state}: {error}") from None
+
+    def _begin(self, state: bytes) -> ControllerService:
+        """A controller that goes on from a state, if it is not empty. Raises `ValueError`."""
+        traffic = self._files.traffic()
+        machine = Controller(self._rules, planners(self.settings, self._files, traffic), traffic)
+        if state:
+            restore(machine, state)
+        return ControllerService(machine, grace=self.settings.grace, state=self.settings.state)
+
+    def _take_over(self, state: bytes) -> ControllerService:
+        """The same for one that was a standby."""
+        service = self._begin(state)
+        if self.policy is not None:
+            service.handle(PolicyChanged(self.policy.policy))
+        return service
+
+    def _obey(self, policy: Policy) -> None:
+        service = self.service.service if isinstance(self.service, PairedController) else self.service
+        if service is not None:
+            service.handle(PolicyChanged(policy))
 
     async def start(self) -> None:
         """Listen to both sides. Raises `SettingError`; then `stop` is still to be called."""
@@ -82,6 +145,18 @@ class OfcProgram:
         except OSError as error:
             raise SettingError("northbound", process.refused(self.asked, error)) from None
 
+    def reload(self) -> None:
+        """Read the policy files, and what the northbound's certificates come from, again (SIGHUP)."""
+        if self.policy is not None:
+            self.policy.reload()
+        try:
+            if self._tls is not None and self.settings.certificate is not None:
+                self._tls.load_cert_chain(self.settings.certificate)
+            if self._visitors is not None:
+                self._visitors.reload()
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, CertificateError a ValueError
+            logger.error("certificates of the northbound not taken, those before stay: %s", error)
+
     async def stop(self) -> None:
         """Answer no more; the switches forward on as they are."""
         await self.northbound.close()
@@ -90,34 +165,77 @@ class OfcProgram:
 
     def ready_line(self) -> str:
         """What a script waits for."""
-        return f"ready listen={self.listen} northbound={self.asked} ofm_range={self.machine.pool.range}"
+        return f"ready listen={self.listen} northbound={self.asked} ofm_range={self._range}"
 
 
-def planners(settings: ControllerSettings) -> Planners:
+def planners(settings: ControllerSettings, files: TrafficFiles, traffic: Traffic) -> Planners:
     """What decides on trees. Raises `SettingError`."""
+    if files.clusters and settings.planner != "balanced":
+        raise SettingError("clusters", "is only for the planner balanced")
     if settings.planner == "steiner":
         return SharedTree()
     try:  # here, so that a controller of plain trees needs no numpy
         from saps.ofm.planner.fitted import NetworkPlanner
+        from saps.ofm.planner.two_level import TwoLevelPlanner
     except ModuleNotFoundError as missing:
         raise SettingError("planner", f"{missing.name} is not installed (pip install 'saps[research]')") from None
-    return NetworkPlanner(settings.planner)
+
+    def version() -> int:
+        return traffic.version
+
+    if files.clusters:
+        return TwoLevelPlanner(files.clusters, capacity=traffic.capacity, rate=traffic.rate, version=version)
+    return NetworkPlanner(settings.planner, capacity=traffic.capacity, rate=traffic.rate, version=version)
+
+
+def addresses(settings: ControllerSettings) -> AddressRange:
+    """All OFM addresses there may be. Raises `SettingError`."""
+    try:
+        parsed = AddressRange.parse(settings.ofm_range)
+    except ValueError as error:
+        raise SettingError("ofm_range", str(error)) from None
+    return parsed if settings.addresses == "allocated" else AddressRange(RANGE, parsed.first, parsed.last)
+
+
+def coding(settings: ControllerSettings, addressed: AddressRange) -> Coding | None:
+    """How topics get addresses that are codes; None: they do not. Raises `SettingError`."""
+    if settings.addresses == "allocated":
+        if settings.topics is not None:
+            raise SettingError("topics", "is only for addresses that are codes (addresses: coded)")
+        return None
+    plain = Coding(settings.topic_code, addressed.first, addressed.last)
+    if settings.topics is None:
+        return plain
+    try:
+        read = topic_rules(settings.topics.read_bytes())
+        ruled = replace(plain, topics=read.topics, quotas=read.quotas)
+        CodedPool(ruled)
+    except (OSError, ValueError, TopicRefusedError) as error:
+        raise SettingError("topics", f"cannot use {settings.topics}: {error}") from None
+    return ruled
 
 
 def rules(settings: ControllerSettings) -> Rules:
     """What the machine goes by. Raises `SettingError`."""
-    try:
-        addresses = AddressRange.parse(settings.ofm_range)
-    except ValueError as error:
-        raise SettingError("ofm_range", str(error)) from None
+    addressed = addresses(settings)
     try:
         loopback = Loopback(settings.loopback, LOOPBACK_MAC)
         version = ipaddress.ip_address(loopback.ip).version
     except ValueError as error:
         raise SettingError("loopback", str(error)) from None
-    if version != addresses.network.version:
-        raise SettingError("loopback", f"{settings.loopback} is IPv{version}, but ofm_range is {settings.ofm_range}")
-    return Rules(settings.ofm_range, loopback, Budget(settings.flow_budget, settings.bucket_budget))
+    if version != addressed.network.version:
+        raise SettingError("loopback", f"{settings.loopback} is IPv{version}, but OFM addresses are {addressed}")
+    if settings.meter and settings.addresses == "coded":
+        raise SettingError("meter", "is not for addresses that are codes: there entries serve many topics")
+    return Rules(
+        settings.ofm_range,
+        loopback,
+        Budget(settings.flow_budget, settings.bucket_budget),
+        limit=settings.meter,
+        coding=coding(settings, addressed),
+        move_share=settings.move_share,
+        move_overlap=settings.move_overlap,
+    )
 
 
 def tls(settings: ControllerSettings, certificate: str, clients: str) -> ssl.SSLContext | None:
@@ -146,8 +264,42 @@ def tls(settings: ControllerSettings, certificate: str, clients: str) -> ssl.SSL
 def northbound_tls(settings: ControllerSettings) -> ssl.SSLContext | None:
     """The northbound's certificates: a client that has the token needs none of its own. Raises `SettingError`."""
     context = tls(settings, "certificate", "clients")
+    if context is not None:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
     if context is not None and settings.clients is not None and settings.token:
         context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def visitors(settings: ControllerSettings) -> Visitors | None:
+    """What the northbound asks of certificates beyond who has signed them; None: nothing. Raises `SettingError`."""
+    names = [name for name in settings.client_names.split(",") if name]
+    if settings.clients is None:
+        for setting in ("client_names", "revoked"):
+            if getattr(settings, setting):
+                raise SettingError(setting, "needs clients: nobody is asked for a certificate")
+        return None
+    from saps.identity.https import Visitors  # here, so that a controller without TLS needs none of it
+
+    try:
+        return Visitors(names, settings.clients, settings.revoked)
+    except (OSError, ValueError) as error:
+        raise SettingError("revoked", f"cannot use {settings.revoked}: {error}") from None
+
+
+def peer_tls(settings: ControllerSettings) -> ssl.SSLContext | None:
+    """How to speak to a peer with an ``https`` address: who signs our clients' certificates signs the peer's, and our
+    own is shown. None: no TLS. Raises `SettingError`."""
+    if not settings.peer.startswith("https:"):
+        return None
+    context = ssl.create_default_context()
+    for setting, use in (("clients", context.load_verify_locations), ("certificate", context.load_cert_chain)):
+        file = getattr(settings, setting)
+        try:
+            if file is not None:
+                use(file)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingError(setting, f"cannot use {file}: {error}") from None
     return context
 
 
@@ -161,8 +313,7 @@ async def _serve(settings: ControllerSettings, stop: asyncio.Event) -> int:
     program = OfcProgram(settings)
     try:
         await program.start()
-        if program.policy is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, program.policy.reload)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, program.reload)
         print(program.ready_line(), flush=True)
         await stop.wait()
         logger.info("the controller stops")

@@ -18,10 +18,12 @@ from saps.ofm.tables import (
     Change,
     DropFlow,
     DropGroup,
+    DropMeter,
     Group,
     GroupKind,
     PutFlow,
     PutGroup,
+    PutMeter,
     Tables,
     ToGroup,
 )
@@ -34,13 +36,19 @@ Stage: TypeAlias = Mapping[int, list[Change]]
 def difference(actual: Tables, desired: Tables) -> list[Change]:
     """What makes `desired` of `actual`; nothing if they are the same. Both are our own part of a switch's tables.
 
-    Groups are put before the flows that use them, and changed in place. Old flows go when the new ones are there, and
-    groups when no flow uses them any more; barriers keep these steps apart."""
+    Meters and groups are put before the flows that use them, and changed in place. Old flows go when the new ones are
+    there, and groups and meters when no flow uses them any more; barriers keep these steps apart."""
     steps: list[list[Change]] = [
-        [PutGroup(group) for group in _uses_last(desired.groups) if not _same(actual.groups.get(group.id), group)],
+        [
+            *(PutMeter(meter) for id, meter in desired.meters.items() if actual.meters.get(id) != meter),
+            *(PutGroup(group) for group in _uses_last(desired.groups) if not _same(actual.groups.get(group.id), group)),
+        ],
         [PutFlow(flow) for name, flow in desired.flows.items() if actual.flows.get(name) != flow],
         [DropFlow(flow) for name, flow in actual.flows.items() if name not in desired.flows],
-        [DropGroup(group.id) for group in reversed(_uses_last(actual.groups)) if group.id not in desired.groups],
+        [
+            *(DropGroup(group.id) for group in reversed(_uses_last(actual.groups)) if group.id not in desired.groups),
+            *(DropMeter(id) for id in actual.meters if id not in desired.meters),
+        ],
     ]
     changes: list[Change] = []
     for step in steps:

@@ -65,9 +65,12 @@ class Record:
         self.former = None
         self.held = {dpid: tables for dpid, tables in self.held.items() if tables != _NOTHING}
 
-    def head_for(self, plan: Plan | None) -> None:
-        """A new plan, or none, comes into force by stages. Must not be busy."""
+    def head_for(self, plan: Plan | None, first: Iterable[int] = ()) -> None:
+        """A new plan, or none, comes into force by stages. Must not be busy. `first`: switches that must know that
+        there is this OFM before anything else, even if they have no part in it."""
         self.former, self.plan = self.plan, plan
+        if informed := {dpid: self.held.get(dpid, _NOTHING) for dpid in first}:
+            self.stages.append(informed)
         now = dict(self.held)
         for stage in rollout(self.former, plan):
             step = {dpid: after(now.get(dpid, _NOTHING), changes) for dpid, changes in stage.items()}
@@ -93,8 +96,11 @@ class Record:
         common = self.former.tree.shared(self.plan.tree)
         return common.without(self.former.silent ^ self.plan.silent) if common.connected else Tree()
 
-    def describe(self, connected: Iterable[BrokerAddress], settled: bool, reason: str | None) -> OfmState:
-        """The state now. `settled`: all switches of the tree have confirmed; `reason`: what it waits for."""
+    def describe(
+        self, connected: Iterable[BrokerAddress], settled: bool, reason: str | None, former: str | None = None
+    ) -> OfmState:
+        """The state now. `settled`: all switches of the tree have confirmed; `reason`: what it waits for; `former`: an
+        address that still works (`moves`)."""
         if self.wish is None:
             status = Status.DELETING
         elif self.refusal is not None:
@@ -110,4 +116,5 @@ class Record:
             brokers=sorted(connected),
             version=self.state.version,
             reason=reason,
+            former=former,
         )

@@ -6,6 +6,8 @@ wishes come anew, and the trees are read back from the switches (`adopt`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from saps.ofm.addresses import OfmAddress
@@ -41,6 +43,7 @@ class SavedOfm(msgspec.Struct, frozen=True, kw_only=True):
     brokers: list[BrokerAddress]
     senders: list[BrokerAddress] = []
     priority: int | None = None
+    rate: float | None = None
     address: str | None = None
     tree: SavedTree | None = None
     complete: bool = False
@@ -57,14 +60,50 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     ofms: list[SavedOfm]
 
 
-def save(controller: Controller) -> bytes:
-    """What `restore` needs. OFMs being deleted are left out: what is left of them in switches is nobody's then."""
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What a standby has of the master's state. It is not looked into more than is needed, as it comes often."""
+
+    data: bytes = b""
+    """As `save` gives it; empty: nothing."""
+    version: int = 0
+    """Of the latest state told."""
+    switches: int = 0
+    """How many switches there are in it."""
+
+    @classmethod
+    def of(cls, data: bytes) -> Replica:
+        """Raises `ValueError` for what is no state at all."""
+        if not data:
+            return cls()
+        try:
+            head = msgspec.json.decode(data, type=_Head)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not a controller's state: {error}") from None
+        return cls(data, head.version, len(head.topology.switches))
+
+
+class _Switches(msgspec.Struct):
+    switches: list[msgspec.Raw]
+
+
+class _Head(msgspec.Struct):
+    """What `Replica` wants to know of it."""
+
+    version: int
+    topology: _Switches
+
+
+def save(controller: Controller, *, indent: int = 1) -> bytes:
+    """What `restore` needs; with an `indent` of 0 on one line. OFMs being deleted are left out: what is left of them in
+    switches is nobody's then."""
     ofms = [
         SavedOfm(
             topic=topic,
             brokers=sorted(record.wish.brokers),
             senders=sorted(record.wish.senders),
             priority=record.wish.priority,
+            rate=record.wish.rate,
             address=str(record.address) if record.address else None,
             tree=SavedTree.of(record.plan.tree) if record.plan else None,
             complete=record.complete,
@@ -74,28 +113,32 @@ def save(controller: Controller) -> bytes:
         if record.wish is not None
     ]
     picture = msgspec.convert(controller.topology.to_json(), Picture)
-    return msgspec.json.format(
-        msgspec.json.encode(Saved(version=controller.version, topology=picture, ofms=ofms)), indent=1
-    )
+    data = msgspec.json.encode(Saved(version=controller.version, topology=picture, ofms=ofms))
+    return msgspec.json.format(data, indent=indent) if indent else data
 
 
 def restore(controller: Controller, data: bytes) -> None:
     """Fills a fresh controller. Raises `ValueError` that says what is wrong; then nothing has changed."""
-    try:
-        saved = msgspec.json.decode(data, type=Saved)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"not a controller's state: {error}") from None
-    if saved.format != FORMAT:
-        raise ValueError(f"a controller's state of format {saved.format}; this program reads {FORMAT}")
+    saved = _read(data)
     controller.version = saved.version
     controller.network.topology = Topology.from_json(msgspec.to_builtins(saved.topology))
     controller.network.hosts = {host.mac: host.at.to_port() for host in saved.topology.hosts}
     for ofm in saved.ofms:
         controller.resume(
             ofm.topic,
-            Wish(frozenset(ofm.brokers), frozenset(ofm.senders), ofm.priority),
+            Wish(frozenset(ofm.brokers), frozenset(ofm.senders), ofm.priority, ofm.rate),
             OfmAddress.parse(ofm.address) if ofm.address else None,
             ofm.tree.restored() if ofm.tree else None,
             complete=ofm.complete,
             version=ofm.version,
         )
+
+
+def _read(data: bytes) -> Saved:
+    try:
+        saved = msgspec.json.decode(data, type=Saved)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a controller's state: {error}") from None
+    if saved.format != FORMAT:
+        raise ValueError(f"a controller's state of format {saved.format}; this program reads {FORMAT}")
+    return saved

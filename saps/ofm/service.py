@@ -26,6 +26,7 @@ from saps.ofm.events import (
     SwitchGone,
     SwitchUp,
     TablesRead,
+    Tick,
     Wished,
 )
 from saps.ofm.openflow import base
@@ -33,8 +34,8 @@ from saps.ofm.openflow.encode import UnencodableError
 from saps.ofm.openflow.errors import ChannelError, RefusedError, SwitchGoneError
 from saps.ofm.openflow.hosts import HostGone, HostSeen
 from saps.ofm.openflow.server import LAST_PORT, OpenFlowServer
-from saps.ofm.openflow.switch import Switch
-from saps.ofm.openflow.values import FlowCount, PacketIn, PortChange, PortStatus
+from saps.ofm.openflow.switch import Switch, for_its_meter
+from saps.ofm.openflow.values import FlowCount, PacketIn, PortChange, PortCount, PortStatus
 from saps.ofm.plan import COOKIE, COOKIE_MASK
 from saps.ofm.probe import probe
 from saps.ofm.saved import save
@@ -54,6 +55,8 @@ PROBES = 64
 AUDIT = 5.0
 """Seconds between two readings of a connected switch, in case somebody else has changed its tables. Less finds it
 sooner, and costs four statistics requests a switch; less than the life of a link probe, whose entry may be gone too."""
+TICK = 2.0
+"""Seconds between two looks at whether trees should move. Less costs a planner's search or more each."""
 SAVE_DELAY = 0.2
 """Seconds until a change is in the state file."""
 
@@ -77,6 +80,11 @@ class ControllerService(Desk):
         """Versions of the network and of the states that the state file has, or soon will have."""
         self._sought = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.on_change: Callable[[], None] | None = None
+        """Called when what a standby must know has changed."""
+        self.on_slave: Callable[[], None] | None = None
+        """Called when a switch does not take changes from us any more: another controller is its master. The machine
+        does not hear of that refusal."""
 
     async def start(self, server: OpenFlowServer) -> None:
         """Begin to serve; `server` tells this object, and listens already."""
@@ -84,6 +92,7 @@ class ControllerService(Desk):
         self._spawn(self._settle())
         self._spawn(self._seek())
         self._spawn(self._audit())
+        self._spawn(self._tick())
         if self._state is not None:
             self._spawn(self._keep(self._state))
 
@@ -106,7 +115,8 @@ class ControllerService(Desk):
         self._seen.add(switch.dpid)
         self._interrupt(switch.dpid)
         ports = {number: port.up for number, port in switch.ports.items() if number <= LAST_PORT}
-        self.handle(SwitchUp(switch.dpid, ports))
+        speeds = {number: port.speed for number, port in switch.ports.items() if number in ports}
+        self.handle(SwitchUp(switch.dpid, ports, speeds))
 
     def switch_down(self, dpid: int) -> None:
         self._switches.pop(dpid, None)
@@ -119,7 +129,8 @@ class ControllerService(Desk):
     def port_status(self, dpid: int, status: PortStatus) -> None:
         port = status.port
         if port.number <= LAST_PORT:
-            self.handle(PortChanged(Port(dpid, port.number), port.up and status.change is not PortChange.REMOVED))
+            up = port.up and status.change is not PortChange.REMOVED
+            self.handle(PortChanged(Port(dpid, port.number), up, port.speed))
 
     def link_up(self, link: Link) -> None:
         self.handle(LinkChanged(link, up=True))
@@ -142,9 +153,11 @@ class ControllerService(Desk):
         """See `Desk.handle`."""
         super().handle(event)
         now = (self.machine.topology.version, self.machine.version)
-        if now != self._saved:
+        if fresh := now != self._saved:
             self._saved = now
             self._unsaved.set()
+        if (fresh or isinstance(event, Wished)) and self.on_change is not None:
+            self.on_change()
         if isinstance(event, Wished | HostMoved | PortChanged | SwitchUp):
             self._sought.set()
 
@@ -155,6 +168,10 @@ class ControllerService(Desk):
     async def flow_counts(self, dpid: int, cookie: int) -> list[FlowCount]:
         """See `Desk.flow_counts`."""
         return await self._switches[dpid].flow_stats(cookie, (1 << 64) - 1)
+
+    async def port_counts(self, dpid: int) -> list[PortCount]:
+        """See `Desk.port_counts`."""
+        return await self._switches[dpid].port_stats()
 
     def carry_out(self, effect: Read | Apply) -> None:
         """See `Desk.carry_out`."""
@@ -180,8 +197,15 @@ class ControllerService(Desk):
         except SwitchGoneError:
             return  # it will be told as down, or up again
         except RefusedError as error:
+            if error.error.name == "OFPBRC_IS_SLAVE" and self.on_slave is not None:
+                self.on_slave()
+                return
             logger.warning("%s", error)
-            event = Failed(switch.dpid, f"switch {error.dpid:016x} refuses it: {error.error}", error.request)
+            meters = for_its_meter(error)
+            if meters:
+                logger.warning("switch %016x: topics are not limited there", switch.dpid)
+            why = f"switch {error.dpid:016x} refuses it: {error.error}"
+            event = Failed(switch.dpid, why, error.request, meters)
         except (ChannelError, UnencodableError) as error:
             logger.warning("%s", error)
             event = Failed(switch.dpid, str(error))
@@ -205,6 +229,12 @@ class ControllerService(Desk):
             await asyncio.sleep(self._grace)
         assert self.server is not None
         self.handle(Settled(set(self._switches), self.server.links))
+
+    async def _tick(self) -> None:
+        """Tell the machine the time, by which it evens out the load."""
+        while True:
+            await asyncio.sleep(TICK)
+            self.handle(Tick(asyncio.get_running_loop().time()))
 
     async def _audit(self) -> None:
         """Read each switch now and then: what is missing there is put back."""

@@ -20,6 +20,25 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ofm_range: Annotated[
         str, knob("OFM addresses to give out; UDP to this network that belongs to no OFM is dropped by the switches")
     ] = "239.77.0.0/16:5000-5999"
+    addresses: Annotated[
+        Literal["allocated", "coded"],
+        knob(
+            "allocated: each OFM has an address of ofm_range; coded: the code of its topic in ff18::/25 (of ofm_range "
+            "only the ports count), so that one flow entry serves topics with one tree. Brokers and loopback need "
+            "IPv6 then"
+        ),
+    ] = "allocated"
+    topic_code: Annotated[
+        Literal["delimited", "published"],
+        knob("With coded addresses: delimited is ours, published that of SDNPS (2016)"),
+    ] = "delimited"
+    topics: Annotated[
+        Path | None,
+        knob(
+            "With coded addresses: TOML file with the topics that may be used, and how many below which prefix; "
+            "without one, all"
+        ),
+    ] = None
     loopback: Annotated[
         str,
         knob(
@@ -45,10 +64,39 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             ge=0,
         ),
     ] = 10_000
+    meter: Annotated[
+        int,
+        knob(
+            "Datagrams that may enter the tree of one topic by one port of a switch, 0: any number. More is dropped "
+            "there, by a meter; a switch without meters is used without. Not with coded addresses",
+            unit="1/s",
+            cost="a flood in a broker's name costs all brokers of the tree more; lowering it below what the topic has, "
+            "its datagrams are lost and repaired by ALM",
+            ge=0,
+            le=0xFFFFFFFF,
+        ),
+    ] = 0
     state: Annotated[
         Path | None,
         knob("File to keep OFMs and the network in over a restart; without one OFGate asks again, and trees are read"),
     ] = None
+    peer: Annotated[
+        str,
+        knob(
+            "Northbound address (http://HOST:PORT) of a second controller, to which the same switches connect: one of "
+            "the two is master, the other follows it and takes over when it dies. To be given to both; empty: alone"
+        ),
+    ] = ""
+    takeover: Annotated[
+        float,
+        knob(
+            "Time without a word from the peer after which it is taken for dead; the same for both",
+            unit="s",
+            cost="a later takeover; lowering it makes a controller that was only held up lose its office",
+            ge=0.5,
+            le=600,
+        ),
+    ] = 2.0
     token: Annotated[str, knob("What requests must carry as `Authorization: Bearer`; empty: nothing")] = ""
     certificate: Annotated[Path | None, knob("File with the northbound's certificate chain and key (PEM): HTTPS")] = (
         None
@@ -59,6 +107,17 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             "File with the authorities (PEM) of which clients must have a certificate; with a token too, either is "
             "enough. Needs certificate"
         ),
+    ] = None
+    client_names: Annotated[
+        str,
+        knob(
+            "Names of brokers in clients' certificates (`saps ca`), separated by commas: nobody else may ask; empty: "
+            "all that `clients` vouch for"
+        ),
+    ] = ""
+    revoked: Annotated[
+        Path | None,
+        knob("File with the revocation lists (PEM) of `clients`, as `saps ca` writes it. Read again on SIGHUP"),
     ] = None
     openflow_certificate: Annotated[
         Path | None, knob("File with the OpenFlow channel's certificate chain and key (PEM): switches connect by TLS")
@@ -95,6 +154,48 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             "paths), shortest, mehlhorn or cost-first; all but the first need numpy"
         ),
     ] = "steiner"
+    clusters: Annotated[
+        Path | None,
+        knob(
+            "File with the cluster of each switch (JSON object: 16 hexadecimal digits to a name): trees are made "
+            "between clusters first, then inside each. Only with the planner balanced"
+        ),
+    ] = None
+    capacities: Annotated[
+        Path | None,
+        knob(
+            "File with capacities of links (JSON: what GET /v1/topology answers, each link with `capacity` in bit/s); "
+            "of other links what the switches say of their ports, or else 1 Gbit/s"
+        ),
+    ] = None
+    demands: Annotated[
+        Path | None,
+        knob(
+            "File with the demands of topics (JSON list of objects with `topic` and `rate` in bit/s, or `messages` a "
+            "second and their `size` in bytes); of other topics what OFGate says, or else 1 Mbit/s"
+        ),
+    ] = None
+    move_share: Annotated[
+        float,
+        knob(
+            "Of all trees, how many may move to other links in a minute to even out the load, and at least one; 0: "
+            "none. Only with the planner balanced",
+            cost="more changes of tables; lowering it, links are uneven for longer",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.1
+    move_overlap: Annotated[
+        float,
+        knob(
+            "Time for which a tree that has moved stays where it was as well, until all publishers have changed over; "
+            "must be longer than OFGate's lease",
+            unit="s",
+            cost="entries are used twice for longer",
+            ge=1,
+            le=7200,
+        ),
+    ] = 30.0
     policy: Annotated[
         str,
         knob(

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec.structs import replace as with_
+
 from saps.agents.ofgate import OFGate
 from saps.agents.ofm import OfmAgent
 from saps.agents.switchover import Modes
 from saps.ofm.datagram import parse
 from saps.ofm.datapath import Datapath
 from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.keys.epochs import Keyring
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from saps.ofm.topology import BrokerAddress
 from saps.simulator import SimBroker, Simulation
@@ -62,11 +65,14 @@ class OfmNetwork:
         """By address, as the switches have them."""
         self.agents: dict[str, OfmAgent] = {}
         self.datapaths: dict[str, Datapath] = {}
+        self.keyrings: dict[str, Keyring] = {}
         self.sent = 0
         """Datagrams that brokers have sent."""
         self.astray = 0
         """Copies that did not reach a member the sender counted on, because it was not in the tree: nothing but a fault
         that was injected may bring that about."""
+        self.unreadable = 0
+        """Copies that reached a member the sender counted on, and could not be opened there."""
         self.sides: dict[str, int] = {}
         """Name of broker -> part of the switches' network that it is in, 0 by default: copies stay inside."""
         self._hosts: dict[str, BrokerAddress] = {}
@@ -80,6 +86,7 @@ class OfmNetwork:
         host = self._hosts.setdefault(broker.name, BrokerAddress(f"10.0.{number // 250}.{number % 250 + 1}", mac, 7400))
         self._brokers[host] = broker
         node = broker.node
+        keys = self.keyrings[broker.name] = Keyring(node.me)
         datapath = self.datapaths[broker.name] = Datapath(
             node,
             node.presence,
@@ -87,15 +94,17 @@ class OfmNetwork:
             node.inbox,
             node.subscriptions.wants,
             lambda address, raw: self._transmit(host, address, raw),
+            keys,
             self.settings,
         )
         node.multicast.tree_path = datapath
-        self.agents[broker.name] = OfmAgent(node, broker.agents, datapath, host, self.modes, self.simulation.rng)
+        self.agents[broker.name] = OfmAgent(node, broker.agents, datapath, keys, host, self.modes, self.simulation.rng)
 
     def ofgate(self, broker: SimBroker, controller: SimulatedController, lease: float = 10.0) -> OFGate:
         """Start an OFGate on a broker."""
         name = f"ofgate@{broker.name}"
-        gate = OFGate(name, broker.node, broker.agents, controller, self.modes, lease=lease)
+        draw, tell = self.simulation.rng.randbytes, broker.node.relay.tell
+        gate = OFGate(name, broker.node, broker.agents, controller, self.modes, tell, draw, lease=lease)
         broker.act(gate.start)
         return gate
 
@@ -122,7 +131,8 @@ class OfmNetwork:
 
     def _counted_on(self, source: BrokerAddress, raw: bytes) -> set[BrokerAddress]:
         """The members that the sender leaves to the tree for this publication."""
-        datagram = parse(raw)
+        plain = self.keyrings[self._brokers[source].name].peek(raw)
+        datagram = None if plain is None else parse(plain)
         if datagram is None or datagram.is_high_water:
             return set()
         stream = self._brokers[source].node.presence.stream(datagram.topic)
@@ -137,6 +147,7 @@ class OfmNetwork:
             tree = self.trees.get(address)
             if tree is not None and target in tree.brokers | tree.senders:
                 broker = self._brokers[target]
+                self.unreadable += counted_on and self.keyrings[broker.name].peek(raw) is None
                 broker.act(lambda: broker.node.receive_datagram(raw))
             elif counted_on:  # the tree has changed under it
                 self.astray += 1
@@ -148,7 +159,9 @@ class OfmNetwork:
 class SimulatedController:
     """A `saps.agents.switchover.Controller` for an OFGate in the simulation. `crash` it, and `restart` it."""
 
-    def __init__(self, network: OfmNetwork) -> None:
+    def __init__(self, network: OfmNetwork, number: int = 0) -> None:
+        """`number`: of several controllers; each has addresses of its own."""
+        self._number = number
         self._network = network
         self._simulation = network.simulation
         self.ofms: dict[str, OfmState] = {}
@@ -191,6 +204,28 @@ class SimulatedController:
         left = [one for one in state.brokers if one != lost]
         self._set(OfmState(topic=topic, status=Status.UPDATING, address=state.address, brokers=left))
 
+    def move(self, topic: str, overlap: float = 30.0) -> None:
+        """The tree of a topic is evened out: from now on it has another address, and the former one works on for some
+        seconds (`saps.ofm.moves`)."""
+        state = self.ofms[topic]
+        assert state.address is not None
+        former, address = state.address, self._fresh()
+        self._network.trees[address] = self._network.trees[former]
+        self._set(with_(state, address=address, former=former))
+
+        def end() -> None:
+            now = self.ofms.get(topic)
+            if now is not None and now.former == former:
+                self._set(with_(now, former=None))
+            self._network.trees.pop(former, None)
+
+        self._later((overlap, overlap), end)
+
+    def _fresh(self) -> str:
+        """An address that nobody has had."""
+        self._addresses += 1
+        return f"239.77.{self._number}.{self._addresses % 250 + 1}:{5000 + self._addresses // 250}"
+
     def mend(self) -> None:
         """All links work again."""
         self._repair()
@@ -206,8 +241,7 @@ class SimulatedController:
             known = self.ofms.get(request.topic)
             address = known.address if known is not None else None
             if address is None:
-                self._addresses += 1
-                address = f"239.77.0.{self._addresses % 250 + 1}:{5000 + self._addresses // 250}"
+                address = self._fresh()
             brokers = sorted({*request.brokers, *request.senders})
             state = OfmState(topic=request.topic, status=Status.UPDATING, address=address, brokers=brokers)
             self._wishes[request.topic] = request

@@ -1,4 +1,5 @@
-"""A software OpenFlow 1.3 switch: flows, groups ALL and SELECT, rewrites, reserved ports, counters (OpenFlow 1.3.5, 5).
+"""A software OpenFlow 1.3 switch: flows, groups ALL and SELECT, meters, rewrites, reserved ports, counters (OpenFlow
+1.3.5, 5).
 
 It has no ports or clock of its own: `receive` says what comes out where, and the caller carries it there. Only table 0
 is ever looked into: our plans have no goto.
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
 
+from saps.ofm.bucket import TokenBucket
 from saps.ofm.classifier import Classifier
 from saps.ofm.packets import Packet
 from saps.ofm.tables import (
@@ -24,14 +26,17 @@ from saps.ofm.tables import (
     Change,
     DropFlow,
     DropGroup,
+    DropMeter,
     Field,
     Flow,
     FlowName,
     Group,
     GroupKind,
+    Meter,
     Output,
     PutFlow,
     PutGroup,
+    PutMeter,
     SetField,
     SetQueue,
     Tables,
@@ -61,6 +66,18 @@ class Count:
         self.packets += 1
         self.bytes += packet.size
 
+    def reset(self) -> None:
+        """Begin anew."""
+        self.packets = self.bytes = 0
+
+
+@dataclass(slots=True)
+class MeterCount:
+    """Packets that came to a meter, and of these the ones that it has dropped."""
+
+    came: Count
+    dropped: Count
+
 
 @dataclass(slots=True)
 class PortCount:
@@ -71,14 +88,23 @@ class PortCount:
 
 
 class Switch:
-    """One switch. `capacity` is how many flows it has room for; `normal` serves the output `NORMAL`, which without it
-    drops."""
+    """One switch. `capacity` is how many flows it has room for, `most_meters` how many meters (None: any number);
+    `normal` serves the output `NORMAL`, which without it drops; `clock`, in seconds and never back, is what meters go
+    by: as long as it stands still a meter lets one burst through."""
 
-    def __init__(self, *, capacity: int | None = None, normal: Normal = lambda port, packet: ()) -> None:
-        self.capacity = capacity
-        self.normal = normal
+    def __init__(
+        self,
+        *,
+        capacity: int | None = None,
+        most_meters: int | None = None,
+        normal: Normal = lambda port, packet: (),
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.capacity, self.most_meters = capacity, most_meters
+        self.normal, self.clock = normal, clock
         self.flow_counts: dict[FlowName, Count] = {}
         self.group_counts: dict[int, Count] = {}
+        self.meter_counts: dict[int, MeterCount] = {}
         self.port_counts: dict[int, PortCount] = {}
         self.queued: Counter[tuple[int, int]] = Counter()
         """Packets sent by (port, queue)."""
@@ -86,12 +112,14 @@ class Switch:
         """Packets that matched no flow, and were dropped."""
         self._flows: dict[FlowName, Flow] = {}
         self._groups: dict[int, Group] = {}
+        self._meters: dict[int, Meter] = {}
+        self._buckets: dict[int, TokenBucket] = {}
         self._classifier = Classifier()
 
     @property
     def tables(self) -> Tables:
         """What is in the tables now."""
-        return Tables(dict(self._flows), dict(self._groups))
+        return Tables(dict(self._flows), dict(self._groups), dict(self._meters))
 
     # -- changes
 
@@ -108,11 +136,17 @@ class Switch:
                     self._put_group(group)
                 case DropGroup(id):
                     self._drop_group(id)
+                case PutMeter(meter):
+                    self._put_meter(meter)
+                case DropMeter(id):
+                    self._drop_meter(id)
                 case Barrier():
                     pass  # nothing is ever late here
 
     def _put_flow(self, flow: Flow) -> None:
         self._refuse_unknown_groups(flow.actions)
+        if flow.meter is not None and flow.meter not in self._meters:
+            raise RefusedError("OFPMMFC_INVALID_METER")
         if flow.name not in self._flows and self.capacity is not None and len(self._flows) >= self.capacity:
             raise RefusedError("OFPFMFC_TABLE_FULL")
         self._flows[flow.name] = flow
@@ -142,6 +176,21 @@ class Switch:
         for flow in [flow for flow in self._flows.values() if ToGroup(id) in flow.actions]:
             self._drop_flow(flow)
 
+    def _put_meter(self, meter: Meter) -> None:
+        full = self.most_meters is not None and len(self._meters) >= self.most_meters
+        if meter.id not in self._meters and full:
+            raise RefusedError("OFPMMFC_OUT_OF_METERS")
+        if self._meters.get(meter.id) != meter:
+            self._buckets[meter.id] = TokenBucket(meter.rate, meter.burst or meter.rate, self.clock())
+        self._meters[meter.id] = meter
+        self.meter_counts.setdefault(meter.id, MeterCount(Count(), Count()))
+
+    def _drop_meter(self, id: int) -> None:
+        if id in self._meters:
+            del self._meters[id], self._buckets[id], self.meter_counts[id]
+            for flow in [flow for flow in self._flows.values() if flow.meter == id]:
+                self._drop_flow(flow)
+
     def _refuse_unknown_groups(self, actions: Iterable[Action]) -> None:
         if any(isinstance(action, ToGroup) and action.group not in self._groups for action in actions):
             raise RefusedError("OFPBAC_BAD_OUT_GROUP")
@@ -159,7 +208,27 @@ class Switch:
             self.missed += 1
             return []
         self.flow_counts[flow.name].add(packet)
+        if flow.meter is not None and not self._passes(flow.meter, packet):
+            return []
         return _Pass(self, port).run(flow.actions, packet)
+
+    def find(self, port: int, packet: Packet) -> Flow | None:
+        """The flow that a packet matches which comes in by a port."""
+        return self._classifier.find(port, packet)
+
+    def execute(self, actions: Iterable[Action], port: int, packet: Packet) -> Copies:
+        """What leaves the switch by a list of actions alone, as for a packet-out; `port`: what `IN_PORT` means there,
+        and `NORMAL` takes for its origin."""
+        return _Pass(self, port).run(actions, packet)
+
+    def _passes(self, meter: int, packet: Packet) -> bool:
+        """Does a packet pass a meter (5.7)?"""
+        count = self.meter_counts[meter]
+        count.came.add(packet)
+        if self._buckets[meter].take(self.clock()):
+            return True
+        count.dropped.add(packet)
+        return False
 
     def _port(self, port: int) -> PortCount:
         return self.port_counts.setdefault(port, PortCount(Count(), Count()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -124,6 +124,17 @@ class Group:
     kind: GroupKind = GroupKind.ALL
 
 
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A rate limit that flows share which name it: packets above it are dropped, before any action (5.7)."""
+
+    id: int
+    rate: int
+    """Packets a second; 0: none of ours, it limits something else than packets, or does not drop."""
+    burst: int = 0
+    """Packets that may come at once; 0: the switch's own choice."""
+
+
 FlowName: TypeAlias = "tuple[int, int, Match]"
 """(table, priority, match)."""
 
@@ -138,6 +149,8 @@ class Flow:
     table: int = 0
     cookie: int = 0
     """Says who installed it; the reconciler touches only its own."""
+    meter: int | None = None
+    """The meter that its packets pass first."""
 
     @property
     def name(self) -> FlowName:
@@ -147,15 +160,20 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All flows and groups of one switch that belong to us."""
+    """All flows, groups and meters of one switch that belong to us."""
 
     flows: Mapping[FlowName, Flow] = field(default_factory=dict)
     groups: Mapping[int, Group] = field(default_factory=dict)
+    meters: Mapping[int, Meter] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, flows: Iterable[Flow] = (), groups: Iterable[Group] = ()) -> Tables:
+    def of(cls, flows: Iterable[Flow] = (), groups: Iterable[Group] = (), meters: Iterable[Meter] = ()) -> Tables:
         """Tables with these entries; of two with the same name, the later one."""
-        return cls({flow.name: flow for flow in flows}, {group.id: group for group in groups})
+        return cls(
+            {flow.name: flow for flow in flows},
+            {group.id: group for group in groups},
+            {meter.id: meter for meter in meters},
+        )
 
     @property
     def entries(self) -> int:
@@ -169,7 +187,13 @@ class Tables:
 
     def with_(self, other: Tables) -> Tables:
         """Both together; where both have an entry of one name, the other's."""
-        return Tables({**self.flows, **other.flows}, {**self.groups, **other.groups})
+        return Tables({**self.flows, **other.flows}, {**self.groups, **other.groups}, {**self.meters, **other.meters})
+
+    def unmetered(self) -> Tables:
+        """The same without any limit."""
+        if not self.meters and all(flow.meter is None for flow in self.flows.values()):
+            return self
+        return Tables({name: replace(flow, meter=None) for name, flow in self.flows.items()}, self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +226,25 @@ class DropGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class PutMeter:
+    """Add the meter, or change the one of its id in place (METER_MOD ADD, and MODIFY if there is one)."""
+
+    meter: Meter
+
+
+@dataclass(frozen=True, slots=True)
+class DropMeter:
+    """Remove the meter of this id, if there is one, and every flow that uses it (METER_MOD DELETE)."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Barrier:
     """What comes after waits until what came before is in effect (BARRIER_REQUEST and its reply)."""
 
 
-Change: TypeAlias = PutFlow | DropFlow | PutGroup | DropGroup | Barrier
+Change: TypeAlias = PutFlow | DropFlow | PutGroup | DropGroup | PutMeter | DropMeter | Barrier
 """One step from actual to desired tables. All are absolute: done twice is done once."""
 
 

@@ -273,9 +273,11 @@ class _Switch(msgspec.Struct):
     ports: list[_PortState]
 
 
-class _LinkEnds(msgspec.Struct):
+class _LinkEnds(msgspec.Struct, omit_defaults=True):
     a: _End
     b: _End
+    capacity: float | None = None
+    """bit/s, where the controller tells it (`saps.ofm.traffic`)."""
 
 
 class _Host(msgspec.Struct):

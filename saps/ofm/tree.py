@@ -131,6 +131,15 @@ class Planners(Protocol):
     def adopted(self, topic: str, tree: Tree | None) -> None:
         """From now on this is the tree of a topic; None: it has none."""
 
+    def remeasured(self, topic: str) -> None:
+        """A topic takes another bandwidth from now on."""
+
+    def crowded(self) -> list[str]:
+        """The topics whose trees might better be elsewhere, the one with the busiest link first."""
+
+    def better(self, topic: str, topology: Topology) -> Tree | None:
+        """A tree over the same brokers for a topic that has one, if one is better enough to be worth a move."""
+
 
 class SharedTree:
     """The planner of shared trees (SAPS 2016, 3.1.1) by cheapest paths; each topic is planned as if it were alone."""
@@ -144,6 +153,17 @@ class SharedTree:
 
     def adopted(self, topic: str, tree: Tree | None) -> None:
         """See `Planners.adopted`: the trees of others do not matter."""
+
+    def remeasured(self, topic: str) -> None:
+        """See `Planners.remeasured`: nor does the load."""
+
+    def crowded(self) -> list[str]:
+        """See `Planners.crowded`: none."""
+        return []
+
+    def better(self, topic: str, topology: Topology) -> Tree | None:
+        """See `Planners.better`."""
+        return None
 
     def plan(self, topology: Topology, brokers: Iterable[BrokerAddress]) -> Tree:
         """See `Planner.plan`. O(k E log V) for k switches with brokers."""

@@ -13,8 +13,10 @@ import ipaddress
 import logging
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
+from saps.ofm import doorkeeper
 from saps.ofm.addresses import OfmAddress
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,8 @@ HOPS = 16
 
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _DO = 10, 23, 2
 _SIOCGIFADDR, _SIOCGIFHWADDR = 0x8915, 0x8927
+_IF_INET6 = Path("/proc/net/if_inet6")
+"""The IPv6 addresses of all interfaces (proc(5)); there is no request for them."""
 
 
 class UdpEndpoint:
@@ -63,6 +67,8 @@ class UdpEndpoint:
                 endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _DO)
                 endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, HOPS)
                 endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 0)
+                if (interface := _interface_of(address)) is not None:
+                    endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoindex(interface))
             endpoint.bind((host, port))
         except OSError:
             endpoint.close()
@@ -91,6 +97,19 @@ class UdpEndpoint:
             if not self._warned and not isinstance(error, BlockingIOError):
                 self._warned = True
                 logger.warning("a datagram of %d bytes to %s was not sent: %s", len(raw), address, error)
+
+    def admit(self, labels: Iterable[bytes]) -> None:
+        """From now on take in only datagrams that are sealed with a key of these labels, where the kernel can tell."""
+        if self._socket is not None:
+            try:
+                doorkeeper.attach(self._socket, labels)
+            except OSError as error:
+                logger.debug("UDP: no filter in the kernel: %s", error)
+
+    @property
+    def kept_out(self) -> int:
+        """Datagrams that the kernel has not handed on: without a known label, or without room in the buffer."""
+        return 0 if self._socket is None else doorkeeper.kept_out(self._socket)
 
     def close(self) -> None:
         """Read and send no more. A second call does nothing."""
@@ -125,17 +144,25 @@ def _marked(family: int, dscp: int) -> tuple[int, int, bytes]:
 
 
 def mac_of(host: str) -> str | None:
-    """The MAC address of the interface that has this IPv4 address; None if there is none, or it is an IPv6 address."""
-    if ipaddress.ip_address(host).version != 4:
+    """The MAC address of the interface that has this address; None if there is none."""
+    interface = _interface_of(ipaddress.ip_address(host))
+    if interface is None:
         return None
-    wanted = socket.inet_aton(host)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        found: bytes = fcntl.ioctl(probe, _SIOCGIFHWADDR, struct.pack("256s", interface.encode()[:15]))[18:24]
+    return found.hex(":")
+
+
+def _interface_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
+    """The interface that has an address."""
+    if address.version == 6:
+        rows = (line.split() for line in _IF_INET6.read_text().splitlines()) if _IF_INET6.exists() else ()
+        return next((row[5] for row in rows if bytes.fromhex(row[0]) == address.packed), None)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
             try:
-                if fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24] == wanted:
-                    found: bytes = fcntl.ioctl(probe, _SIOCGIFHWADDR, request)[18:24]
-                    return found.hex(":")
+                if fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))[20:24] == address.packed:
+                    return name
             except OSError:  # an interface without an IPv4 address
                 continue
     return None

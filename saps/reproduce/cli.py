@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -229,6 +230,62 @@ def sdnps(
     }
     directory = _write(out, quick, "sdnps.md", report.markdown(results), data)
     report.plot(results, directory)
+    report.show(results, Console())
+    console.print(f"written to {directory}")
+
+
+@app.command("sdnps-lab")
+def sdnps_lab(
+    quick: Annotated[bool, typer.Option("--quick", help="Small bursts, ten of the cells: some seconds.")] = False,
+    seed: Seed = 1,
+    out: Out = None,
+    runs: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Of each cell.  [default: 10, with --quick 2]")
+    ] = None,
+    packets: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Of each publisher and run.  [default: 100000, with --quick 2000]"),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="N", help="Packets a second of each publisher; 0: all it can.  [default: 41000]"),
+    ] = None,
+) -> None:
+    """Tables 1 to 9 of SDNPS (2016), on Open vSwitch: delay, loss, and what flow entries do to them. Needs root.
+
+    Takes about ten minutes, on a machine that should be idle. Writes sdnps-lab.json (all runs) and sdnps-lab.md.
+    """
+    console = Console(stderr=True)
+    with _libraries(console):
+        from saps.lab import LabError, obstacle
+        from saps.reproduce import sdnps_lab as study
+        from saps.reproduce import sdnps_lab_report as report
+        from saps.reproduce.sdnps_tables import PACKETS
+    if why := obstacle():
+        console.print(why, soft_wrap=True, markup=False)
+        raise typer.Exit(2)
+    chosen = study.Settings(
+        runs or (study.QUICK_RUNS if quick else study.RUNS),
+        packets or (study.QUICK_PACKETS if quick else PACKETS),
+        study.BURST_RATE if rate is None else rate,
+        seed,
+    )
+    cells, before = study.chosen(quick=quick), os.getloadavg()[0]
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress:
+        task = progress.add_task("tests", total=None)
+        try:
+            measured = study.measure(
+                cells, chosen, lambda done, total: progress.update(task, completed=done, total=total)
+            )
+        except LabError as error:
+            console.print(str(error), soft_wrap=True, markup=False)
+            raise typer.Exit(2) from None
+    command = f"saps reproduce sdnps-lab --seed {seed} --runs {chosen.runs} --packets {chosen.packets}"
+    command += f" --rate {rate:g}" if rate is not None else ""
+    results = report.results(command, chosen, (before, os.getloadavg()[0]), cells, measured)
+    directory = _write(
+        out, quick, "sdnps-lab.md", report.markdown(results), {"sdnps-lab.json": report.records(results)}
+    )
     report.show(results, Console())
     console.print(f"written to {directory}")
 

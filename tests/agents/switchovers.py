@@ -44,6 +44,7 @@ class Scene:
         self.gates = [self.ofm.ofgate(broker, self.controller, lease) for broker in self.brokers[:2]]
         self.simulation.run_until(lambda: any(gate.leading for gate in self.gates))
         self.spare: list[SimBroker] = []
+        self._dice = random.Random(seed + 1)
 
     @property
     def gate(self) -> OFGate:
@@ -62,9 +63,16 @@ class Scene:
         broker = self.rng.choice(self.there())
         broker.act(lambda: self.ofm.agents[broker.name].release(topic))
 
+    def renew(self, topic: str) -> None:
+        """The topic's tree gets a new key, if it has one."""
+        for gate, broker in zip(self.gates, self.brokers, strict=False):
+            broker.act(lambda gate=gate: gate.renew(topic))  # type: ignore[misc]
+
     def step(self, *, churn: bool = True) -> None:
         """One random act: mostly publications."""
         rng, recorder = self.rng, self.recorder
+        if self._dice.random() < 0.01:
+            self.renew(self._dice.choice(TOPICS))
         dice = rng.random()
         if dice < 0.85 or not churn:
             publisher = rng.choice([b for b in self.there() if b in self.brokers][:3])
@@ -97,7 +105,8 @@ class Scene:
 
 
 def moves(seed: int, mode: Mode | None, times: int = 10) -> Scene:
-    """Topics are moved ALM -> OFM -> ALM while brokers subscribe, unsubscribe, join and leave. Nothing fails."""
+    """Topics are moved ALM -> OFM -> ALM while brokers subscribe, unsubscribe, join and leave, and keys are renewed.
+    Nothing fails."""
     scene = Scene(seed, mode, OfmFaults(latency=(0.0002, random.Random(seed).choice([0.001, 0.02]))))
     scene.begin()
     for _ in range(times):
@@ -110,6 +119,7 @@ def moves(seed: int, mode: Mode | None, times: int = 10) -> Scene:
     scene.simulation.run(QUIET)
     scene.recorder.judge()
     assert scene.ofm.astray == 0, f"the tree was changed under its users (seed {seed})"
+    assert scene.ofm.unreadable == 0, f"the key was changed under its users (seed {seed})"
     return scene
 
 

@@ -141,7 +141,7 @@ class City:
 @pytest.fixture(params=["either", "both"])
 async def city(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[City]:
     switch = Switch()
-    monkeypatch.setattr("saps.agents.gateway.Client", lambda url, token=None: switch)
+    monkeypatch.setattr("saps.agents.gateway.northbound", lambda *_: switch)
     async with AsyncExitStack() as stack:
         brokers: list[Broker] = []
         for number in range(4):
@@ -150,7 +150,7 @@ async def city(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             await broker.start()
             stack.push_async_callback(broker.stop)
             brokers.append(broker)
-        gateway = Gateway(settings("gate", request.param, Address.parse(brokers[0].ref.address), ""), "http://ofc")
+        gateway = Gateway(settings("gate", request.param, Address.parse(brokers[0].ref.address), ""), ["http://ofc"])
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         async with asyncio.timeout(PATIENCE):

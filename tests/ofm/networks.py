@@ -86,6 +86,7 @@ def ofms(six: bool = False) -> st.SearchStrategy[Ofm]:
         loopback=st.just(Loopback("fd00::ffff" if six else "10.0.255.254", "02:ff:00:00:00:01")),
         service=st.sampled_from([Service(), Service(dscp=46, queue=1)]),
         per_port=st.booleans(),
+        limit=st.sampled_from([0, 1_000_000]),  # more than any test sends at once
     )
 
 

@@ -67,7 +67,7 @@ def test_a_damaged_datagram_is_a_sound_one_or_none(data: Data, at: int, byte: in
 
 
 def test_what_no_broker_would_send_is_refused() -> None:
-    good = ["239.77.0.1:5000", 7, ["b1", 1, "h:1", "c"], 3, 9, 8, 1, "a/b", b"x", None]
+    good = ["239.77.0.1:5000", 7, ["b1", 1, "h:1", "c"], 3, 9, 8, 1, "a/b", b"x", None, None]
 
     def read(**changes: object) -> Datagram | None:
         fields = dict(zip(Datagram.__struct_fields__, [1, *good], strict=True)) | changes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from saps.ofm.addresses import OfmAddress
 from saps.ofm.plan import BROKER, COOKIE, Loopback, Ofm, Service, ours, plan
-from saps.ofm.tables import IN_PORT, Flow, Group, Match, Output, SetQueue, Tables
+from saps.ofm.tables import IN_PORT, Flow, Group, Match, Meter, Output, SetQueue, Tables
 from saps.ofm.topology import Port
 from saps.ofm.tree import SharedTree, Tree
 from tests.ofm.networks import (
@@ -133,6 +133,7 @@ def test_ours_is_what_was_planned_and_nothing_else(data: st.DataObject) -> None:
             Flow(BROKER, Match.of(udp_dst=2), (), cookie=COOKIE << 1 & (1 << 64) - 1),
         ],
         [Group(7, ())],
+        [Meter(1, 5), Meter(0x7FFF_FFFF, 5), Meter(0xF000_0000, 5)],
     )
     for tables in made.tables.values():
         assert ours(foreign.with_(BASELINE).with_(tables)) == BASELINE.with_(tables)

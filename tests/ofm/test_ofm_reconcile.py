@@ -23,13 +23,16 @@ from saps.ofm.tables import (
     Change,
     DropFlow,
     DropGroup,
+    DropMeter,
     Flow,
     Group,
     GroupKind,
     Match,
+    Meter,
     Output,
     PutFlow,
     PutGroup,
+    PutMeter,
     SetField,
     Tables,
     ToGroup,
@@ -62,11 +65,13 @@ def some_tables(draw: st.DrawFn) -> Tables:
         actions = st.lists(st.sampled_from(plain + known), max_size=3).map(tuple)
         buckets = draw(st.lists(actions.map(Bucket), max_size=3))
         groups.append(Group(id, tuple(buckets), draw(st.sampled_from(GroupKind))))
+    meters = [Meter(id, draw(st.integers(1, 2))) for id in draw(st.sets(st.integers(1, 3)))]
     flows = []
     for port in draw(st.sets(st.integers(1, 4))):
         actions = st.lists(st.sampled_from(plain + [ToGroup(group.id) for group in groups]), max_size=3).map(tuple)
-        flows.append(Flow(1, Match.of(in_port=port), draw(actions), cookie=draw(st.integers(1, 2))))
-    return Tables.of(flows, groups)
+        meter = draw(st.sampled_from([None, *(meter.id for meter in meters)]))
+        flows.append(Flow(1, Match.of(in_port=port), draw(actions), cookie=draw(st.integers(1, 2)), meter=meter))
+    return Tables.of(flows, groups, meters)
 
 
 def normal_form(tables: Tables) -> object:
@@ -75,7 +80,7 @@ def normal_form(tables: Tables) -> object:
         id: (group.kind, Counter(group.buckets) if group.kind is GroupKind.ALL else group.buckets)
         for id, group in tables.groups.items()
     }
-    return dict(tables.flows), groups
+    return dict(tables.flows), groups, dict(tables.meters)
 
 
 def holding(tables: Tables) -> Switch:
@@ -121,17 +126,17 @@ def test_a_repeated_difference_changes_nothing(actual: Tables, desired: Tables) 
 
 
 @given(some_tables(), some_tables())
-def test_no_flow_is_ever_without_its_group_and_steps_are_fenced(actual: Tables, desired: Tables) -> None:
+def test_no_flow_is_ever_without_its_group_or_meter_and_steps_are_fenced(actual: Tables, desired: Tables) -> None:
     changes = difference(actual, desired)
     assert not changes or changes[-1] == Barrier()
-    steps = [PutGroup, PutFlow, DropFlow, DropGroup]
+    steps = {PutMeter: 0, PutGroup: 0, PutFlow: 1, DropFlow: 2, DropGroup: 3, DropMeter: 3}
     last = 0
     fenced = True
     for change in changes:
         if isinstance(change, Barrier):
             fenced = True
             continue
-        step = steps.index(type(change))
+        step = steps[type(change)]
         assert step == last or (step > last and fenced)
         last, fenced = step, False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from saps.ofm.fabric import Fabric, Learning, LoopError
 from saps.ofm.packets import Packet
-from saps.ofm.switch import Count, RefusedError, Switch
+from saps.ofm.switch import Count, MeterCount, RefusedError, Switch
 from saps.ofm.tables import (
     CONTROLLER,
     ETH_IPV4,
@@ -23,14 +24,17 @@ from saps.ofm.tables import (
     Change,
     DropFlow,
     DropGroup,
+    DropMeter,
     Flow,
     Group,
     GroupKind,
     Masked,
     Match,
+    Meter,
     Output,
     PutFlow,
     PutGroup,
+    PutMeter,
     SetField,
     SetQueue,
     Tables,
@@ -147,15 +151,52 @@ def test_everything_is_counted() -> None:
         (PutGroup(Group(1, (Bucket((ToGroup(1),)),))), "OFPGMFC_LOOP"),
         (DropGroup(1), "OFPGMFC_CHAINED_GROUP"),
         (PutFlow(Flow(9, Match(), ())), "OFPFMFC_TABLE_FULL"),
+        (PutFlow(Flow(1, Match(), (), meter=9)), "OFPMMFC_INVALID_METER"),
+        (PutMeter(Meter(1, 5)), "OFPMMFC_OUT_OF_METERS"),
     ],
 )
 def test_what_a_switch_refuses_changes_nothing(change: Change, code: str) -> None:
-    made = Switch(capacity=1)
+    made = Switch(capacity=1, most_meters=0)
     made.apply([PutGroup(Group(1, ())), PutGroup(Group(2, (Bucket((ToGroup(1),)),))), PutFlow(Flow(1, Match(), ()))])
     before = made.tables
     with pytest.raises(RefusedError, match=code):
         made.apply([change])
     assert made.tables == before
+
+
+@given(
+    st.integers(1, 50),
+    st.integers(0, 20),
+    st.lists(st.tuples(st.fractions(0, 2, max_denominator=100), st.booleans()), max_size=60),
+)
+def test_a_meter_lets_a_burst_and_its_rate_through_and_no_more_in_any_time(
+    rate: int, burst: int, packets: list[tuple[Fraction, bool]]
+) -> None:
+    now = Fraction(0)
+    made = Switch(clock=lambda: now)  # type: ignore[arg-type, return-value]  # exact
+    free, limited = Flow(1, Match(), (Output(2),)), Flow(1, Match(), (Output(2),), meter=7)
+    made.apply([PutMeter(Meter(7, rate, burst)), PutFlow(limited)])
+    room, came = burst or rate, 0
+    passed: list[Fraction] = []
+    for pause, metered in packets:
+        now += pause
+        made.apply([PutMeter(Meter(7, rate, burst)), PutFlow(limited if metered else free)])
+        out = made.receive(1, PACKET)
+        came += metered
+        assert out or metered
+        if metered and out:
+            passed.append(now)
+        elif metered:
+            windows = ((now - first) * rate + room for first in passed)
+            assert any(len(passed) - start + 1 > most for start, most in enumerate(windows)), "there was room for it"
+    for start, first in enumerate(passed):
+        for end, last in enumerate(passed[start:], 1):
+            assert end <= room + (last - first) * rate
+    assert made.meter_counts[7] == MeterCount(
+        Count(came, came * PACKET.size), Count(came - len(passed), (came - len(passed)) * PACKET.size)
+    )
+    made.apply([DropMeter(7), DropMeter(7)])
+    assert made.tables == (Tables() if not packets or packets[-1][1] else Tables.of([free]))
 
 
 def test_deleting_a_group_takes_its_flows_along() -> None:

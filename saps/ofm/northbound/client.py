@@ -19,7 +19,17 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from saps.ofm.northbound.schema import Changes, OfmRequest, OfmState, OfmStats, Problem, Status, SwitchBudget
+from saps.ofm.northbound.schema import (
+    STANDBY,
+    Changes,
+    OfmRequest,
+    OfmState,
+    OfmStats,
+    PortTraffic,
+    Problem,
+    Status,
+    SwitchBudget,
+)
 from saps.ofm.topology import Topology
 
 PATIENCE = 10.0
@@ -30,6 +40,7 @@ LONG_POLL = 25.0
 T = TypeVar("T")
 States: TypeAlias = list[OfmState]
 Budgets: TypeAlias = list[SwitchBudget]
+Ports: TypeAlias = list[PortTraffic]
 AddrInfo: TypeAlias = tuple[int, int, int, str, Any]
 """Where to connect to, as `socket.getaddrinfo` tells."""
 
@@ -43,7 +54,8 @@ class NorthboundError(Exception):
 
 
 class UnreachableError(Exception):
-    """The controller does not answer, or not sensibly: nobody knows whether a change was taken in. Ask again."""
+    """The controller does not answer, or not sensibly: nobody knows whether a change was taken in. Ask again. Or it is
+    a standby, which takes in nothing."""
 
 
 class Northbound(Protocol):
@@ -75,6 +87,9 @@ class Northbound(Protocol):
 
     async def stats(self, topic: str) -> OfmStats:
         """Counters of a topic's OFM, read from the switches now."""
+
+    async def ports(self) -> Ports:
+        """Counters of all ports of the connected switches, read from them now."""
 
     async def close(self) -> None:
         """Give up all connections."""
@@ -124,9 +139,10 @@ class Client:
         return await self._call("DELETE", _ofm(topic), OfmState, wait=wait)
 
     def watch(self) -> AsyncIterator[OfmState]:
-        return follow(self._changes)
+        return follow(self.changes)
 
-    async def _changes(self, run: str, after: int) -> Changes:
+    async def changes(self, run: str, after: int) -> Changes:
+        """What has changed after a revision of a run, once there is something, or after `LONG_POLL` seconds."""
         return await self._call("GET", f"/v1/changes?run={run}&after={after}", Changes, wait=LONG_POLL)
 
     async def topology(self) -> Topology:
@@ -137,6 +153,9 @@ class Client:
 
     async def stats(self, topic: str) -> OfmStats:
         return await self._call("GET", _ofm(topic) + "/stats", OfmStats)
+
+    async def ports(self) -> Ports:
+        return await self._call("GET", "/v1/ports", Ports)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -201,4 +220,6 @@ def _read(answer: bytes, status: int, kind: type[T]) -> T:
         raise UnreachableError(f"status {status}, and no sensible answer: {error}") from error
     if kind is OfmState and isinstance(problem.ofm, kind):
         return problem.ofm
+    if problem.type == STANDBY:
+        raise UnreachableError(problem.detail or problem.title)
     raise NorthboundError(problem)

@@ -11,7 +11,7 @@ from typing import Self
 
 from saps.ofm.controller import Controller
 from saps.ofm.events import Wish
-from saps.ofm.northbound.client import LONG_POLL, Budgets, NorthboundError, States, follow
+from saps.ofm.northbound.client import LONG_POLL, Budgets, NorthboundError, Ports, States, follow
 from saps.ofm.northbound.ofctl_desk import LOOK, OfctlDesk
 from saps.ofm.northbound.schema import OfmRequest, OfmState, OfmStats, Problem
 from saps.ofm.northbound.wishes import wish_fault
@@ -44,7 +44,8 @@ class OfctlNorthbound:
     async def put(self, request: OfmRequest, wait: float = 0.0) -> OfmState:
         """See `client.Northbound`, as for all that follow."""
         brokers = frozenset(request.brokers)
-        wish = Wish(brokers, frozenset(request.senders) - brokers, request.priority)
+        rate = request.demand.bits if request.demand is not None else None
+        wish = Wish(brokers, frozenset(request.senders) - brokers, request.priority, rate)
         if (fault := wish_fault(wish, self._desk.machine.pool.range.network.version)) is not None:
             raise NorthboundError(Problem(status=400, title="Bad request", detail=fault))
         return await self._desk.wish(request.topic, wish, wait)
@@ -69,3 +70,6 @@ class OfctlNorthbound:
 
     async def stats(self, topic: str) -> OfmStats:
         return await self._desk.stats(topic)
+
+    async def ports(self) -> Ports:
+        return await self._desk.ports()

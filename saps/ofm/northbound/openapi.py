@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmWish, Problem, SwitchBudget
+from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmWish, PortTraffic, Problem, SwitchBudget
+from saps.ofm.saved import Saved
+from saps.ofm.standby import Word
 from saps.ofm.topology import Picture
 
 _TYPES: dict[str, type] = {
@@ -15,8 +17,11 @@ _TYPES: dict[str, type] = {
     "OfmStats": OfmStats,
     "Changes": Changes,
     "SwitchBudget": SwitchBudget,
+    "PortTraffic": PortTraffic,
     "Topology": Picture,
     "Problem": Problem,
+    "Word": Word,
+    "Saved": Saved,
 }
 _TOPIC = {
     "name": "topic",
@@ -33,8 +38,8 @@ _WAIT = {
 }
 
 
-def document(version: str) -> dict[str, Any]:
-    """The document; `version` is the program's."""
+def document(version: str, *, pair: bool = False) -> dict[str, Any]:
+    """The document; `version` is the program's. `pair`: of a controller that is one of two."""
     schemas, components = msgspec.json.schema_components(_TYPES.values(), ref_template="#/components/schemas/{name}")
     named = dict(zip(_TYPES, schemas, strict=True))
     return {
@@ -45,7 +50,7 @@ def document(version: str) -> dict[str, Any]:
             "description": "OpenFlow multicast (OFM) for topics: one shared tree over a list of brokers each. Every "
             "request may be repeated: it changes nothing then.",
         },
-        "paths": _paths(named),
+        "paths": _paths(named, pair=pair),
         "components": {
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
@@ -54,7 +59,7 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
-def _paths(schemas: dict[str, Any]) -> dict[str, Any]:
+def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
     state, problem = schemas["OfmState"], schemas["Problem"]
 
     def answer(what: str, schema: Any) -> dict[str, Any]:
@@ -63,11 +68,13 @@ def _paths(schemas: dict[str, Any]) -> dict[str, Any]:
     def fault(what: str) -> dict[str, Any]:
         return {"description": what, "content": {"application/problem+json": {"schema": problem}}}
 
+    standby = {"503": fault("The other controller is the master; `type` is urn:saps:problem:standby.")} if pair else {}
+
     def get(what: str, schema: Any, *parameters: dict[str, Any]) -> dict[str, Any]:
         return {
             "summary": what,
             "parameters": list(parameters),
-            "responses": {"200": answer(what, schema), "401": fault("No token, or a wrong one.")},
+            "responses": {"200": answer(what, schema), "401": fault("No token, or a wrong one."), **standby},
         }
 
     put = {
@@ -82,22 +89,28 @@ def _paths(schemas: dict[str, Any]) -> dict[str, Any]:
             "409": fault(
                 "Refused, with the reason: a switch's budget, the address pool, a switch. `ofm` is the state."
             ),
+            **standby,
         },
     }
     delete = {
         "summary": "The OFM is not wanted any more.",
         "parameters": [_TOPIC, _WAIT],
-        "responses": {"200": answer("There is none.", state), "202": answer("Being deleted.", state)},
+        "responses": {"200": answer("There is none.", state), "202": answer("Being deleted.", state), **standby},
     }
     after = [
         {"name": "run", "in": "query", "schema": {"type": "string"}},
         {"name": "after", "in": "query", "schema": {"type": "integer"}},
     ]
-    return {
+    paths = {
         "/v1/ofms": {"get": get("All OFMs, by topic.", {"type": "array", "items": state})},
         "/v1/ofms/{topic}": {"get": get("The state of an OFM.", state, _TOPIC, _WAIT), "put": put, "delete": delete},
         "/v1/ofms/{topic}/stats": {"get": get("Counters of an OFM.", schemas["OfmStats"], _TOPIC)},
         "/v1/changes": {"get": get("What has changed since a revision.", schemas["Changes"], *after, _WAIT)},
         "/v1/topology": {"get": get("The network as the controller sees it.", schemas["Topology"])},
         "/v1/budgets": {"get": get("Use and limits.", {"type": "array", "items": schemas["SwitchBudget"]})},
+        "/v1/ports": {"get": get("Counters of all ports.", {"type": "array", "items": schemas["PortTraffic"]})},
     }
+    if pair:
+        paths["/v1/pair"] = {"get": get("What this controller is: master or standby.", schemas["Word"], *after, _WAIT)}
+        paths["/v1/pair/state"] = {"get": get("What a standby needs to go on.", schemas["Saved"])}
+    return paths

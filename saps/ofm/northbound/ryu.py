@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from saps.ofm.openflow.values import FlowCount
+from saps.ofm.openflow.values import FlowCount, PortCount
 from saps.ofm.tables import (
     CONTROLLER,
     IN_PORT,
@@ -83,6 +83,14 @@ def flow_counts(flows: Iterable[Mapping[str, Any]]) -> Iterator[FlowCount]:
         )
         age = entry["duration_sec"] + entry["duration_nsec"] / 1e9
         yield FlowCount(flow, entry["packet_count"], entry["byte_count"], age)
+
+
+def port_counts(ports: Iterable[Mapping[str, Any]]) -> Iterator[PortCount]:
+    """What the answer of `/stats/port` says, but for the switch's own port."""
+    names = ("packets", "bytes", "dropped", "errors")
+    for entry in ports:
+        if isinstance(entry["port_no"], int):
+            yield PortCount(entry["port_no"], *(entry[f"{way}_{name}"] for name in names for way in ("rx", "tx")))
 
 
 def links(answer: Iterable[Mapping[str, Any]]) -> set[Link]:

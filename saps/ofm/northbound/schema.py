@@ -18,6 +18,10 @@ Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=65535)]
 """A topic's name; the controller gives it no meaning beyond equality."""
 
 
+OVERHEAD = 110
+"""Bytes around a payload on the wire, roughly: Ethernet, IPv6 and UDP headers, and what `datagram` adds."""
+
+
 class Status(StrEnum):
     """What becomes of an OFM. A publisher may use the address only while it is `CONSTRUCTED` (SAPS 2016, 3.1.2)."""
 
@@ -36,6 +40,28 @@ class Status(StrEnum):
     `address` and `brokers` tell."""
 
 
+class Demand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a topic takes on each link of its tree: `rate`, or `messages` of `size`. Raises `ValueError` for neither."""
+
+    rate: float | None = None
+    """bit/s."""
+    messages: float | None = None
+    """Messages a second."""
+    size: float = 256.0
+    """Bytes of a message's payload, on average."""
+
+    def __post_init__(self) -> None:
+        if (self.rate is None) == (self.messages is None):
+            raise ValueError("a demand is a rate, or messages and their size")
+        if not self.size >= 0 or not 0 <= (self.rate or 0) + (self.messages or 0) < float("inf"):
+            raise ValueError("a demand must not be negative")
+
+    @property
+    def bits(self) -> float:
+        """bit/s on each link."""
+        return self.rate if self.rate is not None else (self.messages or 0.0) * (self.size + OVERHEAD) * 8
+
+
 class OfmWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an OFM shall be: the body of a PUT. Order and repetition in the lists mean nothing."""
 
@@ -45,6 +71,8 @@ class OfmWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Brokers that only send: they get their loopback packets and nothing else."""
     priority: Priority | None = None
     """None: no marks, no queue."""
+    demand: Demand | None = None
+    """What is expected; None: nobody knows."""
 
 
 class OfmRequest(msgspec.Struct, frozen=True):
@@ -54,11 +82,12 @@ class OfmRequest(msgspec.Struct, frozen=True):
     brokers: list[BrokerAddress]
     priority: Priority | None = None
     senders: list[BrokerAddress] = []
+    demand: Demand | None = None
 
     @property
     def wish(self) -> OfmWish:
         """Without the topic."""
-        return OfmWish(brokers=self.brokers, senders=self.senders, priority=self.priority)
+        return OfmWish(brokers=self.brokers, senders=self.senders, priority=self.priority, demand=self.demand)
 
 
 class OfmState(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +103,8 @@ class OfmState(msgspec.Struct, frozen=True, kw_only=True):
     """Of two states of one OFM the later has the greater one."""
     reason: str | None = None
     """Why it is refused, or what it waits for: `waiting for 02:00:00:00:00:01`."""
+    former: str | None = None
+    """The address before the tree moved to other links; it still works for a while, for the brokers it had."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +138,8 @@ class SwitchBudget(msgspec.Struct, frozen=True, kw_only=True):
     """Flow entries."""
     buckets: Quota
     """Group buckets."""
+    alone: int = 0
+    """Flow entries that there would be if none served several OFMs: with addresses that are codes, some do."""
 
 
 class SwitchCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,12 +158,30 @@ class BrokerCount(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class PortTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What one port of a switch has counted since the switch knows it: everything, not only OFMs. A counter that the
+    switch does not keep is 0."""
+
+    dpid: str
+    port: int
+    rx_packets: int
+    tx_packets: int
+    rx_bytes: int
+    tx_bytes: int
+    dropped: int
+    """Either way."""
+
+
 class OfmStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of an OFM since its entries were installed. Bytes are of Ethernet frames."""
 
     topic: Topic
     switches: list[SwitchCount]
     senders: list[BrokerCount]
+
+
+STANDBY = "urn:saps:problem:standby"
+"""Type of the problem of a controller that another one takes the place of: ask that."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,7 +7,7 @@ import logging
 import math
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -15,10 +15,24 @@ from aiohttp import web
 from saps import __version__
 from saps.ofm.events import Wish
 from saps.ofm.northbound.openapi import document
-from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmWish, Problem, Status, SwitchBudget
+from saps.ofm.northbound.pair import PATH, STATE_PATH
+from saps.ofm.northbound.schema import (
+    Changes,
+    OfmState,
+    OfmStats,
+    OfmWish,
+    PortTraffic,
+    Problem,
+    Status,
+    SwitchBudget,
+)
 from saps.ofm.northbound.wishes import wish_fault
 from saps.ofm.openflow.errors import ChannelError
+from saps.ofm.standby import Word
 from saps.topics import topic_fault
+
+if TYPE_CHECKING:
+    from saps.identity.https import Visitors
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +58,15 @@ class Asked(Protocol):
     async def changes(self, run: str, after: int, wait: float = 0.0) -> Changes: ...
     def budgets(self) -> list[SwitchBudget]: ...
     async def stats(self, topic: str) -> OfmStats: ...
+    async def ports(self) -> list[PortTraffic]: ...
     def picture(self) -> dict[str, Any]: ...
+
+
+class OfPair(Protocol):
+    """What the other controller of a pair asks, and who looks for the master (`pair.PeerClient`)."""
+
+    async def word(self, run: str, revision: int, wait: float) -> Word: ...
+    def saved(self) -> bytes: ...
 
 
 class ProblemError(Exception):
@@ -58,13 +80,25 @@ class ProblemError(Exception):
 class NorthboundServer:
     """Listens from `start` to `close`."""
 
-    def __init__(self, asked: Asked, *, ip_version: int, token: str = "", tls: ssl.SSLContext | None = None) -> None:
-        """`token`: what each request must carry, unless its connection shows a certificate that `tls` accepts."""
+    def __init__(
+        self,
+        asked: Asked,
+        *,
+        ip_version: int,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+        pair: OfPair | None = None,
+        visitors: Visitors | None = None,
+    ) -> None:
+        """`token`: what each request must carry, unless its connection shows a certificate that `tls` accepts. `pair`:
+        for a controller that is one of two. `visitors`: what is asked of a certificate beyond that."""
+        self._visitors = visitors
         self._asked = asked
+        self._pair = pair
         self._ip_version = ip_version
         self._token = token.encode()
         self._tls = tls
-        self._document = msgspec.json.encode(document(__version__))
+        self._document = msgspec.json.encode(document(__version__, pair=pair is not None))
         app = web.Application(middlewares=[self._guard], client_max_size=LARGEST_BODY)
         topic = "/v1/ofms/{topic}"
         app.add_routes(
@@ -78,6 +112,8 @@ class NorthboundServer:
                 web.get("/v1/changes", self._changes),
                 web.get("/v1/topology", self._topology),
                 web.get("/v1/budgets", self._budgets),
+                web.get("/v1/ports", self._ports),
+                *([web.get(PATH, self._word), web.get(STATE_PATH, self._saved)] if pair is not None else []),
             ]
         )
         self._runner = web.AppRunner(
@@ -101,6 +137,7 @@ class NorthboundServer:
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Lets in whoever may, and turns every fault into a problem."""
         try:
+            self._look_at(request)
             if self._token and request.path != "/openapi.json":
                 self._authenticate(request)
             return await handler(request)
@@ -117,9 +154,16 @@ class NorthboundServer:
             logger.exception("%s %s", request.method, request.path)
             return _answer_problem(Problem(status=500, title="Internal error"))
 
+    def _look_at(self, request: web.Request) -> None:
+        """At the visitor's certificate, if it has shown one."""
+        if self._visitors is not None and request.get_extra_info("peercert"):
+            fault = self._visitors.fault(request.transport)
+            if fault is not None:
+                raise ProblemError(403, "Forbidden", fault)
+
     def _authenticate(self, request: web.Request) -> None:
         if request.get_extra_info("peercert"):
-            return  # a certificate that was checked
+            return  # a certificate that was checked, also by `visitors`
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
             raise ProblemError(401, "Unauthorized", "send the token as Authorization: Bearer")
@@ -147,11 +191,7 @@ class NorthboundServer:
         return _answer(await self._asked.stats(_topic(request)))
 
     async def _changes(self, request: web.Request) -> web.Response:
-        try:
-            after = int(request.query.get("after", "0"))
-        except ValueError:
-            raise ProblemError(400, "Bad request", "after is not a whole number") from None
-        return _answer(await self._asked.changes(request.query.get("run", ""), after, _wait(request)))
+        return _answer(await self._asked.changes(request.query.get("run", ""), _after(request), _wait(request)))
 
     async def _topology(self, _request: web.Request) -> web.Response:
         return _answer(self._asked.picture())
@@ -159,13 +199,26 @@ class NorthboundServer:
     async def _budgets(self, _request: web.Request) -> web.Response:
         return _answer(self._asked.budgets())
 
+    async def _ports(self, _request: web.Request) -> web.Response:
+        return _answer(await self._asked.ports())
+
+    async def _word(self, request: web.Request) -> web.Response:
+        assert self._pair is not None
+        return _answer(await self._pair.word(request.query.get("run", ""), _after(request), _wait(request)))
+
+    async def _saved(self, _request: web.Request) -> web.Response:
+        assert self._pair is not None
+        return web.Response(body=self._pair.saved() or b"null", content_type="application/json")
+
     def _wish(self, body: bytes) -> Wish:
         """A wish that can be planned. Raises `ProblemError`."""
         try:
             wished = msgspec.json.decode(body, type=OfmWish)
         except msgspec.MsgspecError as error:
             raise ProblemError(400, "Bad request", str(error)) from None
-        wish = Wish(frozenset(wished.brokers), frozenset(wished.senders) - frozenset(wished.brokers), wished.priority)
+        brokers = frozenset(wished.brokers)
+        rate = wished.demand.bits if wished.demand is not None else None
+        wish = Wish(brokers, frozenset(wished.senders) - brokers, wished.priority, rate)
         if (fault := wish_fault(wish, self._ip_version)) is not None:
             raise ProblemError(400, "Bad request", fault)
         return wish
@@ -176,6 +229,13 @@ def _topic(request: web.Request) -> str:
     if (fault := topic_fault(topic)) is not None:
         raise ProblemError(400, "Bad request", fault)
     return topic
+
+
+def _after(request: web.Request) -> int:
+    try:
+        return int(request.query.get("after", "0"))
+    except ValueError:
+        raise ProblemError(400, "Bad request", "after is not a whole number") from None
 
 
 def _wait(request: web.Request) -> float:

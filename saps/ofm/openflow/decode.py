@@ -19,6 +19,7 @@ from saps.ofm.openflow.entries import (
     read_group,
     read_group_count,
     read_meter,
+    read_meter_count,
     read_port,
     read_port_count,
     read_text,
@@ -105,7 +106,7 @@ def _error(message: bytes) -> v.SwitchError:
 
 
 def _error_name(kind: int, code: int) -> str:
-    prefix = _ERROR_PREFIXES.get(kind)
+    prefix = ERROR_PREFIXES.get(kind)
     return _ERROR_NAMES.get((prefix, code)) or f"error type {kind} code {code}"
 
 
@@ -167,6 +168,11 @@ def _sized(least: int, read: Callable[[bytes, int, int], object]) -> Callable[[b
     return entries
 
 
+def _meter_counts(message: bytes) -> Iterator[object]:
+    for start, end in walk(message, 16, len(message), 40, 4):
+        yield read_meter_count(message, start, end)
+
+
 def _maker(message: bytes) -> Iterator[object]:
     maker, model, _, _, _ = struct.unpack_from(ofproto.OFP_DESC_PACK_STR, message, 16)
     yield read_text(maker)
@@ -175,7 +181,7 @@ def _maker(message: bytes) -> Iterator[object]:
 
 _ROLES = {role.value for role in v.Role}
 _CHANGES = {change.value for change in v.PortChange}
-_ERROR_PREFIXES: dict[int, str] = {
+ERROR_PREFIXES: dict[int, str] = {
     ofproto.OFPET_HELLO_FAILED: "OFPHFC",
     ofproto.OFPET_BAD_REQUEST: "OFPBRC",
     ofproto.OFPET_BAD_ACTION: "OFPBAC",
@@ -191,10 +197,11 @@ _ERROR_PREFIXES: dict[int, str] = {
     ofproto.OFPET_METER_MOD_FAILED: "OFPMMFC",
     ofproto.OFPET_TABLE_FEATURES_FAILED: "OFPTFFC",
 }
+"""How the names of an error type's codes begin."""
 _ERROR_NAMES: dict[tuple[str | None, int], str] = {
     (name.partition("_")[0], getattr(ofproto, name)): name
     for name in dir(ofproto)
-    if name.partition("_")[0] in set(_ERROR_PREFIXES.values())
+    if name.partition("_")[0] in set(ERROR_PREFIXES.values())
 }
 _PARTS: dict[int, tuple[type[Question], Callable[[bytes], Iterator[object]]]] = {
     ofproto.OFPMP_DESC: (r.AskMaker, _maker),
@@ -204,6 +211,7 @@ _PARTS: dict[int, tuple[type[Question], Callable[[bytes], Iterator[object]]]] = 
     ofproto.OFPMP_GROUP_DESC: (r.AskGroups, _sized(8, read_group)),
     ofproto.OFPMP_GROUP: (r.AskGroupCounts, _sized(40, read_group_count)),
     ofproto.OFPMP_METER_CONFIG: (r.AskMeters, _sized(8, read_meter)),
+    ofproto.OFPMP_METER: (r.AskMeterCounts, _meter_counts),
 }
 _DECODERS: dict[int, Callable[[bytes], Incoming]] = {
     ofproto.OFPT_HELLO: _hello,

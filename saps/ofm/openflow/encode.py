@@ -14,17 +14,18 @@ from typing import Any
 from saps.ofm.openflow import requests as r
 from saps.ofm.openflow.ofp import datapath, ofproto, parser
 from saps.ofm.openflow.requests import Request
-from saps.ofm.openflow.values import Meter
 from saps.ofm.tables import (
     WIDTHS,
     Action,
     Bucket,
     DropFlow,
     DropGroup,
+    DropMeter,
     Flow,
     Group,
     GroupKind,
     Match,
+    Meter,
     Output,
     PutFlow,
     PutGroup,
@@ -104,7 +105,7 @@ class _Match(parser.OFPMatch):  # type: ignore[misc]  # the codec has no types
 
     def serialize(self, buf: bytearray, offset: int) -> int:
         """Write the match, padded to 8 bytes. Returns its bytes."""
-        match = _match(self.wanted)
+        match = match_bytes(self.wanted)
         _write(buf, offset, match)
         return len(match)
 
@@ -117,10 +118,9 @@ class _SetField(parser.OFPActionSetField):  # type: ignore[misc]  # the codec ha
 
     def serialize(self, buf: bytearray, offset: int) -> int:
         """Write the action, padded to 8 bytes. Returns its bytes, which `len` has as well: os-ken wants them there."""
-        oxm = bytearray()
-        ofproto.oxm_serialize(FIELDS[self.wanted.field], _bytes(self.wanted.field, self.wanted.value), None, oxm, 0)
-        self.len = (4 + len(oxm) + 7) // 8 * 8
-        _write(buf, offset, struct.pack("!HH", ofproto.OFPAT_SET_FIELD, self.len) + oxm + bytes(-(4 + len(oxm)) % 8))
+        action = set_field_bytes(self.wanted)
+        self.len = len(action)
+        _write(buf, offset, action)
         return self.len
 
 
@@ -133,8 +133,16 @@ def _bytes(field: str, value: int) -> bytes:
     return value.to_bytes(SIZES[field], "big")
 
 
+def set_field_bytes(action: SetField) -> bytes:
+    """The action, padded to 8 bytes (7.2.5)."""
+    oxm = bytearray()
+    ofproto.oxm_serialize(FIELDS[action.field], _bytes(action.field, action.value), None, oxm, 0)
+    length = (4 + len(oxm) + 7) // 8 * 8
+    return struct.pack("!HH", ofproto.OFPAT_SET_FIELD, length) + oxm + bytes(-(4 + len(oxm)) % 8)
+
+
 @lru_cache(1024)
-def _match(match: Match) -> bytes:
+def match_bytes(match: Match) -> bytes:
     """The match (7.2.3.1). In the order of their numbers, fields come after those they require (7.2.3.8)."""
     body = bytearray()
     for name, masked in sorted(match.fields, key=lambda entry: FIELDS[entry[0]]):
@@ -162,7 +170,9 @@ def _actions(actions: Iterable[Action]) -> list[Any]:
 
 
 def _flow_mod(command: int, flow: Flow, mask: int = 0) -> Any:
-    apply = [parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, _actions(flow.actions))] if flow.actions else []
+    instructions = [] if flow.meter is None else [parser.OFPInstructionMeter(flow.meter)]
+    if flow.actions:
+        instructions.append(parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, _actions(flow.actions)))
     return parser.OFPFlowMod(
         datapath,
         cookie=flow.cookie,
@@ -173,7 +183,7 @@ def _flow_mod(command: int, flow: Flow, mask: int = 0) -> Any:
         out_port=ofproto.OFPP_ANY,
         out_group=ofproto.OFPG_ANY,
         match=_Match(flow.match),
-        instructions=apply,
+        instructions=instructions,
     )
 
 
@@ -186,7 +196,7 @@ def _bucket(bucket: Bucket) -> Any:
 
 
 def _meter_mod(command: int, meter: Meter) -> Any:
-    flags = ofproto.OFPMF_KBPS | (ofproto.OFPMF_BURST if meter.burst else 0)
+    flags = ofproto.OFPMF_PKTPS | (ofproto.OFPMF_BURST if meter.burst else 0)
     return parser.OFPMeterMod(datapath, command, flags, meter.id, [parser.OFPMeterBandDrop(meter.rate, meter.burst)])
 
 
@@ -218,7 +228,7 @@ _ENCODERS: dict[type, Callable[[Any], Any]] = {
     DropGroup: lambda drop: _group_mod(ofproto.OFPGC_DELETE, Group(drop.id, ())),
     r.AddMeter: lambda add: _meter_mod(ofproto.OFPMC_ADD, add.meter),
     r.ModifyMeter: lambda modify: _meter_mod(ofproto.OFPMC_MODIFY, modify.meter),
-    r.DropMeter: lambda drop: parser.OFPMeterMod(datapath, ofproto.OFPMC_DELETE, 0, drop.id),
+    DropMeter: lambda drop: parser.OFPMeterMod(datapath, ofproto.OFPMC_DELETE, 0, drop.id),
     r.AskFeatures: lambda _: parser.OFPFeaturesRequest(datapath),
     r.AskMaker: lambda _: parser.OFPDescStatsRequest(datapath, 0),
     r.AskPorts: lambda _: parser.OFPPortDescStatsRequest(datapath, 0),
@@ -227,6 +237,7 @@ _ENCODERS: dict[type, Callable[[Any], Any]] = {
     r.AskGroupCounts: lambda _: parser.OFPGroupStatsRequest(datapath, 0, ofproto.OFPG_ALL),
     r.AskPortCounts: lambda _: parser.OFPPortStatsRequest(datapath, 0, ofproto.OFPP_ANY),
     r.AskMeters: lambda _: parser.OFPMeterConfigStatsRequest(datapath, 0, ofproto.OFPM_ALL),
+    r.AskMeterCounts: lambda _: parser.OFPMeterStatsRequest(datapath, 0, ofproto.OFPM_ALL),
     r.AskRole: lambda ask: parser.OFPRoleRequest(datapath, int(ask.role), ask.generation),
     r.AskBarrier: lambda _: parser.OFPBarrierRequest(datapath),
     r.SendPacket: _send_packet,

@@ -22,6 +22,7 @@ from saps.ofm.tables import (
     GroupKind,
     Masked,
     Match,
+    Meter,
     Output,
     SetField,
     SetQueue,
@@ -81,23 +82,31 @@ def read_flow_count(data: bytes, start: int, end: int) -> v.FlowCount | None:
     match, instructions = read_match(data, start + 48, end)
     if match is None:
         return None
-    actions = _instructions(data, instructions, end)
-    if idle or hard:
-        actions = (NOTHING_OF_OURS,)
-    return v.FlowCount(Flow(priority, match, actions, table, cookie), packets, count, sec + nsec / 1e9)
+    found = read_instructions(data, instructions, end)
+    actions, meter = ((NOTHING_OF_OURS,), None) if found is None or idle or hard else found
+    return v.FlowCount(Flow(priority, match, actions, table, cookie, meter), packets, count, sec + nsec / 1e9)
 
 
-def _instructions(data: bytes, start: int, end: int) -> tuple[Action, ...]:
-    """The actions of an entry without other instructions than apply-actions."""
-    found = list(walk(data, start, end, 8, 2))
-    if not found:
-        return ()
-    if len(found) > 1 or struct.unpack_from("!H", data, start)[0] != ofproto.OFPIT_APPLY_ACTIONS:
-        return (NOTHING_OF_OURS,)
-    return _actions(data, start + 8, found[0][1])
+def read_instructions(data: bytes, start: int, end: int) -> tuple[tuple[Action, ...], int | None] | None:
+    """The actions of at most one apply-actions, and the number of at most one meter (7.2.4); None if there are other
+    instructions."""
+    actions: tuple[Action, ...] = ()
+    meter: int | None = None
+    seen: set[int] = set()
+    for first, last in walk(data, start, end, 8, 2):
+        kind, _, number = struct.unpack_from("!HHI", data, first)
+        if kind in seen or kind not in (ofproto.OFPIT_APPLY_ACTIONS, ofproto.OFPIT_METER):
+            return None
+        seen.add(kind)
+        if kind == ofproto.OFPIT_METER:
+            meter = number
+        else:
+            actions = read_actions(data, first + 8, last)
+    return actions, meter
 
 
-def _actions(data: bytes, start: int, end: int) -> tuple[Action, ...]:
+def read_actions(data: bytes, start: int, end: int) -> tuple[Action, ...]:
+    """7.2.5."""
     return tuple(_action(data, first, last) for first, last in walk(data, start, end, 8, 2))
 
 
@@ -113,24 +122,34 @@ def _action(data: bytes, start: int, end: int) -> Action:
 def read_group(data: bytes, start: int, end: int) -> Group:
     """7.3.5.10."""
     _, kind, group = struct.unpack_from(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, data, start)
-    buckets = tuple(_bucket(data, first, last) for first, last in walk(data, start + 8, end, 16, 0))
+    buckets = tuple(read_bucket(data, first, last) for first, last in walk(data, start + 8, end, 16, 0))
     if kind not in _KINDS:
         return Group(group, (*buckets, Bucket((NOTHING_OF_OURS,))))
     return Group(group, buckets, _KINDS[kind])
 
 
-def _bucket(data: bytes, start: int, end: int) -> Bucket:
+def read_bucket(data: bytes, start: int, end: int) -> Bucket:
+    """7.3.4.2."""
     _, weight, _, _ = struct.unpack_from(ofproto.OFP_BUCKET_PACK_STR, data, start)
-    return Bucket(_actions(data, start + 16, end), weight)
+    return Bucket(read_actions(data, start + 16, end), weight)
 
 
-def read_meter(data: bytes, start: int, end: int) -> v.Meter:
-    """7.3.5.13. A meter's first band is all we use."""
-    _, _, meter = struct.unpack_from(ofproto.OFP_METER_CONFIG_PACK_STR, data, start)
-    for first, _ in walk(data, start + 8, end, 16, 2):
-        _, _, rate, burst = struct.unpack_from("!HHII", data, first)
-        return v.Meter(meter, rate, burst)
-    return v.Meter(meter, 0)
+def read_meter(data: bytes, start: int, end: int) -> Meter:
+    """7.3.5.13. Of rate 0 is one that does not just drop above so many packets a second."""
+    _, flags, meter = struct.unpack_from(ofproto.OFP_METER_CONFIG_PACK_STR, data, start)
+    bands = [struct.unpack_from("!HHII", data, first) for first, _ in walk(data, start + 8, end, 16, 2)]
+    ours = len(bands) == 1 and bands[0][0] == ofproto.OFPMBT_DROP
+    if not ours or not flags & ofproto.OFPMF_PKTPS or flags & ofproto.OFPMF_KBPS:
+        return Meter(meter, 0)
+    _, _, rate, burst = bands[0]
+    return Meter(meter, rate, burst if flags & ofproto.OFPMF_BURST else 0)
+
+
+def read_meter_count(data: bytes, start: int, end: int) -> v.MeterCount:
+    """7.3.5.12."""
+    meter, _, flows, packets, count, _, _ = struct.unpack_from(ofproto.OFP_METER_STATS_PACK_STR, data, start)
+    dropped = struct.unpack_from("!Q", data, start + 40)[0] if end - start >= 56 else 0
+    return v.MeterCount(meter, flows, packets, count, dropped)
 
 
 def read_match(data: bytes, start: int, end: int) -> tuple[Match | None, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from saps.ofm.openflow.values import Meter, Role
-from saps.ofm.tables import DropFlow, DropGroup, Group, PutFlow, PutGroup
+from saps.ofm.openflow.values import Role
+from saps.ofm.tables import DropFlow, DropGroup, DropMeter, Group, Meter, PutFlow, PutGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,6 @@ class ModifyMeter:
     """Change a meter. One that is not there is an error."""
 
     meter: Meter
-
-
-@dataclass(frozen=True, slots=True)
-class DropMeter:
-    """Delete a meter. One that is not there is no error."""
-
-    id: int
 
 
 Mod: TypeAlias = (
@@ -102,6 +95,11 @@ class AskMeters:
 
 
 @dataclass(frozen=True, slots=True)
+class AskMeterCounts:
+    """Answer: a tuple of `MeterCount`."""
+
+
+@dataclass(frozen=True, slots=True)
 class AskRole:
     """Ask for a role; `generation` must not be less than the switch has seen. Answer: `RoleState`."""
 
@@ -123,6 +121,7 @@ Question: TypeAlias = (
     | AskGroupCounts
     | AskPortCounts
     | AskMeters
+    | AskMeterCounts
     | AskRole
     | AskBarrier
 )

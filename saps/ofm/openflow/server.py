@@ -64,6 +64,14 @@ class Listener(Protocol):
         """A packet other than LLDP; those that show where a host is are told of as well."""
 
 
+class Roles(Protocol):
+    """Who knows what a controller that is not alone may do to a switch."""
+
+    async def agree(self, switch: Switch) -> bool:
+        """A switch has connected: come to terms with it. Says whether its tables are ours to change. Raises
+        `ChannelError`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """What one server does, and what it may cost."""
@@ -89,13 +97,16 @@ class OpenFlowServer:
         settings: ServerSettings | None = None,
         *,
         tls: ssl.SSLContext | None = None,
+        roles: Roles | None = None,
     ) -> None:
-        """`tls`: switches connect by TLS (OpenFlow 1.3.5, 6.3.3), and show a certificate if it asks for one."""
+        """`tls`: switches connect by TLS (OpenFlow 1.3.5, 6.3.3), and show a certificate if it asks for one. `roles`:
+        without, this is the only controller."""
         self._address = (host, port)
         self._tls = tls
         self._listener = listener
         self._settings = settings or ServerSettings()
-        self._tracker = Tracker(secrets.token_bytes(32), ttl=round(5 * self._settings.probe_interval) or 1)
+        self._roles = roles
+        self._tracker = self._new_tracker()
         self._sessions: set[Session] = set()
         self._up: dict[int, tuple[Session, Switch]] = {}
         """The switches the listener knows to be connected."""
@@ -115,6 +126,16 @@ class OpenFlowServer:
     def links(self) -> set[Link]:
         """The links that exist now."""
         return self._tracker.links.links
+
+    def _new_tracker(self) -> Tracker:
+        return Tracker(secrets.token_bytes(32), ttl=round(5 * self._settings.probe_interval) or 1)
+
+    def renew(self) -> None:
+        """Forget all links and hosts without a word, and look for them again: as a slave one hears of none."""
+        self._tracker = self._new_tracker()
+        for _, switch in self._up.values():
+            for port in list(switch.ports.values()):
+                self._probe(switch, port)
 
     async def start(self) -> int:
         """Listen. Returns the port; raises OSError if the address cannot be had."""
@@ -155,9 +176,10 @@ class OpenFlowServer:
         self._spawn(self._welcome(session, switch))
 
     async def _welcome(self, session: Session, switch: Switch) -> None:
-        """Give a switch the base flows, then make it known."""
+        """Give a switch the base flows, if it is ours, then make it known."""
         try:
-            await switch.apply([PutFlow(flow) for flow in BASE_FLOWS])
+            if self._roles is None or await self._roles.agree(switch):
+                await switch.apply([PutFlow(flow) for flow in BASE_FLOWS])
         except ChannelError as error:
             logger.warning("switch %s does not take the base flows: %s", session.label, error)
             session.close("it does not take the base flows")

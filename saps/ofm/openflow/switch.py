@@ -12,8 +12,8 @@ from saps.ofm.openflow import requests as r
 from saps.ofm.openflow.errors import RefusedError
 from saps.ofm.openflow.events import Ready, Refusal
 from saps.ofm.openflow.requests import Mod, Question, Request
-from saps.ofm.openflow.values import FlowCount, GroupCount, Meter, PortCount, PortInfo, Role, RoleState
-from saps.ofm.tables import Barrier, Change, PutGroup, Tables
+from saps.ofm.openflow.values import FlowCount, GroupCount, MeterCount, PortCount, PortInfo, Role, RoleState
+from saps.ofm.tables import Barrier, Change, Meter, PutFlow, PutGroup, PutMeter, Tables
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +59,13 @@ class Switch:
     # ---- tables
 
     async def tables(self, cookie: int = 0, mask: int = 0) -> Tables:
-        """The actual state: flow entries whose cookie equals `cookie` in the bits of `mask`, and all groups, which have
-        no cookie. What our words cannot say appears as an action that no plan contains (`decode.NOTHING_OF_OURS`)."""
-        flows, groups = await asyncio.gather(self.flow_stats(cookie, mask), self._channel.ask(r.AskGroups()))
-        return Tables.of((count.flow for count in flows), groups)
+        """The actual state: flow entries whose cookie equals `cookie` in the bits of `mask`, and all groups and meters,
+        which have no cookie. What our words cannot say appears as an action that no plan contains
+        (`decode.NOTHING_OF_OURS`)."""
+        flows, groups, meters = await asyncio.gather(
+            self.flow_stats(cookie, mask), self._channel.ask(r.AskGroups()), self.meters()
+        )
+        return Tables.of((count.flow for count in flows), groups, meters)
 
     async def apply(self, changes: Iterable[Change]) -> None:
         """Carry out changes. Each stage, up to the next `Barrier` or the end, is confirmed by the switch before the
@@ -75,9 +78,9 @@ class Switch:
         """Delete all flow entries whose cookie equals `cookie` in the bits of `mask`."""
         await self._commit([r.DropFlows(cookie, mask)])
 
-    async def _commit(self, mods: Sequence[Mod]) -> None:
+    async def _commit(self, mods: Sequence[Mod | PutMeter]) -> None:
         running: list[asyncio.Future[tuple[Refusal, ...]]] = []
-        todo = iter(mods if self.model == OVS else [_portable(mod) for mod in mods])
+        todo = map(_metered, mods if self.model == OVS else map(_portable, mods))
         try:
             while batch := list(islice(todo, BATCH)):
                 await self._channel.writable()
@@ -91,32 +94,23 @@ class Switch:
         await self._settle([refusal for result in results for refusal in result])
 
     async def _settle(self, refusals: Sequence[Refusal]) -> None:
-        """Groups that could not be modified because they are not there are added; another refusal is an error."""
-        unknown = [refusal for refusal in refusals if _is_unknown_group(refusal)]
+        """Groups that could not be modified because they are not there are added, and meters that could not be added
+        because they are there are modified; another refusal is an error."""
+        again: list[Mod | PutMeter] = []
         for refusal in refusals:
-            if refusal not in unknown:
+            if (other := _other_way(refusal)) is None:
                 raise RefusedError(self.dpid, refusal.request, refusal.error)
-        if unknown:
-            await self._commit([r.AddGroup(refusal.request.group) for refusal in unknown])  # type: ignore[union-attr]
-
-    # ---- meters
-
-    async def meter(self, meter: Meter) -> None:
-        """Add or change a meter. Raises `ChannelError`."""
-        try:
-            await self._commit([r.ModifyMeter(meter)])
-        except RefusedError as refused:
-            if refused.error.name != "OFPMMFC_UNKNOWN_METER":
-                raise
-            await self._commit([r.AddMeter(meter)])
-
-    async def drop_meter(self, meter: int) -> None:
-        """Delete a meter, if there is one. Raises `ChannelError`."""
-        await self._commit([r.DropMeter(meter)])
+            again.append(other)
+        if again:
+            await self._commit(again)
 
     async def meters(self) -> list[Meter]:
-        """All meters. Raises `ChannelError`."""
-        return list(await self._channel.ask(r.AskMeters()))
+        """All meters; none if the switch does not know what that is. Raises `ChannelError`."""
+        try:
+            return list(await self._channel.ask(r.AskMeters()))
+        except RefusedError as refused:
+            logger.debug("switch %016x does not tell its meters: %s", self.dpid, refused.error)
+            return []
 
     # ---- statistics
 
@@ -137,6 +131,10 @@ class Switch:
         """Counters of all groups. Raises `ChannelError`."""
         return list(await self._channel.ask(r.AskGroupCounts()))
 
+    async def meter_stats(self) -> list[MeterCount]:
+        """Counters of all meters. Raises `ChannelError`."""
+        return list(await self._channel.ask(r.AskMeterCounts()))
+
     # ---- the rest
 
     def packet_out(self, port: int, frame: bytes) -> None:
@@ -156,8 +154,8 @@ class Switch:
         await self._channel.ask(r.AskBarrier())
 
 
-def _stages(changes: Iterable[Change]) -> Iterator[list[Mod]]:
-    stage: list[Mod] = []
+def _stages(changes: Iterable[Change]) -> Iterator[list[Mod | PutMeter]]:
+    stage: list[Mod | PutMeter] = []
     for change in changes:
         if not isinstance(change, Barrier):
             stage.append(change)
@@ -168,9 +166,29 @@ def _stages(changes: Iterable[Change]) -> Iterator[list[Mod]]:
         yield stage
 
 
-def _portable(mod: Mod) -> Mod:
+def for_its_meter(refused: RefusedError) -> bool:
+    """Was it refused because the switch has no meters, or no more?"""
+    match refused.request:
+        case r.AddMeter() | r.ModifyMeter():
+            return True
+        case PutFlow(flow) if flow.meter is not None:
+            return refused.error.name.startswith(("OFPMMFC_", "OFPBIC_"))
+    return False
+
+
+def _metered(mod: Mod | PutMeter) -> Mod:
+    return r.AddMeter(mod.meter) if isinstance(mod, PutMeter) else mod
+
+
+def _portable(mod: Mod | PutMeter) -> Mod | PutMeter:
     return r.ModifyGroup(mod.group) if isinstance(mod, PutGroup) else mod
 
 
-def _is_unknown_group(refusal: Refusal) -> bool:
-    return isinstance(refusal.request, r.ModifyGroup) and refusal.error.name == "OFPGMFC_UNKNOWN_GROUP"
+def _other_way(refusal: Refusal) -> Mod | None:
+    """What to try in place of what was refused; None: it cannot be had."""
+    match refusal.request, refusal.error.name:
+        case r.ModifyGroup(group), "OFPGMFC_UNKNOWN_GROUP":
+            return r.AddGroup(group)
+        case r.AddMeter(meter), "OFPMMFC_METER_EXISTS":
+            return r.ModifyMeter(meter)
+    return None

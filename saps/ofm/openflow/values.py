@@ -98,14 +98,16 @@ class PortCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
-    """A rate limit: packets above it are dropped (5.7)."""
+class MeterCount:
+    """A meter's counters (7.3.5.12)."""
 
     id: int
-    rate: int
-    """kb/s."""
-    burst: int = 0
-    """kb; 0: the switch's own choice."""
+    flows: int
+    """Flows that use it."""
+    packets: int
+    bytes: int
+    dropped: int
+    """Packets of these that its first band has dropped."""
 
 
 class Role(IntEnum):

@@ -25,7 +25,9 @@ def make(
     clusters: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON: cluster by switch (16 hexadecimal digits).")
     ] = None,
-    capacity: Annotated[float, typer.Option(min=0, help="Of each link of a controller's topology.")] = 1.0,
+    capacity: Annotated[
+        float, typer.Option(min=0, help="Of each link of a controller's topology that has none.")
+    ] = 1.0,
     forecast: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON: rate by topic, or the decisions of the monitoring job.")
     ] = None,

@@ -16,6 +16,7 @@ from saps.ofm.planner.aggregate import Aggregate
 from saps.ofm.planner.graph import Demands, Graph
 from saps.ofm.planner.trees import Trees
 from saps.ofm.topology import Topology
+from saps.ofm.traffic import capacities_of
 
 LEAST = 1e-9
 """Rate of a topic for which nothing is forecast: its tree is planned all the same."""
@@ -63,10 +64,11 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def network_of(data: object, cluster_of: Mapping[int, str] | None = None, capacity: float = 1.0) -> Network:
-    """From JSON's plain data, in either form; `capacity` is that of each link of a controller's topology. Raises
-    `ValueError` that says where the data is wrong."""
+    """From JSON's plain data, in either form; `capacity` is that of the links of a controller's topology of which it
+    does not say it. Raises `ValueError` that says where the data is wrong."""
     if isinstance(data, dict) and "switches" in data:
-        whole = Aggregate.of(Topology.from_json(data), lambda link: capacity, cluster_of)
+        given = capacities_of(data)
+        whole = Aggregate.of(Topology.from_json(data), lambda link: given.get(link, capacity), cluster_of)
         return _named(whole)
     try:
         network = msgspec.convert(data, Network)

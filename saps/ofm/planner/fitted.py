@@ -19,7 +19,7 @@ from saps.ofm.planner.forest import prune
 from saps.ofm.planner.frugal import frugal_tree
 from saps.ofm.planner.graph import Demands, Flags, Floats, Graph, Ints
 from saps.ofm.planner.growth import grow, scratch
-from saps.ofm.planner.live import pieces_of
+from saps.ofm.planner.live import GAIN, pieces_of
 from saps.ofm.planner.sdnps import sdnps, widened
 from saps.ofm.planner.shortest import mehlhorn, shortest_paths
 from saps.ofm.topology import BrokerAddress, Link, Port, Topology
@@ -27,6 +27,8 @@ from saps.ofm.tree import Tree, UnreachableError
 
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 """The planners a controller can have."""
+CROWDED = 0.3
+"""Utilisation of a link up to which no tree is moved away from it. Less: more changes of tables, for little."""
 _TINY = 1e-9
 """What is left of a link that carries more than its capacity: the least there is, but the link is not closed."""
 
@@ -46,14 +48,15 @@ class NetworkPlanner:
         capacity: Callable[[Link], float] = lambda link: 1.0,
         rate: Callable[[str], float] = lambda topic: 1.0,
         avoid: Callable[[str], Collection[int]] = lambda topic: (),
+        version: Callable[[], int] = lambda: 0,
     ) -> None:
         """`capacity` of links and `rate` of topics in one unit; `avoid`: switches that a topic must not pass (by
-        a policy)."""
+        a policy); `version` counts the changes of capacities."""
         self.choice: Choice = choice
-        self.capacity, self.rate, self.avoid = capacity, rate, avoid
+        self.capacity, self.rate, self.avoid, self._version = capacity, rate, avoid, version
         self._given: dict[str, _Given] = {}
         self._load: dict[Link, float] = {}
-        self._network: tuple[Topology, int, Aggregate] | None = None
+        self._network: tuple[Topology, tuple[int, int], Aggregate] | None = None
 
     def for_topic(self, topic: str) -> TopicPlanner:
         """See `saps.ofm.tree.Planners.for_topic`."""
@@ -79,10 +82,38 @@ class NetworkPlanner:
 
     def network(self, topology: Topology) -> Aggregate:
         """The network as it is now, each switch a node."""
-        known = self._network
-        if known is None or known[0] is not topology or known[1] != topology.version:
-            known = self._network = (topology, topology.version, Aggregate.of(topology, self.capacity))
+        known, versions = self._network, (topology.version, self._version())
+        if known is None or known[0] is not topology or known[1] != versions:
+            known = self._network = (topology, versions, Aggregate.of(topology, self.capacity))
         return known[2]
+
+    def remeasured(self, topic: str) -> None:
+        """See `saps.ofm.tree.Planners.remeasured`."""
+        if (given := self._given.get(topic)) is not None:
+            self.adopted(topic, given.tree)
+
+    def crowded(self) -> list[str]:
+        """See `saps.ofm.tree.Planners.crowded`: only where trees are made by load, and not for a load that is no
+        trouble."""
+        if self.choice != "balanced":
+            return []
+        most = {topic: self._busiest(topic, given.tree) for topic, given in self._given.items()}
+        return sorted((topic for topic, use in most.items() if use > CROWDED), key=lambda topic: (-most[topic], topic))
+
+    def better(self, topic: str, topology: Topology) -> Tree | None:
+        """See `saps.ofm.tree.Planners.better`: the busiest link, with the topic on it, is less used by `GAIN`."""
+        now = self._given[topic].tree
+        try:
+            other = self.for_topic(topic).plan(topology, now.brokers)
+        except UnreachableError:
+            return None
+        eased = self._busiest(topic, other) < (1 - GAIN) * self._busiest(topic, now)
+        return other if eased and other.brokers == now.brokers else None
+
+    def _busiest(self, topic: str, tree: Tree) -> float:
+        """The greatest utilisation of a link of a topic's tree, if this is its tree."""
+        rate = self.rate(topic)
+        return max(((self.load(link, but=topic) + rate) / self.capacity(link) for link in tree.links), default=0.0)
 
 
 class TopicPlanner:
@@ -111,7 +142,7 @@ class TopicPlanner:
 
     def _planned(self, topology: Topology, tree: Tree, brokers: list[BrokerAddress]) -> Tree:
         """A tree over the brokers that keeps what is left of `tree`."""
-        places = _places(topology, brokers)
+        places = places_of(topology, brokers)
         network = self._planner.network(topology)
         edge_of = {link: edge for edge, trunk in enumerate(network.trunks) for link in trunk}
         kept = {edge_of[link]: link for link in sorted(tree.links) if link in edge_of}
@@ -132,16 +163,23 @@ class TopicPlanner:
         graph, closed = network.graph, self._closed(network)
         if closed[members].any():
             return None
-        load = np.array([sum(self._planner.load(link, but=self._topic) for link in trunk) for trunk in network.trunks])
+        load = self._loads(network)
         if len(kept) or closed.any():
             found = self._branches(graph, members, kept, load, closed)
         else:
             found = self._anew(graph, members, load)
-        if found is None:
-            return None
+        return None if found is None else self._trimmed(graph, found, members)
+
+    def _loads(self, network: Aggregate) -> Floats:
+        """What the other topics take of each edge."""
+        load = self._planner.load
+        return np.array([sum(load(link, but=self._topic) for link in trunk) for trunk in network.trunks], np.float64)
+
+    def _trimmed(self, graph: Graph, edges: Ints, members: Ints) -> Ints:
+        """A tree without branches that lead to no member."""
         keep = np.zeros(graph.nodes, np.bool_)
         keep[members] = True
-        return found[: prune(graph, found, len(found), keep, np.zeros(graph.nodes, np.int32))]
+        return edges[: prune(graph, edges, len(edges), keep, np.zeros(graph.nodes, np.int32))]
 
     def _closed(self, network: Aggregate) -> Flags:
         closed = np.zeros(network.graph.nodes, np.bool_)
@@ -168,10 +206,7 @@ class TopicPlanner:
 
     def _branches(self, graph: Graph, members: Ints, kept: Ints, load: Floats, closed: Flags) -> Ints | None:
         """What is kept, pruned, and paths that make it one tree over the members."""
-        keep = np.zeros(graph.nodes, np.bool_)
-        keep[members] = True
-        kept = kept.copy()
-        kept = kept[: prune(graph, kept, len(kept), keep, np.zeros(graph.nodes, np.int32))]
+        kept = self._trimmed(graph, kept.copy(), members)
         if self._planner.choice == "sdnps" and not closed.any():
             return widened(graph, np.maximum(graph.capacity - load, _TINY), members, kept)
         length = np.ones(graph.edges)
@@ -185,7 +220,8 @@ class TopicPlanner:
         return np.concatenate([kept, work.out[:count]]) if count >= 0 else None
 
 
-def _places(topology: Topology, brokers: Iterable[BrokerAddress]) -> dict[BrokerAddress, Port]:
+def places_of(topology: Topology, brokers: Iterable[BrokerAddress]) -> dict[BrokerAddress, Port]:
+    """Where brokers are. Raises `UnreachableError`."""
     found = {broker: topology.where(broker) for broker in brokers}
     lost = [broker for broker, place in found.items() if place is None]
     if lost:

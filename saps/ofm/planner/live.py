@@ -9,7 +9,6 @@ that the network does not swing.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -20,6 +19,7 @@ from saps.ofm.planner.balanced import Prices, lengths
 from saps.ofm.planner.forest import identity, prune, root, unite
 from saps.ofm.planner.graph import Demands, Flags, Graph, Ints, Offsets
 from saps.ofm.planner.growth import grow, scratch
+from saps.ofm.planner.moderation import Moderation
 from saps.ofm.planner.trees import Trees
 from saps.overlay.design.compiled import compiled
 
@@ -29,7 +29,6 @@ SHARE = 0.05
 """Of all trees, how many may be re-routed in a minute without need. More: sooner even, more changes of tables."""
 GAIN = 0.1
 """A tree is re-routed if that makes it cheaper by this share, at the prices of the moment. Lower: more changes."""
-MINUTE = 60.0
 
 
 class NoPathError(Exception):
@@ -50,7 +49,8 @@ class LiveTrees(Generic[Topic]):
 
     def __init__(self, graph: Graph, *, share: float = SHARE, gain: float = GAIN, prices: Prices | None = None) -> None:
         self.graph = graph
-        self.share, self.gain, self.prices = share, gain, prices or Prices()
+        self.gain, self.prices = gain, prices or Prices()
+        self.share, self._moderation = share, Moderation(share)
         self.load = np.zeros(graph.edges)
         self.alive = np.ones(graph.edges, np.bool_)
         self._sessions: dict[Topic, _Session] = {}
@@ -58,8 +58,6 @@ class LiveTrees(Generic[Topic]):
         """The topics whose trees use each edge."""
         self._broken: dict[Topic, None] = {}
         """Topics whose trees are in pieces."""
-        self._moved: deque[float] = deque()
-        """When trees were re-routed, during the last minute."""
         self._work = scratch(graph.nodes)
         self._open = np.zeros(graph.nodes, np.bool_)
         self._length = np.empty(graph.edges)
@@ -186,9 +184,7 @@ class LiveTrees(Generic[Topic]):
 
     def allowance(self, now: float) -> int:
         """How many trees may be re-routed now: at most the share of all, and at least one, in any minute."""
-        while self._moved and self._moved[0] <= now - MINUTE:
-            self._moved.popleft()
-        return max(1, int(self.share * len(self._sessions))) - len(self._moved)
+        return self._moderation.left(now, len(self._sessions))
 
     def even_out(self, now: float, *, tries: int = 100) -> list[Topic]:
         """Re-routes trees from the busiest edges where that is worth it, within the allowance; `now` in seconds. Gives
@@ -204,7 +200,7 @@ class LiveTrees(Generic[Topic]):
                 if topic not in tried:
                     tried[topic] = None
                     if self._reroute(topic):
-                        self._moved.append(now)
+                        self._moderation.moved(now)
                         moved.append(topic)
         return moved
 

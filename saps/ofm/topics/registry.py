@@ -5,7 +5,7 @@ Quotas limit what may stand below a prefix. Below an open one, a topic is regist
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from saps.ofm.topics.coding import CodeTooLongError, TopicCode
@@ -71,6 +71,14 @@ class Registry:
         except CodeTooLongError as error:
             self.tree.remove(new[0])
             raise TopicRefusedError(str(error)) from None
+        for quota in self._quotas:
+            self._below[quota.prefix] += sum(map(quota.concerns, new))
+
+    def readmit(self, topic: str, numbers: Sequence[int]) -> None:
+        """A topic is in use, with these numbers from the first level down: whoever gave it its address had registered
+        it. Raises `ValueError` if others have the numbers, or it has others."""
+        new = self._new(topic)
+        self.tree.place(topic, numbers)
         for quota in self._quotas:
             self._below[quota.prefix] += sum(map(quota.concerns, new))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 class _Node:
@@ -52,6 +52,27 @@ class TopicTree:
                 child = node.children[level] = self._nodes[path] = _Node(path, node.given)
                 self.version += 1
             node = child
+
+    def place(self, topic: str, numbers: Sequence[int]) -> None:
+        """Put a topic in, and those above it, with these numbers, from the first level down. Raises `ValueError` if
+        one of them has another number, or its number is another's; then nothing has changed."""
+        levels = topic.split("/")
+        if len(levels) != len(numbers):
+            raise ValueError(f"{topic!r} has {len(levels)} levels, not {len(numbers)}")
+        node: _Node | None = self._root
+        for level, number in zip(levels, numbers, strict=True):
+            children = node.children if node is not None else {}
+            if any((name == level) != (child.number == number) for name, child in children.items()):
+                raise ValueError(f"{topic!r}: number {number} and {level!r} do not belong together")
+            node = children.get(level)
+        node, path = self._root, ""
+        for depth, (level, number) in enumerate(zip(levels, numbers, strict=True)):
+            path = f"{path}/{level}" if depth else level
+            if level not in node.children:
+                node.given = max(node.given, number)
+                node.children[level] = self._nodes[path] = _Node(path, number)
+                self.version += 1
+            node = node.children[level]
 
     def remove(self, topic: str) -> None:
         """Take a topic out, with all below it. Raises `KeyError`. Its number is given again only if it was the last."""

@@ -103,7 +103,7 @@ class RyuLike:
         app.add_routes(
             [
                 web.get("/stats/switches", self._switches),
-                web.get("/stats/{what:desc|portdesc|groupdesc|flow}/{dpid}", self._stats),
+                web.get("/stats/{what:desc|portdesc|port|groupdesc|flow}/{dpid}", self._stats),
                 web.post("/stats/{what:flow}/{dpid}", self._stats),
                 web.post("/stats/{table:flowentry|groupentry}/{command}", self._change),
                 web.get("/v1.0/topology/links", self._links),
@@ -122,6 +122,7 @@ class RyuLike:
         calls: dict[str, Callable[..., Any]] = {
             "desc": ofctl_v1_3.get_desc_stats,
             "portdesc": ofctl_v1_3.get_port_desc,
+            "port": ofctl_v1_3.get_port_stats,
             "groupdesc": ofctl_v1_3.get_group_desc,
             "flow": ofctl_v1_3.get_flow_stats,
         }

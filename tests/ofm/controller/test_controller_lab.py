@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -241,3 +243,34 @@ async def test_beyond_a_switch_s_budget_it_is_refused_with_the_reason(lab: Lab) 
             # When the first is gone there is room for the second, which is still wished for.
             await client.delete(TOPIC, wait=PATIENCE)
             usable(await client.get("other", wait=PATIENCE))
+
+
+async def test_a_flood_in_a_broker_s_name_comes_through_at_the_meter_s_rate_and_nobody_else_pays(lab: Lab) -> None:
+    """The publisher's host floods; a broker at another port of the same switch sends on."""
+    rate, flood, switch = 50, 3000, lab.topology.host("c1b1").switch
+    ofctl(lab, "add-meter", switch, "meter=1 pktps bands=type=drop rate=7")
+    with ofc(lab, "--meter", str(rate)) as running:
+        async with running.client() as client, members(lab, ["c1b1", "c1b2", "c2b1"]) as brokers:
+            to = await constructed(client, TOPIC, brokers.values())
+            flooder, other, far = brokers.values()
+            assert lab.topology.host("c1b2").switch == switch
+            began = time.monotonic()
+            for number in range(flood):
+                flooder.send(to, b"flood %d" % number)
+            await heard_by_all(other, to, [flooder, far], "other")
+            _, (_, least), (came, dropped) = sorted(metered(lab, switch))
+            # A meter begins full: a second's worth.
+            assert dropped > 0
+            assert came - dropped <= rate * (time.monotonic() - began + 1) + 1
+            assert least == 0
+            assert 0 < sum(data.startswith(b"flood") for data in far.got) <= came - dropped
+            await client.delete(TOPIC, wait=PATIENCE)
+    assert metered(lab, switch) == [(0, 0)], "the operator's own stays"
+    ofctl(lab, "del-meter", switch, "meter=1")
+
+
+def metered(lab: Lab, switch: str) -> list[tuple[int, int]]:
+    """Packets that came to each meter of a switch, and those dropped there."""
+    text = ofctl(lab, "meter-stats", switch)
+    found = re.findall(r"packet_in_count:(\d+).*?\n0: packet_count:(\d+)", text)
+    return [(int(came), int(dropped)) for came, dropped in found]

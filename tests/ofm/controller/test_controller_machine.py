@@ -12,7 +12,7 @@ from saps.ofm.openflow.base import BASE_FLOWS
 from saps.ofm.saved import save
 from saps.ofm.tables import Tables
 from saps.ofm.topology import BrokerAddress, Port
-from tests.ofm.controller.worlds import World, rules
+from tests.ofm.controller.worlds import AMPLE, World, rules
 from tests.ofm.networks import OUTSIDER, Network, networks
 
 TOPICS = ["alert/fire", "air/ward1", "a"]
@@ -24,11 +24,15 @@ class Life(RuleBasedStateMachine):
     world: World
 
     @initialize(
-        network=networks(least=4), entries=st.sampled_from([1000, 8]), capacity=st.sampled_from([None, None, None, 9])
+        network=networks(least=4),
+        entries=st.sampled_from([1000, 8]),
+        capacity=st.sampled_from([None, None, None, 9]),
+        limit=st.sampled_from([0, AMPLE]),
+        most_meters=st.sampled_from([None, None, 0, 1]),
     )
-    def begin(self, network: Network, entries: int, capacity: int | None) -> None:
-        """`entries`: the budget; `capacity`: what a switch takes, which may be less."""
-        self.world = World(network, rules(entries), capacity)
+    def begin(self, network: Network, entries: int, capacity: int | None, limit: int, most_meters: int | None) -> None:
+        """`entries`: the budget; `capacity`: what a switch takes, which may be less, as of meters."""
+        self.world = World(network, rules(entries, limit=limit), capacity, most_meters)
         self.world.appear()
 
     def chosen(self, data: st.DataObject, least: int = 0) -> frozenset[BrokerAddress]:
@@ -116,6 +120,10 @@ class Life(RuleBasedStateMachine):
         if hasattr(self, "world"):
             self.world.check_truth()
 
+    def desired(self, dpid: int) -> Tables:
+        """What all OFMs want of a switch."""
+        return self.world.machine.ledger.desired(dpid)
+
     def teardown(self) -> None:
         """When everything has come back, everything is as it shall be."""
         if not hasattr(self, "world"):
@@ -131,7 +139,7 @@ class Life(RuleBasedStateMachine):
         world.run()
         for dpid, switch in world.fabric.switches.items():
             every = Tables.of(BASE_FLOWS).with_(world.machine.network.baseline)
-            assert switch.tables == every.with_(world.machine.ledger.desired(dpid))
+            assert switch.tables == every.with_(self.desired(dpid))
         world.check_budget()
         for topic, record in world.machine.records.items():
             assert record.state == world.told[topic]
@@ -180,6 +188,7 @@ class Membership(RuleBasedStateMachine):
         if hasattr(self, "world"):
             self.world.check_truth()
             self.world.check_budget()
+            self.world.check_limits()
             for record in self.world.machine.records.values():
                 if record.state.status is Status.UPDATING and record.former is not None and record.plan is not None:
                     stay = record.former.tree.brokers.keys() & record.plan.tree.brokers.keys()
@@ -187,11 +196,11 @@ class Membership(RuleBasedStateMachine):
 
 
 @settings(phases=[Phase.generate], max_examples=150)
-@given(st.data(), networks(least=4), st.booleans())
+@given(st.data(), networks(least=4), st.booleans(), st.sampled_from([0, AMPLE]))
 def test_a_restarted_controller_finds_everything_in_place_and_changes_nothing(
-    data: st.DataObject, network: Network, kept: bool
+    data: st.DataObject, network: Network, kept: bool, limit: int
 ) -> None:
-    world = World(network)
+    world = World(network, rules(limit=limit))
     world.appear()
     world.run()
     chosen = st.frozensets(st.sampled_from(network.brokers), min_size=1)
@@ -221,6 +230,7 @@ def test_a_restarted_controller_finds_everything_in_place_and_changes_nothing(
         assert world.applied == applied
     assert all(record.state.status is Status.CONSTRUCTED for record in world.machine.records.values())
     world.check_truth()
+    world.check_limits()
 
 
 # No shrinking: it takes minutes here, and the steps of a failing life are short enough to read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def answer_for(flow: Flow) -> dict[str, Any]:
 
 @given(st.data(), st.booleans())
 def test_what_ryu_is_told_it_tells_again(data: st.DataObject, six: bool) -> None:
-    network, ofm = data.draw(networks(six)), data.draw(ofms(six))
+    network, ofm = data.draw(networks(six)), replace(data.draw(ofms(six)), limit=0)  # it is asked for no meters
     made = plan(ofm, SharedTree().plan(network.topology, network.brokers))
     for tables in made.tables.values():
         dp = Recording()
@@ -129,6 +130,9 @@ async def test_an_ofm_is_made_changed_and_deleted_beside_a_stock_ryu(ovs: Ovs) -
             counts = await ofc.stats("fire")
             assert [count.dpid[-1] for count in counts.switches] == ["1", "2", "3"]
             assert [count.broker for count in counts.senders] == BROKERS
+            ports = await ofc.ports()
+            assert {each.dpid[-1] for each in ports} == {"1", "2", "3"}
+            assert len({(each.dpid, each.port) for each in ports}) == len(ports) > 3
             await ofc.delete("other", wait=PATIENCE)
             assert (await ofc.delete("fire", wait=PATIENCE)).status is Status.NONE
             assert [ovs.groups(f"s{number}") for number in (1, 2, 3)] == [[], [], []]

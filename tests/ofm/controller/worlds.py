@@ -23,6 +23,7 @@ from saps.ofm.events import (
     SwitchDown,
     SwitchUp,
     TablesRead,
+    Tick,
     Told,
     Wish,
     Wished,
@@ -31,7 +32,7 @@ from saps.ofm.fabric import Fabric
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.ofm.openflow.base import BASE_FLOWS
 from saps.ofm.packets import Packet
-from saps.ofm.plan import Loopback
+from saps.ofm.plan import BROKER, Loopback
 from saps.ofm.record import Record
 from saps.ofm.saved import restore
 from saps.ofm.switch import RefusedError
@@ -43,8 +44,12 @@ LOOPBACK = Loopback("10.0.255.254", "02:ff:00:00:00:01")
 RANGE = "239.77.0.0/24:5000-5003"
 
 
-def rules(entries: int = 1000, buckets: int = 10_000) -> Rules:
-    return Rules(RANGE, LOOPBACK, Budget(entries, buckets))
+AMPLE = 1_000_000
+"""A limit that no test comes to."""
+
+
+def rules(entries: int = 1000, buckets: int = 10_000, limit: int = 0) -> Rules:
+    return Rules(RANGE, LOOPBACK, Budget(entries, buckets), limit=limit)
 
 
 def unmarked(copies: Counter[tuple[Port, Packet]]) -> Counter[tuple[Port, Packet]]:
@@ -55,11 +60,17 @@ def unmarked(copies: Counter[tuple[Port, Packet]]) -> Counter[tuple[Port, Packet
 class World:
     """The network as it is, and a controller that hears of it."""
 
-    def __init__(self, network: Network, wanted: Rules | None = None, capacity: int | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        wanted: Rules | None = None,
+        capacity: int | None = None,
+        most_meters: int | None = None,
+    ) -> None:
         self.network = network
         self.truth = network.topology
         self.rules = wanted or rules()
-        self.fabric = Fabric(self.truth, capacity=capacity)
+        self.fabric = Fabric(self.truth, capacity=capacity, most_meters=most_meters)
         self.places = {broker: network.place(broker) for broker in network.brokers}
         self.all_links = list(self.truth.links)
         self.todo: dict[int, deque[Change] | None] = {}
@@ -112,7 +123,8 @@ class World:
                 switch.apply([change])
             except RefusedError as error:
                 del self.todo[dpid]
-                self.hear(Failed(dpid, f"switch {dpid} refuses it: {error}", change))
+                meters = str(error).startswith("OFPMMFC_")
+                self.hear(Failed(dpid, f"switch {dpid} refuses it: {error}", change, meters))
         else:
             del self.todo[dpid]
             self.hear(Applied(dpid))
@@ -152,6 +164,10 @@ class World:
             self.connect(dpid)
         for event in self.discover() if events is None else events:
             self.hear(event)
+
+    def tick(self, now: float) -> None:
+        """It is this time now."""
+        self.hear(Tick(now))
 
     def settle(self) -> None:
         self.hear(Settled(set(self.connected), self.truth.links))
@@ -214,6 +230,17 @@ class World:
             for other in brokers
             if other == sender or other not in record.plan.silent
         )
+
+    def check_limits(self) -> None:
+        """Where packets enter a tree there is a meter, if there is a limit and the switch has room for meters, and
+        no other is left when nothing is to be done."""
+        for dpid, switch in self.fabric.switches.items():
+            tables = switch.tables
+            entries = [flow for flow in tables.flows.values() if flow.priority == BROKER]
+            if switch.most_meters is None and self.rules.limit:
+                assert all(flow.meter in tables.meters for flow in entries)
+            if not self.todo and dpid in self.connected and self.machine.network.settled:
+                assert {flow.meter for flow in entries} - {None} == tables.meters.keys()
 
     def check_budget(self) -> None:
         """No switch holds more than its budget, beside what is there without any OFM."""

@@ -15,6 +15,7 @@ from saps.ofm.tables import (
     GroupKind,
     Masked,
     Match,
+    Meter,
     Output,
     SetField,
     SetQueue,
@@ -80,11 +81,12 @@ def action_lists(version: str, udp: bool, groups: tuple[int, ...] = ()) -> st.Se
 
 
 @st.composite
-def flows(draw: st.DrawFn, groups: tuple[int, ...] = ()) -> Flow:
+def flows(draw: st.DrawFn, groups: tuple[int, ...] = (), meters: tuple[int, ...] = ()) -> Flow:
     match, version, udp = draw(matches())
     actions = draw(action_lists(version, udp, groups))
     priority, table = draw(st.integers(1, 60000)), draw(st.integers(0, 3))
-    return Flow(priority, match, actions, table, COOKIE | draw(st.integers(0, 1 << 32)))
+    meter = draw(st.sampled_from([None, *meters]))
+    return Flow(priority, match, actions, table, COOKIE | draw(st.integers(0, 1 << 32)), meter)
 
 
 @st.composite
@@ -96,9 +98,14 @@ def group_entries(draw: st.DrawFn, number: int) -> Group:
     return Group(number, draw(buckets), kind)
 
 
+meter_entries = st.builds(Meter, st.integers(1, 0xFFFF0000), st.integers(1, 100_000), st.integers(0, 100_000))
+
+
 @st.composite
 def tables(draw: st.DrawFn) -> Tables:
-    """Tables with up to a few flows and groups; flows use only groups that are there."""
+    """Tables with up to a few flows, groups and meters; flows use only groups and meters that are there."""
     numbers = tuple(draw(st.lists(st.integers(1, 0xFFFFFF00), unique=True, max_size=3)))
     entries = [draw(group_entries(number)) for number in numbers]
-    return Tables.of(draw(st.lists(flows(numbers), max_size=6)), entries)
+    meters = draw(st.lists(meter_entries, unique_by=lambda meter: meter.id, max_size=3))
+    ids = tuple(meter.id for meter in meters)
+    return Tables.of(draw(st.lists(flows(numbers, ids), max_size=6)), entries, meters)

@@ -25,6 +25,7 @@ from saps.ofm.tables import (
     GroupKind,
     Masked,
     Match,
+    Meter,
     Output,
     PutFlow,
     PutGroup,
@@ -32,7 +33,7 @@ from saps.ofm.tables import (
     ToGroup,
     ipv4,
 )
-from tests.ofm.openflow.table_strategies import flows, group_entries
+from tests.ofm.openflow.table_strategies import flows, group_entries, meter_entries
 
 
 def text(field: str, value: int) -> str | int:
@@ -68,13 +69,15 @@ def user_actions(flow: Flow) -> list[object]:
     return written
 
 
-@given(flows((5, 6)), st.integers(1, 0xFFFFFFFF))
+@given(flows((5, 6), (7, 8)), st.integers(1, 0xFFFFFFFF))
 def test_a_flow_mod_is_what_the_library_writes_from_texts(flow: Flow, xid: int) -> None:
-    instructions = [parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, user_actions(flow))]
+    instructions = [] if flow.meter is None else [parser.OFPInstructionMeter(flow.meter)]
+    if flow.actions:
+        instructions.append(parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, user_actions(flow)))
     message = parser.OFPFlowMod(
         datapath, cookie=flow.cookie, table_id=flow.table, priority=flow.priority, out_port=ofproto.OFPP_ANY,
         out_group=ofproto.OFPG_ANY, match=parser.OFPMatch(**user_match(flow.match)),
-        instructions=instructions if flow.actions else [],
+        instructions=instructions,
     )  # fmt: skip
     message.set_xid(xid)
     message.serialize()
@@ -93,7 +96,7 @@ def flow_stats(flow: Flow) -> bytes:
     return head + tail
 
 
-@given(st.lists(flows((5, 6))))
+@given(st.lists(flows((5, 6), (7, 8))))
 def test_flows_are_read_as_they_were_written(entries: list[Flow]) -> None:
     part = decode(multipart(ofproto.OFPMP_FLOW, b"".join(flow_stats(flow) for flow in entries)))
     assert part == Part(r.AskFlows, False, tuple(FlowCount(flow, 7, 700, 3.5) for flow in entries))
@@ -107,6 +110,27 @@ def test_groups_are_read_as_they_were_written(entries: list[Group]) -> None:
         buckets = encode(PutGroup(group), 1)[16:]
         body += struct.pack("!HBxI", 8 + len(buckets), kinds[group.kind], group.id) + buckets
     assert decode(multipart(ofproto.OFPMP_GROUP_DESC, body)) == Part(r.AskGroups, False, tuple(entries))
+
+
+def meter_config(meter: Meter) -> bytes:
+    """A meter as a switch tells of it: as in the meter-mod, but for the length (7.3.5.13, 7.3.4.4)."""
+    tail = encode(r.AddMeter(meter), 1)[10:]
+    return struct.pack("!H", 2 + len(tail)) + tail
+
+
+@given(st.lists(meter_entries))
+def test_meters_are_read_as_they_were_written(entries: list[Meter]) -> None:
+    body = b"".join(map(meter_config, entries))
+    assert decode(multipart(ofproto.OFPMP_METER_CONFIG, body)) == Part(r.AskMeters, False, tuple(entries))
+
+
+def test_a_meter_that_does_something_else_is_no_meter_of_ours() -> None:
+    sound = bytearray(meter_config(Meter(7, 5)))
+    kilobits, remark = bytearray(sound), bytearray(sound)
+    kilobits[3], remark[9] = ofproto.OFPMF_KBPS, ofproto.OFPMBT_DSCP_REMARK
+    two = struct.pack("!H", len(sound) + 16) + sound[2:] + sound[8:]
+    part = decode(multipart(ofproto.OFPMP_METER_CONFIG, bytes(kilobits + remark + two)))
+    assert part == Part(r.AskMeters, False, (Meter(7, 0),) * 3)
 
 
 def foreign(flow: Flow) -> bytes:
@@ -129,7 +153,8 @@ def test_a_flow_with_a_foreign_match_is_no_flow_of_ours() -> None:
         pytest.param("0001 0008 02000000", id="goto-table"),
         pytest.param("0004 0018 00000000 0010 0010 00000001 00000000 00000000", id="pop-vlan"),
         pytest.param("0005 0008 00000000 0001 0008 02000000", id="clear and goto"),
-        pytest.param("0006 0008 00000001", id="meter"),
+        pytest.param("0006 0008 00000001 0006 0008 00000002", id="two meters"),
+        pytest.param("0006 0008 00000001 0001 0008 02000000", id="meter and goto"),
     ],
 )
 def test_foreign_instructions_differ_from_every_plan(instructions: str) -> None:

@@ -18,7 +18,7 @@ from tests.ofm.openflow import messages as m
 
 QUESTIONS: list[r.Question] = [
     r.AskFlows(), r.AskGroups(), r.AskGroupCounts(), r.AskPortCounts(), r.AskMeters(), r.AskPorts(), r.AskMaker(),
-    r.AskRole(Role.EQUAL, 0), r.AskBarrier(),
+    r.AskRole(Role.EQUAL, 0), r.AskBarrier(), r.AskMeterCounts(),
 ]  # fmt: skip
 FIRST = 6
 """Transaction id of the first of the questions asked by `asked`; those of the handshake come before."""

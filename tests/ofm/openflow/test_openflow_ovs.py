@@ -12,7 +12,7 @@ from saps.ofm.openflow.base import BASE_FLOWS, COOKIE
 from saps.ofm.openflow.errors import RefusedError
 from saps.ofm.openflow.hosts import HostSeen
 from saps.ofm.openflow.server import OpenFlowServer, ServerSettings
-from saps.ofm.openflow.values import Meter, PortChange, PortStatus, Role
+from saps.ofm.openflow.values import PortChange, PortStatus, Role
 from saps.ofm.reconcile import difference
 from saps.ofm.tables import (
     IN_PORT,
@@ -21,13 +21,16 @@ from saps.ofm.tables import (
     Change,
     DropFlow,
     DropGroup,
+    DropMeter,
     Flow,
     Group,
     GroupKind,
     Match,
+    Meter,
     Output,
     PutFlow,
     PutGroup,
+    PutMeter,
     SetField,
     Tables,
     ToGroup,
@@ -360,17 +363,20 @@ async def test_ports_flows_and_groups_are_counted(ovs: Ovs) -> None:
         assert ports[1].rx_errors is None, "dummy devices do not count errors"
 
 
-async def test_meters_are_added_changed_and_dropped(ovs: Ovs) -> None:
+async def test_a_meter_is_counted_and_goes_with_its_flows(ovs: Ovs) -> None:
     async with controller() as (port, heard):
-        ovs.bridge("one", 1, [], port)
+        ovs.bridge("one", 1, ["p1", "p2"], port)
         switch = await heard.connected(1)
-        await switch.meter(Meter(1, 1000, 100))
-        await switch.meter(Meter(2, 500, 50))
-        await switch.meter(Meter(1, 2000, 200))
-        assert sorted(await switch.meters(), key=lambda meter: meter.id) == [Meter(1, 2000, 200), Meter(2, 500, 50)]
-        await switch.drop_meter(1)
-        await switch.drop_meter(1)
-        assert await switch.meters() == [Meter(2, 500, 50)]
+        flow = Flow(9, Match.of(in_port=1), (Output(2),), cookie=OURS, meter=0xEFFF_FFFF)
+        await switch.apply([PutMeter(Meter(0xEFFF_FFFF, 5, 1)), PutMeter(Meter(0xEFFF_FFFF, 1, 1)), PutFlow(flow)])
+        frame = frames.udp4(7, "10.0.0.7", "239.77.0.1", 5000)
+        for _ in range(20):
+            ovs.receive("p1", frame)
+        async with asyncio.timeout(PATIENCE):
+            while [(count.flows, count.packets) for count in await switch.meter_stats()] != [(1, 20)]:
+                pass
+        await switch.apply([DropMeter(0xEFFF_FFFF), DropMeter(0xEFFF_FFFF)])
+        assert await switch.tables(OURS, OURS_MASK) == Tables()
 
 
 async def test_of_two_controllers_the_later_elected_is_master(ovs: Ovs) -> None:

@@ -12,6 +12,8 @@ from saps.ofm.planner.fitted import CHOICES, NetworkPlanner
 from saps.ofm.program import planners
 from saps.ofm.saved import restore
 from saps.ofm.topology import Link, Port, Topology
+from saps.ofm.traffic import Traffic
+from saps.ofm.traffic_files import TrafficFiles
 from saps.ofm.tree import SharedTree
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at
@@ -82,7 +84,7 @@ def test_a_failed_link_is_walked_around() -> None:
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_planner_is_a_setting(choice: str) -> None:
-    found = planners(settings_of({"planner": choice}))
+    found = planners(settings_of({"planner": choice}), TrafficFiles({}, {}, {}), Traffic())
     if choice == "steiner":
         assert isinstance(found, SharedTree)
     else:

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from saps.ofm.planner.balanced import balanced
 from saps.ofm.planner.graph import Demands, Graph
 from saps.ofm.planner.instances import random_network
-from saps.ofm.planner.live import MINUTE, LiveTrees, NoPathError
+from saps.ofm.planner.live import LiveTrees, NoPathError
+from saps.ofm.planner.moderation import MINUTE
 from saps.ofm.planner.trees import Trees, validate
 
 

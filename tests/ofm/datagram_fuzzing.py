@@ -1,0 +1,117 @@
+"""What a fuzzer does to a broker by way of its socket for OFM, and what must hold afterwards (`scripts/fuzz.py ofm`).
+
+The bytes are a list of datagrams: as they are, or sealed by a member that has the key and says anything inside, or
+well-formed ones with a byte changed on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from saps.agents.switchover import Mode, Modes
+from saps.ofm.datagram import parse, publication
+from saps.ofm.keys.epochs import Keyring
+from saps.ofm.keys.hierarchy import Hierarchy
+from saps.ofm.simulated import OfmNetwork
+from saps.overlay.frames import Data, Frame, GroupKeys
+from saps.overlay.keys import BrokerRef
+from saps.overlay.trees import Tree
+from saps.simulator import SimBroker, Simulation
+
+TOPIC = "a/b"
+TREE = Tree("239.77.0.1:5000", 7)
+FRIEND, FOE = BrokerRef("friend", 7, "friend:1", "c"), BrokerRef("foe", 8, "foe:1", "c")
+REFUSED = ("malformed", "unknown_key", "replayed", "forged")
+MAX_INPUT = 4096
+"""Bytes of one input that are used."""
+RAW, INSIDE, CHANGED = 0, 1, 2
+
+
+class Alone(Simulation):
+    """Of one broker: what it sends to brokers that a datagram has named goes nowhere."""
+
+    def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
+        pass
+
+
+class Target:
+    """A broker that wants every topic, and shares the key of one with a friend and a foe."""
+
+    def __init__(self) -> None:
+        simulation = Alone(1, check=False)
+        network = OfmNetwork(simulation, Modes(Mode.EITHER))
+        self.broker = simulation.add("b0")
+        self.broker.subscribe("#")
+        self.counts = network.datapaths["b0"].counts
+        self.friend, self.foe = Keyring(FRIEND), Keyring(FOE)
+        hierarchy: Hierarchy[BrokerRef] = Hierarchy(b"group001", Random(1).randbytes)
+        hierarchy.change([self.broker.ref, FRIEND, FOE])
+        root = hierarchy.root
+        assert root is not None
+        rings = {self.broker.ref: network.keyrings["b0"], FRIEND: self.friend, FOE: self.foe}
+        for ref, ring in rings.items():
+            leaf = hierarchy.leaf(ref)
+            assert ring.take(GroupKeys(TOPIC, b"group001", root.id, [*hierarchy.path(ref)], 6.0, leaf), 0.0)
+
+    def receive(self, raw: bytes) -> dict[str, int]:
+        """What the broker has counted for a datagram."""
+        before = dict(self.counts)
+        self.broker.act(lambda: self.broker.node.receive_datagram(raw))
+        return {name: count - before[name] for name, count in self.counts.items() if count != before[name]}
+
+    def sent_by_friend(self, seq: int) -> bytes:
+        """A sealed publication."""
+        data = Data(0, seq, 0, 0, 0, TOPIC, b"payload", 1, False, None)
+        return _sealed(self.friend, publication(TREE, FRIEND, seq, data))
+
+
+def fuzz_datagrams(data: bytes) -> None:
+    """Raises `AssertionError` if a datagram does what it must not, and whatever the broker raises."""
+    target = Target()
+    for seq, (kind, chunk) in enumerate(_datagrams(data[:MAX_INPUT]), 2):
+        inner = parse(chunk)
+        assert inner is None or inner.data().qos <= 2
+        if kind == INSIDE:
+            target.receive(_sealed(target.foe, chunk))
+            continue
+        true = target.sent_by_friend(seq)
+        raw = chunk if kind == RAW else _changed(true, chunk)
+        counted = target.receive(raw)
+        if raw != true:  # nobody without the key gets anything done
+            assert sum(counted.values()) == 1, counted
+            assert set(counted) <= set(REFUSED), counted
+    target.broker.simulation.run(1.0)
+    assert target.receive(target.sent_by_friend(1 << 20))["received"] == 1
+
+
+def _sealed(ring: Keyring, plain: bytes) -> bytes:
+    raw = ring.seal(TOPIC, plain, 0.0)
+    assert raw is not None
+    return raw
+
+
+def _changed(raw: bytes, chunk: bytes) -> bytes:
+    if len(chunk) < 2:
+        return raw
+    turned = bytearray(raw)
+    turned[chunk[0] % len(raw)] ^= chunk[1]
+    return bytes(turned)
+
+
+def _datagrams(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Two bytes of head each: what kind, and how many bytes follow."""
+    pos = 0
+    while pos + 2 <= len(data):
+        kind, size = data[pos] % 3, data[pos + 1]
+        yield kind, data[pos + 2 : pos + 2 + size]
+        pos += 2 + size
+
+
+def seeds() -> list[bytes]:
+    """Inputs to begin with."""
+    data = [Data(0, seq, seq - 1, 0, 0, TOPIC, b"payload", 1, False, None) for seq in (1, 2, 2**40)]
+    chunks = [(INSIDE, publication(TREE, FOE, 1, one)) for one in data]
+    chunks += [(RAW, b"\xa2" + bytes(40)), (CHANGED, b"\x09\x01"), (CHANGED, b"")]
+    whole = [bytes((kind, len(chunk))) + chunk for kind, chunk in chunks]
+    return [*whole, b"".join(whole)]
