@@ -1,8 +1,12 @@
-"""The HTTP server of a broker. Parts add their routes before it starts: MQTT over WebSocket is one of them."""
+"""The HTTP server of a broker. Parts add their routes before it starts: MQTT over WebSocket is one of them.
+
+Every fault becomes a problem (`saps.frontend.web.problems`). What pages of other origins may do is decided here.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -10,8 +14,16 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from saps.frontend.mqtt.auth.listener import TlsListener
+from saps.frontend.web.origins import Origins
+from saps.frontend.web.problems import Problem, ProblemError, answer_problem
+
+logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
+LONGEST_LINE = 256 << 10
+"""Bytes of the longest request line: a topic of 64 KiB, every byte percent-encoded."""
+SHUTDOWN = 5.0
+"""Seconds that requests under way have when the server stops."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -19,13 +31,28 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class WebServer:
     """Listens on any number of addresses, plain or with TLS, for one application."""
 
-    def __init__(self, patience: float = 10.0, maximum_connections: int = 50_000) -> None:
+    def __init__(
+        self,
+        patience: float = 10.0,
+        maximum_connections: int = 50_000,
+        largest_body: int = 1 << 20,
+        origins: tuple[str, ...] = (),
+    ) -> None:
         """`patience`: seconds until a connection without a complete request, its first or the next, is closed.
-        `maximum_connections`: beyond it new ones are closed at once."""
+        `maximum_connections`: beyond it new ones are closed at once. `largest_body`: bytes. `origins`: of pages
+        elsewhere that may ask; ``*``: all."""
         self._patience = patience
         self._maximum_connections = maximum_connections
-        self._app = web.Application(middlewares=[self._note_request])
-        self._runner = web.AppRunner(self._app, access_log=None, keepalive_timeout=patience)
+        self._origins = Origins(origins)
+        self._app = web.Application(middlewares=[self._around], client_max_size=largest_body)
+        self._app.on_response_prepare.append(self._origins.tell)
+        self._runner = web.AppRunner(
+            self._app,
+            access_log=None,
+            keepalive_timeout=patience,
+            max_line_size=LONGEST_LINE,
+            shutdown_timeout=SHUTDOWN,
+        )
         self._silent: set[RequestHandler] = set()
         """Connections on which no request has come yet."""
         self._plain: list[asyncio.Server] = []
@@ -33,9 +60,19 @@ class WebServer:
         self.addresses: list[tuple[str, int]] = []
         """Where it listens, in the order of the calls."""
 
-    def add(self, path: str, handler: Handler) -> None:
-        """Answer GET requests for the path. To be called before `listen`."""
-        self._app.router.add_get(path, handler)
+    def add(self, path: str, handler: Handler, method: str = "GET") -> None:
+        """Answer requests for the path. To be called before `listen`."""
+        self._app.router.add_route(method, path, handler)
+
+    @property
+    def routes(self) -> set[tuple[str, str]]:
+        """Method and path of all that is answered."""
+        found = set()
+        for route in self._app.router.routes():
+            resource = route.resource
+            if resource is not None and route.method not in ("HEAD", "OPTIONS"):
+                found.add((route.method, resource.canonical))
+        return found
 
     async def listen(
         self, host: str, port: int = 0, context: ssl.SSLContext | None = None, *, shared: bool = False
@@ -92,6 +129,20 @@ class WebServer:
             handler.force_close()
 
     @web.middleware
-    async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Of every request: it has come, it may come, and what goes wrong is told."""
         self._silent.discard(request.protocol)
-        return await handler(request)
+        try:
+            return self._origins.answer(request) or await handler(request)
+        except ProblemError as error:
+            return answer_problem(error.problem)
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            return answer_problem(Problem(status=error.status, title=error.reason), headers)
+        except ConnectionError:
+            raise
+        except Exception:
+            logger.exception("%s %s", request.method, request.path)
+            return answer_problem(Problem(status=500, title="Internal error"))

@@ -8,16 +8,14 @@ there on the machine queues and drops as for any slow client.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from aiohttp import ClientConnectionResetError, WSCloseCode, WSMsgType, web
 
 from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.server import MqttServer
 from saps.frontend.mqtt.traffic import Bytes
+from saps.frontend.web.origins import origin_allowed
 
 logger = logging.getLogger(__name__)
 
@@ -66,26 +64,6 @@ class MqttSockets:
             self._server.frontend.counts.refused += 1
             return web.Response(status=503, text="too many connections\n")
         return None
-
-
-def origin_allowed(origin: str | None, host: str, origins: tuple[str, ...]) -> bool:
-    """May a page of this origin attach? `host`: whom the browser believes to have asked, with the port.
-
-    Any page can open a WebSocket to any address, with the rights of the machine it is looked at from. A page counts as
-    this broker's own only by an IP address or as localhost: a foreign name may have been pointed here.
-    """
-    if origin is None or "*" in origins or origin in origins:
-        return True
-    return urlsplit(origin).netloc == host and _is_literal(urlsplit(origin).hostname or "")
-
-
-def _is_literal(name: str) -> bool:
-    if name == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        ip_address(name)
-        return True
-    return False
 
 
 class _Client:

@@ -1,0 +1,275 @@
+"""A broker that a program runs in its own event loop: the same one as `saps broker`, with a door for the program.
+
+Nothing outside it is touched: no signal handlers, no limits of the process, no logging, no garbage collector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+from saps.agents.user import PublisherAgent
+from saps.broker import Broker as Core
+from saps.config import Address, BrokerSettings, SettingError
+from saps.config.sources import load, read_file
+from saps.embedded.messages import ClosedError, Inbox, Messages
+from saps.hub import is_reserved
+from saps.messages import Message, Properties, Reached
+from saps.subscriptions import Subscription
+from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
+
+ANY_PORT = "127.0.0.1:0"
+"""Where an embedded broker listens unless it is told: a free port of this machine."""
+ROOM = 1000
+"""Messages that wait for the program, of one subscription."""
+BURST = 64
+"""Publications after which others have their turn: what they send leaves together, and nobody starves."""
+
+_serial = count(1)
+
+
+class Broker:
+    """One broker of the mesh in this process. Use as an asynchronous context manager, or `start` and `stop` it; once.
+
+        async with saps.Broker("b1", cluster="tokyo/ward1") as broker:
+            await broker.publish("air/ward1", b"21.5", qos=1)
+
+    The program itself is trusted: access rules are for clients, which attach to it as to any broker.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        cluster: str | None = None,
+        mqtt: str | None = None,
+        overlay: str | None = None,
+        web: str | Sequence[str] = (),
+        join: str | Sequence[str] = (),
+        config: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Arguments are as those of `saps broker`: `mqtt` and `overlay` are free ports of this machine unless they are
+        given; `join` has addresses of other brokers; `config` is a TOML file; `settings` has any others by dotted name.
+
+        Raises `SettingError` for one that cannot be used.
+        """
+        given = {"cluster": cluster, "mqtt": mqtt, "overlay.listen": overlay}
+        given |= {"web.listen": _listed(web), "join": _listed(join)}
+        self._core = _Core(_settings(name, given, config, settings or {}))
+        self._hub = self._core.hub
+        self._subscribed: set[Messages] = set()
+        self._awaited: set[asyncio.Future[Reached]] = set()
+        self._window = asyncio.Semaphore(self._core.settings.limits.receive_maximum)
+        self._publisher: PublisherAgent | None = None
+        self._begun = self._ended = False
+        self._in_burst = 0
+
+    @property
+    def name(self) -> str:
+        """Of this broker in the mesh."""
+        return self._core.settings.name
+
+    @property
+    def mqtt(self) -> str:
+        """Where MQTT clients attach: ``127.0.0.1:1883``. After the start, as the next two."""
+        return str(Address(*self._core.server.address))
+
+    @property
+    def overlay(self) -> str:
+        """Where other brokers reach it; for their `join`."""
+        return self._core.ref.address
+
+    @property
+    def web(self) -> tuple[str, ...]:
+        """Where Web clients attach, if `web` was given."""
+        return tuple(str(Address(*at)) for at in (self._core.web.addresses if self._core.web is not None else ()))
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen, join the mesh, serve clients. Raises `SettingError` if it cannot; then nothing of it is left."""
+        if self._begun:
+            raise RuntimeError("a broker is started once")
+        self._begun = True
+        try:
+            await self._core.start()
+        except BaseException:
+            self._ended = True
+            await self._core.give_up()
+            raise
+        self._publisher = PublisherAgent(self._hub, f"$app/{self.name}")
+
+    async def stop(self) -> None:
+        """End the subscriptions, disconnect the clients, leave the mesh in order. A second call does nothing."""
+        if self._publisher is None or self._ended:
+            return
+        self._ended = True
+        for messages in list(self._subscribed):
+            messages.close()
+        self._core.flowing.set()
+        self._publisher.close()
+        try:
+            await self._core.stop()
+        finally:
+            for future in self._awaited:
+                if not future.done():
+                    future.set_exception(ClosedError("the broker has stopped"))
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> Reached:
+        """Publish a message; text is sent as UTF-8. Waits while the broker cannot take more.
+
+        With QoS 1 and 2 it returns when every broker with a matching subscriber has the message (or is dead), and gives
+        how many other brokers and how many subscribers in the whole mesh these are. With QoS 0: how many subscribers
+        at this broker. Raises `ValueError` for what cannot be published, and `ClosedError`; after that, or if it is
+        cancelled, the message may have been published.
+        """
+        message = Message(
+            topic, payload.encode() if isinstance(payload, str) else bytes(payload), qos, retain, properties
+        )
+        self._check(message)
+        await self._turn()
+        if not qos:
+            return Reached(0, self._publish(await self._ready(), message, None))
+        async with self._window:
+            publisher = await self._ready()
+            future: asyncio.Future[Reached] = asyncio.get_running_loop().create_future()
+            self._awaited.add(future)
+            try:
+                matched = self._publish(publisher, message, future)
+                reached = await future
+            finally:
+                self._awaited.discard(future)
+        return Reached(reached.brokers, reached.subscribers + matched)
+
+    def subscribe(self, topic_filter: str, *, qos: int = 0, room: int = ROOM, retained: bool = True) -> Messages:
+        """Messages to topics that match, those of this program among them; `qos` is the highest they come with.
+
+        Use it as `Messages` says. At most `room` of them wait for the program. Beyond that, messages of QoS 0 are
+        dropped (`Messages.dropped`), and one of QoS 1 or 2 ends the subscription with `TooSlowError`: nothing is lost
+        in silence. `retained`: begin with what is retained. ``$share/group/filter`` takes turns with the other members
+        of the group. Raises `ValueError` for a filter that is none.
+        """
+        fault = shared_fault(topic_filter) if topic_filter.startswith(SHARE) else filter_fault(topic_filter)
+        if fault is not None:
+            raise ValueError(f"{topic_filter!r}: {fault}")
+        if qos not in (0, 1, 2) or room < 1:
+            raise ValueError("qos is 0, 1 or 2, and room at least 1")
+        subscription = Subscription(topic_filter, qos, retain_handling=0 if retained else 2)
+        inbox = partial(Inbox, self._hub, f"$app/{self.name}/{next(_serial)}", room)
+        return Messages(inbox, subscription, self._admit, self._subscribed.discard)
+
+    # ---- inside
+
+    def _admit(self, messages: Messages) -> None:
+        self._running()
+        self._subscribed.add(messages)
+
+    def _running(self) -> PublisherAgent:
+        if self._publisher is None or self._ended:
+            raise ClosedError("the broker has stopped" if self._ended else "the broker has not started")
+        return self._publisher
+
+    async def _turn(self) -> None:
+        """After a burst others have their turn: much of what `publish` waits for is there at once."""
+        self._in_burst += 1
+        if self._in_burst >= BURST:
+            self._in_burst = 0
+            await asyncio.sleep(0)
+
+    async def _ready(self) -> PublisherAgent:
+        """The publisher agent, once publishers are not held back."""
+        publisher = self._running()
+        while not self._core.flowing.is_set():
+            await self._core.flowing.wait()
+            publisher = self._running()
+        return publisher
+
+    def _publish(self, publisher: PublisherAgent, message: Message, future: asyncio.Future[Reached] | None) -> int:
+        """Hand it to the hub and the mesh. Returns how many subscribers here matched."""
+
+        def done(reached: Reached) -> None:
+            if future is not None and not future.done():
+                future.set_result(reached)
+
+        hub = self._hub
+        publisher.published += 1
+        route = hub.route(message.topic.encode())
+        publication = hub.publication(message)
+        matched = hub.spread(route, publication, None)
+        hub.forward(route, publication.message, None if future is None else done)
+        return matched
+
+    def _check(self, message: Message) -> None:
+        fault = topic_fault(message.topic)
+        if fault is None and is_reserved(message.topic):
+            fault = "only the broker itself publishes there"
+        if fault is not None:
+            raise ValueError(f"{message.topic!r}: {fault}")
+        if message.qos not in (0, 1, 2):
+            raise ValueError("qos is 0, 1 or 2")
+        most = self._core.settings.limits.maximum_packet_size
+        if len(message.payload) + len(message.topic.encode()) > most:
+            raise ValueError(f"the message is larger than limits.maximum_packet_size, {most} bytes")
+
+
+class _Core(Core):
+    """The broker, which tells when publishers are held back."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        super().__init__(settings)
+        self.flowing = asyncio.Event()
+        """Publishers are not held back."""
+        self.flowing.set()
+
+    def _hold(self, holder: str, held: bool) -> None:
+        super()._hold(holder, held)
+        if self.holders:
+            self.flowing.clear()
+        else:
+            self.flowing.set()
+
+    async def give_up(self) -> None:
+        """Undo a start that has failed, however far it came."""
+        if hasattr(self, "mesh"):
+            await self.stop()
+        elif hasattr(self, "links"):
+            await self.links.close()
+
+
+def _listed(addresses: str | Sequence[str]) -> str | None:
+    return (addresses if isinstance(addresses, str) else ",".join(addresses)) or None
+
+
+def _settings(name: str, given: dict[str, Any], config: Path | None, others: Mapping[str, Any]) -> BrokerSettings:
+    """The settings. Raises `SettingError`, which names a setting, not a flag."""
+    flags = {"name": name} | {key: value for key, value in given.items() if value is not None} | dict(others)
+    try:
+        named = read_file(config) if config is not None else {}
+        for setting in ("mqtt", "overlay.listen"):
+            if setting not in named:
+                flags.setdefault(setting, ANY_PORT)
+        settings = load(flags, {}, config).settings
+    except SettingError as error:
+        source = None if error.source is None or error.source.startswith("flag ") else error.source
+        raise SettingError(error.setting, error.message, source) from None
+    if settings.workers > 1:
+        raise SettingError("workers", "an embedded broker is one process")
+    return settings

@@ -1,0 +1,231 @@
+"""What a program has subscribed to, message by message.
+
+A user agent on the hub, beside those of the MQTT clients, with a queue that cannot grow beyond its room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from math import ceil
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from saps.agents.user import SubscriberAgent
+from saps.messages import Message, Properties
+from saps.subscriptions import Subscription, Takes, Target
+from saps.topics import shared
+
+if TYPE_CHECKING:
+    from saps.hub import Hub, Publication
+
+
+class ClosedError(Exception):
+    """The broker has stopped: nothing can be published or subscribed any more."""
+
+
+class TooSlowError(Exception):
+    """More messages with QoS 1 or 2 have come than there was room for: those after the ones that were handed out are
+    lost to this subscription, which has ended."""
+
+
+class Messages:
+    """A subscription: an asynchronous iterator of `saps.Message`, made by `saps.Broker.subscribe`.
+
+    With ``async with`` it is in force from then on to the end of the block; no message published after its beginning,
+    anywhere in the mesh, is missed. Iterated without, it is in force from the first step to the end of the loop. The
+    loop ends when the broker stops; it raises `TooSlowError`.
+    """
+
+    def __init__(
+        self,
+        inbox: Callable[[Callable[[], None]], Inbox],
+        subscription: Subscription,
+        begun: Callable[[Messages], None],
+        ended: Callable[[Messages], None],
+    ) -> None:
+        """`inbox` makes the agent, which calls its argument when there is no room. `begun` is told of the beginning,
+        and may refuse it with `ClosedError`; `ended` of the end."""
+        self._make = inbox
+        self._subscription = subscription
+        self._begun = begun
+        self._ended = ended
+        self._inbox: Inbox | None = None
+        self.closed = False
+
+    @property
+    def dropped(self) -> int:
+        """Messages with QoS 0 that there was no room for, and those that expired while they waited."""
+        return self._inbox.dropped if self._inbox is not None else 0
+
+    async def __aenter__(self) -> Self:
+        """Raises `ClosedError` if the broker has stopped."""
+        await self._begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._all(begun=self._inbox is not None)
+
+    def close(self) -> None:
+        """End the subscription, and every loop over it."""
+        if not self.closed:
+            self.closed = True
+            if self._inbox is not None:
+                self._inbox.end()
+            self._ended(self)
+
+    async def _all(self, begun: bool) -> AsyncIterator[Message]:
+        inbox = self._inbox if self._inbox is not None else await self._begin()
+        try:
+            while (message := await inbox.take()) is not None:
+                yield message
+            if inbox.overrun:
+                self.close()
+                raise TooSlowError(f"{self._subscription.filter}: more than {inbox.room} messages wait")
+        finally:
+            if not begun:
+                self.close()
+
+    async def _begin(self) -> Inbox:
+        if self.closed:
+            raise ClosedError("the subscription has ended")
+        if self._inbox is not None:
+            return self._inbox
+        self._begun(self)
+        inbox = self._inbox = self._make(self._overrun)
+        try:
+            await inbox.begin(self._subscription)
+        except BaseException:
+            self.close()
+            raise
+        if self.closed:
+            raise ClosedError("the broker has stopped")
+        return inbox
+
+    def _overrun(self) -> None:
+        asyncio.get_running_loop().call_soon(self.close)  # later: the hub is at it
+
+
+class Inbox(SubscriberAgent):
+    """Takes from the hub what is subscribed, and keeps it until it is taken."""
+
+    __slots__ = ("_backlog", "_begun", "_ended", "_news", "_on_overrun", "_qos", "_queue", "overrun", "room")
+
+    def __init__(self, hub: Hub, name: str, room: int, on_overrun: Callable[[], None]) -> None:
+        super().__init__(hub, name)
+        self._queue: deque[tuple[Publication, int, bool]] = deque()
+        """Each with its quality of service here, and whether its retain flag is told."""
+        self._backlog: Iterator[Publication] = iter(())
+        """What was retained when the subscription began, and was not taken yet: it waits where it is kept."""
+        self._news = asyncio.Event()
+        self._on_overrun = on_overrun
+        self._begun = self._ended = False
+        self._qos = 0
+        self.room = room
+        self.overrun = False
+        """A message that must not be dropped came when there was no room."""
+
+    async def begin(self, subscription: Subscription) -> None:
+        """Subscribe. Returns when no later message can be missed; ended meanwhile, at once."""
+        self._qos = subscription.qos
+
+        def done() -> None:
+            if not self._ended and subscription.retain_handling == 0 and shared(subscription.filter) is None:
+                self._backlog = iter(self.hub.retained_for(subscription.filter, self))
+            self._begun = True
+            self._news.set()
+
+        self.subscribe(subscription, done)
+        while not (self._begun or self._ended):
+            self._news.clear()
+            await self._news.wait()
+
+    def takes(self, topic: str) -> Takes:
+        if self._ended or self.overrun:
+            return Takes.NEVER
+        return Takes.NOW if len(self._queue) < self.room else Takes.LATER
+
+    def deliver(self, publication: Publication, target: Target) -> None:
+        qos = min(publication.message.qos, target.qos)
+        if self.overrun or self._ended:
+            self._give_back(publication)
+            return
+        if len(self._queue) >= self.room:
+            if qos:
+                self.overrun = True
+                self._give_back(publication)
+                self._on_overrun()
+            else:
+                self._lose(publication)
+            return
+        self._queue.append((publication, qos, target.retain_as_published))
+        self._news.set()
+
+    async def take(self) -> Message | None:
+        """The next message; waits for it. None at the end."""
+        while True:
+            found = self._next()
+            if found is not None:
+                self.delivered += 1
+                publication, qos, as_published = found
+                if publication.share is not None:
+                    publication.share.settled()
+                return handed(publication, qos, as_published, self.hub.clock())
+            if self._ended or self.overrun:
+                return None
+            self._news.clear()
+            await self._news.wait()
+
+    def end(self) -> None:
+        """Unsubscribe. What waits on behalf of a group goes to another member; what else waits can still be taken
+        if it is the end because there was no room."""
+        self._ended = True
+        self.close()
+        waiting, self._queue = self._queue, deque()
+        for entry in waiting:
+            if entry[0].share is not None:
+                self._give_back(entry[0])
+            elif self.overrun:
+                self._queue.append(entry)
+        self._backlog = iter(())
+        self._news.set()
+
+    def _next(self) -> tuple[Publication, int, bool] | None:
+        now = self.hub.clock()
+        while self._queue:
+            found = self._queue.popleft()
+            if found[0].expires is None or found[0].expires > now:
+                return found
+            self._lose(found[0])
+        for publication in self._backlog:
+            kept = self.hub.retained_for(publication.message.topic)
+            if any(each.message is publication.message for each in kept):  # else it was overtaken
+                return publication, min(publication.message.qos, self._qos), False
+        return None
+
+    def _lose(self, publication: Publication) -> None:
+        self.dropped += 1
+        if publication.share is not None:
+            publication.share.settled()
+
+    def _give_back(self, publication: Publication) -> None:
+        if publication.share is not None:
+            asyncio.get_running_loop().call_soon(self.hub.redeliver, publication)
+
+
+def handed(publication: Publication, qos: int, as_published: bool, now: float) -> Message:
+    """A publication as its subscriber sees it: what is between brokers only is not in it, and its lifetime is what is
+    left of it."""
+    message = publication.message
+    properties = message.properties
+    if properties is not None:
+        left = None if publication.expires is None else max(0, ceil(publication.expires - now))
+        properties = msgspec.structs.replace(properties, stamp=None, message_expiry=left)
+        properties = None if properties == Properties() else properties
+    retain = publication.retained or (message.retain and as_published)
+    return Message(message.topic, message.payload, qos, retain, properties)

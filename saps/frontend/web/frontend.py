@@ -1,0 +1,121 @@
+"""The Web frontend put together: which path is answered by what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from saps import __version__
+from saps.frontend.mqtt.server import MqttServer
+from saps.frontend.web.application import Handler, WebServer
+from saps.frontend.web.clients import WebClients
+from saps.frontend.web.events import Events
+from saps.frontend.web.live import Live
+from saps.frontend.web.mesh import Snapshots
+from saps.frontend.web.metrics import Health, Metrics
+from saps.frontend.web.mqtt_socket import MqttSockets
+from saps.frontend.web.network import DecisionView, NetworkView
+from saps.frontend.web.openapi import document
+from saps.frontend.web.operator import Operator
+from saps.frontend.web.problems import ProblemError
+from saps.frontend.web.socket import TopicSockets
+from saps.frontend.web.topics import Topics
+from saps.frontend.web.visitors import Visitors
+
+TOPIC = "/v1/topics/{topic:.+}"
+STATIC = Path(__file__).parent / "static"
+HEADROOM = 1 << 16
+"""Bytes a request body may be larger than the largest packet: what is too large by less, the machine refuses."""
+PAGE = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+"""Sent with pages: nothing comes from elsewhere. Graphs set styles of elements."""
+
+
+def web_server(server: MqttServer, origins: tuple[str, ...] = ()) -> WebServer:
+    """The HTTP server for the clients of this MQTT server, not listening yet."""
+    limits = server.limits
+    return WebServer(limits.connect_timeout, limits.maximum_connections, limits.maximum_packet_size + HEADROOM, origins)
+
+
+def add_topics(site: WebServer, server: MqttServer, origins: tuple[str, ...] = ()) -> WebClients:
+    """Publish and subscribe: by HTTP, server-sent events, WebSocket, and MQTT over WebSocket."""
+    clients = WebClients(server)
+    topics = Topics(clients)
+    site.add("/mqtt", MqttSockets(server, origins).handle)
+    site.add(TOPIC, topics.publish, "POST")
+    site.add(TOPIC, topics.retained)
+    site.add("/v1/events", Events(clients).handle)
+    site.add("/v1/socket", TopicSockets(clients).handle)
+    return clients
+
+
+class Console:
+    """The operator's side, until `close`."""
+
+    def __init__(self, live: Live, network: NetworkView, decisions: DecisionView) -> None:
+        self._live = live
+        self._network = network
+        self._decisions = decisions
+
+    async def close(self) -> None:
+        """Tell nobody any more, and ask nobody."""
+        await self._live.close()
+        await self._network.close()
+        await self._decisions.close()
+
+
+def add_console(
+    site: WebServer,
+    mesh: Snapshots,
+    network: NetworkView,
+    decisions: DecisionView,
+    metrics: Metrics,
+    health: Health,
+    visitors: Visitors,
+) -> Console:
+    """The operator's page, the JSON behind it, and what monitoring asks."""
+    operator, live = Operator(mesh, network, decisions), Live(mesh, network, decisions)
+    site.add("/v1/brokers", visitors.only(operator.brokers))
+    site.add("/v1/topics", visitors.only(operator.topics))
+    site.add("/v1/trees", visitors.only(operator.trees))
+    site.add("/v1/trace/{topic:.+}", visitors.only(operator.trace))
+    site.add("/v1/decisions", visitors.only(operator.decisions))
+    site.add("/v1/live", visitors.only(live.handle))
+    site.add("/metrics", visitors.only(metrics.handle))
+    site.add("/healthz", health.alive)
+    site.add("/readyz", health.ready)
+    site.add("/", _file("index.html"))
+    site.add("/example", _file("example.html"))
+    site.add("/static/{file:.+}", _static)
+    return Console(live, network, decisions)
+
+
+def add_document(site: WebServer) -> None:
+    """``/openapi.json``."""
+    body = msgspec.json.encode(document(__version__))
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    site.add("/openapi.json", answer)
+
+
+def _file(name: str) -> Handler:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(STATIC / name, headers=PAGE)
+
+    return answer
+
+
+async def _static(request: web.Request) -> web.StreamResponse:
+    path = (STATIC / request.match_info["file"]).resolve()
+    if not path.is_relative_to(STATIC) or not path.is_file():
+        raise ProblemError(404, "Not Found")
+    return web.FileResponse(path, headers=PAGE)

@@ -1,0 +1,90 @@
+"""What operators ask: ``/v1/brokers``, ``/v1/topics``, ``/v1/trees``, ``/v1/trace/{topic}``, ``/v1/decisions``."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from saps.frontend.web.mesh import Snapshots
+from saps.frontend.web.network import DecisionView, NetworkView
+from saps.frontend.web.parameters import Parameters
+from saps.frontend.web.problems import ProblemError
+from saps.frontend.web.report import MODES, Broker, TopicRow
+from saps.frontend.web.topics import answer, topic_of
+
+MOST_ROWS = 20_000
+SORTS = ("rate", "subscribers", "topic", "latency")
+
+
+class Brokers(msgspec.Struct, frozen=True, kw_only=True):
+    """All brokers."""
+
+    at: float
+    """Seconds since 1970."""
+    seen_from: str
+    complete: bool
+    """All brokers have answered."""
+    brokers: list[Broker]
+
+
+class TopicList(msgspec.Struct, frozen=True, kw_only=True):
+    """Topics, as asked for."""
+
+    at: float
+    complete: bool
+    total: int
+    """That fit the question, of which `topics` are the first."""
+    topics: list[TopicRow]
+
+
+class Operator:
+    """Answers for one broker."""
+
+    def __init__(self, mesh: Snapshots, network: NetworkView, decisions: DecisionView) -> None:
+        self._mesh = mesh
+        self._network = network
+        self._decisions = decisions
+
+    async def brokers(self, request: web.Request) -> web.Response:
+        Parameters(request, ())
+        state = await self._mesh.state()
+        return answer(Brokers(at=state.at, seen_from=state.seen_from, complete=state.complete, brokers=state.brokers))
+
+    async def topics(self, request: web.Request) -> web.Response:
+        asked = Parameters(request, ("search", "mode", "sort", "limit"))
+        limit = asked.number("limit", MOST_ROWS)
+        sort, mode, search = asked.text("sort") or "rate", asked.get("mode"), asked.text("search").lower()
+        if sort not in SORTS:
+            raise ProblemError(400, "Bad parameter", f"one of {', '.join(SORTS)}", field="sort")
+        if mode is not None and mode not in MODES:
+            raise ProblemError(400, "Bad parameter", f"one of {', '.join(MODES)}", field="mode")
+        await self._network.now()
+        state = await self._mesh.state()
+        rows = [row for row in state.topics if (mode is None or row.mode == mode) and search in row.topic.lower()]
+        rows.sort(key=lambda row: _order(row, sort))
+        shown = rows[: 1000 if limit is None else limit]
+        return answer(TopicList(at=state.at, complete=state.complete, total=len(rows), topics=shown))
+
+    async def trees(self, request: web.Request) -> web.Response:
+        Parameters(request, ())
+        return answer(await self._network.now())
+
+    async def trace(self, request: web.Request) -> web.Response:
+        asked = Parameters(request, ("from",))
+        return answer(await self._mesh.trace(topic_of(request), asked.get("from")))
+
+    async def decisions(self, request: web.Request) -> web.Response:
+        Parameters(request, ())
+        return answer(await self._decisions.now())
+
+
+def _order(row: TopicRow, sort: str) -> tuple[float, str]:
+    match sort:
+        case "rate":
+            return -row.rate, row.topic
+        case "subscribers":
+            return -row.subscribers, row.topic
+        case "latency":
+            return -(row.latency[1] if row.latency is not None else -1.0), row.topic
+        case _:
+            return 0.0, row.topic

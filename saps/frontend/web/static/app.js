@@ -1,0 +1,97 @@
+// The operator's page: four views of one state, pushed by the broker.
+
+import { fill, h } from "/static/dom.js";
+import { clock } from "/static/format.js";
+import { DecisionsView } from "/static/decisions.js";
+import { MeshView } from "/static/mesh.js";
+import { NetworkView } from "/static/network.js";
+import { Store } from "/static/store.js";
+import { TopicsView } from "/static/topics.js";
+
+const by = (id) => document.getElementById(id);
+const store = new Store();
+const names = ["mesh", "topics", "network", "decisions"];
+
+const open = (topic) => { go("topics"); views.topics.open(topic); };
+const views = {
+  mesh: new MeshView(by("view-mesh"), store, open),
+  topics: new TopicsView(by("view-topics"), store, (topic, trace) => { go("mesh"); views.mesh.mark(topic, trace); }, () => remember()),
+  network: new NetworkView(by("view-network"), store, open),
+  decisions: new DecisionsView(by("view-decisions"), store, open),
+};
+views.topics.showTree = (topic) => { views.network.tree = topic; go("network"); };
+let current = "mesh";
+
+function go(name) {
+  current = names.includes(name) ? name : "mesh";
+  for (const each of names) {
+    by(`view-${each}`).hidden = each !== current;
+    by(`tab-${each}`).setAttribute("aria-selected", String(each === current));
+  }
+  views[current].refresh();
+  remember();
+}
+
+function remember() {
+  const topic = current === "topics" && views.topics.topic ? `?${encodeURIComponent(views.topics.topic)}` : "";
+  history.replaceState(null, "", `#${current}${topic}`);
+}
+
+function status() {
+  const state = !store.connected ? ["bad", "no connection"] : store.fault ? ["warn", store.fault] : store.complete ? ["ok", "live"] : ["warn", "not all brokers answer"];
+  fill(by("status"), h("i.dot", { class: state[0] }), h("span", {}, state[1]), store.at ? h("time", {}, clock(store.at)) : null);
+  by("seen-from").textContent = store.seenFrom ? `seen from ${store.seenFrom}` : "";
+}
+
+function colors(next) {
+  const chosen = next ?? localStorage.getItem("colors") ?? "system";
+  localStorage.setItem("colors", chosen);
+  document.documentElement.dataset.theme = chosen;
+  by("theme").textContent = { system: "◐", light: "☀", dark: "☾" }[chosen];
+  for (const view of Object.values(views)) view.recolor();
+}
+
+const nextColors = () => colors({ system: "dark", dark: "light", light: "system" }[localStorage.getItem("colors") ?? "system"]);
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    if (document.activeElement?.matches("input")) document.activeElement.blur();
+    else if (current === "topics" && views.topics.topic) views.topics.close();
+    else if (current === "mesh") { views.mesh.show(null); views.mesh.mark(null); }
+    return;
+  }
+  if (document.activeElement?.matches("input, select")) return;
+  const keys = {
+    1: () => go("mesh"), 2: () => go("topics"), 3: () => go("network"), 4: () => go("decisions"), l: nextColors, t: () => views.topics.run(),
+    "?": () => by("keys").showModal(), "/": () => views[current].search?.focus(),
+    ArrowDown: () => current === "topics" && views.topics.scroller.focus(),
+  };
+  const act = keys[event.key] ?? keys[event.key.toLowerCase()];
+  if (act) { event.preventDefault(); act(); }
+});
+
+for (const name of names) by(`tab-${name}`).onclick = () => go(name);
+by("theme").onclick = nextColors;
+by("help").onclick = () => by("keys").showModal();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => colors());
+
+let due = false;
+store.addEventListener("state", () => {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    status();
+    views[current].refresh();
+    document.documentElement.dataset.ready = store.at ? "yes" : "no";
+  });
+});
+
+const [view, topic] = decodeURIComponent(location.hash.slice(1)).split("?");
+colors();
+status();
+go(view);
+if (topic) views.topics.open(topic);
+store.connect();
+window.saps = { store, views, go, open };

@@ -1,0 +1,244 @@
+// The mesh: brokers by cluster and their overlay links; the brokers of a topic and the way of its messages.
+
+import { Chart } from "/static/chart.js";
+import { fill, h } from "/static/dom.js";
+import { bytes, count, duration, plural, rate } from "/static/format.js";
+import { Graph, colorOf } from "/static/graph.js";
+
+const GAP = 46, ROW = 56;
+const FEW = 30; // so many brokers can be shown with each link between clusters on its own
+
+export class MeshView {
+  constructor(element, store, open) {
+    this.store = store;
+    this.open = open;
+    this.broker = null;
+    this.marked = null;
+    this.canvas = h("div.canvas", { role: "img", "aria-label": "Brokers by cluster, and overlay links between them" });
+    this.legend = h("div.legend");
+    this.note = h("div.note");
+    this.side = h("aside.side");
+    this.summary = h("dl.numbers");
+    this.chart = new Chart([{ label: "published /s", color: "accent" }, { label: "between brokers /s", color: "ofm" }, { label: "to clients /s", color: "ok" }], 150);
+    this.search = h("input", { type: "search", placeholder: "Broker or cluster", "aria-label": "Search brokers", oninput: () => this.#list() });
+    this.table = h("div.rows", { role: "list" });
+    this.detail = h("div.detail");
+    element.append(h("div.stage", {}, this.canvas, this.legend, this.note), this.side);
+    this.side.append(this.detail, this.summary, this.chart.element, h("div.bar", {}, this.search), this.table);
+    this.graph = new Graph(this.canvas, meshStyle, (target) => {
+      if (target?.isNode() && !target.isParent()) this.show(target.id());
+      else if (!target) { this.show(null); this.mark(null); }
+    });
+  }
+
+  recolor() {
+    this.graph.recolor();
+    this.chart.recolor();
+  }
+
+  refresh() {
+    this.#draw();
+    this.#numbers();
+    this.#list();
+    if (this.broker) this.#detail();
+    const { times, totals } = this.store;
+    this.chart.set(times, [totals.published, totals.received, totals.delivered]);
+  }
+
+  show(name) {
+    this.broker = name && this.store.brokers.has(name) ? name : null;
+    this.#detail();
+    this.#emphasise();
+    this.#list();
+  }
+
+  // A topic and, if it is known, the trace of its messages; null: none.
+  mark(topic, trace = null) {
+    this.marked = topic ? { topic, trace } : null;
+    this.#draw();
+    this.#emphasise();
+  }
+
+  #draw() {
+    const brokers = [...this.store.brokers.values()];
+    const elements = layout(brokers, this.canvas.clientWidth / Math.max(1, this.canvas.clientHeight));
+    const bundles = new Map();
+    const busiest = Math.max(1, ...brokers.map((row) => row.published_rate + row.received_rate));
+    for (const row of brokers) {
+      const share = Math.sqrt((row.published_rate + row.received_rate) / busiest);
+      const node = elements.get(row.name);
+      node.data.size = 14 + 16 * share;
+      node.data.state = row.held_by.length ? "held" : row.name === this.store.seenFrom ? "here" : "well";
+    }
+    const seen = new Set();
+    for (const row of brokers) {
+      for (const other of row.links) {
+        if (!this.store.brokers.has(other)) continue;
+        const id = [row.name, other].sort().join(" ");
+        if (seen.has(id)) continue;
+        seen.add(id);
+        const cluster = this.store.brokers.get(other).cluster, far = cluster !== row.cluster;
+        if (far) {
+          const pair = [row.cluster, cluster].sort().map((name) => `cluster ${name}`);
+          bundles.set(pair.join(" to "), [pair, (bundles.get(pair.join(" to "))?.[1] ?? 0) + 1]);
+        }
+        elements.set(id, { group: "edges", data: { id: `link ${id}`, source: row.name, target: other, far: far ? 1 : 0 } });
+      }
+    }
+    const thickest = Math.max(1, ...[...bundles.values()].map(([, number]) => number));
+    for (const [id, [[source, target], number]] of brokers.length > FEW ? bundles : [])
+      elements.set(id, { group: "edges", data: { id, source, target, bundle: 1, width: 1 + 9 * (number / thickest) } });
+    for (const hop of this.marked?.trace?.hops ?? []) {
+      if (!this.store.brokers.has(hop.source) || !this.store.brokers.has(hop.target)) continue;
+      const id = `hop ${hop.source} ${hop.target}`;
+      elements.set(id, { group: "edges", data: { id, source: hop.source, target: hop.target, hop: hop.by, depth: hop.depth } });
+    }
+    this.graph.set([...elements.values()]);
+    this.#emphasise();
+    fill(this.legend,
+      key("here", "this broker"), key("well", "size: messages"), key("held", "publishers held back"), line("near", "in a cluster"), line("far", "between clusters"));
+  }
+
+  #emphasise() {
+    const { cy } = this.graph;
+    const row = this.marked && this.store.topics.get(this.marked.topic);
+    cy.batch(() => {
+      cy.elements().removeClass("faint chosen publishes subscribes away own");
+      const many = this.store.brokers.size > FEW;
+      if (many) cy.edges("[far = 1]").addClass("away");
+      if (row || this.broker) cy.edges("[bundle]").addClass("away");
+      if (row) {
+        const part = new Set([...row.publishers, ...row.brokers, ...(this.marked.trace?.hops ?? []).flatMap((hop) => [hop.source, hop.target])]);
+        cy.nodes(":childless").forEach((node) => { if (!part.has(node.id())) node.addClass("faint"); });
+        cy.edges("[^hop]").addClass("faint");
+        row.brokers.forEach((name) => cy.getElementById(name).addClass("subscribes"));
+        row.publishers.forEach((name) => cy.getElementById(name).addClass("publishes"));
+      }
+      if (this.broker) {
+        const node = cy.getElementById(this.broker).addClass("chosen");
+        if (!row) {
+          cy.edges().not(node.connectedEdges().removeClass("away").addClass("own")).addClass("faint");
+          cy.nodes(":childless").not(node.closedNeighborhood()).addClass("faint");
+        }
+      }
+    });
+    fill(this.note, row ? [
+      h("b", {}, row.topic), ` ${plural(row.publishers.length, "publishing broker")}, ${plural(row.brokers.length, "broker")} with subscribers `,
+      h("button.small", { onclick: () => this.mark(null) }, "Clear"),
+    ] : []);
+    this.note.hidden = !row;
+  }
+
+  #numbers() {
+    const rows = [...this.store.brokers.values()];
+    const sum = (name) => rows.reduce((total, row) => total + row[name], 0);
+    const modes = { constructed: 0, alm: 0 };
+    for (const row of this.store.topics.values()) modes[row.mode] = (modes[row.mode] ?? 0) + 1;
+    const facts = [
+      [count(rows.length), plural(rows.length, "broker").replace(/^\S+ /, "")],
+      [count(new Set(rows.map((row) => row.cluster)).size), "clusters"],
+      [count(sum("clients")), "clients"], [count(this.store.topicsTotal), "topics"],
+      [count(modes.constructed), "by OpenFlow"], [`${rate(sum("published_rate"))} /s`, "published"],
+      [`${rate(sum("delivered_rate"))} /s`, "to clients"], [count(sum("dropped")), "dropped"],
+    ];
+    fill(this.summary, facts.map(([value, name]) => h("div", {}, h("dd", {}, value), h("dt", {}, name))));
+  }
+
+  #list() {
+    const wanted = this.search.value.toLowerCase();
+    const rows = [...this.store.brokers.values()]
+      .filter((row) => `${row.name} ${row.cluster}`.toLowerCase().includes(wanted))
+      .sort((a, b) => b.held_by.length - a.held_by.length || b.published_rate - a.published_rate || (a.name < b.name ? -1 : 1));
+    fill(this.table, rows.slice(0, 200).map((row) => h("button.row", { role: "listitem", class: row.name === this.broker ? "chosen" : "", onclick: () => this.show(row.name) },
+      h("span.dot", { class: row.held_by.length ? "warn" : "ok" }),
+      h("span.main", {}, row.name, h("small", {}, row.cluster)),
+      h("span.value", {}, `${rate(row.published_rate)} /s`, h("small", {}, plural(row.clients, "client"))),
+    )));
+  }
+
+  #detail() {
+    const row = this.broker && this.store.brokers.get(this.broker);
+    if (!row) return void fill(this.detail);
+    const topics = [...this.store.topics.values()].filter((t) => t.publishers.includes(row.name)).sort((a, b) => b.rate - a.rate).slice(0, 8);
+    const web = row.web[0];
+    fill(this.detail,
+      h("div.head", {}, h("h2", {}, row.name), h("button.icon", { "aria-label": "Close", onclick: () => this.show(null) }, "×")),
+      row.held_by.length ? h("p.warning", {}, `Publishers are held back by: ${row.held_by.join(", ")}`) : null,
+      facts([
+        ["Cluster", row.cluster], ["Address", row.address], ["Up", duration(row.uptime)], ["Version", row.version],
+        ["Clients", `${count(row.clients)} of ${plural(row.sessions, "session")}`], ["Subscriptions", count(row.subscriptions)],
+        ["Published", `${rate(row.published_rate)} /s`], ["From brokers", `${rate(row.received_rate)} /s`], ["To clients", `${rate(row.delivered_rate)} /s`],
+        ["Kept for slow", bytes(row.queued_bytes)], ["Dropped", count(row.dropped)], ["OpenFlow", row.ofm ?? "no"],
+        ["Links", row.links.join(", ") || "none"],
+      ]),
+      row.counts ? null : h("p.hint", {}, "This broker has no Web port and no monitoring: its topics have no rates."),
+      topics.length ? h("h3", {}, "Publishes most to") : null,
+      h("div.rows", {}, topics.map((topic) => h("button.row", { onclick: () => this.open(topic.topic) }, h("span.main", {}, topic.topic), h("span.value", {}, `${rate(topic.rate)} /s`)))),
+      web && row.name !== this.store.seenFrom ? h("p", {}, h("a", { href: `${location.protocol}//${web}/`, rel: "noreferrer" }, "The page of this broker")) : null,
+    );
+  }
+}
+
+export function facts(pairs) {
+  return h("dl.facts", {}, pairs.filter(([, value]) => value !== null).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+const key = (state, text) => h("span", {}, h("i.dot", { class: state }), text);
+const line = (kind, text) => h("span", {}, h("i.line", { class: kind }), text);
+
+// Clusters as blocks in rows as wide as the sheet is; the brokers of each in a block of their own.
+function layout(brokers, aspect) {
+  const clusters = new Map();
+  for (const row of [...brokers].sort((a, b) => (a.name < b.name ? -1 : 1))) {
+    if (!clusters.has(row.cluster)) clusters.set(row.cluster, []);
+    clusters.get(row.cluster).push(row);
+  }
+  const names = [...clusters.keys()].sort();
+  const blocks = names.map((name, index) => {
+    const members = clusters.get(name);
+    const columns = Math.ceil(Math.sqrt(members.length * 1.4));
+    return { name, index, members, columns, width: Math.max(columns * ROW, 110), height: Math.ceil(members.length / columns) * ROW };
+  });
+  const widest = Math.max(1, ...blocks.map((block) => block.width + GAP * 1.6)), highest = Math.max(1, ...blocks.map((block) => block.height + GAP * 2));
+  const scale = (columns) => Math.min((aspect || 1.4) / (columns * widest), 1 / (Math.ceil(blocks.length / columns) * highest));
+  let best = 1;
+  for (let columns = 2; columns <= blocks.length; columns++) if (scale(columns) > scale(best) * 1.001) best = columns;
+  const limit = widest * best;
+  const elements = new Map();
+  let x = 0, y = 0, tallest = 0;
+  for (const block of blocks) {
+    if (x && x + block.width > limit) { x = 0; y += tallest + GAP * 2; tallest = 0; }
+    const id = `cluster ${block.name}`;
+    elements.set(id, { group: "nodes", data: { id, label: block.name || "no cluster", color: colorOf(block.index) } });
+    block.members.forEach((row, i) => {
+      const across = i % block.columns, down = Math.floor(i / block.columns);
+      const shift = down % 2 ? ROW * 0.25 : 0; // so that links of a row do not lie on each other
+      elements.set(row.name, {
+        group: "nodes", data: { id: row.name, parent: id, label: row.name, color: colorOf(block.index) },
+        position: { x: x + across * ROW + shift, y: y + down * ROW + (across % 2 ? ROW * 0.22 : 0) },
+      });
+    });
+    x += block.width + GAP * 1.6;
+    tallest = Math.max(tallest, block.height);
+  }
+  return elements;
+}
+
+const meshStyle = (color) => [
+  { selector: "node:childless", style: { width: "data(size)", height: "data(size)", "background-color": "data(color)", label: "data(label)", color: color.text, "font-size": 10, "text-valign": "bottom", "text-margin-y": 3, "min-zoomed-font-size": 7, "border-width": 0, "overlay-opacity": 0 } },
+  { selector: "node[state = 'here']", style: { "border-width": 3, "border-color": color.text } },
+  { selector: "node[state = 'held']", style: { "border-width": 4, "border-color": color.warn } },
+  { selector: "node:parent", style: { label: "data(label)", shape: "round-rectangle", "background-color": "data(color)", "background-opacity": 0.07, "border-color": "data(color)", "border-opacity": 0.45, "border-width": 1, padding: 16, color: color.dim, "font-size": 14, "font-weight": 600, "min-zoomed-font-size": 6, "text-valign": "top", "text-margin-y": -3, events: "no" } },
+  { selector: "edge", style: { width: 1, "line-color": color.dim, opacity: 0.35, "curve-style": "straight", events: "no" } },
+  { selector: "edge[far = 1]", style: { "line-color": color.accent, opacity: 0.28 } },
+  { selector: "edge[hop]", style: { width: 2.5, opacity: 0.95, "curve-style": "bezier", "line-color": color.accent, "target-arrow-color": color.accent, "target-arrow-shape": "triangle", "z-index": 9 } },
+  { selector: "edge[hop = 'ofm']", style: { "line-color": color.ofm, "target-arrow-color": color.ofm, "line-style": "dashed" } },
+  { selector: "edge[bundle]", style: { width: "data(width)", "line-color": color.accent, opacity: 0.28, "curve-style": "bezier" } },
+  { selector: ".away", style: { display: "none" } },
+  { selector: ".faint", style: { opacity: 0.13 } },
+  { selector: "edge.own", style: { width: 2, opacity: 0.85, "line-color": color.accent } },
+  { selector: "node.publishes", style: { shape: "diamond", "border-width": 3, "border-color": color.accent } },
+  { selector: "node.subscribes", style: { "border-width": 3, "border-color": color.ok } },
+  { selector: "node.publishes.subscribes", style: { "border-color": color.accent } },
+  { selector: "node.chosen", style: { "border-width": 4, "border-color": color.text } },
+];

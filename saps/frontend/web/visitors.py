@@ -1,0 +1,67 @@
+"""Who may see the state of the mesh: whoever may receive the topic `TOPIC`, by the same rules as for MQTT."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from saps.frontend.mqtt.auth.control import AccessControl
+from saps.frontend.mqtt.auth.guard import Admission
+from saps.frontend.mqtt.auth.origin import origin_of
+from saps.frontend.mqtt.packets import Connect
+from saps.frontend.mqtt.reasons import ProtocolError
+from saps.frontend.web.credentials import ANONYMOUS, credentials
+from saps.frontend.web.problems import ProblemError, refused
+
+TOPIC = "$SYS/saps/mesh"
+"""Nothing is published to it; the right to receive it is the right to see the state of the mesh."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Visitors:
+    """Looks at each request. Without a guard everyone may see everything."""
+
+    def __init__(self, access: AccessControl | None) -> None:
+        self._access = access
+
+    def only(self, handler: Handler) -> Handler:
+        """The handler, for those who may."""
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            await self.admit(request)
+            return await handler(request)
+
+        return guarded
+
+    async def admit(self, request: web.Request) -> None:
+        """Raises `ProblemError` if this client may not see the state of the mesh."""
+        guard = self._access.guard if self._access is not None else None
+        if guard is None or self._access is None:
+            return
+        who = credentials(request.headers.get("Authorization"))
+        certificate = request.get_extra_info("peercert")
+        origin = origin_of(request.get_extra_info("peername"), certificate, self._access.user_from)
+        decided: asyncio.Future[Admission | None] = asyncio.get_running_loop().create_future()
+
+        def done(admission: Admission | None) -> None:
+            if not decided.done():
+                decided.set_result(admission)
+
+        try:
+            packet = Connect("", username=who.user, password=who.password)
+            admission = guard.admit(packet, origin, lambda: request.transport is not None, done) or await decided
+            if admission is None:
+                raise guard.refusal("wrong user name or password")
+            rights = guard.rights(admission.user, "")
+        except ProtocolError as error:
+            raise _unauthorised(str(error)) if who == ANONYMOUS else refused(error.reason) from None
+        if rights is not None and not rights.may_read(TOPIC):
+            detail = f"it takes the right to receive {TOPIC}"
+            raise _unauthorised(detail) if who == ANONYMOUS else ProblemError(403, "Not authorized", detail)
+
+
+def _unauthorised(detail: str) -> ProblemError:
+    return ProblemError(401, "Unauthorized", detail, field="Authorization")

@@ -1,0 +1,73 @@
+"""How values look on a terminal. What comes from clients and other brokers is shown without its control characters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 200
+"""Columns where there is no terminal: nothing is cut for the sake of a screen that is not there."""
+
+
+def console() -> Console:
+    """For standard output."""
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
+
+
+def emit(value: object) -> None:
+    """A value as JSON, on a line of its own, at once."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def safe(text: str, style: str = "") -> Text:
+    """Text of others: a topic may hold any character, even those that steer a terminal; they are shown by number."""
+    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), style)
+
+
+def table(title: str, columns: Iterable[str], numbers: Iterable[str] = ()) -> Table:
+    """An empty table; the columns in `numbers` stand right."""
+    right = set(numbers)
+    made = Table(title=safe(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        ends = "right" if column in right else "left"
+        made.add_column(column, justify=ends, overflow="fold", no_wrap=column in right)  # type: ignore[arg-type]
+    return made
+
+
+def count(number: float) -> str:
+    """A count or a rate, short: ``7``, ``0.4``, ``12,345``."""
+    return f"{number:.1f}" if 0 < number < 10 and number != int(number) else f"{number:,.0f}"
+
+
+def size(number: float) -> str:
+    """Bytes: ``512 B``, ``1.2 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Time gone by: ``42 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, hours, days = whole // 60 % 60, whole // 3600 % 24, whole // 86400
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def some(names: Iterable[str], most: int = 3) -> str:
+    """A few names, and how many more: ``b1, b2, b3 +4``."""
+    listed = list(names)
+    more = f" +{len(listed) - most}" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

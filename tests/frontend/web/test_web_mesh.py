@@ -1,0 +1,166 @@
+"""The state of the mesh at one broker: what all brokers report, where a message would go, and what has changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saps.frontend.web.live import News, Picture, news
+from saps.frontend.web.network import Decisions, Network
+from saps.frontend.web.report import Broker, State, TopicRow
+from tests.frontend.web.conftest import PATIENCE, Site, Start
+from tests.frontend.web.snapshots import broker_row, snapshot, topic_row
+from tests.frontend.web.test_web_topics import subscribed
+
+
+async def until(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
+    """The first answer that is as wanted."""
+    async with asyncio.timeout(PATIENCE):
+        while not wanted(found := await ask()):  # noqa: ASYNC110 - what is asked does not tell
+            await asyncio.sleep(0.1)
+        return found
+
+
+async def mesh_of(start: Start, count: int) -> list[Site]:
+    """Brokers of one mesh, two to a cluster."""
+    sites = [await start("b0", cluster="c0")]
+    for number in range(1, count):
+        contact = sites[0].broker.ref.address
+        sites.append(await start(f"b{number}", cluster=f"c{number // 2}", join=contact))
+    return sites
+
+
+async def test_one_broker_knows_of_all_and_adds_up_their_topics(start: Start) -> None:
+    sites = await mesh_of(start, 4)
+    sockets = [await subscribed(site, "air/#") for site in sites[2:]]
+    sockets.append(await subscribed(sites[3], "air/ward1"))
+    for _ in range(5):
+        await sites[0].publish("air/ward1", b"12345", qos=1)
+
+    async def ask() -> Any:
+        await sites[0].publish("air/ward1", b"12345", qos=1)
+        return await sites[1].json("/v1/topics?search=AIR")
+
+    found = await until(ask, lambda found: found["topics"] and found["topics"][0]["rate"] > 0)
+    (row,) = found["topics"]
+    assert row["topic"] == "air/ward1"
+    assert (row["publishers"], row["brokers"], row["subscribers"]) == (["b0"], ["b2", "b3"], 3)
+    assert (row["mode"], found["complete"], found["total"]) == ("alm", True, 1)
+    assert abs(row["bytes"] - 5 * row["rate"]) < 1
+    brokers = await sites[1].json("/v1/brokers")
+    assert [(b["name"], b["cluster"]) for b in brokers["brokers"]] == [(f"b{n}", f"c{n // 2}") for n in range(4)]
+    assert all(b["links"] and set(b["links"]) <= {"b0", "b1", "b2", "b3"} - {b["name"]} for b in brokers["brokers"])
+    assert brokers["brokers"][3]["clients"] >= 2
+    assert sum(b["published"] for b in brokers["brokers"]) == sites[0].broker.hub.published
+
+
+async def test_a_trace_is_the_tree_that_messages_take(start: Start) -> None:
+    """Every broker with subscribers is reached once, and as many messages are counted as hops were foretold."""
+    sites = await mesh_of(start, 6)
+    for site in sites[1:]:
+        await subscribed(site, "air/+")
+    computed = await sites[2].json("/v1/trace/air/x?from=b0")
+    assert "does not publish" in computed["reasons"][0]
+    await sites[0].publish("air/x", b"", qos=1)
+    known = await sites[5].json("/v1/trace/air/x?from=b0")
+    assert "knows its members" in known["reasons"][0]
+    for trace in (computed, known):
+        assert trace["complete"]
+        assert sorted(hop["target"] for hop in trace["hops"]) == ["b1", "b2", "b3", "b4", "b5"]
+        assert [(end["broker"], end["clients"]) for end in trace["ends"]] == [(f"b{n}", 1) for n in range(1, 6)]
+        assert sum(hop["crosses"] for hop in trace["hops"]) == 2  # clusters with subscribers, but for the own one
+        reached = {"b0"}
+        for hop in sorted(trace["hops"], key=lambda hop: hop["depth"]):
+            assert hop["source"] in reached
+            reached.add(hop["target"])
+    assert [h["target"] for h in known["hops"]] == [h["target"] for h in computed["hops"]]
+    before = {site.broker.ref.name: site.broker.mesh.node.multicast.sent for site in sites}
+    await sites[0].publish("air/x", b"", qos=1)
+    sent = {site.broker.ref.name: site.broker.mesh.node.multicast.sent - before[site.broker.ref.name] for site in sites}
+    foretold = {name: sum(hop["source"] == name for hop in known["hops"]) for name in sent}
+    assert sent == foretold
+
+
+async def test_what_is_pushed_adds_up_to_what_is_asked(start: Start) -> None:
+    sites = await mesh_of(start, 2)
+    socket = await sites[0].session.ws_connect(f"{sites[0].url}/v1/live")
+    brokers: dict[str, Any] = {}
+    topics: dict[str, Any] = {}
+
+    async def one() -> dict[str, Any]:
+        told: dict[str, Any] = msgspec.json.decode((await socket.receive()).data)
+        brokers.update({row["name"]: row for row in told.get("brokers", [])})
+        topics.update({row["topic"]: row for row in told.get("topics", [])})
+        for name in told.get("topics_gone", []):
+            del topics[name]
+        return told
+
+    async with asyncio.timeout(PATIENCE):
+        assert (await one())["full"]
+        assert brokers.keys() == {"b0", "b1"}
+        await subscribed(sites[1], "late")
+        while "late" not in topics:
+            assert not (await one()).get("full")
+    assert topics["late"]["subscribers"] == 1
+
+
+async def test_nobody_is_asked_while_nobody_looks(start: Start) -> None:
+    sites = await mesh_of(start, 2)
+    registry = sites[1].broker.agents
+    answered = len(registry._answered)
+    async with sites[0].session.ws_connect(f"{sites[0].url}/v1/live") as socket:
+        await socket.receive()
+    assert len(registry._answered) > answered
+    live = sites[0].broker.web._console._live  # type: ignore[union-attr]
+    async with asyncio.timeout(PATIENCE):
+        if live._loop is not None:
+            await live._loop
+    answered = len(registry._answered)
+    await sites[0].publish("x", b"", qos=1)
+    assert len(registry._answered) == answered
+
+
+_brokers = st.dictionaries(st.sampled_from("abc"), st.integers(0, 2)).map(
+    lambda found: [broker_row(name, clients=clients) for name, clients in found.items()]
+)
+_topics = st.dictionaries(st.sampled_from("xyz"), st.integers(0, 2)).map(
+    lambda found: [topic_row(topic, rate=float(rate)) for topic, rate in found.items()]
+)
+
+
+def _state(brokers: list[Broker], topics: list[TopicRow]) -> State:
+    return State(at=0.0, seen_from="a", complete=True, topics_total=len(topics), brokers=brokers, topics=topics)
+
+
+@given(st.lists(st.builds(_state, _brokers, _topics), min_size=1, max_size=5))
+def test_whoever_applies_the_news_has_the_state(states: list[State]) -> None:
+    brokers: dict[str, Broker] = {}
+    topics: dict[str, TopicRow] = {}
+    before = None
+    for state in states:
+        now = Picture(state, Network(configured=False), Decisions(configured=False))
+        told: News = news(before, now)
+        if told.full:
+            brokers, topics = {}, {}
+        brokers |= {row.name: row for row in told.brokers}
+        topics |= {row.topic: row for row in told.topics}
+        for name in told.brokers_gone:
+            del brokers[name]
+        for name in told.topics_gone:
+            del topics[name]
+        assert brokers == now.brokers
+        assert topics == now.topics
+        before = now
+
+
+def test_a_snapshot_of_a_hundred_brokers_and_ten_thousand_topics_is_small_enough() -> None:
+    made = snapshot(100, 10_000)
+    full = msgspec.json.encode(news(None, made))
+    assert len(full) < 6 << 20
+    again = msgspec.json.encode(news(made, snapshot(100, 10_000, turn=1)))
+    assert len(again) < len(full) // 2

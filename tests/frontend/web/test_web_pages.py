@@ -1,0 +1,129 @@
+"""The pages in Chromium: against real brokers, and against a city of 100 brokers and 10,000 topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.frontend.web.chromium import Page, browser
+from tests.frontend.web.conftest import Start
+from tests.frontend.web.snapshots import snapshot
+from tests.frontend.web.synthetic import city_site
+from tests.frontend.web.test_web_mesh import mesh_of
+from tests.frontend.web.test_web_topics import subscribed
+
+pytestmark = pytest.mark.interop
+
+READY = "document.documentElement?.dataset.ready === 'yes'"
+INSIDE = "document.documentElement.scrollWidth <= innerWidth"
+"""Nothing is cut off at the side."""
+
+
+def only_asks(page: Page, url: str) -> bool:
+    """Nothing was fetched from anywhere else."""
+    asked = {urlsplit(request).netloc for request in page.requests if not request.startswith("data:")}
+    return asked <= {urlsplit(url).netloc, ""}
+
+
+async def fields(page: Page, **values: str) -> None:
+    for name, value in values.items():
+        await page.run(f"document.getElementById('{name}').value = {value!r}")
+
+
+async def test_the_example_publishes_and_subscribes_each_way(start: Start, tmp_path: Path) -> None:
+    site = await start()
+    async with browser(tmp_path) as page:
+        await page.open(f"{site.url}/example")
+        await page.until(
+            "!!document.getElementById('publish')?.onsubmit && !!document.getElementById('subscribe').onsubmit"
+        )
+        messages = "[...document.querySelectorAll('#messages li')].map(item => item.innerText).join('|')"
+        for way, told in (("socket", "WebSocket"), ("events", "events")):
+            await fields(page, way=way, filter="air/#", topic="air/ward1", payload=f"by {way} <b>", qos="1")
+            await page.run("document.getElementById('subscribed').value = ''")
+            await page.run("document.querySelector('#subscribe button').click()")
+            await page.until("document.getElementById('subscribed').value === 'Subscribed to air/#.'")
+            await page.run("document.querySelector('#publish button').click()")
+            text = await page.until(f"({messages}).includes('by {way} <b>') && {messages}")
+            assert "air/ward1" in text
+            await page.until(f"({messages}).includes('by {told}')")
+            await page.until("document.getElementById('published').value.startsWith('success')")
+        await fields(page, payload="through the socket", qos="2")
+        await page.run("document.getElementById('publish-socket').click()")
+        await page.until(f"({messages}).includes('through the socket')")
+        await fields(page, topic="air/+")
+        await page.run("document.querySelector('#publish button').click()")
+        await page.until("document.getElementById('published').value.startsWith('Bad topic')")
+        assert only_asks(page, site.url)
+        assert [fault for fault in page.faults if "400 (Bad Request)" not in fault] == []
+
+
+async def test_the_page_shows_the_mesh_a_topic_and_its_way(start: Start, tmp_path: Path) -> None:
+    sites = await mesh_of(start, 3)
+    for site in sites[1:]:
+        await subscribed(site, "air/#")
+    await sites[0].publish("air/<i>x", b"21", qos=1)
+    async with browser(tmp_path) as page:
+        await page.open(f"{sites[0].url}/")
+        await page.until(READY)
+        await page.until("saps.store.brokers.size === 3 && saps.store.topics.size === 1")
+        assert (
+            await page.run("saps.views.mesh.graph.cy.nodes(':childless').map(n => n.id()).sort().join()") == "b0,b1,b2"
+        )
+        assert await page.run("saps.views.mesh.graph.cy.nodes(':parent').length") == 2
+        await page.press("2")
+        await page.until("document.querySelectorAll('#view-topics .window .columns').length === 1")
+        await page.press("ArrowDown")
+        await page.press("Enter")
+        await page.until("document.querySelector('#view-topics .detail h2')?.textContent === 'air/<i>x'")
+        await page.press("t")
+        way = await page.until(
+            "document.querySelectorAll('.way .tree li').length === 3 && document.querySelector('.way').innerText"
+        )
+        assert "knows its members exactly" in way
+        await page.press("Escape")
+        await page.until("!document.querySelector('#view-topics .detail h2')")
+        await page.press("3")
+        assert "web.controller" in await page.run("document.querySelector('#view-network').innerText")
+        await page.press("4")
+        assert "web.ofgate" in await page.run("document.querySelector('#view-decisions').innerText")
+        await page.press("1")
+        await sites[2].broker.stop()
+        await page.until("saps.store.brokers.size === 2")
+        assert only_asks(page, sites[0].url)
+        assert page.faults == []
+
+
+@pytest.mark.parametrize(("size", "dark"), [("desktop", False), ("phone", True)])
+async def test_a_city_of_a_hundred_brokers_stays_readable(size: str, dark: bool, tmp_path: Path) -> None:
+    async with city_site(*[snapshot(100, 10_000, turn=turn) for turn in range(3)]) as url, browser(tmp_path) as page:
+        await page.open(f"{url}/", size, dark=dark)
+        await page.until(READY)
+        assert await page.run("saps.store.topics.size") == 10_000
+        assert await page.run("saps.views.mesh.graph.cy.nodes(':childless').length") == 100
+        visible = "saps.views.mesh.graph.cy.edges(':visible').filter(e => e.data('far') === 1).length"
+        assert await page.run(visible) == 0, "links between clusters are bundled"
+        box = "saps.views.mesh.graph.cy.elements().renderedBoundingBox()"
+        assert await page.run(f"(b => b.x1 >= -1 && b.y1 >= -1 && b.x2 <= innerWidth + 1)({box})")
+        for view in ("mesh", "topics", "network", "decisions"):
+            await page.run(f"saps.go('{view}')")
+            assert await page.run(INSIDE), view
+            await page.screenshot(tmp_path / f"{view}.png")
+            assert (tmp_path / f"{view}.png").stat().st_size > 10_000, f"{view} is empty"
+        await page.run("saps.go('topics')")
+        rows = "document.querySelectorAll('#view-topics .window .columns').length"
+        assert 5 < await page.run(rows) < 60, "only what is seen is there"
+        await page.press("/")
+        await page.call("Input.insertText", text="sensor09999")
+        await page.until(f"{rows} === 1")
+        await page.press("Escape")
+        await page.press("ArrowDown")
+        await page.press("Enter")
+        title = await page.until("document.querySelector('#view-topics .detail h2')?.textContent")
+        assert title.endswith("/sensor09999")
+        assert await page.run(INSIDE)
+        await page.until("saps.store.times.length === 2")
+        assert await page.run("saps.store.topics.size") == 10_000
+        assert page.faults == []
