@@ -19,7 +19,7 @@ WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 FAST := not (simulation or interop or network or chaos or spark)
 
-.PHONY: help setup demo lab-demo test check lint format bench reproduce lock clean
+.PHONY: help setup demo lab-demo test check lint format bench chaos reproduce lock clean
 
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,8 +27,8 @@ help: ## List the commands.
 setup: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE) ## Install what the project needs; instant when nothing changed.
 	@:
 
-demo: setup ## Run the smart city: brokers in two clusters, real MQTT clients, about 30 s.
-	@$(BIN)/python -m examples.smart_city
+demo: setup ## Run the smart city with the whole loop: traffic rises, Spark decides, a tree is built and goes; about 60 s.
+	@$(BIN)/python -m examples.smart_city $(ARGS)
 
 lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OFM, and moving between them; about 90 s.
 	@$(BIN)/python -m examples.lab_city $(ARGS)
@@ -51,6 +51,9 @@ format: setup ## Rewrite the code in the project's format.
 bench: setup ## Measure against Mosquitto and nats-server, then count how the overlay grows.
 	@$(BIN)/python -m benchmarks.brokers $(ARGS)
 	@$(BIN)/python -m benchmarks.overlay $(OVERLAY_ARGS)
+
+chaos: setup ## Kill, stop, cut off and fill up brokers under traffic, and check every delivery; 15 minutes at most.
+	@$(BIN)/python -m benchmarks.chaos $(ARGS)
 
 reproduce: setup ## Compute the papers' evaluations anew, paper beside ours, into docs/reproduction.
 	@$(BIN)/saps reproduce tdcdoda

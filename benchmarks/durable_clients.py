@@ -46,6 +46,11 @@ class DurableClient:
         self._known = False
         self._writer: Writer | None = None
 
+    @property
+    def attached(self) -> bool:
+        """The broker has let it in, and the connection is not known to be broken."""
+        return self._writer is not None
+
     async def run(self) -> None:
         """Live."""
         while True:
@@ -55,7 +60,7 @@ class DurableClient:
             await asyncio.sleep(RETRY)
 
     async def _live(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await self.dial()
         try:
             writer.write(self.greeting())
             self.greeted(writer, *await _read(reader))
@@ -63,6 +68,10 @@ class DurableClient:
                 self.packet(first, body)
         finally:
             writer.close()
+
+    async def dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the broker. Raises `OSError`."""
+        return await asyncio.open_connection("127.0.0.1", self._port)
 
     def greeting(self) -> bytes:
         """CONNECT, with the session that lasts."""
@@ -214,7 +223,7 @@ class Subscriber(DurableClient):
                 self.write(_packet(0x50, packet_id))
                 return
             name = body[2:end].decode().split("/")[1]
-            self.received.setdefault(name, Counter())[int(body[end + 2 * (qos > 0) :])] += 1
+            self.arrived(name, int(body[end + 2 * (qos > 0) :]))
             if qos == 2:
                 self._taken.add(int.from_bytes(packet_id))
             if qos:
@@ -223,3 +232,7 @@ class Subscriber(DurableClient):
         elif kind == 6:
             self._taken.discard(int.from_bytes(body))
             self.write(_packet(0x70, body))
+
+    def arrived(self, name: str, number: int) -> None:
+        """A publisher's number has come; what is a repetition within QoS 2 is not told."""
+        self.received.setdefault(name, Counter())[number] += 1

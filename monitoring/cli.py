@@ -68,9 +68,26 @@ def monitor(
     network: Annotated[
         Path | None, typer.Option("--network", metavar="FILE", help="Budgets and switches of clusters, in JSON.")
     ] = None,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            "--budgets", metavar="URL|FILE", help="The controller's northbound, or its /v1/budgets: the room there is."
+        ),
+    ] = None,
+    budgets_token_file: Annotated[
+        Path | None,
+        typer.Option("--budgets-token-file", metavar="FILE", help="Its first line goes to the controller."),
+    ] = None,
     both: Annotated[bool, typer.Option("--both", help="Membership is managed by BOTH, not by EITHER.")] = False,
     token_file: Annotated[
         Path | None, typer.Option("--token-file", metavar="FILE", help="Its first line goes to OFGate with each table.")
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="For https: OFGates: own certificate and key (`saps ca`)."),
+    ] = None,
+    authority: Annotated[
+        Path | None, typer.Option("--authority", metavar="FILE", help="With it: certificate of the mesh's authority.")
     ] = None,
     memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Java heap of the driver.")] = "3g",
     partitions: Annotated[
@@ -92,24 +109,37 @@ def monitor(
     try:
         rules = rules_of(window, lateness, horizon, hysteresis, dwell, budget or (), network, both)
         every = None if once else duration(interval)
-        token = token_file.read_text().partition("\n")[0].strip() if token_file is not None else None
+        token, asking = _first_line(token_file), _first_line(budgets_token_file)
+        if (certificate is None) != (authority is None):
+            raise ValueError("--certificate and --authority belong together")
     except (ValueError, KeyError, OSError) as error:
         typer.echo(f"saps: {error}", err=True)
         raise typer.Exit(2) from None
     try:  # here, so that --help does not pay for Spark
         from monitoring.run import Order, run
+        from monitoring.sink import Identity
         from monitoring.spark import session
     except ImportError as error:
         typer.echo(f"saps: {error}: install saps[spark]", err=True)
         raise typer.Exit(2) from None
+    identity = Identity(certificate, authority) if certificate is not None and authority is not None else None
+    from monitoring.budgets import Budgets
+
+    told = Budgets(budgets, rules.network, asking) if budgets is not None else None
     kept = state or source.absolute().parent / "monitor"
     spark = session(master or None, memory, partitions)
     try:
-        typer.echo(f"ready source={source} state={kept}", err=True)
-        status = run(spark, Order(source, kept, ofgate or [], token, every, rules=rules))
+        typer.echo(f"ready source={source} state={kept}")
+        order = Order(source, kept, ofgate or [], token, every, rules=rules, budgets=told, identity=identity)
+        status = run(spark, order)
     finally:
         spark.stop()
     raise typer.Exit(status)
+
+
+def _first_line(file: Path | None) -> str | None:
+    """Raises OSError."""
+    return file.read_text().partition("\n")[0].strip() if file is not None else None
 
 
 def rules_of(
@@ -136,6 +166,6 @@ def rules_of(
         pace=Pace(window=int(duration(window) * 1000), horizon=horizon),
         weights=Weights(both=both),
         calm=Calm(hysteresis, int(duration(dwell) * 1000)),
-        network=Network(default, {**known.budgets, **given}, known.switches),
+        network=Network(default, {**known.budgets, **given}, known.switches, known.dpids),
         lateness=int(duration(lateness) * 1000),
     )

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from monitoring.budgets import Budgets
 from monitoring.decider import Clock
 from monitoring.decisions import Judged, Table, decide
 from monitoring.selection import Held
@@ -52,11 +53,14 @@ class Job:
         store: Store,
         rules: Rules,
         finished: Callable[[list[str]], None] = lambda names: None,
+        budgets: Budgets | None = None,
     ) -> None:
+        """`budgets`: of the switches, as they are at each epoch; None: as `rules` say."""
         self._spark = spark
         self._store = store
         self._rules = rules
         self._finished = finished
+        self._budgets = budgets
         self._partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
         self._topics_type = from_arrow_schema(TOPICS)
         self._result_type = from_arrow_schema(_joined())
@@ -140,7 +144,9 @@ class Job:
         grouped.applyInArrow(epoch_of(self._rules, now), self._result_type).write.parquet(str(out))
 
     def _decide(self, topics: Path, held: Mapping[str, Held], epoch: int) -> Table:
-        return decide(self.candidates(topics, held), held, self._rules.network, epoch, self._rules.calm)
+        judged = self.candidates(topics, held)
+        network = self._rules.network if self._budgets is None else self._budgets.network(judged, held)
+        return decide(judged, held, network, epoch, self._rules.calm)
 
     def candidates(self, topics: Path, held: Mapping[str, Held]) -> list[Judged]:
         """As `Decider._candidates`: the topics worth a tree, the best for their room, and those that were decided

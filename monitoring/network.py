@@ -43,6 +43,8 @@ class Network:
     """By cluster, or `CORE`, where it is not the default."""
     switches: Mapping[str, str] = field(default_factory=dict)
     """Cluster -> name of its switch, where several clusters share one; else the cluster's own name."""
+    dpids: Mapping[str, str] = field(default_factory=dict)
+    """Name of a switch, or `CORE` -> its datapath id at the controller, 16 hexadecimal digits."""
 
     def budget(self, switch: str) -> Room:
         """The budget of a switch."""
@@ -66,14 +68,15 @@ class Network:
 
 
 def read_network(file: Path) -> Network:
-    """A network from JSON: ``{"default": [1000, 10000], "budgets": {"tokyo": [50, 100]}, "switches": {"osaka": "w"}}``.
-    Raises OSError, or ValueError for what is none."""
+    """A network from JSON: ``{"default": [1000, 10000], "budgets": {"tokyo": [50, 100]}, "switches": {"osaka": "w"},
+    "dpids": {"tokyo": "0000000000000002"}}``. Raises OSError, or ValueError for what is none."""
     plain = json.loads(file.read_text())
     try:
         return Network(
             Room(*map(int, plain.get("default", Room(1000, 10_000)))),
             {name: Room(*map(int, room)) for name, room in plain.get("budgets", {}).items()},
             dict(plain.get("switches", {})),
+            {name: str(dpid) for name, dpid in plain.get("dpids", {}).items()},
         )
     except (AttributeError, TypeError) as error:
         raise ValueError(f"{file} describes no network: {error}") from None

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from monitoring.budgets import Budgets
 from monitoring.intake import Intake
 from monitoring.settings import Rules
-from monitoring.sink import Sink
+from monitoring.sink import Identity, Sink
 from monitoring.store import Store
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class Order:
     patience: float = 60.0
     """With `interval` None: seconds for which OFGate is waited for."""
     rules: Rules = field(default_factory=Rules)
+    budgets: Budgets | None = None
+    """Of the switches; None: as the rules say."""
+    identity: Identity | None = None
+    """For OFGates with ``https`` addresses."""
 
 
 def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) -> int:
@@ -52,8 +57,8 @@ def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) 
     ending = stop or _until_signalled()
     store = Store(order.state)
     ship(spark, store.root)
-    intake, sink = Intake(order.source, store), Sink(order.ofgates, store, order.token)
-    job = Job(spark, store, order.rules, intake.finished)
+    intake, sink = Intake(order.source, store), Sink(order.ofgates, store, order.token, order.identity)
+    job = Job(spark, store, order.rules, intake.finished, order.budgets)
     intake.take()
     failures = 0
     while (error := _watch(job.start(order.interval), intake, sink, ending)) is not None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import ssl
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from monitoring.decisions import OFM, Table
@@ -26,10 +29,27 @@ class OfgateError(Exception):
     """OFGate cannot be reached, or does not take a table now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Files of a certificate of the mesh (`saps ca`), read anew for each request: they are renewed."""
+
+    certificate: Path
+    authority: Path
+
+    def context(self) -> ssl.SSLContext:
+        """To send with. Raises OSError."""
+        from saps.identity.credentials import CredentialError, FileSet, from_files  # here: few need it
+
+        try:
+            return from_files(FileSet(str(self.certificate), "", str(self.authority), "")).https
+        except CredentialError as error:
+            raise OSError(error.reason) from None
+
+
 def message(table: Table) -> dict[str, Any]:
     """What OFGate gets."""
     rows = [
-        {"topic": d.topic, "saving": d.saving, "cost": d.cost, "since": d.since, "reason": d.reason}
+        {"topic": d.topic, "saving": d.saving, "cost": d.cost, "since": d.since, "reason": d.reason, "rate": d.rate}
         for d in table.decisions
         if d.mode == OFM
     ]
@@ -39,8 +59,11 @@ def message(table: Table) -> dict[str, Any]:
 class Sink:
     """Sends what the store has and OFGate has not. One line when OFGate goes, one when it is back."""
 
-    def __init__(self, urls: list[str], store: Store, token: str | None = None) -> None:
-        """`urls` of OFGates, tried in order: only the one that leads takes tables."""
+    def __init__(
+        self, urls: list[str], store: Store, token: str | None = None, identity: Identity | None = None
+    ) -> None:
+        """`urls` of OFGates, tried in order: only the one that leads takes tables. `identity`: for ``https`` ones."""
+        self._identity = identity
         self._urls = urls
         self._store = store
         self._token = token
@@ -90,7 +113,8 @@ class Sink:
                 url.rstrip("/") + "/v1/decisions", json.dumps(body).encode(), headers, method="PUT"
             )
             try:
-                with urllib.request.urlopen(request, timeout=PATIENCE):
+                context = self._identity.context() if self._identity is not None else None
+                with urllib.request.urlopen(request, timeout=PATIENCE, context=context):
                     return
             except urllib.error.HTTPError as error:
                 faults.append(f"{url}: {error.code} {error.read(500).decode(errors='replace').strip()}")

@@ -7,22 +7,26 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saps import process
 from saps.agents.api import AgentRegistry
+from saps.broker_status import BrokerWatch
 from saps.config import Address, BrokerSettings, SettingError
 from saps.frontend.mqtt.auth.control import AccessControl
 from saps.frontend.mqtt.auth.files import AccessError
 from saps.frontend.mqtt.server import MqttServer
+from saps.frontend.web.status import STATUS, StatusAgent
 from saps.hub import Hub
+from saps.identity.plain import say_plain, sealed
 from saps.links import LinkError, Links
 from saps.logs import configure_logging
-from saps.mesh import Recalled, TopicRoute
+from saps.mesh import Arrival, Origin, Recalled, SessionHost, TopicRoute
 from saps.messages import Message, Reached
+from saps.overlay.domains import Domains
 from saps.overlay.express import by_express
 from saps.overlay.frames import Frame
 from saps.overlay.keys import BrokerRef
@@ -30,14 +34,16 @@ from saps.overlay.node import OverlayNode
 from saps.policy.files import PolicyFiles
 from saps.policy.model import Policy
 from saps.priority import Priorities
+from saps.service_manager import announce
 from saps.storage.database import StorageError
 from saps.storage.mesh import HeldFrames, keep_retained, restore_retained
 from saps.storage.store import Store
 
 if TYPE_CHECKING:
     from saps.agents.live import LiveOfm
+    from saps.broker_web import BrokerWeb
     from saps.frontend.upstream.driver import Upstream
-    from saps.frontend.web.application import WebServer
+    from saps.identity.live import LinkIdentity
     from saps.statistics.agent import MonitorAgent
     from saps.statistics.files import StatisticsFiles
 
@@ -62,6 +68,7 @@ class LiveMesh:
         self._timer_at = float("inf")
         node.now = self._loop.time()
         node.on_output = self._soon
+        node.inbox.deliver_run = hub.deliver_run
         node.on_dead = links.drop
         links.on_frames = self._frames
         links.on_session = node.session_started
@@ -190,16 +197,52 @@ class LiveMesh:
         self._soon()
 
 
+class LiveSessions:
+    """The sessions of the mesh, at the present time. (A `saps.mesh.HostedSessions`.)"""
+
+    def __init__(self, mesh: LiveMesh) -> None:
+        self._mesh = mesh
+        self._node = mesh.node
+
+    @property
+    def host(self) -> SessionHost | None:
+        return self._node.sessions.host
+
+    @host.setter
+    def host(self, host: SessionHost | None) -> None:
+        self._node.sessions.host = host
+
+    def at_home(self, client: str) -> bool:
+        return self._node.at_home(client)
+
+    def claimed(self, client: str) -> bool:
+        return self._node.claimed(client)
+
+    def claim(self, client: str, user: str | None, keep: bool, arrived: Callable[[Arrival], None]) -> None:
+        self._mesh.act(partial(self._node.claim, client, user, keep, arrived))
+
+    def release(self, client: str) -> None:
+        self._mesh.act(partial(self._node.release, client))
+
+    def restored(self, clients: Iterable[str]) -> None:
+        self._mesh.act(partial(self._node.restored, list(clients)))
+
+    def identify(self, message: Message) -> Origin | None:
+        return self._node.identify(message)
+
+
 class Broker:
     """One broker of the mesh, as set up by its settings."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.hub = Hub()
+        self.access = _access(settings)
         self.server = MqttServer(
-            self.hub, settings.limits.limits(), access=_access(settings), sys_interval=settings.sys_interval
+            self.hub, settings.limits.limits(), access=self.access, sys_interval=settings.sys_interval
         )
-        self.web: WebServer | None = None
+        self.web: BrokerWeb | None = None
+        self.watch = BrokerWatch(self)
         self.ref = BrokerRef("", 0, "", "")
         self.agents = AgentRegistry()
         self.upstream: Upstream | None = None
@@ -208,6 +251,9 @@ class Broker:
         self.monitor: MonitorAgent | None = None
         self.store: Store | None = None
         self.policy: PolicyFiles | None = None
+        self.identity: LinkIdentity | None = None
+        """What the links show and demand; None: they are plain."""
+        self._watching: asyncio.Task[None] | None = None
         self._holders: set[str] = set()
         """What holds publishers back: the links to other brokers, the upstream."""
         self._stopped = False
@@ -230,6 +276,11 @@ class Broker:
             on_congestion=self._congestion,
             on_whois=lambda name, answer: None,
         )
+        self.links.speaks = settings.links.highest_version
+        if sealed(settings):
+            from saps.identity.chosen import link_identity  # here: brokers with plain links need none of it
+
+            self.identity = self.links.identity = link_identity(settings)
         try:
             port = await self.links.listen(*overlay.listen)
         except OSError as error:
@@ -245,10 +296,13 @@ class Broker:
             call_agents=self.agents.answer,
             leave_timeout=overlay.leave_timeout,
             design=overlay.design(),
+            takeover_timeout=overlay.takeover_timeout,
         )
         self.mesh = LiveMesh(node, self.links, self.hub)
         self.hub.mesh = self.mesh
+        self.server.sessions = LiveSessions(self.mesh)
         self.agents.bind(node, self.hub.agents)
+        node.presence.domains = Domains(settings.ofm.domains)
         if settings.ofm.listen:
             from saps.agents.live import LiveOfm  # here: most brokers need none of it
 
@@ -273,7 +327,7 @@ class Broker:
             except OSError as error:
                 raise SettingError("tls.listen", process.refused(address, error)) from None
         if settings.web.listen:
-            self.web = await _web(self.server, settings)
+            self.web = await _web(self)
         contact = await self._contact() if settings.join else None
         try:
             async with asyncio.timeout(overlay.join_timeout):
@@ -286,9 +340,15 @@ class Broker:
             self.upstream.start()
         if self.ofm is not None:
             self.mesh.act(self.ofm.agent.start)
+        status = StatusAgent(settings.name, self.watch, time.monotonic, lambda: self.hub.statistics)
+        self.agents.host(STATUS, status)
         if self.statistics is not None:
             self.statistics.start()
             self.mesh.act(lambda: self.agents.register("monitor", self.monitor))
+        if self.identity is not None:
+            self._watching = asyncio.create_task(self.identity.watch(self.links.review))
+        else:
+            say_plain(settings)
 
     def _obey(self, node: OverlayNode, policy: Policy) -> None:
         """From now on this policy holds for what leaves this broker, and for its subscribers."""
@@ -296,8 +356,11 @@ class Broker:
         self.mesh.act(partial(node.obey, policy))
 
     def reload(self) -> None:
-        """Read the files of access control and policies again (SIGHUP)."""
+        """Read the files of access control, policies and the links' identity again (SIGHUP)."""
         self.server.reload()
+        if self.identity is not None:
+            self.identity.reload()
+            self.links.review()
         if self.policy is not None:
             self.policy.reload()
 
@@ -365,6 +428,8 @@ class Broker:
             await self.mesh.leave()
         if self.ofm is not None:
             self.ofm.close()
+        if self._watching is not None:
+            self._watching.cancel()
         await self.links.close()
         if self.store is not None:
             await self.store.close()
@@ -383,6 +448,11 @@ class Broker:
         if self.upstream is not None:
             self.upstream.congested = congested
 
+    @property
+    def holders(self) -> frozenset[str]:
+        """What holds publishers back at present: links, storage, upstream."""
+        return frozenset(self._holders)
+
     def _hold(self, holder: str, held: bool) -> None:
         (self._holders.add if held else self._holders.discard)(holder)
         if self._holders:
@@ -394,7 +464,7 @@ class Broker:
 def run(settings: BrokerSettings) -> int:
     """Run a broker until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
-    return process.run(lambda stop: serve(settings, stop, lambda broker: print(broker.ready_line(), flush=True)))
+    return process.run(lambda stop: serve(settings, stop, lambda broker: announce(broker.ready_line(), stop)))
 
 
 async def serve(settings: BrokerSettings, stop: asyncio.Event, on_ready: Callable[[Broker], None]) -> int:
@@ -467,21 +537,15 @@ def _store(broker: Broker) -> Store:
     return store
 
 
-async def _web(server: MqttServer, settings: BrokerSettings) -> WebServer:
-    """The Web frontend, listening. Raises `SettingError` if an address cannot be had."""
-    from saps.frontend.web.application import WebServer  # here: brokers without it do not carry aiohttp
-    from saps.frontend.web.mqtt_socket import MqttSockets
+async def _web(broker: Broker) -> BrokerWeb:
+    """The Web port, listening. Raises `SettingError` if an address cannot be had."""
+    from saps.broker_web import BrokerWeb  # here: brokers without it do not carry aiohttp
 
-    web = WebServer(server.limits.connect_timeout, server.limits.maximum_connections)
-    web.add("/mqtt", MqttSockets(server, settings.web.origins).handle)
-    context = server.tls_context if settings.web.tls else None
-    if context is not None:
-        server.on_renewed.append(web.renew_tls)
-    for address in settings.web.listen:
-        try:
-            await web.listen(*address, context, shared=settings.workers > 1)
-        except OSError as error:
-            raise SettingError("web.listen", process.refused(address, error)) from None
+    topics, node = broker.settings.web.topics, broker.mesh.node
+    if topics and broker.hub.statistics is None:
+        node.multicast.statistics = broker.hub.count(topics)
+    web = BrokerWeb(broker)
+    await web.listen()
     return web
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,17 +17,24 @@ from typer.core import TyperGroup
 
 from saps import __version__
 from saps.config import SettingError
-from saps.config.sources import CONFIG_VARIABLE, KNOBS, faults_of_file, flag_of, load
+from saps.config.sources import CONFIG_VARIABLE, KNOBS, assigned, faults_of_file, flag_of, load
 
 GROUPS = {
+    "brokers": "saps.terminal.brokers",
+    "ca": "saps.identity.cli",
     "controller": "saps.ofm.cli",
     "decisions": "monitoring.decisions_cli",
+    "doctor": "saps.terminal.doctor",
     "lab": "saps.lab.cli",
     "monitor": "monitoring.cli",
     "ofgate": "saps.agents.cli",
     "passwd": "saps.frontend.mqtt.passwd_cli",
     "plan": "saps.ofm.planner.cli",
     "reproduce": "saps.reproduce.cli",
+    "switches": "saps.ofm.software.cli",
+    "top": "saps.terminal.top",
+    "topics": "saps.terminal.topics",
+    "trace": "saps.terminal.trace",
 }
 """Commands with modules of their own, loaded when they are called, so that a broker does not carry them."""
 
@@ -145,7 +151,7 @@ def broker(
         "workers": workers,
     }
     try:
-        loaded = load(flags | _assigned(assignments or ()), os.environ, config)
+        loaded = load(flags | assigned(assignments or ()), os.environ, config)
     except SettingError as error:
         raise _refuse(error) from None
 
@@ -173,17 +179,6 @@ def check_config(
     if faults:
         raise typer.Exit(2)
     typer.echo(f"{file}: no fault found")
-
-
-def _assigned(assignments: Iterable[str]) -> dict[str, str]:
-    """The values of ``--set NAME=VALUE``, by name."""
-    values = {}
-    for assignment in assignments:
-        name, separator, value = assignment.partition("=")
-        if not separator:
-            raise SettingError(assignment, "--set needs NAME=VALUE", "flag --set")
-        values[name.strip()] = value.strip()
-    return values
 
 
 def _refuse(error: SettingError) -> typer.Exit:

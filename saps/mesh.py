@@ -6,7 +6,8 @@ The two protocols keep the rings apart: a frontend knows nothing of the overlay,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
 from saps.messages import NOBODY, Message, Reached
@@ -92,6 +93,118 @@ class Local(Protocol):
 
     def kept(self, message: Message) -> None:
         """A retained message published here is kept elsewhere: it need not be remembered for the mesh's sake."""
+
+
+class Arrival(Enum):
+    """What came of a claim to a client's session."""
+
+    HERE = "here"
+    """No other broker has a session of it: what there is, is here."""
+    MOVED = "moved"
+    """It has come from another broker."""
+    LATER = "later"
+    """The client has connected to another broker since."""
+    FORBIDDEN = "forbidden"
+    """It is another user's."""
+    BUSY = "busy"
+    """It cannot be said now: the client is to try again."""
+
+
+class Yields(IntEnum):
+    """What a broker has to give of a client's session."""
+
+    NOTHING = 0
+    """There is no session here (any more)."""
+    SESSION = 1
+    WAIT = 2
+    """Not yet. (Between brokers only, as are the next two.)"""
+    MOVING = 3
+    """It is on its way to another broker."""
+    LATER = 4
+    """The client has connected here since."""
+    FORBIDDEN = 5
+    """It is another user's."""
+
+
+class Sessions(Protocol):
+    """The sessions of the whole mesh, as a frontend sees them: a client has one, at the broker it connected to last."""
+
+    def at_home(self, client: str) -> bool:
+        """Is it known that no other broker has a session of this client?"""
+
+    def claimed(self, client: str) -> bool:
+        """Must the mesh be told when there is no session of the client here any more?"""
+
+    def claim(self, client: str, user: str | None, keep: bool, arrived: Callable[[Arrival], None]) -> None:
+        """The client has connected here: end its connections elsewhere, and have its session here (`keep`), by the
+        calls of `SessionHost`, or ended. `arrived` may run before this returns. One claim a client at a time."""
+
+    def release(self, client: str) -> None:
+        """There is no session of the client here any more."""
+
+    def restored(self, clients: Iterable[str]) -> None:
+        """These sessions are from an earlier life of this broker; their clients may have moved on meanwhile."""
+
+    def identify(self, message: Message) -> Origin | None:
+        """Which publication this was; None if that is not known, as it can have come no other way."""
+
+
+class HostedSessions(Sessions, Protocol):
+    """The same for the one that makes the frontend."""
+
+    host: SessionHost | None
+    """Who has the sessions of this broker."""
+
+
+class Origin(NamedTuple):
+    """A publication, for the whole mesh."""
+
+    broker: str
+    incarnation: int
+    seq: int
+
+
+class SessionHost(Protocol):
+    """The sessions of one broker, as the mesh sees them. Parts are in the frontend's own terms."""
+
+    def clients(self) -> Iterable[str]:
+        """Whose sessions are here."""
+
+    def user(self, client: str) -> str | None:
+        """Whose the client's session is."""
+
+    def surrender(self, client: str, user: str | None, keep: bool) -> Yields:
+        """The client has connected elsewhere as `user`: close its connection. With `keep` the session goes on taking
+        in messages, until `depart` or `stay`; else it ends."""
+
+    def filters(self, client: str) -> list[str]:
+        """What the session has subscribed to."""
+
+    def describe(self, client: str) -> list[bytes]:
+        """A surrendered session's settings and subscriptions."""
+
+    def pack(self, client: str, force: bool) -> list[bytes] | None:
+        """All that it has to deliver and to acknowledge. None: something is not settled yet, come again; or, with
+        `force`, do without."""
+
+    def depart(self, client: str) -> None:
+        """Another broker has it now."""
+
+    def stay(self, client: str) -> None:
+        """It was not handed over: it goes on here."""
+
+    def receive(self, client: str, parts: list[bytes], subscribed: Callable[[], None]) -> list[str]:
+        """Begin a session with these settings and subscriptions; it takes in messages. `subscribed` runs when no
+        message published later can be missed. Returns the filters; raises ValueError if the parts make no sense."""
+
+    def gathered(self, client: str) -> list[Message]:
+        """What it has taken in since."""
+
+    def unpack(self, client: str, parts: list[bytes], passed: Callable[[Message], bool]) -> None:
+        """The rest of it, and which of the messages gathered had `passed` at the other broker. Raises ValueError."""
+
+    def discard(self, client: str) -> None:
+        """It was not handed over after all."""
 
 
 class Alone:

@@ -6,7 +6,9 @@ import asyncio
 import os
 import resource
 import signal
-from collections.abc import Callable, Coroutine
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TypeVar
 
 from saps.config import Address
@@ -47,6 +49,25 @@ async def started(starting: Coroutine[None, None, None], stop: asyncio.Event) ->
         return False
     await task
     return True
+
+
+async def orders() -> AsyncIterator[str]:
+    """The lines on standard input, to its end; none if it is closed, or nothing that can be waited for: a file, or
+    /dev/null as under a service manager, at which uvloop would abort the process."""
+    if sys.stdin is None or not _can_wait(sys.stdin.fileno()):
+        return
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        yield line.decode(errors="replace").strip()
+
+
+def _can_wait(descriptor: int) -> bool:
+    try:
+        kind = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(descriptor)
 
 
 def allow_many_files() -> None:

@@ -22,6 +22,7 @@ import msgspec
 from saps import process
 from saps.config import Address, BrokerSettings, SettingError
 from saps.logs import configure_logging
+from saps.service_manager import announce
 
 logger = logging.getLogger(__name__)
 
@@ -305,7 +306,7 @@ async def _supervise(settings: BrokerSettings, stop: asyncio.Event) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.reload)
     try:
         if await process.started(supervisor.start(), stop):
-            print(supervisor.ready_line(), flush=True)
+            announce(supervisor.ready_line(), stop)
             await stop.wait()
             logger.info("%s leaves", settings.name)
     except WorkerError as error:

@@ -1,10 +1,11 @@
-"""Coverage-guided fuzzing of the MQTT codec and the session machine, with Atheris (`pip install atheris`).
+"""Coverage-guided fuzzing of MQTT's codec and session machine and of OFM datagrams (Atheris: `pip install atheris`).
 
     python -m scripts.fuzz machine --seconds 600
 
-Finds bytes that break `tests.frontend.mqtt.fuzzing`: an exception, a limit that does not hold, or an input that takes
-longer than `--patience` seconds of the processor. It is written to `tests/frontend/mqtt/crashers`, where every run of
-the tests tries it, and the exit status is not 0. The corpus grows in `.fuzz/`; it begins with well-formed packets.
+Finds bytes that break `tests.frontend.mqtt.fuzzing` or `tests.ofm.datagram_fuzzing`: an exception, a limit that does
+not hold, or an input that takes longer than `--patience` seconds of the processor. It is written to the folder
+`crashers` beside that module, where every run of the tests tries it, and the exit status is not 0. The corpus grows in
+`.fuzz/`; it begins with well-formed packets.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from pathlib import Path
 from random import Random
 
 ROOT = Path(__file__).resolve().parent.parent
-CRASHERS = ROOT / "tests" / "frontend" / "mqtt" / "crashers"
+MQTT, OFM = ROOT / "tests" / "frontend" / "mqtt", ROOT / "tests" / "ofm"
+FOLDERS = {"codec": MQTT, "machine": MQTT, "datagrams": OFM}
+"""Where each target's tests are."""
 MEMORY = 1024
 """MiB the process may have; libFuzzer ends it beyond that."""
 
@@ -50,9 +53,10 @@ class Fuzzing:
             assert took <= self._patience, f"{took:.3f} s for {len(data)} bytes"
         except BaseException:
             name = f"{self.name}-{hashlib.sha256(data).hexdigest()[:12]}"
-            CRASHERS.mkdir(exist_ok=True)
-            (CRASHERS / name).write_bytes(data)
-            print(f"kept as {CRASHERS / name}", file=sys.stderr)
+            crashers = FOLDERS[self.name] / "crashers"
+            crashers.mkdir(exist_ok=True)
+            (crashers / name).write_bytes(data)
+            print(f"kept as {crashers / name}", file=sys.stderr)
             raise
 
     def report(self) -> str:
@@ -65,7 +69,11 @@ class Fuzzing:
 
 
 def seeds(target: str, count: int = 300) -> list[bytes]:
-    """Well-formed packets to begin with; for the machine as actions."""
+    """Well-formed packets or datagrams to begin with; for the machine as actions."""
+    if target == "datagrams":
+        from tests.ofm.datagram_fuzzing import seeds as sound
+
+        return sound()
     from hypothesis import Phase, given, settings
 
     from saps.frontend.mqtt.encode import encode
@@ -97,7 +105,7 @@ def main() -> None:
     from atheris import Fuzz, Setup, instrument_imports  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("target", choices=["codec", "machine"])
+    parser.add_argument("target", choices=list(FOLDERS))
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--patience", type=float, default=1.0, help="seconds of the processor for one input")
     parser.add_argument("--seed", type=int, default=1)
@@ -105,7 +113,9 @@ def main() -> None:
     logging.disable()
     with instrument_imports(include=["saps"]):
         from tests.frontend.mqtt.fuzzing import MAX_INPUT, TARGETS
-    fuzzing = Fuzzing(arguments.target, TARGETS[arguments.target], arguments.patience)
+        from tests.ofm.datagram_fuzzing import fuzz_datagrams
+    targets = {**TARGETS, "datagrams": fuzz_datagrams}
+    fuzzing = Fuzzing(arguments.target, targets[arguments.target], arguments.patience)
     corpus = ROOT / ".fuzz" / arguments.target
     corpus.mkdir(parents=True, exist_ok=True)
     if not any(corpus.iterdir()):

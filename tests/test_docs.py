@@ -161,3 +161,13 @@ def test_the_scene_of_the_simulator_page_runs(capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr().out
     assert "Reached(brokers=1, subscribers=1)" in printed
     assert "payload=b'21.5'" in printed
+
+
+def test_the_program_of_the_embedding_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "embedding.md").read_text()
+    block = page.partition("## Two brokers")[2].partition("It prints ")[0]
+    code = "\n".join(line[4:] for line in block.splitlines() if line.startswith("    ") or not line)
+    exec(compile(code, "docs/embedding.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ["Reached(brokers=1, subscribers=1)", "air/ward1 b'21.5'"]
+    assert all(f"`{line}`" in page for line in printed)

@@ -105,6 +105,7 @@ class City:
         """Start a host's broker; it is not ready yet."""
         found = self.lab.topology.host(host)
         settings = {"ofm.listen": f"{found.ip}:{OFM}", "ofm.mode": "either", "ofm.exceptions": BOTH, **self._settings}
+        settings["links.plain"] = "true"
         self.brokers[host] = Program(
             self.lab.host(host),
             [
@@ -125,6 +126,7 @@ class City:
                 "ofgate",
                 *("--controller", f"http://{NORTHBOUND}", "--name", f"gate-{host}", "--cluster", found.cluster),
                 *("--overlay", f"{found.ip}:{GATE}", "--mode", "either", "--except", BOTH, "--lease", str(self._lease)),
+                *("--set", "links.plain=true"),
                 *self._join(""),
             ],
             self.folder / f"ofgate-{host}.log",

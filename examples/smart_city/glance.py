@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from examples.smart_city.latency import percentile
+from examples.smart_city.loop import NAMES, Loop
 from examples.smart_city.recorder import Path, Tally
 from examples.smart_city.run import Phase, Run
 from examples.smart_city.scene import GROUPS
@@ -69,6 +70,32 @@ class SubscriberGlance:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicGlance:
+    """A topic between ALM and OFM."""
+
+    topic: str
+    mode: str
+    rate: float
+    """Publications a second."""
+    between: float
+    """Packets a second from one cluster to others."""
+    per_publication: float
+    trend: tuple[float, ...]
+    """`per_publication`, one value a second, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopGlance:
+    """The loop of decisions and trees at one moment."""
+
+    decider: str
+    act: str
+    topic: TopicGlance
+    trees: tuple[str, ...]
+    """Topics with trees."""
+
+
+@dataclass(frozen=True, slots=True)
 class Glance:
     """A run at one moment."""
 
@@ -85,6 +112,7 @@ class Glance:
     out_of_order: int
     news: tuple[tuple[float, str], ...]
     title: str = TITLE
+    loop: LoopGlance | None = None
 
 
 class _Meter:
@@ -105,9 +133,10 @@ class _Meter:
 class Observer:
     """Looks at a run again and again; keeps what the rates and trends need."""
 
-    def __init__(self, run: Run, title: str = TITLE) -> None:
+    def __init__(self, run: Run, title: str = TITLE, loop: Loop | None = None) -> None:
         self._run = run
         self._title = title
+        self._loop = loop
         self._meters: dict[tuple[str, str], _Meter] = {}
         self._trends: dict[str, deque[float]] = {}
         self._trend_at = 0.0
@@ -133,7 +162,17 @@ class Observer:
             out_of_order=recorder.total.out_of_order,
             news=tuple(run.news),
             title=self._title,
+            loop=self._look_at(self._loop) if self._loop is not None else None,
         )
+
+    def _look_at(self, loop: Loop) -> LoopGlance:
+        topic = loop.crowd.topic
+        rate, between, each = loop.figures(topic)
+        trend = self._trends.setdefault(topic, deque(maxlen=TREND))
+        if self._trend_due:
+            trend.append(each)
+        shown = TopicGlance(topic, loop.mode(topic).value, rate, between, each, tuple(trend))
+        return LoopGlance(NAMES[loop.facts.decider], loop.act, shown, tuple(sorted(loop.status)))
 
     def _rate(self, name: str, what: str, now: float, count: int) -> float:
         return self._meters.setdefault((name, what), _Meter()).rate(now, count)

@@ -1,4 +1,4 @@
-"""Broker processes: start one, wait until it is ready, watch it, end it in order, and leave none behind."""
+"""Brokers and other programs as processes: start one, wait until it is ready, watch it, end it in order, leave none."""
 
 from __future__ import annotations
 
@@ -38,14 +38,19 @@ class BrokerError(Exception):
 
 
 class BrokerProcess:
-    """One broker in its own process and session: Ctrl-C in the terminal reaches only whoever started it.
+    """One broker, or another program with a ready line, in its own process and session: Ctrl-C in the terminal reaches
+    only whoever started it.
 
     Use as an async context manager: starts it, waits for its ready line, ends it when left. On Linux it also
     ends when the thread that started it ends.
     """
 
-    def __init__(self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None, kind: str = "broker"
+    ) -> None:
+        """`kind` and `name` together name it in errors."""
         self.name = name
+        self.label = f"{kind} {name}".strip()
         self.command = tuple(command)
         self.ready_line = ""
         self.environment = dict(environment if environment is not None else os.environ)
@@ -97,7 +102,7 @@ class BrokerProcess:
                 limit=LINE_LIMIT,
             )
         except OSError as error:
-            raise BrokerError(f"broker {self.name} cannot be started: {error}") from None
+            raise BrokerError(f"{self.label} cannot be started: {error}") from None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._readers = [
@@ -160,7 +165,7 @@ class BrokerProcess:
     def _report(self, what: str) -> str:
         """One clear line, then the broker's own words, indented."""
         words = self._errors or ["(nothing on standard error)"]
-        return "\n    ".join([f"broker {self.name} {what}; its last words:", *words])
+        return "\n    ".join([f"{self.label} {what}; its last words:", *words])
 
     async def _read_output(self, stream: asyncio.StreamReader) -> None:
         async for line in stream:
@@ -176,41 +181,47 @@ class BrokerProcess:
 async def stop_all(processes: Sequence[BrokerProcess], patience: float = STOP_TIMEOUT) -> list[str]:
     """End all within `patience` seconds, one after another: a mesh hands over fastest if not everybody leaves at once.
 
-    Gives a line for each broker that had been running and did not end with exit status 0.
+    Gives a line for each that had been ready and did not end with exit status 0.
     """
     deadline = time.monotonic() + patience
     running = [process for process in processes if process.running]
+    begun = [process for process in running if process.ready_line]
     try:
         for process in running:
             await process.stop(max(0.1, deadline - time.monotonic()))
     finally:
         await asyncio.gather(*(process.stop(0) for process in processes))
     return [
-        f"broker {process.name} did not stop in order, {_ending(process.exit_status)}"
-        for process in running
+        f"{process.label} did not stop in order, {_ending(process.exit_status)}"
+        for process in begun
         if process.exit_status != 0
     ]
 
 
-def saps_broker(name: str, cluster: str, mqtt: str, overlay: str, join: Iterable[str] = ()) -> BrokerProcess:
-    """A `saps broker`, not yet started. Addresses are ``host:port``; SAPS_ variables are kept from it."""
-    program = Path(sys.executable).with_name("saps")
-    command = [
-        str(program),
-        "broker",
-        "--name",
-        name,
-        "--cluster",
-        cluster,
-        "--mqtt",
-        mqtt,
-        "--overlay",
-        overlay,
-    ]
+def saps_program(
+    name: str, *arguments: str, kind: str = "", environment: Mapping[str, str] | None = None
+) -> BrokerProcess:
+    """``saps ARGUMENTS...``, not yet started; SAPS_ variables are kept from it, others may be added."""
+    command = [str(Path(sys.executable).with_name("saps")), *arguments]
+    own = {key: value for key, value in os.environ.items() if not key.startswith("SAPS_")}
+    return BrokerProcess(name, command, environment=own | dict(environment or {}), kind=kind)
+
+
+def saps_broker(
+    name: str,
+    cluster: str,
+    mqtt: str,
+    overlay: str,
+    join: Iterable[str] = (),
+    settings: Mapping[str, str] | None = None,
+) -> BrokerProcess:
+    """A `saps broker`, not yet started. Addresses are ``host:port``; `settings` are what else is set."""
+    arguments = ["broker", "--name", name, "--cluster", cluster, "--mqtt", mqtt, "--overlay", overlay]
     for address in join:
-        command += ["--join", address]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SAPS_")}
-    return BrokerProcess(name, command, environment=environment)
+        arguments += ["--join", address]
+    for setting, value in (settings or {}).items():
+        arguments += ["--set", f"{setting}={value}"]
+    return saps_program(name, *arguments, kind="broker")
 
 
 def free_ports(count: int, rng: random.Random) -> list[int]:

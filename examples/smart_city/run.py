@@ -7,19 +7,23 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from examples.smart_city.devices import DeviceError, Stage, ended_before, publish, subscribe
 from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker, stop_all
 from examples.smart_city.recorder import Recorder
-from examples.smart_city.scene import Broker, Scene, Subscriber, group_of
+from examples.smart_city.scene import Broker, Publisher, Scene, Subscriber, group_of
 
 SETTLE_TIMEOUT = 5.0
 """Seconds without any arrival after which whatever is missing counts as lost."""
 
 AFTERMATH = 0.5
 """Seconds to listen on when everything has come: time for a late duplicate."""
+
+LEAVING = 20.0
+"""Seconds that all brokers together may take to leave, on a machine that is busy."""
 
 Address = tuple[str, int]
 
@@ -34,6 +38,33 @@ class Phase(StrEnum):
     CLOSING = "stopping the brokers"
 
 
+class LoopError(Exception):
+    """What runs beside did not do what it is there for. The text says what."""
+
+
+class Beside(Protocol):
+    """What runs beside the brokers and makes the play."""
+
+    @property
+    def processes(self) -> list[BrokerProcess]:
+        """Its processes, in the order in which they start."""
+
+    async def before(self, run: Run) -> None:
+        """Start what must be there before the brokers. Raises `BrokerError`."""
+
+    def settings(self, broker: Broker) -> Mapping[str, str]:
+        """What a broker must be told. After `before`."""
+
+    async def after(self, run: Run, overlay: str) -> None:
+        """Start what joins the brokers, at the first one's address. Raises `BrokerError`."""
+
+    async def play(self, run: Run) -> None:
+        """Do it, while the devices publish; the run ends with it. Raises `BrokerError` or `LoopError`."""
+
+    async def stop_first(self) -> None:
+        """End what must not be waited for later. The rest is ended with the brokers."""
+
+
 class NotStartedError(Exception):
     """A broker or a device could not start. The text says which and why."""
 
@@ -42,10 +73,19 @@ class Run:
     """One run of a scene. `perform` does it all; the rest may be looked at from the same loop."""
 
     def __init__(
-        self, scene: Scene, seconds: float, seed: int, external: Sequence[Address] = (), *, open_end: bool = False
+        self,
+        scene: Scene,
+        seconds: float,
+        seed: int,
+        external: Sequence[Address] = (),
+        *,
+        open_end: bool = False,
+        beside: Beside | None = None,
     ) -> None:
-        """`open_end`: it lasts until `finish`, however long that is; `seconds` only says when latecomers join."""
+        """`open_end`: it lasts until `finish`, however long that is; `seconds` only says when latecomers join.
+        `beside`: what else runs, with brokers that are started here."""
         self.scene = scene
+        self._beside = beside
         self.seconds = seconds
         self._open_end = open_end
         self.recorder = Recorder(group_of)
@@ -62,9 +102,13 @@ class Run:
         self.on_phase: Callable[[Phase], None] = lambda phase: None
         """Called as each phase begins."""
         self.processes: dict[str, BrokerProcess] = {}
+        """Brokers, by name."""
         self._rng = random.Random(seed)
         self._curtain = asyncio.Event()
-        addresses = self._external(external) if external else self._plan_processes()
+        self._brokers: tuple[Broker, ...] = () if external else scene.brokers
+        """Those to be started here."""
+        self._overlays: list[str] = []
+        addresses = self._external(external) if external else self._plan_addresses()
         self.stage = Stage(addresses, self.recorder, run_id=f"{random.SystemRandom().getrandbits(32):08x}")
         self._publishers: list[asyncio.Task[None]] = []
         self._subscribers: list[asyncio.Task[None]] = []
@@ -109,21 +153,27 @@ class Run:
     # -- the acts -------------------------------------------------------------------------------------------
 
     async def _start_brokers(self) -> None:
-        """The first broker, then all others at once, each joining the first."""
-        if not self.processes:
+        """The first broker, then all others at once, each joining the first; before and after, what runs beside."""
+        if not self._brokers:
             return
-        first, *others = self.processes.values()
         try:
+            if self._beside is not None:
+                await self._beside.before(self)
+            self._plan_processes()
+            first, *others = self.processes.values()
             await first.start()
             async with asyncio.TaskGroup() as starts:
                 for process in others:
                     starts.create_task(process.start())
+            if self._beside is not None:
+                await self._beside.after(self, self._overlays[0])
         except BrokerError as error:
             raise NotStartedError(self._with_last_words(str(error))) from None
         except ExceptionGroup as errors:
             texts = "\n".join(str(error) for error in errors.exceptions)
             raise NotStartedError(self._with_last_words(texts)) from None
-        self._watchers += [asyncio.create_task(self._watch(process)) for process in self.processes.values()]
+        for process in self.processes.values():
+            self.watch(process)
 
     async def _connect(self) -> None:
         """Subscribers first: they are owed every publication from the first one on."""
@@ -145,11 +195,39 @@ class Run:
             if device.joins_at > 0:
                 self._subscribers.append(self._device(self._join_late(device)))
         self.stage.begin.set()
+        playing = [asyncio.create_task(self._play_beside(self._beside))] if self._beside is not None else []
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._curtain.wait(), None if self._open_end else self.seconds)
         self.stage.end.set()
+        for task in playing:
+            task.cancel()
+            await asyncio.wait((task,))
+            if not task.cancelled():
+                task.result()
         await asyncio.gather(*self._publishers)
         self.ended = time.monotonic()
+
+    async def _play_beside(self, beside: Beside) -> None:
+        """Let it play its part, which ends the run."""
+        try:
+            await beside.play(self)
+        except (BrokerError, LoopError) as error:
+            self._trouble(str(error))
+        finally:
+            self.finish()
+
+    async def crowd(self, publishers: Sequence[Publisher], until: asyncio.Event) -> None:
+        """Have more devices publish, until the event or the end of the play. Returns when they are connected."""
+        stage = replace(self.stage, end=until)
+        connected = [asyncio.Event() for _ in publishers]
+        for publisher, event in zip(publishers, connected, strict=True):
+            rng = random.Random(self._rng.getrandbits(64))
+            self._publishers.append(self._device(publish(publisher, stage, rng, event)))
+        await _all(connected)
+
+    def watch(self, process: BrokerProcess) -> None:
+        """From now on its end is trouble."""
+        self._watchers.append(asyncio.create_task(self._watch(process)))
 
     async def _join_late(self, device: Subscriber) -> None:
         if await ended_before(self.stage.end, time.monotonic() + device.joins_at * self.seconds):
@@ -175,7 +253,11 @@ class Run:
         finally:
             for task in self._watchers:
                 task.cancel()
-            self.troubles += await stop_all(list(self.processes.values()))
+            if self._beside is not None:
+                await self._beside.stop_first()
+            self.troubles += await stop_all(list(self.processes.values()), LEAVING)
+            if self._beside is not None:
+                self.troubles += await stop_all(self._beside.processes[::-1], LEAVING)
 
     # -- the means ------------------------------------------------------------------------------------------
 
@@ -188,20 +270,26 @@ class Run:
     def _external(self, addresses: Sequence[Address]) -> Mapping[str, Address]:
         return {broker.name: address for broker, address in zip(self.scene.brokers, addresses, strict=True)}
 
-    def _plan_processes(self) -> Mapping[str, Address]:
-        count = len(self.scene.brokers)
+    def _plan_addresses(self) -> Mapping[str, Address]:
+        count = len(self._brokers)
         ports = free_ports(2 * count, random.Random())
-        overlays = [f"127.0.0.1:{port}" for port in ports[count:]]
-        for i, broker in enumerate(self.scene.brokers):
-            mqtt = f"127.0.0.1:{ports[i]}"
-            process = saps_broker(broker.name, broker.cluster, mqtt, overlays[i], join=overlays[:1] if i else ())
-            self.processes[broker.name] = process
-        return {broker.name: ("127.0.0.1", ports[i]) for i, broker in enumerate(self.scene.brokers)}
+        self._overlays = [f"127.0.0.1:{port}" for port in ports[count:]]
+        return {broker.name: ("127.0.0.1", port) for broker, port in zip(self._brokers, ports, strict=False)}
+
+    def _plan_processes(self) -> None:
+        for i, broker in enumerate(self._brokers):
+            mqtt = "{}:{}".format(*self.stage.addresses[broker.name])
+            settings = self._beside.settings(broker) if self._beside is not None else {}
+            self.processes[broker.name] = saps_broker(
+                broker.name, broker.cluster, mqtt, self._overlays[i], self._overlays[:1] if i else (), settings
+            )
 
     def is_up(self, broker: Broker) -> bool:
         """The broker is ready; an external one is taken to be."""
         process = self.processes.get(broker.name)
-        return process is None or (process.running and bool(process.ready_line))
+        if process is None:
+            return not self._brokers
+        return process.running and bool(process.ready_line)
 
     def _device(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def guarded() -> None:

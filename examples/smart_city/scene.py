@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Qos = Literal[0, 1, 2]
@@ -24,6 +24,10 @@ AIR_STATIONS = 3
 JUNCTIONS = 3
 CAR_PARKS = 2
 """Devices of each kind per broker; each ward has one emergency call centre besides."""
+
+GATES = 4
+GATE_RATE = 20.0
+"""Of the stadium, and publications per second of each."""
 
 LATECOMER_JOINS = 0.4
 """When the latecomers subscribe, as a fraction of the scene's length."""
@@ -88,18 +92,40 @@ def group_of(topic: str) -> str:
     return levels[2] if len(levels) > 2 else topic
 
 
-def plan_brokers(count: int) -> tuple[Broker, ...]:
-    """`count` brokers b1, b2, ... in clusters of about two, in two clusters at least if that can be."""
-    clusters = max(min(2, count), count // 2)
+def plan_brokers(count: int, least: int = 2) -> tuple[Broker, ...]:
+    """`count` brokers b1, b2, ... in clusters of about two, in `least` clusters at least if that can be."""
+    clusters = max(min(least, count), count // 2)
     return tuple(Broker(f"b{i + 1}", f"tokyo/ward{i * clusters // count + 1}") for i in range(count))
 
 
-def smart_city(brokers: Sequence[Broker], rng: random.Random) -> Scene:
-    """The scene on these brokers. `rng` decides which device speaks which protocol version, nothing else."""
+def smart_city(brokers: Sequence[Broker], rng: random.Random, pace: float = 1.0) -> Scene:
+    """The scene on these brokers, with rates times `pace`. `rng` decides which device speaks which protocol version,
+    nothing else."""
     publishers = [device for broker in brokers for device in _devices(broker, rng)]
     publishers += [device for broker in _first_of_each_ward(brokers) for device in _call_centre(broker)]
+    publishers = [replace(device, rate=device.rate * pace) for device in publishers]
     subscribers = [*_city_services(brokers), *_ward_services(brokers)]
     return Scene(tuple(brokers), tuple(publishers), tuple(subscribers))
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What makes the traffic on one topic rise for a while: people stream through a stadium's gates, and signs at every
+    other broker of the city show the way."""
+
+    topic: str
+    gates: tuple[Publisher, ...]
+    """They publish while the crowd is there."""
+    signs: tuple[Subscriber, ...]
+    """They are there from the beginning."""
+
+
+def stadium(brokers: Sequence[Broker]) -> Crowd:
+    """The crowd at the first broker's stadium."""
+    home, topic = brokers[0], f"city/{brokers[0].ward}/traffic/stadium/gates"
+    gates = tuple(Publisher(f"gate-{n}", home, "5.0", 1, (topic,), GATE_RATE) for n in range(1, GATES + 1))
+    signs = tuple(Subscriber(f"sign-{broker.name}", broker, "5.0", 1, (topic,)) for broker in brokers[1:])
+    return Crowd(topic, gates, signs)
 
 
 def _devices(broker: Broker, rng: random.Random) -> Iterator[Publisher]:

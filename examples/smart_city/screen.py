@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from examples.smart_city.glance import Glance, SubscriberGlance, TallyGlance
+from examples.smart_city.glance import Glance, LoopGlance, SubscriberGlance, TallyGlance
 
 WIDE = 110
 """From this width on, in columns, tables stand side by side and show trends."""
@@ -19,6 +19,8 @@ WIDE = 110
 BARS = "▁▂▃▄▅▆▇█"
 
 GROUP_STYLES = {"air": "cyan", "traffic": "green", "parking": "blue", "alert": "bold red"}
+
+MODE_STYLES = {"ALM": "bold cyan", "OFM": "bold green"}
 
 GOOD, BAD, QUIET = "green", "bold red", "bright_black"
 
@@ -33,14 +35,21 @@ class Screen:
         width, height = options.max_width, options.max_height
         wide = width >= WIDE and not options.ascii_only
         glance = self._glance
-        brokers, paths = _brokers(glance, most=max(4, height - 14)), _tallies("path", glance.paths, wide=False)
+        brokers, paths = (
+            _brokers(glance, most=max(4, height - (14 if glance.loop is None else 19))),
+            _tallies("path", glance.paths, wide=False),
+        )
         blocks: list[RenderableType] = [_header(glance, width), Text()]
+        used = 5
+        if glance.loop is not None:
+            blocks += [*_loop(glance.loop, width), Text()]
+            used += 5
         if wide:
             blocks.append(_beside(brokers, paths))
-            used = 5 + max(brokers.row_count, paths.row_count)
+            used += max(brokers.row_count, paths.row_count)
         else:
             blocks.append(brokers)
-            used = 5 + brokers.row_count
+            used += brokers.row_count
         blocks += [Text(), _tallies("topics", glance.groups, wide=wide)]
         used += 3 + len(glance.groups)
         room = height - used - 2
@@ -63,11 +72,17 @@ def status_line(glance: Glance) -> str:
         up = sum(broker.up for broker in glance.brokers)
         clients = sum(broker.clients for broker in glance.brokers)
         return f"{glance.phase}: {up} of {len(glance.brokers)} brokers up, {clients} clients"
-    return (
+    line = (
         f"{glance.elapsed:4.0f} s  published {total.published:,} ({total.published_rate:,.0f}/s)  "
         f"delivered {total.delivered:,} of {total.expected:,} ({total.delivered_rate:,.0f}/s)  "
         f"wrong {total.wrong:,}  latency p50 {milliseconds(total.p50)} p99 {milliseconds(total.p99)}"
     )
+    if glance.loop is not None:
+        topic = glance.loop.topic
+        line += f"\n        {topic.topic} goes by {topic.mode}: {topic.rate:,.0f}/s"
+        if topic.rate:
+            line += f", {topic.per_publication:.2f} packets between clusters for each"
+    return line
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -129,6 +144,26 @@ def _cluster_style(glance: Glance, cluster: str) -> str:
     clusters = list(dict.fromkeys(broker.cluster for broker in glance.brokers))
     styles = ("magenta", "yellow", "cyan", "green")
     return styles[clusters.index(cluster) % len(styles)]
+
+
+def _loop(loop: LoopGlance, width: int) -> list[RenderableType]:
+    """The topic that moves between ALM and OFM, and what is going on."""
+    topic, style = loop.topic, MODE_STYLES.get(loop.topic.mode, "bold yellow")
+    numbers = (_number("/s", 5), _number("between/s", 9), _number("each", 5))
+    table = _table(Column("topic", no_wrap=True, min_width=30), Column("goes by", no_wrap=True, min_width=18), *numbers)
+    each = f"{topic.per_publication:.2f}" if topic.rate else "-"
+    row: list[RenderableType] = [
+        topic.topic,
+        Text(topic.mode, style),
+        f"{topic.rate:,.0f}",
+        f"{topic.between:,.0f}",
+        each,
+    ]
+    if width >= WIDE:
+        table.add_column("packets between clusters for each", no_wrap=True)
+        row.append(Text(spark(topic.trend, 33), style))
+    table.add_row(*row)
+    return [table, Text(f"{loop.decider} decides; {loop.act}", QUIET, no_wrap=True, overflow="ellipsis")]
 
 
 def _tallies(what: str, tallies: Sequence[TallyGlance], *, wide: bool) -> Table:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from examples.smart_city.loop import NAMES, Facts
 from examples.smart_city.recorder import Tally
 from examples.smart_city.run import Run
 from examples.smart_city.screen import BAD, GOOD
@@ -37,7 +38,7 @@ class Report(msgspec.Struct, frozen=True):
     """The result of a run."""
 
     sound: bool
-    """Nothing lost, duplicated, out of order or stray, and no broker or device failed."""
+    """Nothing lost, duplicated, out of order or stray, no broker or device failed, and the loop has closed."""
     interrupted: bool
     seconds: float
     brokers: int
@@ -52,13 +53,15 @@ class Report(msgspec.Struct, frozen=True):
     """The first faults in detail."""
     troubles: list[str]
     """Brokers and devices that failed."""
+    loop: Facts | None = None
+    """What the loop of decisions and trees came to."""
 
 
-def report(run: Run) -> Report:
+def report(run: Run, loop: Facts | None = None) -> Report:
     """The result of a run that is over."""
     recorder, scene = run.recorder, run.scene
     return Report(
-        sound=run.sound,
+        sound=run.sound and (loop is None or loop.complete or run.interrupted),
         interrupted=run.interrupted,
         seconds=round(run.elapsed, 2),
         brokers=len(scene.brokers),
@@ -71,6 +74,7 @@ def report(run: Run) -> Report:
         by_subscriber={name: counts(tally) for name, tally in recorder.subscribers.items()},
         faults=[str(fault) for fault in recorder.faults()],
         troubles=list(run.troubles),
+        loop=loop,
     )
 
 
@@ -110,7 +114,28 @@ def render(result: Report) -> RenderableType:
             _add(table, f"to {name}" if name != "same broker" else name, part)
     table.add_section()
     _add(table, "all", result.total, style="bold")
-    return Group(_title(result), Text(), table, Text(), _verdict(result))
+    told = [_told(result.loop), Text()] if result.loop is not None else []
+    return Group(_title(result), Text(), table, Text(), *told, _verdict(result))
+
+
+def _told(facts: Facts) -> Text:
+    """What the loop came to, in sentences."""
+    lines = [f"{facts.topic}: {' -> '.join(facts.modes) or 'not seen'}"]
+    if facts.decided_after is not None:
+        lines.append(
+            f"{NAMES[facts.decider]} decided {facts.decided_after:.1f} s after the rise "
+            f"({facts.intervals:.1f} intervals of {facts.interval:g} s)"
+        )
+    if facts.built_after is not None:
+        lines[-1] += f", the tree was in use {facts.built_after:.1f} s later"
+    if facts.copies_by_alm is not None and facts.copies_by_ofm is not None:
+        lines.append(
+            f"packets between clusters for each publication: {facts.copies_by_alm:.2f} by ALM, "
+            f"{facts.copies_by_ofm:.2f} by OFM; links taken: {facts.links_by_alm:.2f}, {facts.links_by_ofm:.2f}"
+        )
+    if facts.gone_after is not None:
+        lines.append(f"the tree was gone {facts.gone_after:.1f} s after the traffic")
+    return Text("\n".join(lines))
 
 
 def _add(table: Table, name: str, part: Counts, style: str = "") -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from examples.smart_city.display import Display
 from examples.smart_city.glance import TITLE, Observer
+from examples.smart_city.loop import Loop
 from examples.smart_city.run import Run
 from examples.smart_city.screen import status_line
 
@@ -20,9 +21,9 @@ LINE_INTERVAL = 3.0
 
 
 @asynccontextmanager
-async def live_screen(run: Run, title: str = TITLE) -> AsyncIterator[None]:
+async def live_screen(run: Run, title: str = TITLE, loop: Loop | None = None) -> AsyncIterator[None]:
     """Draws the run inside the block, in another process."""
-    observer = Observer(run, title)
+    observer = Observer(run, title, loop)
 
     async def look(display: Display) -> None:
         while True:
@@ -38,9 +39,9 @@ async def live_screen(run: Run, title: str = TITLE) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def status_lines(run: Run) -> AsyncIterator[None]:
+async def status_lines(run: Run, loop: Loop | None = None) -> AsyncIterator[None]:
     """Prints the run inside the block, a line now and then."""
-    observer = Observer(run)
+    observer = Observer(run, loop=loop)
 
     async def tell() -> None:
         told = 0

@@ -45,7 +45,15 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str,
         knob(
             "Where switches send this broker's datagrams (UDP), IP:PORT as in the broker list; empty for no OFM. "
-            "Datagrams are not authenticated yet: leave it off in a network you do not trust",
+            "Datagrams are always sealed; their keys come over the links between brokers",
+            check=listen_fault,
+        ),
+    ] = ""
+    attach: Annotated[
+        str,
+        knob(
+            "Port of a software switch (`saps switches`), IP:PORT, that this broker is attached to: `listen` is then "
+            "its address in that network, not on this machine",
             check=listen_fault,
         ),
     ] = ""
@@ -63,6 +71,13 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     exceptions: Annotated[
         tuple[str, ...],
         knob("Topic filters whose topics use the other mode; the same everywhere, like mode", check=filter_fault),
+    ] = ()
+    domains: Annotated[
+        tuple[str, ...],
+        knob(
+            "Clusters that are OpenFlow domains, each with all below it: a controller and OFGates of its own. The same "
+            "on every broker of a mesh and on OFGate, with or without OFM; empty: the mesh is one domain"
+        ),
     ] = ()
     mtu: Annotated[
         int,

@@ -10,6 +10,7 @@ import msgspec
 from saps.config.access import AuthSettings, TlsSettings, tls_fault
 from saps.config.address import Address
 from saps.config.knobs import SettingError, knob
+from saps.config.links import LinkSettings, links_fault
 from saps.config.monitoring import MonitoringSettings
 from saps.config.ofm import OfmSettings
 from saps.config.policy import PolicySettings
@@ -68,8 +69,7 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     listen: Annotated[
         Address,
         knob(
-            "Where other brokers reach this one. Links are not authenticated yet: leave loopback only in a "
-            "network you trust"
+            "Where other brokers reach this one; beyond loopback only with links.tls, links.secret_file or links.plain"
         ),
     ] = Address("127.0.0.1", 7300)
     alm_order: Annotated[
@@ -163,6 +163,17 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             le=3600,
         ),
     ] = _DETECTOR.probe
+    takeover_timeout: Annotated[
+        float,
+        knob(
+            "How long a CONNECT waits for a broker that has the client's session and does not answer, before it is "
+            "served without; a broker that is known to be dead is not waited for",
+            unit="s",
+            cost="such clients wait longer; lowering it loses sessions of brokers that are only slow",
+            gt=0,
+            le=600,
+        ),
+    ] = 5.0
     leave_timeout: Annotated[
         float,
         knob(
@@ -563,6 +574,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
     ] = 10.0
     overlay: OverlaySettings = OverlaySettings()
+    links: LinkSettings = LinkSettings()
     limits: LimitSettings = LimitSettings()
     auth: AuthSettings = AuthSettings()
     tls: TlsSettings = TlsSettings()
@@ -613,4 +625,4 @@ def disagreement(settings: BrokerSettings) -> SettingError | None:
         return SettingError("name", f"{fault}; with workers, numbers are added to it")
     if settings.web.tls and not settings.tls.certificate:
         return SettingError("web.tls", "needs tls.certificate")
-    return tls_fault(settings.tls)
+    return tls_fault(settings.tls) or links_fault(settings.links)

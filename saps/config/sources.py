@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -49,6 +49,17 @@ def flag_of(setting: str) -> str:
 def variable_of(setting: str) -> str:
     """The environment variable of a setting: ``SAPS_OVERLAY__HEARTBEAT_INTERVAL``."""
     return _PREFIX + setting.upper().replace(".", "__")
+
+
+def assigned(assignments: Iterable[str]) -> dict[str, str]:
+    """The values of ``--set NAME=VALUE``, by name. Raises SettingError for one without a value."""
+    values = {}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator:
+            raise SettingError(assignment, "--set needs NAME=VALUE", "flag --set")
+        values[name.strip()] = value.strip()
+    return values
 
 
 class Given(NamedTuple):

@@ -1,4 +1,4 @@
-"""The settings of the Web frontend: MQTT over WebSocket (``[web]``)."""
+"""The settings of the Web frontend and the operator's page (``[web]``)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from saps.config.address import Address
 from saps.config.knobs import knob
+from saps.statistics import TOPICS
 
 
 def origin_fault(origin: str) -> str | None:
@@ -19,13 +20,24 @@ def origin_fault(origin: str) -> str | None:
     return f"{origin!r} is not of the form https://example.org or http://127.0.0.1:8000"
 
 
+def http_fault(url: str) -> str | None:
+    """Why `url` is not the address of an HTTP server, or None if it is one or empty."""
+    parts = urlsplit(url)
+    if not url or (parts.scheme in ("http", "https") and parts.hostname):
+        return None
+    return f"{url!r} is not of the form http://127.0.0.1:8181"
+
+
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """HTTP and WebSocket (``[web]``)."""
 
     listen: Annotated[
-        tuple[Address, ...], knob("Where MQTT clients attach over WebSocket, at the path /mqtt, such as 127.0.0.1:8080")
+        tuple[Address, ...],
+        knob(
+            "Where Web clients attach, and MQTT clients over WebSocket at the path /mqtt; the operator's page is at /"
+        ),
     ] = ()
-    tls: Annotated[bool, knob("With TLS (wss), by the certificate of tls.certificate")] = False
+    tls: Annotated[bool, knob("With TLS (https, wss), by the certificate of tls.certificate")] = False
     origins: Annotated[
         tuple[str, ...],
         knob(
@@ -34,3 +46,32 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             check=origin_fault,
         ),
     ] = ()
+    topics: Annotated[
+        int,
+        knob(
+            "How many topics a broker with a Web port counts messages of, for the operator's page; 0: none. Where "
+            "monitoring.directory is set, monitoring.topics holds",
+            unit="topics",
+            cost="0.4 KiB each",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = TOPICS
+    controller: Annotated[
+        str,
+        knob(
+            "The controller whose network, trees and budgets the operator's page shows, such as "
+            "http://127.0.0.1:8181; none: no network",
+            check=http_fault,
+        ),
+    ] = ""
+    controller_token_file: Annotated[str, knob("File whose first line the controller wants to see")] = ""
+    ofgate: Annotated[
+        str,
+        knob(
+            "Where OFGate takes decisions (saps ofgate --decisions), for the page to show them, such as "
+            "http://127.0.0.1:8282; none: no decisions",
+            check=http_fault,
+        ),
+    ] = ""
+    ofgate_token_file: Annotated[str, knob("File whose first line OFGate wants to see")] = ""

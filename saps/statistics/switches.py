@@ -1,8 +1,9 @@
-"""What the switches count of each tree, from the controller's northbound, as rolled Parquet files like the brokers'.
+"""What the switches count, from the controller's northbound, as rolled Parquet files like the brokers'.
 
-A row for each tree, interval and counting place: a switch's group (packets that entered it), or a broker's flow (what
-it sent). The northbound tells sums since the entries were installed; a row has what came since the row before. A sum
-that has become less has begun anew. Such files stand in a directory of their own.
+A row for each interval and counting place: of each tree a switch's group (packets that entered it) and a broker's flow
+(what it sent); of each port what came in and what went out, trees or not. The northbound tells sums since the entries
+were installed, or since the switch knows the port; a row has what came since the row before. A sum that has become less
+has begun anew. Such files stand in a directory of their own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from saps.ofm.northbound.client import NorthboundError, UnreachableError
-from saps.ofm.northbound.schema import OfmState, OfmStats, Status
+from saps.ofm.northbound.client import NorthboundError, Ports, UnreachableError
+from saps.ofm.northbound.schema import OfmState, OfmStats, PortTraffic, Status
 from saps.wholefile import replacing
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,9 @@ logger = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 """Of `SwitchRow`."""
 SWITCH, SENDER = "switch", "sender"
-"""Kinds of counting places."""
+"""Kinds of counting places of a tree."""
+PORT_IN, PORT_OUT = "port in", "port out"
+"""Kinds of counting places that are no tree's: their topic is empty."""
 
 
 class SwitchRow(NamedTuple):
@@ -36,7 +39,7 @@ class SwitchRow(NamedTuple):
     topic: str
     kind: str
     place: str
-    """The switch's dpid, 16 hexadecimal digits; or the sender's ``IP:port``."""
+    """The switch's dpid, 16 hexadecimal digits; the sender's ``IP:port``; or a port, ``DPID/NUMBER``."""
     packets: int
     bytes: int
     """Of Ethernet frames."""
@@ -48,6 +51,8 @@ class Asked(Protocol):
     async def list(self) -> list[OfmState]: ...
 
     async def stats(self, topic: str) -> OfmStats: ...
+
+    async def ports(self) -> Ports: ...
 
 
 class SwitchFiles:
@@ -91,6 +96,7 @@ class SwitchFiles:
         for state in await self._northbound.list():
             if state.status in (Status.CONSTRUCTED, Status.UPDATING):
                 found |= _places(await self._northbound.stats(state.topic))
+        found |= _ports(await self._northbound.ports())
         rows = [
             SwitchRow(int(self._begun * 1000), now - self._begun, *place, *_since(self._sums.get(place), counts))
             for place, counts in sorted(found.items())
@@ -121,6 +127,12 @@ def _places(stats: OfmStats) -> dict[tuple[str, str, str], tuple[int, int]]:
         for count in stats.senders
     }
     return groups | flows
+
+
+def _ports(ports: list[PortTraffic]) -> dict[tuple[str, str, str], tuple[int, int]]:
+    into = {("", PORT_IN, f"{each.dpid}/{each.port}"): (each.rx_packets, each.rx_bytes) for each in ports}
+    out = {("", PORT_OUT, f"{each.dpid}/{each.port}"): (each.tx_packets, each.tx_bytes) for each in ports}
+    return into | out
 
 
 def _since(before: tuple[int, int] | None, now: tuple[int, int]) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from saps.overlay.frames import Ack, Frame, OfmAck, Record
+from saps.overlay.frames import Ack, Arrived, Departed, Frame, OfmAck, Record
 from saps.overlay.keys import BrokerRef
 from saps.overlay.node import OverlayNode
 from saps.storage.commits import Commits
@@ -15,6 +15,9 @@ from saps.storage.store import Store
 from saps.storage.trouble import Trouble
 
 Addressed = tuple[BrokerRef, Frame]
+
+_PROMISES = frozenset((Ack, OfmAck, Arrived, Departed))
+"""What says that this broker has a publication, or has a session or none."""
 
 
 class HeldFrames:
@@ -30,7 +33,7 @@ class HeldFrames:
 
     def holds(self, to: BrokerRef, frame: Frame) -> bool:
         """Must this frame wait? If so, it is looked after here."""
-        if type(frame) not in (Ack, OfmAck) or not self._commits.pending:
+        if type(frame) not in _PROMISES or not self._commits.pending:
             return False
         self._waiting.append((to, frame))
         return True

@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from examples.smart_city.loop import Mode
+from examples.smart_city.ofm import decider_here
 from examples.smart_city.processes import free_ports
 from examples.smart_city.run import NotStartedError, Run
 from examples.smart_city.scene import plan_brokers, smart_city
@@ -25,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 
 needs_saps = pytest.mark.skipif(importlib.util.find_spec("saps.broker") is None, reason="there is no saps.broker")
+needs_counts = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="brokers count with pyarrow")
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed")
 
 
@@ -32,11 +35,9 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "examples.smart_city", "--plain", *arguments]
 
 
-def play(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], Report]:
-    file = tmp_path / "report.json"
-    done = subprocess.run(
-        command("--json", str(file), *arguments), cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
-    )
+def play(tmp_path: Path, *arguments: str, patience: float = 90) -> tuple[subprocess.CompletedProcess[str], Report]:
+    file, argv = tmp_path / "report.json", command("--json", str(tmp_path / "report.json"), *arguments)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=patience, check=False)
     assert file.exists(), done.stderr
     return done, msgspec.json.decode(file.read_bytes(), type=Report)
 
@@ -44,6 +45,12 @@ def play(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[s
 def children(pid: int) -> list[int]:
     """The process ids of a process's children (Linux)."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _option(pid: int, name: str) -> str:
+    """The value after `name` in a process's command line, or nothing."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return next((word.removeprefix(name) for word in words if word.startswith(name)), "")
 
 
 def is_there(pid: int) -> bool:
@@ -71,7 +78,7 @@ def assert_sound(done: subprocess.CompletedProcess[str], report: Report) -> None
 @pytest.mark.network
 @needs_saps
 def test_four_brokers_in_two_clusters_deliver_everything_once_and_in_order(tmp_path: Path) -> None:
-    done, report = play(tmp_path, "--seconds", "5", "--brokers", "4")
+    done, report = play(tmp_path, "--no-loop", "--seconds", "5", "--brokers", "4")
     assert_sound(done, report)
     assert (report.brokers, report.clusters) == (4, 2)
     assert report.paths["other cluster"].delivered > 300
@@ -81,7 +88,11 @@ def test_four_brokers_in_two_clusters_deliver_everything_once_and_in_order(tmp_p
 @needs_saps
 def test_an_interrupt_prints_the_summary_so_far_and_leaves_no_process() -> None:
     with subprocess.Popen(
-        command("--seconds", "60"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("--no-loop", "--seconds", "60", "--brokers", "4"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         brokers = _wait_until_publishing(process)
         assert len(brokers) == 4
@@ -93,11 +104,62 @@ def test_an_interrupt_prints_the_summary_so_far_and_leaves_no_process() -> None:
     assert not any(is_there(pid) for pid in brokers)
 
 
+@pytest.mark.network
+@pytest.mark.timeout(900)
+@needs_saps
+@needs_counts
+def test_a_crowd_moves_its_topic_onto_a_tree_and_back(tmp_path: Path) -> None:
+    """The whole loop, with the Spark job where it can run; every message is checked as ever."""
+    done, report = play(tmp_path, "--patience", "240", patience=800)
+    facts = report.loop
+    assert facts is not None, done.stdout
+    assert facts.complete, done.stdout
+    assert facts.decider == decider_here()
+    assert facts.modes[0] is facts.modes[-1] is Mode.ALM
+    assert facts.modes.index(Mode.CONSTRUCTION) < facts.modes.index(Mode.OFM)
+    assert "5 brokers in 3 clusters want them" in facts.reason
+    assert facts.copies_by_alm == pytest.approx(2.0, abs=0.1), "one to each of the two other clusters"
+    assert facts.copies_by_ofm is not None
+    assert facts.copies_by_ofm < 1.5
+    total = report.total
+    assert (total.lost, total.duplicated, total.out_of_order, total.stray) == (0, 0, 0, 0), report.faults
+    assert report.sound, done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.network
+@pytest.mark.timeout(300)
+@needs_saps
+@needs_counts
+def test_an_interrupt_in_the_middle_of_the_loop_leaves_no_process_and_no_file() -> None:
+    with subprocess.Popen(
+        command("--decider", "small", "--brokers", "3"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        programs = _wait_until_publishing(process)
+        assert len(programs) == 3 + 3, "brokers, and switches, controller, OFGate"
+        folders = {_option(pid, "monitoring.directory=") for pid in programs} - {""}
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Every message arrived once, and in order." in output
+    assert not any(is_there(pid) for pid in programs)
+    assert len(folders) == 1
+    assert not Path(folders.pop()).parent.exists()
+
+
 @pytest.mark.chaos
 @needs_saps
 def test_a_broker_that_dies_ends_the_run_with_a_failure() -> None:
     with subprocess.Popen(
-        command("--seconds", "60"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("--no-loop", "--seconds", "60", "--brokers", "4"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         brokers = _wait_until_publishing(process)
         os.kill(brokers[-1], signal.SIGKILL)
@@ -183,7 +245,8 @@ def test_nobody_at_the_external_address_is_one_clear_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--seconds", "0"], ["--brokers", "0"], ["--external", "nowhere"], ["--seconds", "nan"]]
+    "arguments",
+    [["--seconds", "0"], ["--brokers", "0"], ["--brokers", "2"], ["--external", "nowhere"], ["--seconds", "nan"]],
 )
 def test_bad_arguments_are_refused(arguments: list[str]) -> None:
     done = subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

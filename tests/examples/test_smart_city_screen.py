@@ -6,13 +6,15 @@ import io
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
-from examples.smart_city.glance import Glance, Observer
+from examples.smart_city.glance import Glance, LoopGlance, Observer, TopicGlance
+from examples.smart_city.loop import Facts, Mode
 from examples.smart_city.run import Run
 from examples.smart_city.scene import plan_brokers, smart_city
 from examples.smart_city.screen import Screen, milliseconds, spark, status_line
@@ -82,6 +84,40 @@ async def test_a_glance_reaches_the_display_unaltered() -> None:
     run.news.append((1.5, "night-shift joins"))
     glance = Observer(run).look(1.0)
     assert msgspec.json.decode(msgspec.json.encode(glance), type=Glance) == glance
+
+
+TOPIC = TopicGlance("city/ward1/traffic/stadium/gates", "under construction", 79.6, 159.0, 2.0, (2.0, 2.0, 1.4, 1.0))
+LOOP = LoopGlance("the Spark job", "decided: the tree is built", TOPIC, (TOPIC.topic,))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60)])
+async def test_the_loop_has_its_place_on_the_screen(width: int, height: int) -> None:
+    run = run_of(6)
+    play(run, rounds=5)
+    glance = replace(Observer(run).look(1.0), loop=LOOP)
+    lines = drawn(Screen(glance), width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert "published" in lines[-1], "the totals are never cut off"
+    row = next(line for line in lines if TOPIC.topic in line)
+    for word in ("under construction", "80", "159", "2.00"):
+        assert word in row
+    assert any("the Spark job decides; decided: the tree is built" in line for line in lines)
+    assert "goes by under construction: 80/s, 2.00 packets between clusters for each" in status_line(glance)
+    assert msgspec.json.decode(msgspec.json.encode(glance), type=Glance) == glance
+
+
+async def test_the_summary_tells_the_loop_and_fails_if_it_did_not_close() -> None:
+    run = run_of(6)
+    play(run, rounds=2)
+    facts = Facts("small", TOPIC.topic, 1.0, 2.96, 2.96, 0.62, 2.0, 1.0, 4.0, 3.0, 5.8, "so", [Mode.ALM, Mode.OFM])
+    text = "\n".join(drawn(render(report(run, facts)), 110))
+    for words in ("ALM -> OFM", "decided 3.0 s after the rise", "2.00 by ALM, 1.00 by OFM", "links taken: 4.00, 3.00"):
+        assert words in text
+    assert report(run, facts).sound
+    facts.gone_after = None
+    assert not report(run, facts).sound
+    assert "tree was gone" not in "\n".join(drawn(render(report(run, facts)), 110))
 
 
 async def test_rates_are_those_of_the_last_seconds() -> None:

@@ -25,6 +25,7 @@ class Gate:
         self.leading = True
         self.has: set[str] = set()
         self.orders: list[str] = []
+        self.remeasured: list[str] = []
 
     def leads(self) -> bool:
         return self.leading
@@ -38,6 +39,9 @@ class Gate:
         self.has.discard(topic)
         self.orders.append(f"-{topic}")
         return ["none", None]
+
+    def remeasure(self, topic: str) -> None:
+        self.remeasured.append(topic)
 
     def wanted(self) -> set[str]:
         return set(self.has)

@@ -84,16 +84,17 @@ def test_a_master_and_two_workers_decide_as_the_small_decider_does(tmp_path: Pat
         log = tmp_path / "master.log"
         stack.enter_context(daemon(log, "org.apache.spark.deploy.master.Master", *here))
         master = told(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
-        for number in range(2):
-            log = tmp_path / f"worker{number}.log"
+        logs = [tmp_path / f"worker{number}.log" for number in range(2)]
+        for number, log in enumerate(logs):
             room = ("--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / f"work{number}"))
             stack.enter_context(daemon(log, "org.apache.spark.deploy.worker.Worker", *here, *room, master))
+        for log in logs:
             told(log, r"(Successfully registered with master)")
         options = ["--once", "--lateness", "1s", "--horizon", "3", "--memory", "512m", "--partitions", "2"]
         argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", str(state)]
         argv += ["--master", master, *options]
         submit = f'--conf spark.executor.memory=512m --conf spark.executor.extraJavaOptions="{SMALL}" pyspark-shell'
-        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": submit}
+        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": submit, "JDK_JAVA_OPTIONS": SMALL}
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     store = Store(state)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("spark"), pytest.mark.spark]
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of Java: compile quickly, not well."""
 PLACE: City = city(topics=60, clusters=4, brokers=2, seed=9)
 RULES = Rules(network=Network(Room(25, 25), {"*core*": Room(60, 60)}), lateness=0)
 
@@ -45,8 +47,7 @@ RULES = Rules(network=Network(Room(25, 25), {"*core*": Room(60, 60)}), lateness=
 def spark() -> Iterator[SparkSession]:
     from monitoring.spark import session
 
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    found = session("local[2]", memory="1g", partitions=2, options=options)
+    found = session("local[2]", memory="1g", partitions=2, options=QUICK)
     yield found
     found.stop()
 
@@ -104,11 +105,10 @@ def test_the_sums_in_sql_are_those_in_python(spark: SparkSession, tmp_path: Path
     assert found == [tuple(getattr(window, name) for name in order) for window in summed(seen, RULES.pace.window)]
 
 
-@pytest.mark.parametrize("step", ["keep", "commit", "after"])
-def test_killed_at_any_step_it_neither_loses_nor_repeats(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+def test_killed_at_each_step_it_neither_loses_nor_repeats(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch dies before its table is kept, before it is committed, and before Spark knows that it is done."""
+    """The batch dies before its table is kept, then before it is committed, then before Spark knows that it is done."""
     source, state = tmp_path / "counts", tmp_path / "state"
     for number in (200, 201, 202):
         leave(source, counted(number))
@@ -116,25 +116,23 @@ def test_killed_at_any_step_it_neither_loses_nor_repeats(
     expected.feed([row for number in (200, 201, 202) for row in counted(number)])
     dead: list[str] = []
 
-    def dies(method: Callable[..., None], after: bool) -> Callable[..., None]:
+    def dies(step: str, method: Callable[..., None]) -> Callable[..., None]:
         def wrapped(*args: object) -> None:
-            if after:
-                method(*args)
-            if not dead:
+            if step not in dead:
                 dead.append(step)
-                raise SystemError("killed")
-            if not after:
-                method(*args)
+                raise SystemError(f"killed before {step}")
+            method(*args)
+            if step == "commit" and "done" not in dead:
+                dead.append("done")
+                raise SystemError("killed after it")
 
         return wrapped
 
     with monkeypatch.context() as patch:
-        if step == "keep":
-            patch.setattr(Store, "keep", dies(Store.keep, after=False))
-        else:
-            patch.setattr(Store, "commit", dies(Store.commit, after=step == "after"))
+        patch.setattr(Store, "keep", dies("keep", Store.keep))
+        patch.setattr(Store, "commit", dies("commit", Store.commit))
         table = job(spark, source, state)  # it starts anew by itself
-    assert dead
+    assert dead == ["keep", "commit", "done"]
     assert table == expected.decide()
     store = Store(state)
     assert store.epochs() == [store.last().epoch]
@@ -151,8 +149,9 @@ def test_killed_by_the_system_in_the_middle_of_a_batch_the_next_process_goes_on(
         leave(source, counted(number))
     argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", str(state)]
     argv += ["--once", "--master", "local[1]", "--memory", "512m", "--partitions", "2"]
+    environment = os.environ | {"JDK_JAVA_OPTIONS": QUICK}
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True, env=environment)
     try:
         give_up = time.monotonic() + 300
         while not (state / "batches" / "0").is_dir() and process.poll() is None and time.monotonic() < give_up:

@@ -10,9 +10,10 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from saps.ofm.northbound.schema import BrokerCount, OfmState, OfmStats, Status, SwitchCount
+from saps.ofm.northbound.client import Ports
+from saps.ofm.northbound.schema import BrokerCount, OfmState, OfmStats, PortTraffic, Status, SwitchCount
 from saps.ofm.topology import BrokerAddress
-from saps.statistics.switches import SENDER, SWITCH, SwitchFiles, SwitchRow
+from saps.statistics.switches import PORT_IN, PORT_OUT, SENDER, SWITCH, SwitchFiles, SwitchRow
 
 BROKER = BrokerAddress("10.0.0.1", "02:00:00:00:00:01", 7000)
 
@@ -32,6 +33,11 @@ class Trees:
         group = SwitchCount(dpid="00000000000000ab", packets=2 * self.packets, bytes=200 * self.packets)
         flow = BrokerCount(broker=BROKER, packets=self.packets, bytes=100 * self.packets)
         return OfmStats(topic=topic, switches=[group], senders=[flow])
+
+    async def ports(self) -> Ports:
+        got = {"rx_packets": 3 * self.packets, "rx_bytes": 300 * self.packets}
+        sent = {"tx_packets": 7 * self.packets, "tx_bytes": 700 * self.packets}
+        return [PortTraffic(dpid="00000000000000ab", port=2, dropped=0, **got, **sent)]
 
 
 async def test_rows_have_what_came_in_their_interval(tmp_path: Path) -> None:
@@ -54,8 +60,10 @@ async def test_files_have_the_rows(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "2027-01-15" / "ofgate-1800000000000.parquet")
     assert [SwitchRow(**row) for row in table.to_pylist()] == rows
     assert [(row.kind, row.place, row.packets) for row in rows] == [
+        (PORT_IN, "00000000000000ab/2", 12),
+        (PORT_OUT, "00000000000000ab/2", 28),
         (SENDER, "10.0.0.1:7000", 4),
         (SWITCH, "00000000000000ab", 8),
     ]
-    trees.status = Status.NONE
-    assert await files.roll() == []
+    trees.status, trees.packets = Status.NONE, 5
+    assert {(row.topic, row.kind) for row in await files.roll()} == {("", PORT_IN), ("", PORT_OUT)}

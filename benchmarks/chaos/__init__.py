@@ -1,0 +1,1 @@
+"""Faults on purpose: a mesh of broker processes, a seeded schedule of faults, and devices that check every delivery."""

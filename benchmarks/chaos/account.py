@@ -1,0 +1,230 @@
+"""The book of all publications and arrivals, and the judgement over it. Pure: it is told the time.
+
+A message is owed to a subscriber unless a fault that *touched* the brokers of its publisher and of the subscriber was
+there between its publication and its acknowledgement: docs/guarantees.md promises nothing for those. A fault is there
+from its strike until messages flow everywhere again. What is not owed is counted apart.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks.chaos.schedule import Step
+from benchmarks.switchover import record
+
+FLIGHT = 1.0
+"""Seconds a QoS 0 message, which nobody acknowledges, is taken to be under way."""
+DETAILS = 20
+"""How many wrong deliveries of QoS 1 and 2 are kept with their details."""
+
+
+class Reach(NamedTuple):
+    """Whom a fault touches: all pairs with one of `brokers`, and those with one end in each of two `sides`."""
+
+    brokers: frozenset[str] = frozenset()
+    sides: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+
+    def touches(self, a: str, b: str) -> bool:
+        """What is published at `a` may not reach `b`, or not as it should."""
+        one, other = self.sides
+        return bool({a, b} & self.brokers) or (a in one and b in other) or (a in other and b in one)
+
+
+class Incident(msgspec.Struct, kw_only=True):
+    """A fault that was carried out. Times in seconds from the beginning of the run."""
+
+    step: Step
+    reach: Reach
+    struck: float
+    repaired: float = math.inf
+    recovered: float = math.inf
+    """The first moment after the repair from which all that was published arrived everywhere."""
+    flowing: float = math.inf
+    """When the newest messages of all publishers had arrived everywhere."""
+    outages: list[float] = []
+    """For each publisher and subscriber it did not touch, the longest time in which nothing arrived."""
+
+
+class Stream:
+    """One publisher's messages, numbered from 1."""
+
+    def __init__(self, name: str, broker: str, qos: int) -> None:
+        self.name, self.broker, self.qos = name, broker, qos
+        self.handed = array("d")
+        """When each message was first handed to the connection, or should have been if there was none."""
+        self.done = array("d")
+        """When each was acknowledged; infinite until then, and `FLIGHT` later with QoS 0."""
+
+    @property
+    def last(self) -> int:
+        """The number of the last message."""
+        return len(self.handed)
+
+    def hand(self, now: float) -> int:
+        """A new message: its number."""
+        self.handed.append(now)
+        self.done.append(math.inf if self.qos else now + FLIGHT)
+        return len(self.handed)
+
+    def acknowledged(self, number: int, now: float) -> None:
+        """PUBACK or PUBREC has come."""
+        self.done[number - 1] = min(now, self.done[number - 1])
+
+
+class Arrivals(record.Flow):
+    """One stream at one subscriber."""
+
+    __slots__ = ("again", "late")
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.again: list[tuple[int, float]] = []
+        """Numbers that came once more, and when."""
+        self.late: list[tuple[int, float]] = []
+        """Numbers that came for the first time after a later one, and when."""
+
+    def _take(self, number: int) -> None:
+        late, again = self.out_of_order, self.duplicated
+        super()._take(number)
+        if self.out_of_order > late:
+            self.late.append((number, self.arrived))
+        elif self.duplicated > again:
+            self.again.append((number, self.arrived))
+
+    def without(self, last: int) -> list[int]:
+        """Those up to `last` that have not come."""
+        return [*sorted(number for number in self.missing if number <= last), *range(self.last + 1, last + 1)]
+
+
+class Count(msgspec.Struct, kw_only=True):
+    """What became of the messages of one QoS."""
+
+    qos: int
+    published: int = 0
+    delivered: int = 0
+    """At one subscriber each; what came twice counts once."""
+    lost: int = 0
+    doubled: int = 0
+    disordered: int = 0
+    unowed_lost: int = 0
+    """Not delivered, and not owed: a fault had cut the two off from each other, or ended one."""
+    unowed_doubled: int = 0
+    unowed_disordered: int = 0
+
+
+class Recorder:
+    """Of all streams at all subscribers."""
+
+    def __init__(self, streams: Iterable[Stream], subscribers: Iterable[tuple[str, str]]) -> None:
+        """`subscribers`: name and broker of each. All have their SUBACK before the first publication."""
+        self.streams = {stream.name: stream for stream in streams}
+        self.brokers = dict(subscribers)
+        self.flows = {(name, stream): Arrivals() for name in self.brokers for stream in self.streams}
+        self.incidents: list[Incident] = []
+        self.details: list[str] = []
+
+    def arrived(self, subscriber: str, stream: str, number: int, now: float) -> None:
+        """A message has come. Raises `KeyError` or `ValueError` if nobody published it."""
+        if not 0 < number <= self.streams[stream].last:
+            raise ValueError(f"{stream} #{number} was never published")
+        self.flows[subscriber, stream].take([number], now)
+
+    def strike(self, step: Step, reach: Reach, now: float) -> Incident:
+        """A fault comes now; from here on outages are looked for."""
+        incident = Incident(step=step, reach=reach, struck=now)
+        self.incidents.append(incident)
+        for flow in self.flows.values():
+            flow.since(now)
+        return incident
+
+    def close(self, incident: Incident, recovered: float, now: float) -> None:
+        """All flows again now; what was published since `recovered` has arrived."""
+        incident.recovered, incident.flowing = recovered, now
+        incident.outages = [
+            max(flow.gap, now - flow.arrived)
+            for stream, subscriber, flow in self._all()
+            if not incident.reach.touches(stream.broker, self.brokers[subscriber])
+        ]
+
+    def complete(self, upto: dict[str, int]) -> bool:
+        """Of each stream named, all up to a number has been acknowledged, and has come unless it is not owed."""
+        return all(
+            all(done < math.inf for done in self.streams[name].done[:last])
+            and not any(
+                self.owed(self.streams[name], subscriber, n) for n in self.flows[subscriber, name].without(last)
+            )
+            for name, last in upto.items()
+            for subscriber in self.brokers
+        )
+
+    def owed(self, stream: Stream, subscriber: str, number: int) -> bool:
+        """The message has to come, once and in order."""
+        begin, end = stream.handed[number - 1], stream.done[number - 1]
+        return end < math.inf and not self._touched(stream, subscriber, begin, end)
+
+    def last_gap(self, upto: dict[str, int], since: float) -> float:
+        """When the last of these messages was published that has not come somewhere; 0 if all since `since` have."""
+        found = 0.0
+        for (_, name), flow in self.flows.items():
+            missing = [number for number in flow.missing if number <= upto.get(name, 0)]
+            handed = self.streams[name].handed[max(missing) - 1] if missing else 0.0
+            found = max(found, handed if handed >= since else 0.0)
+        return found
+
+    def judge(self) -> list[Count]:
+        """The counts of each QoS; the first wrong deliveries of QoS 1 and 2 go to `details`."""
+        counts = {qos: Count(qos=qos) for qos in sorted({stream.qos for stream in self.streams.values()})}
+        for stream in self.streams.values():
+            counts[stream.qos].published += stream.last
+        for stream, subscriber, flow in self._all():
+            count = counts[stream.qos]
+            count.delivered += flow.delivered
+            for number in flow.without(stream.last):
+                if self.owed(stream, subscriber, number):
+                    count.lost += 1
+                    self._detail("lost", stream, subscriber, number)
+                else:
+                    count.unowed_lost += 1
+            wrong, unowed = self._odd("doubled", stream, subscriber, flow.again)
+            count.doubled, count.unowed_doubled = count.doubled + wrong, count.unowed_doubled + unowed
+            wrong, unowed = self._odd("out of order", stream, subscriber, flow.late)
+            count.disordered, count.unowed_disordered = count.disordered + wrong, count.unowed_disordered + unowed
+        return list(counts.values())
+
+    def _odd(self, what: str, stream: Stream, subscriber: str, came: Sequence[tuple[int, float]]) -> tuple[int, int]:
+        """How many of these came as they should not have, and how many as nobody promised otherwise."""
+        wrong = 0
+        for number, at in came:
+            # A copy may be the repetition after a broken connection: it comes while the fault is there.
+            if self.owed(stream, subscriber, number) and not self._touched(stream, subscriber, at, at):
+                wrong += 1
+                self._detail(what, stream, subscriber, number)
+        return wrong, len(came) - wrong
+
+    def _touched(self, stream: Stream, subscriber: str, begin: float, end: float) -> bool:
+        at = self.brokers[subscriber]
+        # One fault is over before the next one comes, so those that were there in between stand side by side.
+        for number in range(bisect_right(self.incidents, end, key=lambda each: each.struck) - 1, -1, -1):
+            incident = self.incidents[number]
+            if incident.recovered < begin:
+                return False
+            if incident.reach.touches(stream.broker, at):
+                return True
+        return False
+
+    def _detail(self, what: str, stream: Stream, subscriber: str, number: int) -> None:
+        if stream.qos and len(self.details) < DETAILS:
+            handed, done = stream.handed[number - 1], stream.done[number - 1]
+            self.details.append(
+                f"{what}: {stream.name} #{number} (QoS {stream.qos}) at {subscriber}, {handed:.2f} to {done:.2f} s"
+            )
+
+    def _all(self) -> Iterator[tuple[Stream, str, Arrivals]]:
+        for (subscriber, name), flow in self.flows.items():
+            yield self.streams[name], subscriber, flow

@@ -1,0 +1,216 @@
+"""One run: brokers, devices, and one fault after the other while messages flow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+import msgspec
+
+from benchmarks.chaos.account import Count, Incident, Recorder, Stream
+from benchmarks.chaos.devices import PacedPublisher, Witness
+from benchmarks.chaos.faults import Faults, reach
+from benchmarks.chaos.ground import Cable, Ground
+from benchmarks.chaos.schedule import Step
+from benchmarks.durable_clients import DurableClient
+
+PATIENCE = 60.0
+"""Seconds to wait for what must come: the end of hope, no requirement."""
+POLL = 0.05
+ROUND = 10
+"""Messages of each stream that must all arrive everywhere before the mesh counts as recovered."""
+LATE = 2.0
+"""Seconds after which messages that have not come, though later ones have, are given up."""
+
+Report = Callable[[Incident, Recorder], None]
+
+
+class Traffic(msgspec.Struct, frozen=True):
+    """What the devices do: at each broker a publisher of each QoS and one subscriber, which takes everything."""
+
+    rate: float = 20.0
+    """Publications a second of each publisher."""
+    qos: tuple[int, ...] = (0, 1, 2)
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What came of it."""
+
+    seconds: float
+    counts: list[Count]
+    incidents: list[Incident]
+    sessions_lost: int
+    """Times a broker did not know the session of a device that came back."""
+    not_recovered: list[str]
+    """Faults after which messages did not flow everywhere again."""
+    never_came: bool
+    """Something that is owed had not come when the run was given up."""
+    details: list[str]
+
+    @property
+    def good(self) -> bool:
+        """What is promised has been kept: of QoS 1 and 2 nothing is lost, doubled or out of order."""
+        wrong = sum(c.lost + c.doubled + c.disordered for c in self.counts if c.qos)
+        return not (wrong or self.sessions_lost or self.not_recovered or self.never_came)
+
+
+class Run:
+    """The devices and the recorder at a ground whose brokers are up. Use `carry_out`."""
+
+    def __init__(self, ground: Ground, cable: Cable | None, traffic: Traffic) -> None:
+        self._ground, self._faults = ground, Faults(ground, cable)
+        self._begun = time.monotonic()
+        self._publishers = [
+            PacedPublisher(Stream(f"{site.name}-qos{qos}", site.name, qos), traffic.rate, site.dial, self._clock)
+            for site in ground.sites.values()
+            for qos in traffic.qos
+        ]
+        self._witnesses = {
+            f"{site.name}-sub": Witness(f"{site.name}-sub", site.dial, self._clock) for site in ground.sites.values()
+        }
+        self.recorder = Recorder(
+            (publisher.stream for publisher in self._publishers),
+            zip(self._witnesses, ground.sites, strict=True),
+        )
+        for witness in self._witnesses.values():
+            witness.recorder = self.recorder
+        self._sure = [publisher.stream for publisher in self._publishers if publisher.stream.qos]
+
+    def _clock(self) -> float:
+        return time.monotonic() - self._begun
+
+    async def carry_out(self, steps: Iterable[Step], seconds: float, report: Report) -> Outcome:
+        """All steps, none of them begun after so many seconds. Raises `BrokerError` if a broker does not start, and
+        `TimeoutError` if not even the first messages arrive."""
+        failed: list[str] = []
+        witnesses = list(self._witnesses.values())
+        async with _alive(witnesses), _alive(self._publishers), _pacing(self._publishers):
+            await _until(lambda: all(witness.subscribed.is_set() for witness in witnesses))
+            self._set_active(True)
+            if await self._recovered(self._clock()) is None:
+                raise TimeoutError("no messages flow between the brokers, before any fault")
+            for step in steps:
+                if self._clock() > seconds:
+                    break
+                await asyncio.sleep(step.calm)
+                if not await self._endure(step, report):
+                    failed.append(self._complaint(step))
+            self._set_active(False)
+            settled = await self._settled()
+        return Outcome(
+            seconds=round(self._clock(), 1),
+            counts=self.recorder.judge(),
+            incidents=self.recorder.incidents,
+            sessions_lost=sum(client.sessions_lost for client in [*self._publishers, *witnesses]),
+            not_recovered=failed,
+            never_came=not settled,
+            details=self.recorder.details,
+        )
+
+    async def _endure(self, step: Step, report: Report) -> bool:
+        """One fault, until messages flow everywhere again; False if that does not happen."""
+        incident = self.recorder.strike(step, reach(step, self._ground), self._clock())
+        await self._faults.carry(step)
+        incident.repaired = self._clock()
+        recovered = await self._recovered(incident.struck)
+        self.recorder.close(incident, self._clock() if recovered is None else recovered, self._clock())
+        report(incident, self.recorder)
+        return recovered is not None
+
+    def _complaint(self, step: Step) -> str:
+        """What is wrong after a fault the mesh has not recovered from."""
+        cut_off = [client.client_id for client in [*self._publishers, *self._witnesses.values()] if not client.attached]
+        silent = [
+            f"{name} to {subscriber}"
+            for (subscriber, name), flow in self.recorder.flows.items()
+            if self.recorder.streams[name].qos and flow.last + ROUND < self.recorder.streams[name].last
+        ]
+        unacknowledged = [stream.name for stream in self._sure if stream.done[-ROUND - 1] == math.inf]
+        words = [f"{step.kind} {step.broker} at {self.recorder.incidents[-1].struck:.1f} s"]
+        words += [f"not attached: {', '.join(cut_off)}"] if cut_off else []
+        words += [f"nothing arrives of {', '.join(silent)}"] if silent else []
+        words += [f"no acknowledgements for {', '.join(unacknowledged)}"] if unacknowledged else []
+        return "; ".join(words)
+
+    async def _recovered(self, struck: float) -> float | None:
+        """Wait until the newest `ROUND` messages of each stream arrive everywhere. Gives the first moment after the
+        publication of the last one that did not arrive, and None if there is no end of those."""
+        recovered, end = self._clock(), self._clock() + PATIENCE
+        while self._clock() < end:
+            goals = {stream.name: stream.last + ROUND for stream in self._sure}
+            if not await self._reached(goals, end):
+                return None
+            late = self._clock() + LATE
+            while any(self._lacks(stream, goals[stream.name]) for stream in self._sure):
+                await asyncio.sleep(POLL)
+                if self._clock() > late:
+                    break
+            else:
+                return max(recovered, self.recorder.last_gap(goals, struck))
+        return None
+
+    async def _reached(self, goals: dict[str, int], end: float) -> bool:
+        """Wait until everybody has heard of each stream something as late as its goal."""
+        flows = self.recorder.flows
+        while not all(flow.last >= goals[name] for (_, name), flow in flows.items() if name in goals):
+            if self._clock() > end:
+                return False
+            await asyncio.sleep(POLL)
+        return True
+
+    def _lacks(self, stream: Stream, goal: int) -> bool:
+        """Somebody lacks one of the last `ROUND` messages up to the goal, or its publisher the acknowledgement."""
+        wanted = range(goal - ROUND + 1, goal + 1)
+        missing = any(n in self.recorder.flows[name, stream.name].missing for name in self._witnesses for n in wanted)
+        return missing or any(stream.done[number - 1] == math.inf for number in wanted)
+
+    async def _settled(self) -> bool:
+        """Wait until all that is owed has come."""
+        goals = {stream.name: stream.last for stream in self._sure}
+        with contextlib.suppress(TimeoutError):
+            await _until(lambda: all(p.finished for p in self._publishers), PATIENCE)
+            await _until(lambda: self.recorder.complete(goals), PATIENCE / 4)
+            return True
+        return False
+
+    def _set_active(self, active: bool) -> None:
+        for publisher in self._publishers:
+            publisher.active = active
+
+
+@contextlib.asynccontextmanager
+async def _alive(clients: Sequence[DurableClient]) -> AsyncIterator[None]:
+    async with _tasks([asyncio.create_task(client.run()) for client in clients]):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _pacing(publishers: Sequence[PacedPublisher]) -> AsyncIterator[None]:
+    async with _tasks([asyncio.create_task(publisher.pace()) for publisher in publishers]):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _tasks(tasks: Sequence[asyncio.Task[None]]) -> AsyncIterator[None]:
+    """They run inside. What one of them raises is raised at the end; nothing of it is lost."""
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in ended:
+        if isinstance(result, Exception):
+            raise result
+
+
+async def _until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    """Wait for it. Raises `TimeoutError`."""
+    end = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError
+        await asyncio.sleep(5 * POLL)

@@ -1,0 +1,129 @@
+"""What the switches have left for trees, from the controller: ``GET /v1/budgets`` and ``/v1/ofms``, or a file.
+
+A tree that was decided before and stands is in what the controller calls used. It competes with the others for the same
+room, so it is taken out again: the room is the budget without what *others* use, such as trees an operator has ordered.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monitoring.decisions import Judged
+from monitoring.features import sites_of
+from monitoring.network import Network, Room
+from monitoring.selection import Held
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 5.0
+"""Seconds for one request."""
+
+
+class Told(NamedTuple):
+    """What the controller says."""
+
+    budgets: dict[str, Room]
+    """By datapath id."""
+    used: dict[str, Room]
+    standing: frozenset[str] | None
+    """Topics that have trees; None: not told, all that were decided."""
+
+
+class Budgets:
+    """Asks for each epoch anew. What cannot be had is as it was the last time, or as `known` says."""
+
+    def __init__(self, source: str, known: Network, token: str | None = None) -> None:
+        """`source`: a controller's northbound URL, or a file with the answer of its ``/v1/budgets``."""
+        self._source = source.rstrip("/")
+        self._known = known
+        self._token = token
+        self._told: Told | None = None
+        self._reachable = True
+
+    def network(self, judged: Iterable[Judged], held: Mapping[str, Held]) -> Network:
+        """The network with the room there is now, for decisions about these topics."""
+        try:
+            self._told = self._ask()
+            self._say(None)
+        except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException) as error:
+            self._say(error)
+        if self._told is None:
+            return self._known
+        return room(self._known, self._told, [row for row in judged if row.topic in held and held[row.topic].tree])
+
+    def _ask(self) -> Told:
+        if not self._source.startswith(("http://", "https://")):
+            return read(json.loads(Path(self._source).read_text()), None)
+        return read(self._get("/v1/budgets"), self._get("/v1/ofms"))
+
+    def _get(self, path: str) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        with urllib.request.urlopen(
+            urllib.request.Request(self._source + path, headers=headers), timeout=PATIENCE
+        ) as f:
+            return json.load(f)
+
+    def _say(self, error: Exception | None) -> None:
+        """One line when the controller goes, one when it is back."""
+        if (error is None) != self._reachable:
+            self._reachable = error is None
+            if error is not None:
+                logger.warning(
+                    "the switches' budgets are taken as they were, %s does not tell: %s", self._source, error
+                )
+            else:
+                logger.info("%s tells the switches' budgets again", self._source)
+
+
+def read(budgets: Any, ofms: Any) -> Told:
+    """From the northbound's answers. Raises ValueError, LookupError or TypeError for what is none; a controller that
+    knows no switch tells nothing."""
+    if not budgets:
+        raise ValueError("no switch is known")
+    rooms, used = {}, {}
+    for each in budgets:
+        entries, buckets = each["entries"], each["buckets"]
+        rooms[str(each["dpid"])] = Room(int(entries["budget"]), int(buckets["budget"]))
+        used[str(each["dpid"])] = Room(int(entries["used"]), int(buckets["used"]))
+    standing = None if ofms is None else frozenset(str(each["topic"]) for each in ofms if each["address"])
+    return Told(rooms, used, standing)
+
+
+def room(known: Network, told: Told, trees: Iterable[Judged]) -> Network:
+    """The network with budgets less what others than these trees use. A cluster whose switch is not known
+    (`Network.dpids`) gets what the fullest of the other switches has; a budget given by name is never exceeded."""
+    ours: dict[str, Room] = {}
+    for tree in trees:
+        if told.standing is None or tree.topic in told.standing:
+            for name, need in known.needs(sites_of(tree.sites)).items():
+                ours[name] = _plus(ours.get(name, Room()), need)
+    unknown = told.budgets.keys() - set(known.dpids.values()) or told.budgets.keys()
+    free = {dpid: _minus(told.budgets[dpid], told.used[dpid]) for dpid in told.budgets}
+    budgets = dict(known.budgets)
+    for name in {*ours, *known.dpids}:
+        dpid = known.dpids.get(name, "")
+        places = {dpid} if dpid in told.budgets else unknown
+        left = _plus(_least(*(free[at] for at in places)), ours.get(name, Room()))
+        given = [known.budgets[name]] if name in known.budgets else []
+        budgets[name] = _least(left, *given, *(told.budgets[at] for at in places))
+    return replace(known, default=_least(*(free[at] for at in unknown)), budgets=budgets)
+
+
+def _plus(a: Room, b: Room) -> Room:
+    return Room(a.entries + b.entries, a.buckets + b.buckets)
+
+
+def _minus(a: Room, b: Room) -> Room:
+    return Room(max(0, a.entries - b.entries), max(0, a.buckets - b.buckets))
+
+
+def _least(*rooms: Room) -> Room:
+    return Room(min(room.entries for room in rooms), min(room.buckets for room in rooms))

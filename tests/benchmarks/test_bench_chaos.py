@@ -1,0 +1,124 @@
+"""The fault suite's book and its schedule: what is owed is judged message by message, whatever the faults."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.chaos.account import FLIGHT, Reach, Recorder, Stream
+from benchmarks.chaos.ground import lottery
+from benchmarks.chaos.report import quantile
+from benchmarks.chaos.schedule import BETWEEN, Kind, Step, steps
+
+NOBODY = Step(kind=Kind.KILL)
+EAST, WEST = frozenset({"a"}), frozenset({"b"})
+REACHES = (Reach(), Reach(frozenset({"a"})), Reach(frozenset({"b"})), Reach(sides=(EAST, WEST)))
+
+
+@given(data=st.data())
+def test_each_wrong_delivery_is_counted_once_and_on_the_right_side(data: st.DataObject) -> None:
+    """One stream from a to a subscriber at b and one at a, messages at 1, 2, ... s that are acknowledged after some
+    time, against a plain account of the same history."""
+    draw = data.draw
+    stream = Stream("s", "a", draw(st.sampled_from((0, 1))))
+    recorder = Recorder([stream], [("far", "b"), ("near", "a")])
+    count = draw(st.integers(1, 12))
+    spans = []
+    for number in range(1, count + 1):
+        assert stream.hand(float(number)) == number
+        delay = draw(st.sampled_from((0.1, 1.5, 4.0))) if stream.qos else FLIGHT
+        stream.acknowledged(number, number + delay)
+        spans.append((number, number + delay))
+    at, windows = 0.0, []
+    for reach in draw(st.lists(st.sampled_from(REACHES), max_size=3)):
+        begin = at + draw(st.floats(0.01, 5))
+        at = begin + draw(st.floats(0, 5))
+        recorder.close(recorder.strike(NOBODY, reach, begin), at, at)
+        windows.append((begin, at, reach))
+    lost = doubled = unowed_lost = unowed_doubled = 0
+    for name, broker in recorder.brokers.items():
+        for number, (begin, end) in enumerate(spans, 1):
+            owed = not any(b <= end and e >= begin and r.touches("a", broker) for b, e, r in windows)
+            match draw(st.sampled_from(("once", "once", "twice", "never"))):
+                case "never":
+                    lost, unowed_lost = lost + owed, unowed_lost + (not owed)
+                    continue
+                case "twice":
+                    recorder.arrived(name, "s", number, 99.0)
+                    doubled, unowed_doubled = doubled + owed, unowed_doubled + (not owed)
+            recorder.arrived(name, "s", number, 99.0)
+    (judged,) = recorder.judge()
+    assert (judged.lost, judged.unowed_lost) == (lost, unowed_lost)
+    assert (judged.doubled, judged.unowed_doubled) == (doubled, unowed_doubled)
+    assert judged.delivered == 2 * count - lost - unowed_lost
+    assert recorder.complete({"s": count}) is (lost == 0)
+
+
+def test_a_late_first_copy_is_out_of_order_and_a_repetition_while_its_fault_is_there_is_not_held_against_anyone() -> (
+    None
+):
+    stream = Stream("s", "a", 1)
+    recorder = Recorder([stream], [("far", "b")])
+    for number in (1, 2, 3):
+        stream.acknowledged(stream.hand(number), number + 0.1)
+    for number in (1, 3, 2):
+        recorder.arrived("far", "s", number, 4.0)
+    incident = recorder.strike(NOBODY, Reach(WEST), 5.0)
+    recorder.arrived("far", "s", 3, 6.0)
+    recorder.close(incident, 7.0, 7.0)
+    recorder.arrived("far", "s", 3, 8.0)
+    (judged,) = recorder.judge()
+    assert (judged.disordered, judged.doubled, judged.unowed_doubled, judged.lost) == (1, 1, 1, 0)
+    assert recorder.details[0].startswith("doubled: s #3")
+
+
+def test_an_outage_is_the_longest_silence_of_a_pair_that_the_fault_did_not_touch() -> None:
+    streams = [Stream("s", "a", 0), Stream("t", "b", 0)]
+    recorder = Recorder(streams, [("far", "b"), ("near", "a")])
+    incident = recorder.strike(NOBODY, Reach(WEST), 10.0)
+    for number, now in ((1, 10.5), (2, 12.75), (3, 13.0)):
+        streams[0].hand(now)
+        recorder.arrived("near", "s", number, now)
+    recorder.close(incident, 13.5, 14.0)
+    assert incident.outages == [2.25]
+
+
+@given(seed=st.integers(), count=st.integers(1, 40), brokers=st.integers(1, 6))
+def test_a_schedule_is_its_seeds_has_every_kind_each_round_and_ends_each_rolling_restart(
+    seed: int, count: int, brokers: int
+) -> None:
+    names = [f"b{number}" for number in range(brokers)]
+    planned = list(steps(seed, names, tuple(Kind), count))
+    assert planned == list(steps(seed, names, set(Kind), count))
+    assert count <= len(planned) < count + brokers
+    size = len(Kind) - 1 + brokers
+    for begin in range(0, len(planned) - size + 1, size):
+        assert {step.kind for step in planned[begin : begin + size]} == set(Kind)
+    restarts = [step for step in planned if step.kind is Kind.RESTART]
+    for begin in range(0, len(restarts), brokers):
+        turn = restarts[begin : begin + brokers]
+        assert sorted(step.broker for step in turn) == names
+        assert {step.version for step in turn} == {1 if begin // brokers % 2 == 0 else 2}
+    assert all(bool(step.broker) is (step.kind not in BETWEEN) for step in planned)
+
+
+@given(share=st.floats(0, 1), seed=st.integers())
+def test_the_lottery_drops_the_share_it_is_told(share: float, seed: int) -> None:
+    """The program's one comparison, done by hand: packets whose random word is below the threshold are lost."""
+    length, load, jump, passed, dropped = (line.split() for line in lottery(share).split(","))
+    assert (length, load[0], jump[:3]) == (["4"], "32", ["53", "0", "1"])
+    assert (passed[-1], dropped[-1]) == ("0", "2")
+    words = [random.Random(seed).getrandbits(32) for _ in range(1000)]
+    wanted = sum(word < share * 2**32 for word in words)
+    assert abs(sum(word < int(jump[3]) for word in words) - wanted) <= 1
+
+
+@given(values=st.lists(st.floats(0, 10), min_size=1, max_size=300), share=st.floats(0.01, 1))
+def test_a_quantile_is_the_least_value_that_is_not_exceeded_by_that_share(values: list[float], share: float) -> None:
+    ordered = sorted(values)
+    found = quantile(ordered, share)
+    assert found is not None
+    assert sum(value <= found for value in ordered) >= share * len(ordered)
+    assert sum(value < found for value in ordered) < share * len(ordered)

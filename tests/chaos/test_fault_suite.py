@@ -1,0 +1,86 @@
+"""A short selection of the fault suite: three brokers, five faults from a seed, and what must come to their devices."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.chaos.ground import on_loopback
+from benchmarks.chaos.run import Run, Traffic
+from benchmarks.chaos.schedule import Kind, steps
+
+pytestmark = pytest.mark.chaos
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120.0
+"""Seconds to wait for what must come. No requirement; the end of hope."""
+CALM = {"overlay.suspect_after": "15", "overlay.takeover_timeout": "0.3"}
+"""A short pause is not taken for a death, however busy the machine; a broken link shows a death all the same. And
+devices do not wait long for a session that brokers of the older version cannot ask for."""
+KINDS = (Kind.KILL, Kind.PAUSE, Kind.RESTART)
+
+
+async def test_nothing_is_lost_through_a_kill_a_pause_and_a_rolling_restart(seed: int, tmp_path: Path) -> None:
+    async with on_loopback(3, tmp_path, random.Random(seed), CALM) as ground:
+        drawn = steps(seed, list(ground.sites), KINDS, 5)
+        planned = [msgspec.structs.replace(step, calm=0.2) for step in drawn]
+        outcome = await Run(ground, None, Traffic(rate=15.0)).carry_out(planned, PATIENCE, lambda *_: None)
+        assert {site.version for site in ground.sites.values()} == {1}
+    assert [incident.step for incident in outcome.incidents] == planned
+    assert {incident.step.kind for incident in outcome.incidents} == set(KINDS)
+    assert all(count.delivered > count.published > 0 for count in outcome.counts)
+    for count in outcome.counts:
+        assert not count.qos or (count.lost, count.doubled, count.disordered) == (0, 0, 0), outcome.details
+    assert outcome.sessions_lost == 0
+    assert outcome.good, outcome.not_recovered
+
+
+async def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
+    """Neither processes nor files nor mounts."""
+    command = [sys.executable, "-m", "benchmarks.chaos", "--loopback", "--brokers", "2", "--kinds", "pause"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while b"all flows after" not in (line := await process.stdout.readline()):
+                assert line, "it ended by itself"
+            assert named_after(tmp_path), "the brokers do not show what this test looks for"
+            process.send_signal(signal.SIGINT)
+            _, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 130, errors.decode()
+    assert not named_after(tmp_path)
+    assert not mounted_in(tmp_path)
+    assert not os.listdir(tmp_path)
+
+
+def mounted_in(folder: Path) -> bool:
+    """Something is mounted inside."""
+    return str(folder) in Path("/proc/mounts").read_text()
+
+
+def named_after(folder: Path) -> list[str]:
+    """The commands of all processes that have this folder in them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(folder) in command:
+                found.append(command)
+    return found
