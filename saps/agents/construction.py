@@ -172,9 +172,10 @@ class Construction:
         for name, lease in list(topic.leases.items()):
             if lease.until <= self._port.now:
                 del topic.leases[name]
-        label = self.keys.label(topic.name)
+        label, holders = self.keys.label(topic.name), self.keys.holders(topic.name)
         if topic.mode is Mode.BOTH:
-            told = list((topic.senders | topic.members).values())
+            # Who has come since does not hold the key yet: it would join S(t$OFM) and not be able to read.
+            told = [member for member in (topic.senders | topic.members).values() if member.ref in holders]
         else:
             told = [lease.member for lease in topic.leases.values()]
         for member in told:

@@ -72,7 +72,7 @@ class OfmNetwork:
         """Copies that did not reach a member the sender counted on, because it was not in the tree: nothing but a fault
         that was injected may bring that about."""
         self.unreadable = 0
-        """Copies that reached a member the sender counted on, and could not be opened there."""
+        """Copies that reached a member the sender counted on, which still wants them, and could not be opened there."""
         self.sides: dict[str, int] = {}
         """Name of broker -> part of the switches' network that it is in, 0 by default: copies stay inside."""
         self._hosts: dict[str, BrokerAddress] = {}
@@ -110,7 +110,7 @@ class OfmNetwork:
 
     def _transmit(self, source: BrokerAddress, address: str, raw: bytes) -> None:
         self.sent += 1
-        served = self._counted_on(source, raw)
+        topic, served = self._counted_on(source, raw)
         tree = self.trees.get(address)
         if tree is None or source not in tree.brokers | tree.senders:
             self.astray += len(served)
@@ -120,7 +120,7 @@ class OfmNetwork:
             if self._side(source) != self._side(target):
                 self.astray += target in served
                 continue
-            self._copy(target, address, raw, target in served)
+            self._copy(target, address, raw, topic if target in served else None)
 
     def host_of(self, broker: str) -> BrokerAddress:
         """A broker's element of the broker list."""
@@ -129,16 +129,17 @@ class OfmNetwork:
     def _side(self, host: BrokerAddress) -> int:
         return self.sides.get(self._brokers[host].name, 0)
 
-    def _counted_on(self, source: BrokerAddress, raw: bytes) -> set[BrokerAddress]:
-        """The members that the sender leaves to the tree for this publication."""
+    def _counted_on(self, source: BrokerAddress, raw: bytes) -> tuple[str, set[BrokerAddress]]:
+        """The topic of this publication, and the members that the sender leaves to the tree for it."""
         plain = self.keyrings[self._brokers[source].name].peek(raw)
         datagram = None if plain is None else parse(plain)
         if datagram is None or datagram.is_high_water:
-            return set()
+            return "", set()
         stream = self._brokers[source].node.presence.stream(datagram.topic)
-        return {self._hosts[member.name] for member in stream.served}
+        return datagram.topic, {self._hosts[member.name] for member in stream.served}
 
-    def _copy(self, target: BrokerAddress, address: str, raw: bytes, counted_on: bool) -> None:
+    def _copy(self, target: BrokerAddress, address: str, raw: bytes, counted_on: str | None) -> None:
+        """`counted_on`: the topic, if the sender counts on the tree to bring it there."""
         rng, faults = self.simulation.rng, self.faults
         if self._brokers[target].name in faults.deaf or (faults.loss and rng.random() < faults.loss):
             return
@@ -147,9 +148,10 @@ class OfmNetwork:
             tree = self.trees.get(address)
             if tree is not None and target in tree.brokers | tree.senders:
                 broker = self._brokers[target]
-                self.unreadable += counted_on and self.keyrings[broker.name].peek(raw) is None
+                if counted_on is not None and broker.node.subscriptions.wants(counted_on):
+                    self.unreadable += self.keyrings[broker.name].peek(raw) is None
                 broker.act(lambda: broker.node.receive_datagram(raw))
-            elif counted_on:  # the tree has changed under it
+            elif counted_on is not None:  # the tree has changed under it
                 self.astray += 1
 
         for _ in range(2 if faults.duplicate and rng.random() < faults.duplicate else 1):

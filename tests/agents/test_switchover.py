@@ -70,6 +70,13 @@ def test_partitions_that_failed_once(seed: int) -> None:
     partitions(seed, Mode.BOTH)
 
 
+@pytest.mark.parametrize(("mode", "seed"), [(Mode.EITHER, 2932746916), (Mode.BOTH, 701275457), (Mode.BOTH, 1730260233)])
+def test_moves_that_failed_once(mode: Mode, seed: int) -> None:
+    """A sender was told late to seal with a key that those who had come since did not have; or they were told of the
+    tree before they had it."""
+    moves(seed, mode)
+
+
 def steady(
     mode: Mode, *, brokers: int = 8, faults: OfmFaults | None = None, settings: DatapathSettings | None = None
 ) -> Scene:

@@ -127,9 +127,13 @@ class Keyring:
             del self._topics[keys.topic]
 
     def use(self, topic: str, label: bytes) -> None:
-        """Whoever is to read the topic holds this key: seal with it from now on. Unknown labels are ignored."""
+        """Whoever is to read the topic holds this key: seal with it from now on. Ignored are unknown labels, and those
+        of keys older than the one in use: word of them has been long on its way, and brokers have come since."""
         held, epoch = self._topics.get(topic), self._labels.get(label)
-        if held is not None and epoch is not None and epoch in held.epochs:
+        if held is None or epoch is None or epoch not in held.epochs:
+            return
+        used = held.told or held.epochs[-1]
+        if held.epochs.index(epoch) > held.epochs.index(used):
             held.told = epoch if epoch is not held.epochs[-1] else None
 
     def seal(self, topic: str, plain: bytes, now: float) -> bytes | None:
