@@ -54,10 +54,10 @@ async def test_a_busy_topic_gets_a_tree_and_loses_it_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switch = Switch()
-    monkeypatch.setattr("saps.agents.gateway.Client", lambda url, token=None: switch)
+    monkeypatch.setattr("saps.agents.gateway.northbound", lambda *_: switch)
     async with AsyncExitStack() as stack:
         brokers = await counting(stack, tmp_path)
-        gateway = Gateway(settings("gate", "either", Address.parse(brokers[0].ref.address), ""), "http://ofc")
+        gateway = Gateway(settings("gate", "either", Address.parse(brokers[0].ref.address), ""), ["http://ofc"])
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         async with asyncio.timeout(PATIENCE):
