@@ -282,7 +282,8 @@ class Simulation:
         if node.deadline < broker.wake_at:
             broker.wake_at = node.deadline
             self.at(max(node.deadline, self.now), lambda: self._wake(broker))
-        touched, node.graph.touched = node.graph.touched, []
+        touched = list(node.graph.touched)
+        node.graph.touched.clear()
         if self.check:
             if not self.faulty:
                 for key, right in touched:

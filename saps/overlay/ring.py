@@ -7,6 +7,7 @@ predecessor changes that. Left links are hints that lead to the predecessor.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 
 from saps.overlay.frames import Astray, Check, Frame, Insert, Inserted, Ping, SetLeft, Unlink, Unlinked
@@ -22,6 +23,8 @@ CHECK_EVERY = 1.0
 """Seconds between two rounds of checking own nodes against their left neighbours."""
 RISE_AT_MOST = 32
 """Rounds between two nodes that look for all their upper neighbours anew, when the last of them found nothing new."""
+TOUCHED = 4096
+"""Changes of right links that are remembered; a broker outside the simulator never looks."""
 CHECKS = 64
 """Nodes checked a round. More finds damage sooner, at one frame a node whose left neighbour is on another broker."""
 
@@ -31,7 +34,7 @@ class Ring(Routing, ABC):
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)
-        self.touched: list[tuple[Key, Ref | None]] = []
+        self.touched: deque[tuple[Key, Ref | None]] = deque(maxlen=TOUCHED)
         """Changes of right links since the last look (for the simulator)."""
         self._unsettled: dict[Key, None] = {}
         """Nodes that wait for an answer, in the order they began to (a set's order would differ from run to run)."""
