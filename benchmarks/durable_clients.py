@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -117,29 +118,31 @@ async def _packets(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, byt
         yield await _read(reader)
 
 
-class Publisher(DurableClient):
-    """Publishes numbers: odd ones with QoS 1, even ones with QoS 2, some of the odd ones to be retained."""
+class Sender(DurableClient, ABC):
+    """Publishes numbers with QoS 1 and 2, and keeps its side of them over broken connections."""
 
-    def __init__(self, port: int, client_id: str, window: int = 20) -> None:
+    def __init__(self, port: int, client_id: str, window: int) -> None:
+        """`window`: publications that are not acknowledged to the end, at most."""
         super().__init__(port, client_id)
-        self.acknowledged: set[int] = set()
-        self.retained = 0
-        """The last number acknowledged that was to be retained."""
-        self.last: int | None = None
-        """The number after which it stops."""
         self._window = window
-        self._number = 0
         self._packet_id = 0
         self._unfinished: dict[int, tuple[int, bool]] = {}
         """By packet identifier, in order: the number, and whether it has been released."""
 
-    @property
-    def finished(self) -> bool:
-        return not self._unfinished
+    @abstractmethod
+    def _upcoming(self) -> int | None:
+        """The number to be published next, taken; None: nothing is to be published now."""
 
-    def stop(self) -> None:
-        """Publish nothing new."""
-        self.last = self._number
+    @abstractmethod
+    def _publish(self, packet_id: int, number: int, duplicate: int) -> bytes:
+        """PUBLISH; `duplicate` is the flag in its place."""
+
+    @abstractmethod
+    def _qos(self, number: int) -> int: ...
+
+    @abstractmethod
+    def _acknowledged(self, number: int) -> None:
+        """The broker has taken a number; with QoS 2 this is told twice."""
 
     def connected(self) -> None:
         for packet_id, (number, released) in self._unfinished.items():
@@ -151,21 +154,16 @@ class Publisher(DurableClient):
         self._fill()
 
     def _fill(self) -> None:
-        while self._writer is not None and self._number != self.last and len(self._unfinished) < self._window:
-            self._number += 1
+        while self._writer is not None and len(self._unfinished) < self._window:
+            number = self._upcoming()
+            if number is None:
+                return
             while True:
                 self._packet_id = self._packet_id % (2 * self._window) + 1
                 if self._packet_id not in self._unfinished:
                     break
-            self._unfinished[self._packet_id] = self._number, False
-            self.write(self._publish(self._packet_id, self._number, 0))
-
-    def _publish(self, packet_id: int, number: int, duplicate: int) -> bytes:
-        qos = 1 if number % 2 else 2
-        retain = number % 10 == 1
-        topic = "kept" if retain else f"qos{qos}"
-        body = _string(f"durable/{self.client_id}/{topic}") + packet_id.to_bytes(2) + b"%d" % number
-        return _packet(0x30 | duplicate | qos << 1 | retain, body)
+            self._unfinished[self._packet_id] = number, False
+            self.write(self._publish(self._packet_id, number, 0))
 
     def packet(self, first: int, body: bytes) -> None:
         packet_id = int.from_bytes(body[:2])
@@ -178,10 +176,47 @@ class Publisher(DurableClient):
             del self._unfinished[packet_id]
             self._unfinished[packet_id] = number, True
             self.write(_packet(0x62, body[:2]))
-        elif (first == 0x40 and number % 2) or (first == 0x70 and released):
+        elif (first == 0x40 and self._qos(number) == 1) or (first == 0x70 and released):
             self._acknowledged(number)
             del self._unfinished[packet_id]
             self._fill()
+
+
+class Publisher(Sender):
+    """Publishes numbers: odd ones with QoS 1, even ones with QoS 2, some of the odd ones to be retained."""
+
+    def __init__(self, port: int, client_id: str, window: int = 20) -> None:
+        super().__init__(port, client_id, window)
+        self.acknowledged: set[int] = set()
+        self.retained = 0
+        """The last number acknowledged that was to be retained."""
+        self.last: int | None = None
+        """The number after which it stops."""
+        self._number = 0
+
+    @property
+    def finished(self) -> bool:
+        return not self._unfinished
+
+    def stop(self) -> None:
+        """Publish nothing new."""
+        self.last = self._number
+
+    def _upcoming(self) -> int | None:
+        if self._number == self.last:
+            return None
+        self._number += 1
+        return self._number
+
+    def _qos(self, number: int) -> int:
+        return 1 if number % 2 else 2
+
+    def _publish(self, packet_id: int, number: int, duplicate: int) -> bytes:
+        qos = self._qos(number)
+        retain = number % 10 == 1
+        topic = "kept" if retain else f"qos{qos}"
+        body = _string(f"durable/{self.client_id}/{topic}") + packet_id.to_bytes(2) + b"%d" % number
+        return _packet(0x30 | duplicate | qos << 1 | retain, body)
 
     def _acknowledged(self, number: int) -> None:
         self.acknowledged.add(number)

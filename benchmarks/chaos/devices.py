@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from benchmarks import packets
 from benchmarks.chaos.account import Recorder, Stream
-from benchmarks.durable_clients import DurableClient, Subscriber, Writer
+from benchmarks.durable_clients import Sender, Subscriber, Writer
 
 TOPIC = "chaos"
 WINDOW = 500
@@ -21,19 +21,16 @@ Dial = Callable[[], Awaitable[Streams]]
 Clock = Callable[[], float]
 
 
-class PacedPublisher(DurableClient):
+class PacedPublisher(Sender):
     """Publishes one stream at a steady rate. What is due while there is no connection goes out when there is one again,
     with QoS 1 and 2; with QoS 0 it is not published."""
 
     def __init__(self, stream: Stream, rate: float, dial: Dial, clock: Clock) -> None:
-        super().__init__(0, stream.name)
+        super().__init__(0, stream.name, WINDOW)
         self.stream = stream
         self.active = False
         self._dial, self._pause, self._clock = dial, 1.0 / rate, clock
         self._waiting: deque[int] = deque()
-        self._unfinished: dict[int, tuple[int, bool]] = {}
-        """By packet identifier, in order: the number, and whether it has been released."""
-        self._packet_id = 0
 
     async def dial(self) -> Streams:
         return await self._dial()
@@ -58,44 +55,18 @@ class PacedPublisher(DurableClient):
             elif self._writer is not None:
                 self.write(self._publish(0, self.stream.hand(self._clock()), 0))
 
-    def connected(self) -> None:
-        for packet_id, (number, released) in self._unfinished.items():
-            if not released:
-                self.write(self._publish(packet_id, number, 0x08))
-        for packet_id, (_, released) in self._unfinished.items():
-            if released:
-                self.write(b"\x62\x02" + packet_id.to_bytes(2))
-        self._fill()
+    def _upcoming(self) -> int | None:
+        return self._waiting.popleft() if self._waiting else None
 
-    def _fill(self) -> None:
-        while self._waiting and self._writer is not None and len(self._unfinished) < WINDOW:
-            while True:
-                self._packet_id = self._packet_id % (2 * WINDOW) + 1
-                if self._packet_id not in self._unfinished:
-                    break
-            number = self._waiting.popleft()
-            self._unfinished[self._packet_id] = number, False
-            self.write(self._publish(self._packet_id, number, 0))
+    def _qos(self, number: int) -> int:
+        return self.stream.qos
 
     def _publish(self, packet_id: int, number: int, duplicate: int) -> bytes:
         packet = packets.publish(f"{TOPIC}/{self.stream.name}", b"%d" % number, self.stream.qos, packet_id)
         return bytes([packet[0] | duplicate]) + packet[1:]
 
-    def packet(self, first: int, body: bytes) -> None:
-        packet_id = int.from_bytes(body[:2])
-        self._known = True
-        if packet_id not in self._unfinished:
-            return
-        number, released = self._unfinished[packet_id]
-        if first == 0x50 and not released:  # PUBREC: from now on the broker has it
-            self.stream.acknowledged(number, self._clock())
-            del self._unfinished[packet_id]
-            self._unfinished[packet_id] = number, True
-            self.write(b"\x62\x02" + body[:2])
-        elif (first == 0x40 and self.stream.qos == 1) or (first == 0x70 and released):
-            self.stream.acknowledged(number, self._clock())
-            del self._unfinished[packet_id]
-            self._fill()
+    def _acknowledged(self, number: int) -> None:
+        self.stream.acknowledged(number, self._clock())
 
 
 class Witness(Subscriber):

@@ -10,15 +10,11 @@ decision 010), so nothing is lost with a holder, and nobody holds what nobody as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
-from hashlib import blake2b
 from zlib import crc32
 
-from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Claim, Roster, Tenure, Tenures
+from saps.overlay.frames import Claim, Result, Roster, Tenure, Tenures
+from saps.overlay.holding import Bucket, Holder, State, rank
 from saps.overlay.keys import ALL_BROKERS, BrokerRef, Key, Range, Role, place
-from saps.overlay.port import Port
-from saps.overlay.skipgraph import SkipGraph
 
 BUCKETS = 16
 """Places over which the clients are spread. More spread the load over more brokers; fewer gather more clients that
@@ -43,29 +39,15 @@ def _path(bucket: int) -> bytes:
     return b"s\0%d" % bucket
 
 
-def _rank(bucket: int, name: str) -> bytes:
-    """The order in which brokers are preferred as holders of a bucket."""
-    return blake2b(b"%d\0" % bucket + name.encode(), digest_size=8).digest()
+class _Bucket(Bucket):
+    """The tenures of a bucket held here."""
 
-
-class State(Enum):
-    COLLECTING = "collecting"
-    READY = "ready"
-    LEAVING = "leaving"
-
-
-class _Bucket:
-    """A bucket held here."""
-
-    __slots__ = ("entries", "key", "number", "state", "waiters")
+    __slots__ = ("entries",)
 
     def __init__(self, number: int, key: Key) -> None:
-        self.number = number
-        self.key = key
-        self.state = State.COLLECTING
+        super().__init__(number, key)
         self.entries: dict[str, list[Tenure]] = {}
         """By client; hardly ever more than one each."""
-        self.waiters: list[Callable[[], None]] = []
 
     def add(self, tenure: Tenure) -> None:
         known = self.entries.get(tenure.client)
@@ -93,23 +75,12 @@ def _life(tenure: Tenure) -> tuple[int, int]:
     return tenure.broker.incarnation, tenure.stamp
 
 
-class Directory:
+class Directory(Holder[_Bucket]):
     """The buckets one broker holds."""
-
-    def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls) -> None:
-        self._port = port
-        self._graph = graph
-        self._calls = calls
-        self._held: dict[int, _Bucket] = {}
 
     def __len__(self) -> int:
         """Clients that are known here."""
         return sum(len(bucket.entries) for bucket in self._held.values())
-
-    @property
-    def buckets(self) -> list[int]:
-        """The buckets held here."""
-        return list(self._held)
 
     def run(self, body: Claim, keys: Iterable[Key]) -> list[Tenures]:
         """What a claim does at a bucket held here: takes note of it, and tells what other brokers have."""
@@ -124,37 +95,18 @@ class Directory:
             bucket.add(Tenure(client, body.broker, stamp))
         return [Tenures(self._port.me, bucket.state is State.READY, others)]
 
-    def join(self, number: int, done: Callable[[], None] = lambda: None) -> None:
-        """Hold a bucket; `done` runs once all of it is known here."""
-        bucket = self._held.get(number)
-        if bucket is None or bucket.state is State.LEAVING:
-            key = Key(_path(number), Role.AGENT, b"", place(self._port.me, self._port.order), self._port.me.name)
-            bucket = self._held[number] = _Bucket(number, key)
-            bucket.waiters.append(done)
-            self._graph.insert(key, lambda: self._collect(bucket))
-        elif bucket.state is State.READY:
-            done()
-        else:
-            bucket.waiters.append(done)
+    def _empty(self, number: int) -> _Bucket:
+        return _Bucket(
+            number, Key(_path(number), Role.AGENT, b"", place(self._port.me, self._port.order), self._port.me.name)
+        )
 
-    def _collect(self, bucket: _Bucket) -> None:
-        """Ask all brokers what belongs into the bucket."""
-        if self._held.get(bucket.number) is not bucket:
-            return
-        bucket.state = State.COLLECTING
+    def _question(self, number: int) -> tuple[Range, Roster]:
+        return ALL_BROKERS, Roster(number)
 
-        def collected(outcome: Outcome) -> None:
-            for result in outcome.results:
-                if isinstance(result, Tenures):
-                    for tenure in result.tenures:
-                        bucket.add(tenure)
-            if bucket.state is State.COLLECTING:
-                bucket.state = State.READY
-            waiters, bucket.waiters = bucket.waiters, []
-            for waiter in waiters:
-                waiter()
-
-        self._calls.call(ALL_BROKERS, Roster(bucket.number), collected)
+    def _take(self, bucket: _Bucket, result: Result) -> None:
+        if isinstance(result, Tenures):
+            for tenure in result.tenures:
+                bucket.add(tenure)
 
     def balance(self, number: int, ready: set[str], answered: set[str]) -> None:
         """Of a bucket that is used here: the holders that have `answered`, and those that know it all. If they are too
@@ -164,14 +116,9 @@ class Directory:
         if len(answered) < HOLDERS and bucket is None:
             self.join(number)
         elif len(ready) > HOLDERS and bucket is not None and bucket.state is State.READY:
-            preferred = sorted(ready, key=lambda name: _rank(number, name))[:HOLDERS]
+            preferred = sorted(ready, key=lambda name: rank(number, name))[:HOLDERS]
             if me not in preferred:
-                bucket.state = State.LEAVING
-                self._graph.remove(bucket.key, lambda: self._drop(bucket))
-
-    def _drop(self, bucket: _Bucket) -> None:
-        if self._held.get(bucket.number) is bucket:
-            del self._held[bucket.number]
+                self._give_up(bucket)
 
     # --- what happens to brokers ------------------------------------------------------------------------------------
 
@@ -180,15 +127,3 @@ class Directory:
         for bucket in self._held.values():
             for client in [c for c, known in bucket.entries.items() if any(t.broker == broker for t in known)]:
                 bucket.remove(client, lambda tenure: tenure.broker == broker)
-
-    def rejoined(self) -> None:
-        """This broker was cut off, or its ring was cut in two."""
-        for bucket in self._held.values():
-            if bucket.state is State.READY:
-                self._collect(bucket)
-
-    def key_again(self, key: Key) -> None:
-        """The key was out of the ring for a while, and missed what was claimed meanwhile."""
-        for bucket in self._held.values():
-            if bucket.key == key and bucket.state is State.READY:
-                self._collect(bucket)

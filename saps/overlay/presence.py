@@ -19,7 +19,7 @@ from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.designed import Designs
 from saps.overlay.domains import Domains
 from saps.overlay.frames import Announce, Baseline, Collect, Data, Interest, TreeMember
-from saps.overlay.keys import BrokerRef, Key, KeyOrder, Role, place, publisher_key, subscribers, wildcards
+from saps.overlay.keys import BrokerRef, Key, KeyOrder, Range, Role, place, publisher_key, subscribers, wildcards
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
 from saps.overlay.tree import Branch, divide
@@ -339,20 +339,21 @@ class Presence:
         """Ask for all filters once more: some may have been out of reach."""
         for prefix, coverage in self._coverage.items():
             if coverage.ready:
-                self._calls.call(wildcards(prefix), self._collecting(), self._learn)
+                self._collect_again(wildcards(prefix))
         for stream in self.streams.values():
             if stream.phase is Phase.OPEN:
-                self._calls.call(subscribers(stream.topic), self._collecting(), self._learn)
+                self._collect_again(subscribers(stream.topic))
 
     def key_again(self, key: Key) -> None:
         """The key was out of the ring for a while, or the ring was two: who subscribes beyond has not been heard."""
-        if key.role is not Role.PUBLISHER:
-            return
-        for stream in self.streams.values():
-            if stream.phase is Phase.OPEN and stream.key == key:
-                self._calls.call(subscribers(stream.topic), self._collecting(), self._learn)
-                for prefix in prefixes(stream.topic):
-                    self._calls.call(wildcards(prefix), self._collecting(), self._learn)
+        stream = self.streams.get(key.topic_filter) if key.is_topic and key.role is Role.PUBLISHER else None
+        if stream is not None and stream.phase is Phase.OPEN and stream.key == key:
+            self._collect_again(subscribers(stream.topic))
+            for prefix in prefixes(stream.topic):
+                self._collect_again(wildcards(prefix))
+
+    def _collect_again(self, where: Range) -> None:
+        self._calls.call(where, self._collecting(), self._learn)
 
     def _collecting(self) -> Collect:
         me = self._port.me

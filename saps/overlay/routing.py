@@ -80,16 +80,6 @@ class Node:
         links = self.links(rightward)
         return links[level] if level < len(links) else None
 
-    def end(self, level: int, rightward: bool) -> None:
-        """A search along this side found nobody at a level. If nobody is known above it either the list ends there."""
-        links = self.links(rightward)
-        if level < len(links) and links[level] is None:
-            above = next((ref for ref in links[level:] if ref is not None), None)
-            if above is None:
-                del links[level:]
-            else:
-                links[level] = above  # who is in a list above is in this one
-
     def hint(self, level: int, rightward: bool) -> Ref | None:
         """The neighbour at the highest level up to `level` where there is one; None at the end of the list."""
         links = self.links(rightward)

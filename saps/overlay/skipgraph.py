@@ -107,17 +107,18 @@ class SkipGraph(Ring):
         """Look for the neighbours of a node in the list of `level`, then in the next one, until it is alone."""
         if level >= MEMBERSHIP_BITS:
             return
-        sides = [rightward for rightward in (True, False) if node.known(level - 1, rightward) is not None]
-        starts = [(rightward, node.hint(level - 1, rightward)) for rightward in sides]
-        node.sought = level
-        node.awaited = sum(start is not None for _, start in starts)
+        starts = [
+            (rightward, start)
+            for rightward in (True, False)
+            if node.known(level - 1, rightward) is not None and (start := node.hint(level - 1, rightward)) is not None
+        ]
+        node.sought, node.awaited = level, len(starts)
         for rightward, start in starts:
-            if start is not None:
-                seek = Seek(start.key, level, rightward, node.ref, MAX_HOPS)
-                if start.broker == self._port.me:
-                    self._on_seek(self._port.me, seek)
-                else:
-                    self._port.send(start.broker, seek)
+            seek = Seek(start.key, level, rightward, node.ref, MAX_HOPS)
+            if start.broker == self._port.me:
+                self._on_seek(self._port.me, seek)
+            else:
+                self._port.send(start.broker, seek)
 
     def _on_seek(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Seek)
@@ -159,7 +160,7 @@ class SkipGraph(Ring):
                 self.meet(frame.found)
             self._improve(node, frame.level, frame.rightward, frame.found)
         else:
-            node.end(frame.level, frame.rightward)
+            self._end(node, frame.level, frame.rightward)
         if frame.level == node.sought:
             node.awaited -= 1
             if node.awaited == 0:
@@ -176,6 +177,16 @@ class SkipGraph(Ring):
         if known is None or self._port.lost(known.broker) or known.key == ref.key or (ref.key < known.key) == rightward:
             self.point(node, rightward, level, ref)
             self.improved = True
+
+    def _end(self, node: Node, level: int, rightward: bool) -> None:
+        """A search along this side found nobody at a level. If nobody is known above it either the list ends there."""
+        links = node.links(rightward)
+        if level < len(links) and links[level] is None:
+            above = next((ref for ref in links[level:] if ref is not None), None)
+            if above is None:
+                del links[level:]
+            else:
+                self.point(node, rightward, level, above)  # who is in a list above is in this one
 
     def part(self, node: Node) -> None:
         for rightward in (True, False):

@@ -9,13 +9,13 @@ neighbours on level 0 and so watch each other: when one is gone, another one is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
 from hashlib import blake2b
 
 from saps.messages import stamp_of
 from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Enlist, Enlisted, Frame, Keep, Kept, Recall, Record, Stored
-from saps.overlay.keys import BrokerRef, Key, bucket_of_key, vault, vault_key
+from saps.overlay.frames import Enlist, Enlisted, Frame, Keep, Kept, Recall, Record, Result, Stored
+from saps.overlay.holding import Bucket, Holder, State, rank
+from saps.overlay.keys import BrokerRef, Key, Range, bucket_of_key, vault, vault_key
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
 from saps.retained import RetainedStore
@@ -41,11 +41,6 @@ def bucket_of(topic: str) -> int:
     return blake2b(topic.encode(), digest_size=1).digest()[0] % BUCKETS
 
 
-def rank(bucket: int, name: str) -> bytes:
-    """The order in which brokers are preferred as holders of a bucket: each bucket has its own."""
-    return blake2b(b"%d\0" % bucket + name.encode(), digest_size=8).digest()
-
-
 def newer(record: Record, known: Record | None) -> bool:
     """Does `record` replace `known`? All brokers decide alike."""
     if known is None:
@@ -54,31 +49,20 @@ def newer(record: Record, known: Record | None) -> bool:
     return (stamp_of(new), new.payload) > (stamp_of(old), old.payload)
 
 
-class State(Enum):
-    JOINING = "joining"
-    COLLECTING = "collecting"
-    READY = "ready"
-    LEAVING = "leaving"
+class _Bucket(Bucket):
+    """The retained messages of a bucket held here."""
 
-
-class _Bucket:
-    """A bucket held here."""
-
-    __slots__ = ("checking", "key", "number", "records", "state", "unchecked", "waiters")
+    __slots__ = ("checking", "records", "unchecked")
 
     def __init__(self, number: int, key: Key) -> None:
-        self.number = number
-        self.key = key
-        self.state = State.JOINING
+        super().__init__(number, key)
         self.records: RetainedStore[Record] = RetainedStore(TOPICS)
-        self.waiters: list[Callable[[], None]] = []
-        """To be told when it is ready."""
         self.checking = False
         self.unchecked = False
         """Somebody has gone while it was being collected."""
 
 
-class Vault:
+class Vault(Holder[_Bucket]):
     """The buckets one broker holds, and the enlisting of others."""
 
     def __init__(
@@ -90,12 +74,9 @@ class Vault:
         wall: Callable[[], float],
     ) -> None:
         """`acquaintances`: brokers that may be enlisted. `wall`: the time that brokers agree on, in seconds."""
-        self._port = port
-        self._graph = graph
-        self._calls = calls
+        super().__init__(port, graph, calls)
         self._acquaintances = acquaintances
         self._wall = wall
-        self._held: dict[int, _Bucket] = {}
         self._enlisting: dict[int, Callable[[bool], None]] = {}
         """By serial: what to run when the broker asked has answered."""
         self._serial = 0
@@ -106,11 +87,6 @@ class Vault:
     def __len__(self) -> int:
         """Retained messages held here."""
         return sum(len(bucket.records) for bucket in self._held.values())
-
-    @property
-    def buckets(self) -> list[int]:
-        """The buckets held here."""
-        return list(self._held)
 
     # --- what others ask of a holder ------------------------------------------------------------------------
 
@@ -143,36 +119,20 @@ class Vault:
             return [Stored([], more=True)]
         return [Stored(found)] if found else []
 
-    def join(self, number: int, done: Callable[[], None]) -> None:
-        """Become a holder of a bucket; `done` runs once this broker has all of it."""
-        bucket = self._held.get(number)
-        if bucket is None or bucket.state is State.LEAVING:
-            bucket = self._held[number] = _Bucket(number, vault_key(number, self._port.me, self._port.order))
-            self._graph.insert(bucket.key, lambda: self._collect(bucket))
-        if bucket.state is State.READY:
-            done()
-        else:
-            bucket.waiters.append(done)
+    def _empty(self, number: int) -> _Bucket:
+        return _Bucket(number, vault_key(number, self._port.me, self._port.order))
 
-    def _collect(self, bucket: _Bucket) -> None:
-        """Take over what the other holders have."""
-        if self._held.get(bucket.number) is not bucket:
-            return
-        bucket.state = State.COLLECTING
+    def _question(self, number: int) -> tuple[Range, Recall]:
+        return vault(number), Recall(None)
 
-        def collected(outcome: Outcome) -> None:
-            for result in outcome.results:
-                if isinstance(result, Stored):
-                    self._merge(bucket, result.records)
-            bucket.state = State.READY
-            waiters, bucket.waiters = bucket.waiters, []
-            for waiter in waiters:
-                waiter()
-            if bucket.unchecked:
-                bucket.unchecked = False
-                self._check(bucket)
+    def _take(self, bucket: _Bucket, result: Result) -> None:
+        if isinstance(result, Stored):
+            self._merge(bucket, result.records)
 
-        self._calls.call(vault(bucket.number), Recall(None), collected)
+    def _ready(self, bucket: _Bucket) -> None:
+        if bucket.unchecked:
+            bucket.unchecked = False
+            self._check(bucket)
 
     def _merge(self, bucket: _Bucket, records: Iterable[Record]) -> None:
         for record in records:
@@ -267,14 +227,11 @@ class Vault:
         elif len(names) < HOLDERS and me in names:
             self._port.after(names.index(me) * ENLIST, lambda: self._check(bucket, in_turn=True))
         elif me in names[HOLDERS:] and all(result.ready for result in kept if result.broker.name in names[:HOLDERS]):
-            bucket.state = State.LEAVING
-            self._graph.remove(bucket.key, lambda: self._drop(bucket))
+            self._give_up(bucket)
 
-    def _drop(self, bucket: _Bucket) -> None:
-        if self._held.get(bucket.number) is bucket:
-            del self._held[bucket.number]
-            for record in bucket.records.values() if self.on_record is not None else ():
-                self._forgotten(record.message.topic)
+    def _dropped(self, bucket: _Bucket) -> None:
+        for record in bucket.records.values() if self.on_record is not None else ():
+            self._forgotten(record.message.topic)
 
     def _sweep(self, bucket: _Bucket) -> None:
         now = self._wall()
@@ -305,18 +262,6 @@ class Vault:
         """A broker died or has left: it may have been a holder."""
         if self._held:
             self._port.after(0, self.check)
-
-    def rejoined(self) -> None:
-        """This broker was cut off, or its ring was cut in two: others may hold the same buckets with other contents."""
-        for bucket in self._held.values():
-            if bucket.state is State.READY:
-                self._collect(bucket)
-
-    def key_again(self, key: Key) -> None:
-        """The key was out of the ring for a while, and missed what was kept meanwhile."""
-        for bucket in self._held.values():
-            if bucket.key == key and bucket.state is State.READY:
-                self._collect(bucket)
 
     def leave(self, done: Callable[[], None]) -> None:
         """Hand over what is held here; `done` runs when enough others have it."""

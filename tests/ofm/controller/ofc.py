@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from saps.lab import Lab
+from saps.lab.plan import DATA
 from saps.ofm.addresses import OfmAddress
 from saps.ofm.northbound.client import AddrInfo, Client
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
@@ -32,6 +35,7 @@ PORT = 7000
 """The UDP port brokers listen on."""
 LOOPBACK = "10.77.255.254"
 SO_RCVBUFFORCE = 33
+SIOCGIFINDEX = 0x8933
 """socket(7): a test that is slow must not look like a network that loses."""
 
 
@@ -77,17 +81,22 @@ def ofc(lab: Lab, *options: str) -> Iterator[Ofc]:
 class Member:
     """A broker's UDP socket on a host: what it got, from whom, how often."""
 
-    def __init__(self, lab: Lab, host: str) -> None:
+    def __init__(self, lab: Lab, host: str, *, ipv6: bool = False) -> None:
         found = lab.topology.host(host)
+        family, ip = (socket.AF_INET6, found.ipv6) if ipv6 else (socket.AF_INET, found.ip)
         self.name = host
-        self.address = BrokerAddress(found.ip, found.mac, PORT)
+        self.address = BrokerAddress(ip, found.mac, PORT)
         self.got: Counter[bytes] = Counter()
         self.sources: dict[bytes, Any] = {}
         self.came = asyncio.Event()
-        self.socket = lab.host(host).socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket = lab.host(host).socket(family, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
         self.socket.setblocking(False)
-        self.socket.bind((found.ip, PORT))
+        self.socket.bind((ip, PORT))
+        if ipv6:
+            request = fcntl.ioctl(self.socket, SIOCGIFINDEX, struct.pack("256s", DATA.encode()))
+            index = struct.unpack_from("i", request, 16)[0]
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
         asyncio.get_running_loop().add_reader(self.socket, self._read)
 
     def _read(self) -> None:
@@ -105,6 +114,10 @@ class Member:
     def send(self, to: OfmAddress, payload: bytes) -> None:
         self.socket.sendto(payload, (to.ip, to.port))
 
+    async def has(self, wanted: set[bytes]) -> None:
+        """Returns once all of this has come."""
+        await self.until(lambda: wanted <= self.got.keys())
+
     async def until(self, true: Callable[[], bool]) -> None:
         """Returns once it is true of what has come."""
         async with asyncio.timeout(PATIENCE):
@@ -114,10 +127,12 @@ class Member:
 
 
 @asynccontextmanager
-async def members(lab: Lab, hosts: Iterable[str] | None = None) -> AsyncIterator[dict[str, Member]]:
+async def members(
+    lab: Lab, hosts: Iterable[str] | None = None, *, ipv6: bool = False
+) -> AsyncIterator[dict[str, Member]]:
     """Sockets on these hosts, or all, by name."""
     names = [host.name for host in lab.topology.hosts] if hosts is None else list(hosts)
-    found = {name: Member(lab, name) for name in names}
+    found = {name: Member(lab, name, ipv6=ipv6) for name in names}
     try:
         yield found
     finally:

@@ -84,11 +84,21 @@ class World:
 
     def start(self, state: bytes | None = None) -> None:
         """A fresh controller, which knows nothing but the state given; no switch has connected yet."""
-        self.machine = Controller(self.rules)
+        self.machine = self.controller()
         self.told: dict[str, OfmState] = {}
         self.todo, self.connected = {}, set()
         if state is not None:
             restore(self.machine, state)
+
+    def controller(self) -> Controller:
+        """A new machine."""
+        return Controller(self.rules)
+
+    def links_of(self, topic: str) -> frozenset[Link]:
+        """Of the topic's tree."""
+        plan = self.machine.records[topic].plan
+        assert plan is not None
+        return plan.tree.links
 
     def hear(self, event: Event) -> None:
         for effect in self.machine.handle(event):

@@ -7,11 +7,10 @@ import pytest
 from saps.config import SettingError
 from saps.ofm.cli import settings_of
 from saps.ofm.controller import Controller
-from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.fitted import CHOICES, NetworkPlanner
 from saps.ofm.program import planners
-from saps.ofm.saved import restore
-from saps.ofm.topology import Link, Port, Topology
+from saps.ofm.topology import Port, Topology
 from saps.ofm.traffic import Traffic
 from saps.ofm.traffic_files import TrafficFiles
 from saps.ofm.tree import SharedTree
@@ -22,18 +21,9 @@ from tests.ofm.networks import Network, broker_at
 class BalancedWorld(World):
     """A controller that balances."""
 
-    def start(self, state: bytes | None = None) -> None:
+    def controller(self) -> Controller:
         self.planner = NetworkPlanner("balanced")
-        self.machine = Controller(self.rules, self.planner)
-        self.told: dict[str, OfmState] = {}
-        self.todo, self.connected = {}, set()
-        if state is not None:
-            restore(self.machine, state)
-
-    def links_of(self, topic: str) -> frozenset[Link]:
-        plan = self.machine.records[topic].plan
-        assert plan is not None
-        return plan.tree.links
+        return Controller(self.rules, self.planner)
 
 
 def square() -> Network:

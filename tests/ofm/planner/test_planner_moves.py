@@ -18,10 +18,10 @@ from saps.ofm.admission import Rules
 from saps.ofm.cli import settings_of
 from saps.ofm.controller import Controller
 from saps.ofm.events import PortChanged, SwitchUp, Wish, Wished
-from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.files import network_of
 from saps.ofm.planner.fitted import NetworkPlanner
-from saps.ofm.saved import restore, save
+from saps.ofm.saved import save
 from saps.ofm.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.traffic import CAPACITY, RATE, Traffic, with_capacities
 from saps.ofm.traffic_files import TrafficFiles
@@ -39,20 +39,11 @@ class BusyWorld(World):
     def __init__(self, network: Network, wanted: Rules | None = None, capacity: int | None = None) -> None:
         super().__init__(network, replace(wanted or rules(), move_overlap=OVERLAP), capacity)
 
-    def start(self, state: bytes | None = None) -> None:
+    def controller(self) -> Controller:
         links = dict.fromkeys(self.truth.links, 10e6)
         self.traffic = Traffic(links)
         planner = NetworkPlanner("balanced", capacity=self.traffic.capacity, rate=self.traffic.rate)
-        self.machine = Controller(self.rules, planner, self.traffic)
-        self.told: dict[str, OfmState] = {}
-        self.todo, self.connected = {}, set()
-        if state is not None:
-            restore(self.machine, state)
-
-    def links_of(self, topic: str) -> frozenset[Link]:
-        plan = self.machine.records[topic].plan
-        assert plan is not None
-        return plan.tree.links
+        return Controller(self.rules, planner, self.traffic)
 
     def demand(self, topic: str, brokers: Iterable[BrokerAddress], rate: float) -> None:
         self.hear(Wished(topic, Wish(frozenset(brokers), rate=rate)))
