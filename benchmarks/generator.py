@@ -111,11 +111,12 @@ def throughput(load: Load) -> Outcome:
     with bench.sockets:
         for number in range(load.topics):
             topic = topic_name(number)
-            ring = packets.Ring(topic, load.payload, load.qos, packets.ring_length(load.window), load.vary)
+            ring = packets.Ring(topic, load.payload, load.qos, packets.ring_length(load.window), load.vary, load.leaves)
+            wanted = f"{topic}/+" if load.leaves > 1 else topic
             group: list[Subscriber] = []
             socks: list[socket.socket] = []
             for _ in range(load.subscribers):
-                sock = bench.adopt(client.subscribed(load.subscribe_port, topic, load.qos))
+                sock = bench.adopt(client.subscribed(load.subscribe_port, wanted, load.qos))
                 socks.append(sock)
                 group.append(subscriber(sock, ring, buffer))
                 bench.watch(sock, group[-1].on_readable)

@@ -23,6 +23,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes, in the mean."""
     vary: int = 0
     """Bytes by which payloads are smaller or larger at most (throughput)."""
+    leaves: int = 1
+    """Topics that each publisher goes through, another with every message; its subscribers take them all by one filter
+    (throughput)."""
     window: int = 1000
     """Messages in flight for each publisher (throughput)."""
     rate: int = 1000

@@ -23,6 +23,8 @@ HELD = 9000
 """The same where, with those that do not count, 10,000 are to be held."""
 CROWD = 1000
 """Pairs of a publisher and a subscriber."""
+LEAVES = 16
+"""Topics of a publisher that changes its topic with every message."""
 
 
 class Scenario(NamedTuple):
@@ -42,6 +44,8 @@ class Scenario(NamedTuple):
     """Publishers on one broker, subscribers on another."""
     quick: bool = False
     """Part of a quick run."""
+    leaves: int = 1
+    """Topics each publisher goes through, another with every message."""
     spread: bool = False
     """No process is bound to a processor, so that peers of several processes can be compared."""
 
@@ -61,6 +65,7 @@ class Scenario(NamedTuple):
             qos=self.qos,
             payload=PAYLOAD,
             vary=self.vary,
+            leaves=self.leaves,
             window=self.window,
             warm_up=warm_up,
             measure=measure,
@@ -83,11 +88,22 @@ def _throughput(topics: int, subscribers: int, qos: int, *, vary: int = 0, quick
     return Scenario(name, group, "throughput", topics, subscribers, qos, vary=vary, quick=quick)
 
 
+def _spread(subscribers: int, qos: int, leaves: int = 1) -> Scenario:
+    name = f"20:{subscribers}-q{qos}-{'changing' if leaves > 1 else 'mixed'}-spread"
+    each = subscribers // 20
+    return Scenario(name, "spread", "throughput", 20, each, qos, 100, VARY, leaves=leaves, spread=True)
+
+
 ALL: tuple[Scenario, ...] = (
     *(_throughput(t, n, 0, vary=VARY, quick=True) for t, n in SHAPES),
     *(_throughput(t, n, 1, vary=VARY, quick=(t, n) == (1, 10)) for t, n in SHAPES),
     *(_throughput(t, n, 0, quick=(t, n) == (1, 10)) for t, n in SHAPES),
     *(_throughput(t, n, 1) for t, n in SHAPES),
+    *(
+        Scenario(f"1:{n}-q{qos}-changing", "changing", "throughput", 1, n, qos, vary=VARY, leaves=LEAVES)
+        for qos in (0, 1)
+        for n in (1, 10, 100)
+    ),
     *(
         Scenario(f"1:{n}-q0-mixed-window{w}", "window", "throughput", 1, n, 0, window=w, vary=VARY)
         for n in (1, 10)
@@ -97,11 +113,8 @@ ALL: tuple[Scenario, ...] = (
         Scenario(f"{CROWD}:{CROWD}-q{qos}-mixed-window1", "crowd", "throughput", CROWD, 1, qos, window=1, vary=VARY)
         for qos in (0, 1)
     ),
-    *(
-        Scenario(f"{t}:{t * n}-q{qos}-mixed-spread", "spread", "throughput", t, n, qos, 100, VARY, spread=True)
-        for t, n in ((20, 1), (20, 10))
-        for qos in (0, 1)
-    ),
+    *(_spread(20 * n, qos) for n in (1, 10) for qos in (0, 1)),
+    *(_spread(200, qos, leaves=LEAVES) for qos in (0, 1)),
     *(
         Scenario(f"latency-1:{n}-q{qos}", "latency", "latency", 1, n, qos, quick=(n, qos) == (1, 0))
         for qos in (0, 1)
@@ -114,4 +127,8 @@ ALL: tuple[Scenario, ...] = (
         for qos in (0, 1)
     ),
     *(Scenario(f"cross-1:10-q{qos}", "cross", "throughput", 1, 10, qos, pair=True) for qos in (0, 1)),
+    *(
+        Scenario(f"cross-1:10-q{qos}-changing", "cross", "throughput", 1, 10, qos, vary=VARY, leaves=LEAVES, pair=True)
+        for qos in (0, 1)
+    ),
 )
