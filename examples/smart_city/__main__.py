@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from examples.smart_city.arguments import count, positive
+from examples.smart_city.arguments import addresses, count, positive
 from examples.smart_city.loop import Loop
 from examples.smart_city.ofm import decider_here
 from examples.smart_city.run import Address, NotStartedError, Run
@@ -127,7 +127,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--external",
-        type=_addresses,
+        type=addresses,
         default=[],
         metavar="HOST:PORT,...",
         help="start no brokers; use these MQTT brokers, which must be connected to each other",
@@ -136,16 +136,6 @@ def _arguments() -> argparse.Namespace:
     if arguments.brokers < CLUSTERS and not (arguments.no_loop or arguments.external):
         parser.error(f"argument --brokers: the loop needs {CLUSTERS} at least; --no-loop does without it")
     return arguments
-
-
-def _addresses(text: str) -> list[Address]:
-    addresses = []
-    for part in text.split(","):
-        host, colon, port = part.strip().rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
-            raise argparse.ArgumentTypeError(f"{part!r} is not host:port")
-        addresses.append((host.strip("[]"), int(port)))
-    return addresses
 
 
 if __name__ == "__main__":

@@ -24,3 +24,14 @@ def count(most: int) -> Callable[[str], int]:
         return value
 
     return _count
+
+
+def addresses(text: str) -> list[tuple[str, int]]:
+    """``HOST:PORT,...``."""
+    found = []
+    for part in text.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+            raise argparse.ArgumentTypeError(f"{part!r} is not host:port")
+        found.append((host.strip("[]"), int(port)))
+    return found

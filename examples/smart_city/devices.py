@@ -7,7 +7,7 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -17,9 +17,9 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from examples.smart_city.readings import Payload, decode, encode, readings
+from examples.smart_city.readings import Payload, Reading, decode, encode
 from examples.smart_city.recorder import Recorder
-from examples.smart_city.scene import Protocol, Publisher, Qos, Subscriber, group_of
+from examples.smart_city.scene import Protocol, Publisher, Qos, Subscriber, group_of, readings_of
 
 TIMEOUT = 15.0
 """Seconds a broker may take to answer a CONNECT, SUBSCRIBE or acknowledged PUBLISH."""
@@ -49,6 +49,8 @@ class Stage:
     """Set at each arrival; whoever waits clears it."""
     clients: Counter[str] = field(default_factory=Counter)
     """Connected clients, by the broker's name."""
+    readings_of: Callable[[str, random.Random], Iterator[Reading]] = readings_of
+    """What publishers say on a topic."""
 
 
 async def publish(device: Publisher, stage: Stage, rng: random.Random, connected: asyncio.Event) -> None:
@@ -59,7 +61,7 @@ async def publish(device: Publisher, stage: Stage, rng: random.Random, connected
 
 
 async def _publish_in_turn(client: Client, device: Publisher, stage: Stage, rng: random.Random) -> None:
-    sources = [readings(group_of(topic), rng) for topic in device.topics]
+    sources = [stage.readings_of(topic, rng) for topic in device.topics]
     await stage.begin.wait()
     due = time.monotonic() + rng.random() * len(device.topics) / device.rate
     turn = 0

@@ -50,3 +50,10 @@ class Latencies:
             if rank <= 0:
                 return min(SMALLEST * RESOLUTION**bucket, max(self.maximum, SMALLEST))
         return None
+
+    def absorb(self, other: Latencies) -> None:
+        """Count all that the other one has counted, too."""
+        self._buckets.update(other._buckets)
+        self.count += other.count
+        self.maximum = max(self.maximum, other.maximum)
+        self.recent.extend(other.recent)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from examples.smart_city.devices import DeviceError, Stage, ended_before, publish, subscribe
 from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker, stop_all
 from examples.smart_city.recorder import Recorder
-from examples.smart_city.scene import Broker, Publisher, Scene, Subscriber, group_of
+from examples.smart_city.scene import Broker, Publisher, Scene, Subscriber
 
 SETTLE_TIMEOUT = 5.0
 """Seconds without any arrival after which whatever is missing counts as lost."""
@@ -88,7 +88,7 @@ class Run:
         self._beside = beside
         self.seconds = seconds
         self._open_end = open_end
-        self.recorder = Recorder(group_of)
+        self.recorder = Recorder(scene.group_of)
         self.phase = Phase.STARTING
         self.began: float | None = None
         """When the first publication was allowed, on the monotonic clock."""
@@ -109,7 +109,8 @@ class Run:
         """Those to be started here."""
         self._overlays: list[str] = []
         addresses = self._external(external) if external else self._plan_addresses()
-        self.stage = Stage(addresses, self.recorder, run_id=f"{random.SystemRandom().getrandbits(32):08x}")
+        run_id = f"{random.SystemRandom().getrandbits(32):08x}"
+        self.stage = Stage(addresses, self.recorder, run_id, readings_of=scene.readings_of)
         self._publishers: list[asyncio.Task[None]] = []
         self._subscribers: list[asyncio.Task[None]] = []
         self._watchers: list[asyncio.Task[None]] = []

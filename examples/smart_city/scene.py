@@ -7,9 +7,11 @@ wards than most of what they subscribe to, so that most messages cross the mesh.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from examples.smart_city.readings import Reading, readings
 
 Qos = Literal[0, 1, 2]
 Protocol = Literal["3.1.1", "5.0"]
@@ -72,6 +74,17 @@ class Subscriber:
     """0 for before the first publication, otherwise the fraction of the scene that has passed."""
 
 
+def group_of(topic: str) -> str:
+    """The topic group: the third level (the whole topic if there is none)."""
+    levels = topic.split("/")
+    return levels[2] if len(levels) > 2 else topic
+
+
+def readings_of(topic: str, rng: random.Random) -> Iterator[Reading]:
+    """What a device of the city says on this topic."""
+    return readings(group_of(topic), rng)
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Who takes part."""
@@ -79,17 +92,15 @@ class Scene:
     brokers: tuple[Broker, ...]
     publishers: tuple[Publisher, ...]
     subscribers: tuple[Subscriber, ...]
+    group_of: Callable[[str], str] = group_of
+    """By which topics are counted together."""
+    readings_of: Callable[[str, random.Random], Iterator[Reading]] = readings_of
+    """What publishers say."""
 
     @property
     def clusters(self) -> tuple[str, ...]:
         """The clusters, in the order of their brokers."""
         return tuple(dict.fromkeys(broker.cluster for broker in self.brokers))
-
-
-def group_of(topic: str) -> str:
-    """The topic group: the third level (the whole topic if there is none)."""
-    levels = topic.split("/")
-    return levels[2] if len(levels) > 2 else topic
 
 
 def plan_brokers(count: int, least: int = 2) -> tuple[Broker, ...]:
