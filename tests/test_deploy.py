@@ -9,10 +9,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from saps.cli import app
+from saps.config import Address
 from saps.config.sources import faults_of_file, load
+from saps.lab.topologies import parse as parse_topology
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 SAPS = Path(sys.executable).with_name("saps")
@@ -51,22 +56,41 @@ def test_example_configurations_have_no_fault(file: Path) -> None:
     assert load({}, {}, file).settings.name
 
 
-def test_the_brokers_of_the_compose_file_have_settings_without_fault_and_are_all_scraped() -> None:
+def test_the_compose_file_starts_what_there_is_and_everybody_finds_everybody() -> None:
+    """Settings of brokers and options of the other programs, by the parsers of the product itself."""
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    ours = {name: service for name, service in services.items() if service["image"] == "saps"}
+    options = {name: options_of(*service["command"]) for name, service in ours.items()}
     brokers = {
-        name: load({}, service["environment"]).settings
-        for name, service in services.items()
-        if service["image"] == "saps"
+        name: load({}, service["environment"]).settings for name, service in ours.items() if "environment" in service
     }
     assert sorted(brokers) == ["b1", "b2", "b3"]
-    for name, settings in brokers.items():
+    shape = parse_topology(options["switches"]["topology"])
+    places = [(host.cluster, host.ip) for host in shape.hosts]
+    first = Address.parse(options["switches"]["ports"]).port
+    for number, (name, settings) in enumerate(brokers.items()):
         assert (settings.name, settings.overlay.listen.host) == (name, name)
         assert {address.host for address in settings.join} <= brokers.keys() - {name}
+        assert Address.parse(settings.ofm.listen).host == places[number][1]
+        attach = Address.parse(settings.ofm.attach)
+        assert attach == (services["switches"]["networks"]["default"]["ipv4_address"], first + number)
+        assert settings.web.controller == options["ofgate"]["controller"][0]
+    assert len({settings.cluster for settings in brokers.values()}) == len({cluster for cluster, _ in places})
+    named = [*options["ofgate"]["join"], options["switches"]["controller"], *options["ofgate"]["controller"]]
+    assert {each.rpartition("//")[2].partition(":")[0] for each in named} <= ours.keys()
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]["static_configs"]
     assert scraped == [{"targets": [f"{name}:{settings.web.listen[0].port}" for name, settings in brokers.items()]}]
     mounted = [volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", ())]
     assert all((DEPLOY / path).exists() for path in mounted)
+
+
+def options_of(command: str, *arguments: str) -> dict[str, Any]:
+    """What the command understands. It is parsed, not run."""
+    group: Any = typer.main.get_command(app)
+    with group.make_context("saps", [command, *arguments]) as context:
+        found: dict[str, Any] = group.get_command(context, command).make_context(command, list(arguments)).params
+        return found
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -76,6 +100,10 @@ def test_units_are_accepted(unit: Path, tmp_path: Path) -> None:
     text = unit.read_text().replace("/opt/saps/bin/saps", str(SAPS))
     copy = tmp_path / unit.name.replace("@", "@b1")
     copy.write_text(text)
+    for more in unit.with_name(f"{unit.name}.d").glob("*.conf"):
+        folder = copy.with_name(f"{copy.name}.d")
+        folder.mkdir(exist_ok=True)
+        (folder / more.name).write_text(more.read_text().replace("/opt/saps/bin/saps", str(SAPS)))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", copy],
         capture_output=True,
