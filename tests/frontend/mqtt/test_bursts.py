@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Ack, Disconnect, PacketType, Publish, SubscribeEntry
+from saps.frontend.mqtt.packets import V5, V311, Ack, Disconnect, PacketType, Publish, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.reasons import Reason
+from saps.messages import Reached
 from tests.frontend.mqtt.bench import Bench, Client, puback
 from tests.frontend.mqtt.strategies import chunked, cut_lists, versions
 from tests.hub.meshes import DelayingMesh
@@ -88,7 +89,7 @@ def test_any_mixture_in_any_chunks_gives_each_subscriber_what_the_rules_say(
     assert acked == [n for n, (_, _, qos) in enumerate(sent, 1) if qos]
 
 
-def test_a_run_goes_to_the_mesh_message_by_message() -> None:
+def test_a_run_goes_to_the_mesh_whole_and_is_answered_when_it_has_arrived() -> None:
     mesh = DelayingMesh()
     bench = Bench(mesh=mesh)
     publisher = bench.client("p")
@@ -100,6 +101,28 @@ def test_a_run_goes_to_the_mesh_message_by_message() -> None:
     mesh.complete_publications()
     bench.flush()
     assert [a.packet_id for a in publisher.take() if isinstance(a, Ack)] == [1, 2, 3, 4, 5]
+
+
+@given(versions, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=4, max_size=4), st.booleans())
+def test_a_run_is_answered_part_by_part_as_the_mesh_has_it(
+    version: int, confirmed: list[tuple[int, int]], here: bool
+) -> None:
+    """In whatever order the parts arrive, and whatever each has reached."""
+    mesh = DelayingMesh()
+    bench = Bench(mesh=mesh)
+    publisher = bench.client("p", version=version)
+    if here:
+        bench.client("s").send(Subscribe(1, [SubscribeEntry("a")]))
+        mesh.complete_subscriptions()
+    publisher.publish("a")
+    publisher.send_bytes(stream(10, version, qos=1))  # in parts of 3, 3, 3 and 1
+    parts, wanted = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (10,)], []
+    for number, subscribers in confirmed:
+        mesh.complete_one(number, Reached(min(1, subscribers), subscribers))
+        reason = Reason.SUCCESS if subscribers or here or version != V5 else Reason.NO_MATCHING_SUBSCRIBERS
+        wanted += [puback(n, reason) for n in parts.pop(number % len(parts))]
+    bench.flush()
+    assert publisher.take() == wanted
 
 
 def test_a_run_without_subscribers_is_answered_so() -> None:

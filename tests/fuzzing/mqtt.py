@@ -1,20 +1,23 @@
-"""What a fuzzer does to the codec and the session machine with some bytes, and what must hold afterwards.
-
-`scripts/fuzz.py` looks for bytes that break it; those found are kept in `crashers` and tried by every run of the tests.
-"""
+"""MQTT: the codec, and the session machine with clients that do anything (targets ``mqtt-codec``, ``mqtt-session``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
+
+from hypothesis import Phase, given, settings
 
 from saps.frontend.mqtt.decode import decode
 from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Connect, Pingreq, Pingresp, Subscribe, SubscribeEntry
+from saps.frontend.mqtt.packets import V5, V311, Connect, Packet, Pingreq, Pingresp, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.reasons import MqttError
 from saps.frontend.mqtt.wire import Framer, fixed_header
 from tests.frontend.mqtt.bench import Bench, Client
+from tests.frontend.mqtt.strategies import packets
+from tests.fuzzing.target import Target
 
 LIMITS = Limits(
     maximum_packet_size=2000,
@@ -75,7 +78,7 @@ def fuzz_machine(data: bytes) -> None:
     clients: list[Client] = [Peer(bench, V5)]
     for action, argument, chunk in _actions(data[:MAX_INPUT]):
         _ACTIONS[action % len(_ACTIONS)](bench, clients, argument, chunk)
-        check(bench)
+        check_frontend(bench.frontend)
         other.take()
     if not other.closed:
         other.connection.resume_writing()
@@ -86,13 +89,12 @@ def fuzz_machine(data: bytes) -> None:
     for client in clients:
         client.lose()
     bench.advance(LIMITS.maximum_session_expiry + 1)
-    check(bench)
+    check_frontend(bench.frontend)
     assert set(bench.frontend.sessions) <= {"other"}
 
 
-def check(bench: Bench) -> None:
+def check_frontend(frontend: Frontend) -> None:
     """Everything is within its limits."""
-    frontend = bench.frontend
     assert len(frontend.sessions) <= LIMITS.maximum_sessions
     kept = 0
     for session in frontend.sessions.values():
@@ -166,4 +168,34 @@ _ACTIONS: list[Callable[[Bench, list[Client], int, bytes], None]] = [
     *(_input, _new_client, _turn, _lose, _pause, _resume, _advance)
 ]
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"codec": fuzz_codec, "machine": fuzz_machine}
+
+def seeds(count: int = 300) -> list[bytes]:
+    """Well-formed packets."""
+    found: list[bytes] = []
+    for version in (V311, V5):
+
+        @settings(max_examples=count // 2, phases=[Phase.generate], database=None, deadline=None, derandomize=True)
+        @given(packets(version))
+        def draw(packet: Packet) -> None:
+            found.append(encode(packet, version))  # noqa: B023 - called right here
+
+        draw()
+    return found
+
+
+def session_seeds() -> list[bytes]:
+    """The same as actions of clients that have been let in."""
+    found, rng = seeds(), Random(1)
+    begin = [b"\xe0\x03", b"\xe0\x27", b"\xe0\x44", b"\xe0\x6f"]
+    return [
+        rng.choice(begin)
+        + b"".join(bytes((0, len(data))) + data for data in rng.choices(found, k=4) if len(data) < 256)
+        + bytes((rng.randrange(0xE0, 0xE7), rng.randrange(256)))
+        for _ in found
+    ]
+
+
+TARGETS = [
+    Target("mqtt-codec", "a client, as packets", fuzz_codec, seeds),
+    Target("mqtt-session", "clients, as actions", fuzz_machine, session_seeds, MAX_INPUT),
+]

@@ -1,7 +1,7 @@
-"""What a fuzzer does to a broker by way of its socket for OFM, and what must hold afterwards (`scripts/fuzz.py ofm`).
+"""A broker by way of its socket for OFM, and of the keys it is told (target ``datagrams``).
 
 The bytes are a list of datagrams: as they are, or sealed by a member that has the key and says anything inside, or
-well-formed ones with a byte changed on the way.
+well-formed ones with a byte changed on the way; or frames about keys from that member.
 """
 
 from __future__ import annotations
@@ -9,33 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+import msgspec
+
 from saps.agents.switchover import Mode, Modes
 from saps.ofm.datagram import parse, publication
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.hierarchy import Hierarchy
 from saps.ofm.simulated import OfmNetwork
-from saps.overlay.frames import Data, Frame, GroupKeys
+from saps.overlay.frames import Data, Frame, GroupKeys, HighWater, OfmAck, ProtocolError, Tell, Told
 from saps.overlay.keys import BrokerRef
 from saps.overlay.trees import Tree
 from saps.simulator import SimBroker, Simulation
+from saps.wire import FrameReader, WireError, hello
+from tests.fuzzing.frames import encoded
+from tests.fuzzing.supply import Builder, Supply
+from tests.fuzzing.target import Target
 
 TOPIC = "a/b"
+OTHERS = ["a/c", "a", "#", ""]
+"""Topics that frames about keys speak of."""
 TREE = Tree("239.77.0.1:5000", 7)
 FRIEND, FOE = BrokerRef("friend", 7, "friend:1", "c"), BrokerRef("foe", 8, "foe:1", "c")
 REFUSED = ("malformed", "unknown_key", "replayed", "forged")
-MAX_INPUT = 4096
-"""Bytes of one input that are used."""
-RAW, INSIDE, CHANGED = 0, 1, 2
+RAW, INSIDE, CHANGED, KEYS = range(4)
+_SAYS = msgspec.inspect.type_info(Tell | Told | OfmAck | HighWater)
 
 
 class Alone(Simulation):
     """Of one broker: what it sends to brokers that a datagram has named goes nowhere."""
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
-        pass
+        assert encoded(frame) is not None, frame
 
 
-class Target:
+class Besieged:
     """A broker that wants every topic, and shares the key of one with a friend and a foe."""
 
     def __init__(self) -> None:
@@ -65,11 +72,27 @@ class Target:
         data = Data(0, seq, 0, 0, 0, TOPIC, b"payload", 1, False, None)
         return _sealed(self.friend, publication(TREE, FRIEND, seq, data))
 
+    def told(self, frame: Frame) -> None:
+        """A frame about keys or trees, as it comes over a link."""
+        sent, reader = encoded(frame), FrameReader()
+        reader.feed(hello(FOE, "cluster"))
+        try:
+            for heard in reader.feed(sent or b""):
+                self.broker.act(lambda heard=heard: self.broker.node.receive(FOE, heard))  # type: ignore[misc]
+        except (WireError, ProtocolError):
+            pass
+
 
 def fuzz_datagrams(data: bytes) -> None:
     """Raises `AssertionError` if a datagram does what it must not, and whatever the broker raises."""
-    target = Target()
-    for seq, (kind, chunk) in enumerate(_datagrams(data[:MAX_INPUT]), 2):
+    target, supply = Besieged(), Supply(data)
+    for seq, (kind, chunk) in enumerate(_datagrams(supply), 2):
+        if kind == KEYS:
+            pools = {BrokerRef: [FRIEND, FOE, target.broker.ref, BrokerRef("x", 1, "x:1", "c")]}
+            said = Builder(supply, OTHERS, [b"group001", b"group002", bytes(32)], pools).build(_SAYS)
+            if not isinstance(said, Tell) or said.body.topic != TOPIC:  # who says to be OFGate can end that
+                target.told(said)
+            continue
         inner = parse(chunk)
         assert inner is None or inner.data().qos <= 2
         if kind == INSIDE:
@@ -99,13 +122,11 @@ def _changed(raw: bytes, chunk: bytes) -> bytes:
     return bytes(turned)
 
 
-def _datagrams(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Two bytes of head each: what kind, and how many bytes follow."""
-    pos = 0
-    while pos + 2 <= len(data):
-        kind, size = data[pos] % 3, data[pos + 1]
-        yield kind, data[pos + 2 : pos + 2 + size]
-        pos += 2 + size
+def _datagrams(supply: Supply) -> Iterator[tuple[int, bytes]]:
+    """What kind, and its bytes."""
+    while supply:
+        kind = supply.byte() % 4
+        yield kind, b"" if kind == KEYS else supply.chunk()
 
 
 def seeds() -> list[bytes]:
@@ -114,4 +135,8 @@ def seeds() -> list[bytes]:
     chunks = [(INSIDE, publication(TREE, FOE, 1, one)) for one in data]
     chunks += [(RAW, b"\xa2" + bytes(40)), (CHANGED, b"\x09\x01"), (CHANGED, b"")]
     whole = [bytes((kind, len(chunk))) + chunk for kind, chunk in chunks]
-    return [*whole, b"".join(whole)]
+    keys = [bytes((KEYS, kind, 1, 3, 1)) + bytes(range(kind, kind + 30)) for kind in range(16)]
+    return [*whole, b"".join(whole), *keys]
+
+
+TARGETS = [Target("datagrams", "anybody on the network, or a member, as OFM datagrams and keys", fuzz_datagrams, seeds)]

@@ -1,0 +1,155 @@
+"""Connections between brokers (target ``links``): greetings, versions, lanes, ends, guests; of both sides.
+
+A broker that listens is called by several others at once; one that calls, and one that only asks, are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from saps.links import Links
+from saps.links.inbound import Inbound
+from saps.links.outbound import Outbound
+from saps.links.questions import GUEST, Inquiry, LinkError, Meeting
+from saps.overlay.express import by_express
+from saps.overlay.frames import Bye, Farewell, Frame, Ping, Run, Whois
+from saps.overlay.keys import BrokerRef
+from saps.wire import encode_into, hello
+from tests.fuzzing.frames import FOE, FRIENDS, ORDER, STRANGERS, encoded, frame_of
+from tests.fuzzing.pipes import Pipe, play, settle
+from tests.fuzzing.supply import Supply
+from tests.fuzzing.target import Target
+
+ME = BrokerRef("me", 5, "127.0.0.1:1", "c0")
+CALLERS = [FOE, *FRIENDS, *STRANGERS, GUEST, ME]
+CONNECTIONS = 6
+"""At once at most."""
+
+
+class Called(Links):
+    """A broker's links, and what they have told."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[BrokerRef, Frame]] = []
+        super().__init__(
+            ME,
+            ORDER,
+            on_frames=lambda sender, frames: self.frames.extend((sender, frame) for frame in frames),
+            on_session=lambda sender: None,
+            on_down=lambda peer: None,
+            on_congestion=lambda congested: None,
+            on_whois=lambda name, answer: answer(ME),
+        )
+        self.express = partial(by_express, urgent=lambda topic: topic.startswith("a"))
+
+
+class Unborn(Outbound):
+    """A connection that is not dialled."""
+
+    async def _dial(self) -> None:
+        await asyncio.Event().wait()
+
+
+def greeting(supply: Supply) -> bytes:
+    """The first words: sound ones, or nearly."""
+    kind, caller = supply.byte(), supply.one(CALLERS)
+    whole = hello(caller, "alm" if kind % 16 == 15 else ORDER, express=bool(kind & 1), highest=supply.byte() % 4)
+    if kind % 16 == 14:
+        place = supply.byte() % len(whole)
+        return whole[:place] + bytes((supply.byte(),)) + whole[place + 1 :]
+    return supply.chunk() if kind % 16 == 13 else whole
+
+
+def said(supply: Supply) -> bytes:
+    """A piece of what follows."""
+    match supply.byte() % 6:
+        case 0:
+            return supply.chunk()
+        case 1:
+            return encoded(Whois(supply.text(["b0", ""]))) or b""
+        case 2:
+            return encoded(supply.one([Bye(), Farewell(), Ping()])) or b""
+        case 3:
+            body = supply.chunk()
+            return len(body).to_bytes(4) + body
+        case _:
+            return encoded(frame_of(supply)) or b""
+
+
+async def _answering(supply: Supply) -> None:
+    links = Called()
+    pipes: list[Pipe] = []
+    while supply:
+        action = supply.byte()
+        if action % 4 == 0 or not pipes:
+            if len(pipes) < CONNECTIONS:
+                pipes.append(Pipe(Inbound(links)))
+                pipes[-1].feed(greeting(supply))
+        elif action % 4 == 1 and action > 128:
+            pipes.pop(supply.byte() % len(pipes)).close()
+        else:
+            pipes[supply.byte() % len(pipes)].feed(said(supply))
+        await settle(1)
+    honest = Pipe(Inbound(links))
+    honest.feed(hello(FRIENDS[1], ORDER) + (encoded(Ping()) or b""))
+    assert links.frames[-1:] == [(FRIENDS[1], Ping())]
+    for pipe in (*pipes, honest):
+        pipe.close()
+    await settle(2)
+    assert not links._inbound
+    assert not links._endings._lanes
+
+
+async def _calling(supply: Supply) -> None:
+    links = Called()
+    express = bool(supply.byte() & 1)
+    lanes = links._expresses if express else links._outbound
+    link = lanes[FOE] = Unborn(links, FOE, express=express)
+    link.send(Run(1, 1, 0, 0, 0, "a", 0, [b"x", b"y"]))
+    pipe = Pipe(link)
+    pipe.feed(greeting(supply))
+    while supply:
+        pipe.feed(said(supply))
+        link.send(Ping())
+        link.flush()
+        await settle(1)
+    pipe.close()
+    await settle(2)
+    assert not lanes
+
+
+async def _asking(supply: Supply) -> None:
+    asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    kind = supply.byte()
+    admit = Called().admit
+    pipe = Pipe(Inquiry(ORDER, "b0", asked, admit) if kind & 1 else Meeting(ORDER, asked, admit))
+    pipe.feed(greeting(supply))
+    while supply:
+        pipe.feed(said(supply))
+    pipe.close()
+    await settle(2)
+    assert asked.done()
+    assert asked.exception() is None or isinstance(asked.exception(), LinkError)
+
+
+def fuzz_links(data: bytes) -> None:
+    """Nothing escapes, the next caller is heard, and of closed connections nothing is left."""
+    supply = Supply(data)
+    play(supply.one((_answering, _answering, _calling, _asking))(supply))
+
+
+def seeds() -> list[bytes]:
+    """Each of the three, with some of what can be said."""
+    whois = bytearray()
+    encode_into(whois, Whois("b0"))
+    found = [bytes((which, 0, 0, 2, 1, caller)) for which in range(4) for caller in range(len(CALLERS))]
+    return [
+        *found,
+        *(head + bytes((2, 0, kind % 6, len(whois))) + bytes(whois) for kind, head in enumerate(found)),
+        *(head + bytes((2, 0, 4, kind)) + bytes(range(1, 60)) for kind, head in enumerate(found)),
+    ]
+
+
+TARGETS = [Target("links", "whoever connects, or is connected to", fuzz_links, seeds)]
