@@ -8,11 +8,13 @@ import contextlib
 import os
 import random
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -21,11 +23,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.chaos.account import Incident, Recorder
+from benchmarks.chaos.cable import Cable
 from benchmarks.chaos.faults import available
-from benchmarks.chaos.ground import Cable, Ground, in_lab, on_loopback, topology
-from benchmarks.chaos.report import COUNTS, FAULTS, Result, count_rows, fault_rows, markdown, verdict
+from benchmarks.chaos.ground import Ground, in_lab, on_loopback, topology
+from benchmarks.chaos.report import COUNTS, FAULTS, Result, count_rows, fault_rows, markdown, together, verdict
 from benchmarks.chaos.run import Outcome, Run, Traffic
-from benchmarks.chaos.schedule import Kind, Step, steps
+from benchmarks.chaos.schedule import OPENFLOW, Kind, Step, steps
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
 from examples.smart_city.processes import BrokerError
@@ -37,12 +40,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Exit status 1 if a promise was broken, 2 if the run could not be carried out."""
     chosen = _parser().parse_args(arguments)
+    if chosen.add:
+        return _publish([read(file) for file in chosen.add], None, write_page=chosen.markdown)
     why = obstacle()
     if chosen.lab and why:
         print(f"chaos: {why}", file=sys.stderr)
         return 2
     lab, disks = not chosen.loopback and why is None, os.geteuid() == 0
-    kinds = available(lab, disks)
+    kinds = available(lab, disks, lab and chosen.spark)
     if chosen.kinds:
         kinds = [kind for kind in kinds if kind in chosen.kinds]
     if not kinds:
@@ -65,12 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=chosen.seed,
         brokers=chosen.brokers,
         place="lab" if lab else "loopback",
-        traffic=Traffic(chosen.rate),
+        traffic=traffic(chosen),
         machine=this_machine(),
         outcome=outcome,
     )
-    _publish(result, chosen.json, write_page=chosen.markdown)
-    return 0 if outcome.good else 1
+    return _publish([result], chosen.json, write_page=chosen.markdown)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,20 +83,41 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=15.0, help="begin no fault later (default: %(default)s)")
     parser.add_argument("--brokers", type=int, default=6, metavar="N", help="an even number (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=20.0, help="messages a second of a publisher (%(default)s)")
+    parser.add_argument("--subscribers", type=int, default=1, metavar="N", help="at each broker (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("--kinds", nargs="+", type=Kind, choices=list(Kind), metavar="KIND", help=", ".join(Kind))
+    spark = shutil.which("java") is not None and find_spec("pyspark") is not None
+    parser.add_argument("--spark", action="store_true" if spark else _Missing, help="the Spark job is there, too")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--loopback", action="store_true", help="no lab, even if there can be one")
     place.add_argument("--lab", action="store_true", help="refuse to run if there can be no lab")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--add", nargs="+", type=Path, metavar="FILE", help="no run: add up what --json has written")
     parser.add_argument("--markdown", action="store_true", help="write the section of docs/reliability.md")
     return parser
+
+
+class _Missing(argparse.Action):
+    """An option that cannot be had here."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=False, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.error("the Spark job needs Java and pip install saps[spark]")
+
+
+def traffic(chosen: argparse.Namespace) -> Traffic:
+    """What the devices are to do."""
+    return Traffic(rate=chosen.rate, subscribers=chosen.subscribers)
 
 
 def _repeatable(chosen: argparse.Namespace) -> list[str]:
     words = ["--seed", str(chosen.seed), "--faults", str(chosen.faults), "--minutes", f"{chosen.minutes:g}"]
     words += ["--brokers", str(chosen.brokers), "--rate", f"{chosen.rate:g}"]
-    return words + (["--kinds", *chosen.kinds] if chosen.kinds else []) + ["--loopback"] * chosen.loopback
+    words += ["--subscribers", str(chosen.subscribers)] if chosen.subscribers > 1 else []
+    words += ["--spark"] * chosen.spark + ["--loopback"] * chosen.loopback
+    return words + (["--kinds", *chosen.kinds] if chosen.kinds else [])
 
 
 def _carry_out(chosen: argparse.Namespace, lab: bool, disks: bool, kinds: list[Kind]) -> Outcome:
@@ -101,10 +126,13 @@ def _carry_out(chosen: argparse.Namespace, lab: bool, disks: bool, kinds: list[K
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="saps-chaos-")))
         built = stack.enter_context(Lab(topology(chosen.brokers))) if lab else None
         if built is not None:
-            ground, cable = in_lab(built, folder, {}, disks=disks), Cable(built)
+            openflow = not OPENFLOW.isdisjoint(kinds)
+            ground = in_lab(built, folder, {}, disks=disks, openflow=openflow, job=chosen.spark)
+            cable, switches = Cable(built), [switch.name for switch in built.topology.switches]
         else:
-            ground, cable = on_loopback(chosen.brokers, folder, random.Random(chosen.seed), {}, disks=disks), None
-        planned = list(steps(chosen.seed, list(ground.sites), kinds, chosen.faults))
+            ground = on_loopback(chosen.brokers, folder, random.Random(chosen.seed), {}, disks=disks)
+            cable, switches = None, []
+        planned = list(steps(chosen.seed, list(ground.sites), kinds, chosen.faults, switches))
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         return runner.run(_perform(ground, cable, planned, chosen))
 
@@ -121,10 +149,10 @@ async def _perform(ground: Ground, cable: Cable | None, planned: list[Step], cho
         print(f"{done:5} of {len(planned)}  {told(incident, recorder)}", flush=True)
 
     async with ground:
-        outcome = await Run(ground, cable, Traffic(chosen.rate)).carry_out(planned, 60 * chosen.minutes, progress)
+        outcome = await Run(ground, cable, traffic(chosen)).carry_out(planned, 60 * chosen.minutes, progress)
         if not outcome.good:
-            for site in ground.sites.values():
-                print(f"{site.name} said last:\n{site.last_words}", file=sys.stderr)
+            for name, words in ground.last_words:
+                print(f"{name} said last:\n{words}", file=sys.stderr)
         return outcome
 
 
@@ -134,25 +162,33 @@ def told(incident: Incident, recorder: Recorder) -> str:
     outage = f"{max(incident.outages):5.2f} s" if incident.outages else "      -"
     flowing = incident.flowing - incident.repaired
     return (
-        f"{incident.struck:7.1f} s  {step.kind:9} {step.broker:5} {step.seconds:4.1f} s"
+        f"{incident.struck:7.1f} s  {step.kind:10} {step.broker:5} {step.seconds:4.1f} s"
         f"  all flows after {flowing:5.2f} s  longest outage of others {outage}  {published:,} messages"
     )
 
 
-def _publish(result: Result, file: Path | None, *, write_page: bool) -> None:
+def read(file: Path) -> Result:
+    """What `--json` has written. Raises `OSError`, and `msgspec.DecodeError` for anything else."""
+    return msgspec.json.decode(file.read_bytes(), type=Result)
+
+
+def _publish(results: Sequence[Result], file: Path | None, *, write_page: bool) -> int:
+    """Show what they have come to together. Gives the exit status."""
+    outcome = together(results)
     console = Console(width=160)
-    for headers, rows in ((COUNTS, count_rows(result.outcome)), (FAULTS, fault_rows(result.outcome))):
+    for headers, rows in ((COUNTS, count_rows(outcome)), (FAULTS, fault_rows(outcome))):
         table = Table(*headers)
         for row in rows:
             table.add_row(*row)
         console.print(table)
-    for line in result.outcome.details:
+    for line in outcome.details:
         print(line)
-    print(verdict(result.outcome))
+    print(verdict(outcome))
     if file is not None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(results[0])))
     if write_page:
-        update_page(PAGE, "chaos", markdown(result))
+        update_page(PAGE, "chaos", markdown(results))
+    return 0 if outcome.good else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A message is owed to a subscriber unless a fault that *touched* the brokers of its publisher and of the subscriber was
 there between its publication and its acknowledgement: docs/guarantees.md promises nothing for those. A fault is there
-from its strike until messages flow everywhere again. What is not owed is counted apart.
+from its strike until messages flow everywhere again, and go on to. What is not owed is counted apart.
 """
 
 from __future__ import annotations

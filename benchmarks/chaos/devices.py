@@ -21,13 +21,19 @@ Dial = Callable[[], Awaitable[Streams]]
 Clock = Callable[[], float]
 
 
+def topic_of(stream: str, way: str) -> str:
+    """The topic of a stream that travels this way."""
+    return f"{TOPIC}/{stream}/{way}"
+
+
 class PacedPublisher(Sender):
     """Publishes one stream at a steady rate. What is due while there is no connection goes out when there is one again,
     with QoS 1 and 2; with QoS 0 it is not published."""
 
-    def __init__(self, stream: Stream, rate: float, dial: Dial, clock: Clock) -> None:
+    def __init__(self, stream: Stream, topic: str, rate: float, dial: Dial, clock: Clock) -> None:
+        """`topic`: see `topic_of`."""
         super().__init__(0, stream.name, WINDOW)
-        self.stream = stream
+        self.stream, self.topic = stream, topic
         self.active = False
         self._dial, self._pause, self._clock = dial, 1.0 / rate, clock
         self._waiting: deque[int] = deque()
@@ -62,7 +68,7 @@ class PacedPublisher(Sender):
         return self.stream.qos
 
     def _publish(self, packet_id: int, number: int, duplicate: int) -> bytes:
-        packet = packets.publish(f"{TOPIC}/{self.stream.name}", b"%d" % number, self.stream.qos, packet_id)
+        packet = packets.publish(self.topic, b"%d" % number, self.stream.qos, packet_id)
         return bytes([packet[0] | duplicate]) + packet[1:]
 
     def _acknowledged(self, number: int) -> None:

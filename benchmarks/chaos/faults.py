@@ -9,26 +9,42 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.chaos.account import Reach
-from benchmarks.chaos.ground import Cable, Ground
-from benchmarks.chaos.schedule import BETWEEN, Kind, Step
+from benchmarks.chaos.cable import Cable
+from benchmarks.chaos.clocks import library
+from benchmarks.chaos.ground import Ground
+from benchmarks.chaos.openflow import OpenFlow
+from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, Kind, Step
 
 SLOW = 2_000_000
 """Bits per second of a slow link: several times what the devices' traffic takes."""
 BLOCK = 4096
 
 
-def available(cable: bool, disks: bool) -> list[Kind]:
-    """What can be done where there is a link between the clusters, and where disks can be filled, or is not."""
-    return [kind for kind in Kind if (cable or kind not in BETWEEN) and (disks or kind is not Kind.DISK)]
+def available(lab: bool, disks: bool, job: bool = False) -> list[Kind]:
+    """What can be done in a lab, and where disks can be filled, or is not; and whether there is the Spark job."""
+    left_out: set[Kind] = set() if lab else {*BETWEEN, *OPENFLOW}
+    left_out |= set() if disks else {Kind.DISK}
+    left_out |= set() if job else {Kind.SPARK}
+    left_out |= set() if library() else CLOCKS
+    return [kind for kind in Kind if kind not in left_out]
 
 
 def reach(step: Step, ground: Ground) -> Reach:
-    """Whom it touches. A short pause and a slow link touch nobody: everything has to arrive, later."""
-    if step.kind in (Kind.PARTITION, Kind.ONE_WAY, Kind.LOSS):
-        return Reach(sides=ground.sides)
-    if step.kind in (Kind.PAUSE, Kind.SLOW):
-        return Reach()
+    """Whom it touches. A short pause, a slow link, a clock that jumps, and whatever befalls the programs of OpenFlow
+    multicast touch nobody: everything has to arrive, later."""
+    match step.kind:
+        case Kind.PARTITION | Kind.ONE_WAY | Kind.LOSS:
+            return Reach(sides=ground.sides)
+        case Kind.PAUSE | Kind.SLOW | Kind.CLOCK | Kind.CONTROLLER | Kind.OFGATE | Kind.SPARK:
+            return Reach()
+        case Kind.SWITCH:
+            return Reach(behind(step.broker, _openflow(ground)))
     return Reach(frozenset({step.broker}))
+
+
+def behind(switch: str, openflow: OpenFlow) -> frozenset[str]:
+    """The brokers that are cut off from everybody while a switch is away."""
+    return frozenset(host.name for host in openflow.lab.topology.hosts if host.switch == switch)
 
 
 class Faults:
@@ -42,11 +58,15 @@ class Faults:
             Kind.FREEZE: self._stop,
             Kind.RESTART: self._restart,
             Kind.DISK: self._fill,
+            Kind.CLOCK: self._jump,
+            Kind.REBOOT: self._reboot,
             **dict.fromkeys(BETWEEN, self._disturb),
+            **dict.fromkeys(OPENFLOW, self._end_program),
+            Kind.SWITCH: self._restart_switch,
         }
 
     async def carry(self, step: Step) -> None:
-        """From the strike to the repair. Raises `BrokerError` if a broker does not start again."""
+        """From the strike to the repair. Raises `BrokerError` or `LabError` if a program does not start again."""
         await self._ways[step.kind](step)
 
     async def _kill(self, step: Step) -> None:
@@ -76,6 +96,24 @@ class Faults:
         finally:
             filler.unlink()
 
+    async def _jump(self, step: Step) -> None:
+        clock = self._ground.sites[step.broker].clock
+        clock.set(step.jump)
+        try:
+            await asyncio.sleep(step.seconds)
+        finally:
+            clock.set(0)
+
+    async def _reboot(self, step: Step) -> None:
+        site = self._ground.sites[step.broker]
+        await site.end(signal.SIGKILL)
+        site.clock.set(step.jump)
+        try:
+            await asyncio.sleep(step.seconds)
+            await site.start()
+        finally:
+            site.clock.set(0)
+
     async def _disturb(self, step: Step) -> None:
         assert self._cable is not None
         repair = await asyncio.to_thread(self._strike, self._cable, step)
@@ -83,6 +121,12 @@ class Faults:
             await asyncio.sleep(step.seconds)
         finally:
             await asyncio.to_thread(repair)
+
+    async def _end_program(self, step: Step) -> None:
+        await _openflow(self._ground).restart(step.kind, step.seconds)
+
+    async def _restart_switch(self, step: Step) -> None:
+        await _openflow(self._ground).restart_switch(step.broker, step.seconds)
 
     @staticmethod
     def _strike(cable: Cable, step: Step) -> Callable[[], None]:
@@ -95,6 +139,11 @@ class Faults:
                 return cable.lose(step.share, forth=step.forth)
             case _:
                 return cable.lose(1.0, forth=step.forth)
+
+
+def _openflow(ground: Ground) -> OpenFlow:
+    assert ground.openflow is not None
+    return ground.openflow
 
 
 def fill(disk: Path) -> Path:

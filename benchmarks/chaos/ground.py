@@ -1,7 +1,7 @@
-"""Where a run takes place: brokers as processes, on loopback or each on a host of a lab, and what can be done to them.
+"""Where a run takes place: brokers as processes, on loopback or each on a host of a lab.
 
 On loopback there is no network to disturb. In a lab (root, Open vSwitch) the clusters are joined by one link, and all
-that is done to it is done inside the lab's own namespaces.
+that is done to it is done inside the lab's own namespaces (`benchmarks.chaos.cable`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import random
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.chaos.clocks import WallClock
 from benchmarks.chaos.devices import Streams
+from benchmarks.chaos.openflow import WAYS, OpenFlow
 from benchmarks.chaos.schedule import VERSIONS
 from examples.smart_city.processes import BrokerProcess, free_ports, saps_broker
 from saps.lab import Lab
@@ -36,12 +38,16 @@ class Site(ABC):
         self.others: list[str] = []
         """Where it may join."""
         self.version = VERSIONS[-1]
+        self.way = WAYS[0]
+        """How its publications travel."""
         self.process: BrokerProcess | None = None
+        self.clock = WallClock(folder.with_suffix(".clock"))
 
     async def start(self) -> None:
         """A new life. Raises `BrokerError`."""
         own = {"storage.file": str(self.folder / "broker.db"), "links.highest_version": str(self.version)}
         self.process = self.broker({**own, **self.settings})
+        self.process.environment |= self.clock.environment
         await self.process.start(START)
 
     async def end(self, number: signal.Signals) -> None:
@@ -109,15 +115,29 @@ class LabSite(Site):
 
 
 class Ground:
-    """The brokers of a run. An async context manager: they are up inside, and gone after it."""
+    """The brokers of a run, and what is beside them. An async context manager: they are up inside, and gone after
+    it."""
 
-    def __init__(self, sites: Sequence[Site], settings: Mapping[str, str], disks: bool) -> None:
-        """`disks`: each storage file gets a file system of its own (root)."""
+    def __init__(
+        self, sites: Sequence[Site], settings: Mapping[str, str], disks: bool, openflow: OpenFlow | None = None
+    ) -> None:
+        """`disks`: each storage file gets a file system of its own (root). `openflow`: has some topics travel along
+        trees."""
         self.sites = {site.name: site for site in sites}
+        self.openflow = openflow
         self._disks = disks
         self._mounted: list[Path] = []
-        for site in sites:
+        for number, site in enumerate(sites):
             site.settings = {"storage.sync": "off", "limits.maximum_queued": "100000", **settings}
+            if openflow is not None:
+                site.way = WAYS[number % len(WAYS)]
+                site.settings |= openflow.settings(site.name)
+
+    @property
+    def last_words(self) -> list[tuple[str, str]]:
+        """The name of each program, and the end of its log."""
+        said = [(site.name, site.last_words) for site in self.sites.values()]
+        return said if self.openflow is None else [*said, *self.openflow.last_words]
 
     @property
     def sides(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -129,8 +149,11 @@ class Ground:
         try:
             for site in self.sites.values():
                 site.folder.mkdir()
+                site.clock.set(0)
                 if self._disks:
                     self._mount(site.folder)
+            if self.openflow is not None:
+                await self.openflow.start()
             started: list[str] = []
             for site in self.sites.values():
                 site.others = started[:1]
@@ -148,6 +171,8 @@ class Ground:
         for process in processes:
             process.signal(signal.SIGCONT)
         try:
+            if self.openflow is not None:
+                await self.openflow.stop()
             await asyncio.gather(*(process.stop() for process in processes))
         finally:
             await asyncio.gather(*(process.stop(0) for process in processes))
@@ -180,51 +205,19 @@ def topology(brokers: int) -> str:
     return f"line:2x{(brokers + 1) // 2}"
 
 
-def in_lab(lab: Lab, folder: Path, settings: Mapping[str, str], *, disks: bool = True) -> Ground:
-    """A broker on each host of a lab of that topology."""
+def in_lab(
+    lab: Lab,
+    folder: Path,
+    settings: Mapping[str, str],
+    *,
+    disks: bool = True,
+    openflow: bool = False,
+    job: bool = False,
+) -> Ground:
+    """A broker on each host of a lab of that topology. `openflow`: some topics have trees; `job`: with the Spark
+    job."""
     switches = sorted({host.switch for host in lab.topology.hosts})
     clusters = dict(zip(switches, CLUSTERS, strict=True))
     hosts = lab.topology.hosts
-    return Ground([LabSite(lab, h.name, clusters[h.switch], folder / h.name) for h in hosts], settings, disks)
-
-
-class Cable:
-    """The one link between a lab's two clusters. The methods block for some milliseconds."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        (link,) = lab.topology.links
-        self._ends = (link.a, link.b) if link.a < link.b else (link.b, link.a)
-        self._devices = {link.a: link.name, link.b: link.reverse}
-
-    def cut(self) -> Callable[[], None]:
-        """Nothing passes. What it gives repairs it, as with the others."""
-        self._lab.set_link(*self._ends, up=False)
-        return lambda: self._lab.set_link(*self._ends, up=True)
-
-    def slow(self, bits: int, *, forth: bool) -> Callable[[], None]:
-        """So many bits a second, one way."""
-        a, b = self._ends if forth else self._ends[::-1]
-        self._lab.set_rate(a, b, bits)
-        return lambda: self._lab.set_rate(a, b, None)
-
-    def lose(self, share: float, *, forth: bool) -> Callable[[], None]:
-        """So much of what passes is lost at random, one way."""
-        device = self._devices[self._ends[0] if forth else self._ends[1]]
-        self._tc(f"qdisc add dev {device} clsact")
-        self._tc(f"filter add dev {device} egress bpf direct-action bytecode", lottery(share))
-        return lambda: self._tc(f"qdisc delete dev {device} clsact")
-
-    def _tc(self, line: str, *more: str) -> None:
-        self._lab.switches.run(["tc", *line.split(), *more], capture_output=True)
-
-
-def lottery(share: float) -> str:
-    """A packet filter (classic BPF, as `tc` takes it) that drops this share of the packets. `netem`, made for this, is
-    not in every kernel; this is."""
-    load, jump, give = 0x20, 0x35, 0x06
-    passed, dropped = 0, 2  # TC_ACT_OK, TC_ACT_SHOT
-    random_word = 0xFFFFF000 + 56  # SKF_AD_OFF + SKF_AD_RANDOM
-    threshold = min(round(share * 2**32), 2**32 - 1)
-    program = [(load, 0, 0, random_word), (jump, 0, 1, threshold), (give, 0, 0, passed), (give, 0, 0, dropped)]
-    return ",".join([str(len(program)), *(" ".join(map(str, line)) for line in program)])
+    sites = [LabSite(lab, h.name, clusters[h.switch], folder / h.name) for h in hosts]
+    return Ground(sites, settings, disks, OpenFlow(lab, sites[0].cluster, folder, job=job) if openflow else None)

@@ -1,4 +1,4 @@
-"""What a run has shown: as JSON, as tables, and as a section of docs/reliability.md."""
+"""What runs have shown: as JSON, as tables, and as a section of docs/reliability.md. Several runs add up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from benchmarks.chaos.account import Incident
+from benchmarks.chaos.account import Count, Incident
 from benchmarks.chaos.run import Outcome, Traffic
 from benchmarks.chaos.schedule import WHAT, Kind
 from benchmarks.machine import Machine
@@ -39,12 +39,33 @@ class Result(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
+def together(results: Sequence[Result]) -> Outcome:
+    """The sum of at least one run."""
+    outcomes = [result.outcome for result in results]
+    found: dict[int, Count] = {}
+    for count in (count for outcome in outcomes for count in outcome.counts):
+        total = found.setdefault(count.qos, Count(qos=count.qos))
+        for field in Count.__struct_fields__[1:]:
+            setattr(total, field, getattr(total, field) + getattr(count, field))
+    return Outcome(
+        seconds=round(sum(outcome.seconds for outcome in outcomes), 1),
+        counts=[found[qos] for qos in sorted(found)],
+        incidents=[incident for outcome in outcomes for incident in outcome.incidents],
+        sessions_lost=sum(outcome.sessions_lost for outcome in outcomes),
+        not_recovered=[each for outcome in outcomes for each in outcome.not_recovered],
+        never_came=any(outcome.never_came for outcome in outcomes),
+        details=[detail for outcome in outcomes for detail in outcome.details],
+        tree_topics=sum(outcome.tree_topics for outcome in outcomes),
+        by_tree=sum(outcome.by_tree for outcome in outcomes),
+    )
+
+
 def count_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
-    """The cells under `COUNTS`."""
+    """The cells under `COUNTS`: one row for each QoS, and one for all."""
+    fields = Count.__struct_fields__[1:]
     for c in outcome.counts:
-        figures = (c.published, c.delivered, c.lost, c.doubled, c.disordered)
-        unowed = (c.unowed_lost, c.unowed_doubled, c.unowed_disordered)
-        yield (str(c.qos), *(f"{figure:,}" for figure in figures + unowed))
+        yield (str(c.qos), *(f"{getattr(c, field):,}" for field in fields))
+    yield ("all", *(f"{sum(getattr(c, field) for c in outcome.counts):,}" for field in fields))
 
 
 def fault_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
@@ -61,7 +82,7 @@ def _figures(incidents: Sequence[Incident]) -> tuple[str, ...]:
     recoveries = sorted(incident.flowing - incident.repaired for incident in incidents)
     shown = [quantile(outages, share) for share in (0.5, 0.99, 1.0)]
     shown += [quantile(recoveries, share) for share in (0.5, 1.0)]
-    return (str(len(incidents)), *("-" if value is None else f"{value:.2f} s" for value in shown))
+    return (f"{len(incidents):,}", *("-" if value is None else f"{value:.2f} s" for value in shown))
 
 
 def quantile(ordered: Sequence[float], share: float) -> float | None:
@@ -71,8 +92,11 @@ def quantile(ordered: Sequence[float], share: float) -> float | None:
 
 def verdict(outcome: Outcome) -> str:
     """One line."""
-    words = [f"{len(outcome.incidents)} faults in {outcome.seconds:.0f} s"]
+    words = [f"{len(outcome.incidents):,} faults in {outcome.seconds:,.0f} s"]
     words.append(f"sessions lost: {outcome.sessions_lost}")
+    if outcome.tree_topics:
+        share = 100 * outcome.by_tree / outcome.tree_topics
+        words.append(f"{share:.0f} % of what was published to topics of OpenFlow multicast left along its trees")
     words += [f"not recovered: {each}" for each in outcome.not_recovered]
     if outcome.never_came:
         words.append("something that is owed has not come")
@@ -80,15 +104,26 @@ def verdict(outcome: Outcome) -> str:
     return "; ".join(words)
 
 
-def markdown(result: Result) -> str:
-    """The section."""
-    outcome, machine = result.outcome, result.machine
-    where = "each on a host of a network of Open vSwitch switches" if result.place == "lab" else "on loopback"
+def markdown(results: Sequence[Result]) -> str:
+    """The section, of at least one run."""
+    outcome, first = together(results), results[0]
+    machine = first.machine
+    places = {"lab": "each on a host of a network of Open vSwitch switches", "loopback": "on loopback"}
+    where = ", or ".join(text for place, text in places.items() if any(result.place == place for result in results))
     system = f"Linux {machine.kernel}, Python {machine.python}"
+    brokers, takers, rates = (
+        " or ".join(f"{value:g}" for value in sorted(values))
+        for values in (
+            {result.brokers for result in results},
+            {result.traffic.subscribers for result in results},
+            {result.traffic.rate for result in results},
+        )
+    )
     lines = [
-        f"`{result.command}`, {result.date}: {result.brokers} brokers in two clusters, {where}. At each broker a"
-        f" subscriber and a publisher of each QoS, at {result.traffic.rate:g} messages a second. All of it on"
-        f" {machine.processors} processors ({machine.processor}), {system}.",
+        *(f"- `{result.command}`, {result.date}" for result in results),
+        "",
+        f"{brokers} brokers in two clusters, {where}. At each broker {takers} subscribers and a publisher of each QoS,"
+        f" at {rates} messages a second. All of it on {machine.processors} processors ({machine.processor}), {system}.",
         "",
         f"{verdict(outcome)}.",
         "",

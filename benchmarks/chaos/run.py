@@ -10,12 +10,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import msgspec
 
-from benchmarks.chaos.account import Count, Incident, Recorder, Stream
-from benchmarks.chaos.devices import PacedPublisher, Witness
+from benchmarks.chaos.account import Count, Incident, Reach, Recorder, Stream
+from benchmarks.chaos.cable import Cable
+from benchmarks.chaos.devices import PacedPublisher, Witness, topic_of
 from benchmarks.chaos.faults import Faults, reach
-from benchmarks.chaos.ground import Cable, Ground
+from benchmarks.chaos.ground import Ground
+from benchmarks.chaos.openflow import WAYS
 from benchmarks.chaos.schedule import Step
 from benchmarks.durable_clients import DurableClient
+from examples.smart_city.processes import BrokerError
+from saps.lab import LabError
 
 PATIENCE = 60.0
 """Seconds to wait for what must come: the end of hope, no requirement."""
@@ -24,16 +28,21 @@ ROUND = 10
 """Messages of each stream that must all arrive everywhere before the mesh counts as recovered."""
 LATE = 2.0
 """Seconds after which messages that have not come, though later ones have, are given up."""
+NOTICED = 2.0
+"""Seconds after a repair in which a broker may still be taken for dead because of the fault: `overlay.suspect_after`
+and a heartbeat."""
 
 Report = Callable[[Incident, Recorder], None]
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """What the devices do: at each broker a publisher of each QoS and one subscriber, which takes everything."""
+    """What the devices do: at each broker a publisher of each QoS, and subscribers that take everything."""
 
     rate: float = 20.0
     """Publications a second of each publisher."""
     qos: tuple[int, ...] = (0, 1, 2)
+    subscribers: int = 1
+    """At each broker."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -49,6 +58,10 @@ class Outcome(msgspec.Struct, kw_only=True):
     never_came: bool
     """Something that is owed had not come when the run was given up."""
     details: list[str]
+    tree_topics: int = 0
+    """Publications to topics that were to have OpenFlow trees, as far as they were counted."""
+    by_tree: int = 0
+    """Those of them that left along one."""
 
     @property
     def good(self) -> bool:
@@ -64,16 +77,16 @@ class Run:
         self._ground, self._faults = ground, Faults(ground, cable)
         self._begun = time.monotonic()
         self._publishers = [
-            PacedPublisher(Stream(f"{site.name}-qos{qos}", site.name, qos), traffic.rate, site.dial, self._clock)
+            PacedPublisher(stream, topic_of(stream.name, site.way), traffic.rate, site.dial, self._clock)
             for site in ground.sites.values()
             for qos in traffic.qos
+            for stream in [Stream(f"{site.name}-qos{qos}", site.name, qos)]
         ]
-        self._witnesses = {
-            f"{site.name}-sub": Witness(f"{site.name}-sub", site.dial, self._clock) for site in ground.sites.values()
-        }
+        places = {f"{site.name}-sub{n}": site for site in ground.sites.values() for n in range(traffic.subscribers)}
+        self._witnesses = {name: Witness(name, site.dial, self._clock) for name, site in places.items()}
         self.recorder = Recorder(
             (publisher.stream for publisher in self._publishers),
-            zip(self._witnesses, ground.sites, strict=True),
+            ((name, site.name) for name, site in places.items()),
         )
         for witness in self._witnesses.values():
             witness.recorder = self.recorder
@@ -83,23 +96,32 @@ class Run:
         return time.monotonic() - self._begun
 
     async def carry_out(self, steps: Iterable[Step], seconds: float, report: Report) -> Outcome:
-        """All steps, none of them begun after so many seconds. Raises `BrokerError` if a broker does not start, and
-        `TimeoutError` if not even the first messages arrive."""
+        """All steps, none of them begun after so many seconds, and none after a program that did not start again.
+
+        Raises `LabError` if the programs of OpenFlow multicast do not start at all, and `TimeoutError` if not even the
+        first messages arrive."""
         failed: list[str] = []
         witnesses = list(self._witnesses.values())
         async with _alive(witnesses), _alive(self._publishers), _pacing(self._publishers):
             await _until(lambda: all(witness.subscribed.is_set() for witness in witnesses))
             self._set_active(True)
-            if await self._recovered(self._clock()) is None:
+            if await self._last_gap(self._clock()) is None:
                 raise TimeoutError("no messages flow between the brokers, before any fault")
+            await self._plant()
             for step in steps:
                 if self._clock() > seconds:
                     break
                 await asyncio.sleep(step.calm)
-                if not await self._endure(step, report):
-                    failed.append(self._complaint(step))
+                try:
+                    if not await self._endure(step, report):
+                        failed.append(self._complaint(step))
+                    await self._count()
+                except (BrokerError, LabError) as error:
+                    failed.append(str(error))
+                    break
             self._set_active(False)
             settled = await self._settled()
+        openflow = self._ground.openflow
         return Outcome(
             seconds=round(self._clock(), 1),
             counts=self.recorder.judge(),
@@ -108,17 +130,45 @@ class Run:
             not_recovered=failed,
             never_came=not settled,
             details=self.recorder.details,
+            tree_topics=openflow.publications if openflow is not None else 0,
+            by_tree=openflow.carried if openflow is not None else 0,
         )
 
     async def _endure(self, step: Step, report: Report) -> bool:
-        """One fault, until messages flow everywhere again; False if that does not happen."""
+        """One fault, until messages flow everywhere again; False if that does not happen. Raises as `Faults.carry`."""
         incident = self.recorder.strike(step, reach(step, self._ground), self._clock())
-        await self._faults.carry(step)
+        try:
+            await self._faults.carry(step)
+        except (BrokerError, LabError):
+            incident.repaired = self._clock()
+            self.recorder.close(incident, incident.repaired, incident.repaired)
+            raise
         incident.repaired = self._clock()
-        recovered = await self._recovered(incident.struck)
-        self.recorder.close(incident, self._clock() if recovered is None else recovered, self._clock())
+        last = await self._last_gap(incident.struck)
+        flowing = self._clock()
+        if last is not None and incident.reach != Reach():
+            await asyncio.sleep(incident.repaired + NOTICED - flowing)
+            first, last = last, await self._last_gap(incident.struck)
+            flowing = flowing if first == last else self._clock()
+        recovered = self._clock() if last is None else max(incident.repaired, last)
+        self.recorder.close(incident, recovered, flowing)
         report(incident, self.recorder)
-        return recovered is not None
+        return last is not None
+
+    async def _count(self) -> None:
+        """See how much has left along trees. Raises `LabError` if OFGate has ended."""
+        if self._ground.openflow is not None:
+            await self._ground.openflow.count()
+
+    async def _plant(self) -> None:
+        """Have trees made for the topics that are to have them, where there is OpenFlow multicast."""
+        openflow = self._ground.openflow
+        if openflow is None:
+            return
+        streams = [p for p in self._publishers if not p.topic.endswith(WAYS[0])]
+        topics = {publisher.topic: publisher.stream.broker for publisher in streams}
+        await openflow.start_gate(topics, [site.overlay for site in self._ground.sites.values()])
+        await openflow.built()
 
     def _complaint(self, step: Step) -> str:
         """What is wrong after a fault the mesh has not recovered from."""
@@ -135,10 +185,10 @@ class Run:
         words += [f"no acknowledgements for {', '.join(unacknowledged)}"] if unacknowledged else []
         return "; ".join(words)
 
-    async def _recovered(self, struck: float) -> float | None:
-        """Wait until the newest `ROUND` messages of each stream arrive everywhere. Gives the first moment after the
-        publication of the last one that did not arrive, and None if there is no end of those."""
-        recovered, end = self._clock(), self._clock() + PATIENCE
+    async def _last_gap(self, struck: float) -> float | None:
+        """Wait until the newest `ROUND` messages of each stream arrive everywhere. Gives the moment of the publication
+        of the last one since `struck` that did not arrive, 0 if all did, and None if there is no end of those."""
+        end = self._clock() + PATIENCE
         while self._clock() < end:
             goals = {stream.name: stream.last + ROUND for stream in self._sure}
             if not await self._reached(goals, end):
@@ -149,7 +199,7 @@ class Run:
                 if self._clock() > late:
                     break
             else:
-                return max(recovered, self.recorder.last_gap(goals, struck))
+                return self.recorder.last_gap(goals, struck)
         return None
 
     async def _reached(self, goals: dict[str, int], end: float) -> bool:

@@ -10,17 +10,23 @@ import msgspec
 
 
 class Kind(StrEnum):
-    """What can be done to a mesh."""
+    """What can be done to a mesh, and to what moves its topics to OpenFlow."""
 
     KILL = "kill"
     PAUSE = "pause"
     FREEZE = "freeze"
     RESTART = "restart"
     DISK = "disk"
+    CLOCK = "clock"
+    REBOOT = "reboot"
     PARTITION = "partition"
     ONE_WAY = "one way"
     LOSS = "loss"
     SLOW = "slow"
+    SWITCH = "switch"
+    CONTROLLER = "controller"
+    OFGATE = "ofgate"
+    SPARK = "spark"
 
 
 WHAT = {
@@ -28,28 +34,46 @@ WHAT = {
     Kind.PAUSE: "SIGSTOP, and SIGCONT before anyone suspects the broker (0.2 to 0.7 s)",
     Kind.FREEZE: "SIGSTOP, and SIGCONT after it is taken for dead (4 to 7 s)",
     Kind.RESTART: "rolling restart: SIGTERM of each broker in turn, and back with another version of the protocol",
-    Kind.DISK: "no block left on the disk of a broker's `storage.file` (2 to 4 s)",
-    Kind.PARTITION: "nothing passes between the clusters (1 to 8 s)",
-    Kind.ONE_WAY: "nothing passes from one cluster to the other; the other way all does (1 to 6 s)",
-    Kind.LOSS: "2 to 15 % of the packets from one cluster to the other are lost (3 to 6 s)",
-    Kind.SLOW: "2 Mbit/s from one cluster to the other (3 to 6 s)",
+    Kind.DISK: "no block left on the disk of a broker's `storage.file` (1 to 3 s)",
+    Kind.CLOCK: "the clock of a broker jumps, up to a day ahead or back, and back again (1 to 2 s)",
+    Kind.REBOOT: "`kill -9` of a broker; it is started again with a clock that is up to a day ahead or behind",
+    Kind.PARTITION: "nothing passes between the clusters (1 to 6 s)",
+    Kind.ONE_WAY: "nothing passes from one cluster to the other; the other way all does (1 to 5 s)",
+    Kind.LOSS: "2 to 15 % of the packets from one cluster to the other are lost (2 to 4 s)",
+    Kind.SLOW: "2 Mbit/s from one cluster to the other (2 to 4 s)",
+    Kind.SWITCH: "a switch restarts with empty tables (out for 0 to 3 s)",
+    Kind.CONTROLLER: "`kill -9` of the OpenFlow controller; it is started again after 0 to 3 s",
+    Kind.OFGATE: "`kill -9` of OFGate; it is started again after 0 to 3 s",
+    Kind.SPARK: "`kill -9` of the Spark job; it is started again at once",
 }
 LENGTH = {
     Kind.KILL: (0.0, 4.0),
     Kind.PAUSE: (0.2, 0.7),
     Kind.FREEZE: (4.0, 7.0),
     Kind.RESTART: (0.0, 0.0),
-    Kind.DISK: (2.0, 4.0),
-    Kind.PARTITION: (1.0, 8.0),
-    Kind.ONE_WAY: (1.0, 6.0),
-    Kind.LOSS: (3.0, 6.0),
-    Kind.SLOW: (3.0, 6.0),
+    Kind.DISK: (1.0, 3.0),
+    Kind.CLOCK: (1.0, 2.0),
+    Kind.REBOOT: (0.0, 2.0),
+    Kind.PARTITION: (1.0, 6.0),
+    Kind.ONE_WAY: (1.0, 5.0),
+    Kind.LOSS: (2.0, 4.0),
+    Kind.SLOW: (2.0, 4.0),
+    Kind.SWITCH: (0.0, 3.0),
+    Kind.CONTROLLER: (0.0, 3.0),
+    Kind.OFGATE: (0.0, 3.0),
+    Kind.SPARK: (0.0, 0.0),
 }
 """Seconds from the fault to its repair, least and most. Detection takes 1 s (a broken link) or 1.5 s (silence)."""
 LOSS = (0.02, 0.15)
 """Share of the packets that is lost, least and most."""
+JUMP = (1.0, 86_400.0)
+"""Seconds by which a clock jumps, least and most; small jumps are as frequent as large ones (log-uniform)."""
 BETWEEN = frozenset({Kind.PARTITION, Kind.ONE_WAY, Kind.LOSS, Kind.SLOW})
 """What happens between clusters, and needs a network of one's own."""
+OPENFLOW = frozenset({Kind.SWITCH, Kind.CONTROLLER, Kind.OFGATE, Kind.SPARK})
+"""What happens to the programs and switches of OpenFlow multicast."""
+CLOCKS = frozenset({Kind.CLOCK, Kind.REBOOT})
+"""What needs a clock that can be set for one process."""
 VERSIONS = (1, 2)
 """Of the protocol between brokers: a rolling restart goes to the other one."""
 
@@ -59,20 +83,24 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Kind
     broker: str = ""
-    """Its victim; empty for what happens between clusters."""
+    """Its victim, or the switch; empty for what happens between clusters, and to what there is one of."""
     seconds: float = 0.0
     """Until it is repaired."""
     forth: bool = True
     """From the first cluster to the second, or back."""
     share: float = 0.0
     """Of the packets lost."""
+    jump: float = 0.0
+    """Seconds that a clock is then ahead; behind if negative."""
     version: int = VERSIONS[-1]
     """Highest version that a restarted broker speaks."""
     calm: float = 1.0
     """Seconds of peace before it."""
 
 
-def steps(seed: int, brokers: Sequence[str], kinds: Collection[Kind], faults: int) -> Iterator[Step]:
+def steps(
+    seed: int, brokers: Sequence[str], kinds: Collection[Kind], faults: int, switches: Sequence[str] = ()
+) -> Iterator[Step]:
     """At least `faults` steps, a rolling restart being one for each broker. Every kind comes once a round, in another
     order each time; a rolling restart begins with a broker drawn at random, and ends when all have the new version."""
     rng = random.Random(seed)
@@ -83,21 +111,29 @@ def steps(seed: int, brokers: Sequence[str], kinds: Collection[Kind], faults: in
                 return
             if kind is Kind.RESTART:
                 version = VERSIONS[0] + VERSIONS[-1] - version
-                order = rng.sample(brokers, len(brokers))
+                victims = rng.sample(brokers, len(brokers))
             else:
-                order = ["" if kind in BETWEEN else rng.choice(brokers)]
-            for broker in order:
-                yield _step(rng, kind, broker, version)
+                victims = [_victim(rng, kind, brokers, switches)]
+            for victim in victims:
+                yield _step(rng, kind, victim, version)
                 done += 1
 
 
+def _victim(rng: random.Random, kind: Kind, brokers: Sequence[str], switches: Sequence[str]) -> str:
+    if kind is Kind.SWITCH:
+        return rng.choice(switches)
+    return "" if kind in BETWEEN | OPENFLOW else rng.choice(brokers)
+
+
 def _step(rng: random.Random, kind: Kind, broker: str, version: int) -> Step:
+    jump = rng.choice((-1, 1)) * JUMP[0] * (JUMP[1] / JUMP[0]) ** rng.random()
     return Step(
         kind=kind,
         broker=broker,
         seconds=round(rng.uniform(*LENGTH[kind]), 2),
         forth=rng.random() < 0.5,
         share=round(rng.uniform(*LOSS), 3) if kind is Kind.LOSS else 0.0,
+        jump=round(jump, 1) if kind in CLOCKS else 0.0,
         version=version,
-        calm=round(rng.uniform(0.5, 1.5), 2),
+        calm=round(rng.uniform(0.1, 0.7), 2),
     )
