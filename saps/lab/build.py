@@ -83,13 +83,13 @@ def _without_ipv6(space: Namespace) -> None:
 
 def _set_up_host(commands: Commands, space: Namespace, host: Host, topology: Topology, *, ipv6: bool) -> None:
     with space.inside():
-        _offload_nothing(plan.DATA)
+        offload_nothing(plan.DATA)
         if ipv6:
             _sysctl(plan.DATA, disable_ipv6=0)
     commands.ip(plan.host_addresses(host, topology, ipv6=ipv6), space.name)
 
 
-def _offload_nothing(interface: str) -> None:
+def offload_nothing(interface: str) -> None:
     """The kernel fills in checksums itself: neither a veth pair nor a userspace datapath adds them later."""
     value = array.array("B", struct.pack("II", _SET_TX_CHECKSUM, 0))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

@@ -210,6 +210,9 @@ def link(
     by_priority: Annotated[
         bool, typer.Option("--by-priority", help="For `rate`: packets with a class selector in their DSCP go first.")
     ] = False,
+    number: Annotated[
+        int, typer.Option("--number", metavar="N", min=1, help="For `up` and `down`: which of parallel links.")
+    ] = 1,
     name: Name = _MINE,
     directory: Directory = DIRECTORY,
 ) -> None:
@@ -219,7 +222,7 @@ def link(
         if change is Change.RATE:
             lab.set_rate(a, b, bits, by_priority=by_priority)
         else:
-            lab.set_link(a, b, up=change is Change.UP)
+            lab.set_link(a, b, up=change is Change.UP, number=number)
 
 
 @app.command()

@@ -42,10 +42,10 @@ class Counters:
             self._topology, _difference(self._sent, earlier._sent), _difference(self._received, earlier._received)
         )
 
-    def across(self, a: str, b: str) -> Traffic:
-        """What switch `a` sent to its neighbour `b`. Raises `KeyError` if they are no neighbours."""
-        self._topology.link(a, b)
-        return self._sent[f"{a}-{b}"]
+    def across(self, a: str, b: str, number: int = 1) -> Traffic:
+        """What switch `a` sent to its neighbour `b`, over the link of that number. Raises `KeyError`."""
+        link = self._topology.link(a, b, number)
+        return self._sent[link.name if link.a == a else link.reverse]
 
     def to_host(self, name: str) -> Traffic:
         """What its switch sent to a host. Raises `KeyError`."""

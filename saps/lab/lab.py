@@ -151,11 +151,12 @@ class Lab:
         self._ovs.set_controller(self._state.controller)
         self._state.save(self._directory)
 
-    def set_link(self, a: str, b: str, *, up: bool) -> None:
+    def set_link(self, a: str, b: str, *, up: bool, number: int = 1) -> None:
         """Takes the carrier from a link between two switches, or gives it back; returns when both have seen it.
+        `number`: which one of parallel links.
 
         Raises `LabError` for switches that are no neighbours."""
-        link = self._link(a, b)
+        link = self._link(a, b, number)
         ends = (link.name, link.reverse)
         Commands().ip([f"link set {ends[0]} {'up' if up else 'down'}"], self.switches.name)
         wait_until(lambda: self._seen(ends) is up, f"link {a}-{b} to go {'up' if up else 'down'}")
@@ -196,11 +197,12 @@ class Lab:
         """Every host tells every switch again where it is; sensible after a `NORMAL` path has changed."""
         announce({SWITCHES: self.switches, **self._hosts}, self.topology)
 
-    def _link(self, a: str, b: str) -> Link:
+    def _link(self, a: str, b: str, number: int = 1) -> Link:
         try:
-            return self.topology.link(a, b)
+            return self.topology.link(a, b, number)
         except KeyError:
-            raise LabError(f"lab {self.name!r} has no link between {a!r} and {b!r}") from None
+            of = "" if number == 1 else f" {number}"
+            raise LabError(f"lab {self.name!r} has no link{of} between {a!r} and {b!r}") from None
 
     def _switch(self, name: str) -> Switch:
         for switch in self.topology.switches:

@@ -139,14 +139,21 @@ class Mesh:
         settings: Mapping[str, str] | None = None,
         prefix: str = "",
         standby: bool = False,
+        join: Sequence[str] = (),
+        domains: Sequence[str] = (),
+        controller: Sequence[str] = (),
     ) -> None:
         """`hosts`: those that have a broker, or all. `order`: of the keys, `overlay.alm_order`. `management`: clients
-        come by the management network, else from within the host. `prefix` begins the brokers' names. `standby`: with
-        `ofm`, there is a second controller."""
+        come by the management network, else from within the host. `prefix` begins the names of brokers and OFGate.
+        `standby`: with `ofm`, there is a second controller. `join`: brokers elsewhere whose mesh this is a part of.
+        `domains`: all OpenFlow domains of it (`ofm.domains`). `controller`: more options of the controller."""
         self.lab = lab
         self.hosts = tuple(host.name for host in lab.topology.hosts) if hosts is None else tuple(hosts)
         self._order, self._ofm, self._prefix, self._management = order, ofm, prefix, management
         self._settings = {"links.plain": "true", **(settings or {})}
+        if domains:
+            self._settings["ofm.domains"] = ",".join(domains)
+        self._join, self._domains, self._more = tuple(join), tuple(domains), tuple(controller)
         self._controllers = CONTROLLERS[: 1 + standby]
         self._folder = tempfile.TemporaryDirectory(prefix="saps-mesh-")
         self.programs: dict[str, Program] = {}
@@ -237,7 +244,8 @@ class Mesh:
         host = self.lab.topology.host(name)
         options = ["--name", self._prefix + name, "--cluster", host.cluster, "--alm", self._order]
         options += ["--overlay", f"{host.ip}:{OVERLAY}", "--mqtt", f"{self._client_side(name)}:{MQTT}"]
-        options += ["--join", self._contact] if name != self.hosts[0] else []
+        contacts = self._join if name == self.hosts[0] else (self.contact,)
+        options += [word for contact in contacts for word in ("--join", contact)]
         values = {"log_level": "warning"}
         if self._management:
             values["auth.anonymous"] = "always"
@@ -251,7 +259,8 @@ class Mesh:
         return self.lab.topology.host(host).management if self._management else "127.0.0.1"
 
     @property
-    def _contact(self) -> str:
+    def contact(self) -> str:
+        """Where others join: the first broker's overlay address."""
         return f"{self.lab.topology.host(self.hosts[0]).ip}:{OVERLAY}"
 
     def _start_controllers(self) -> None:
@@ -272,6 +281,7 @@ class Mesh:
         place = self._controllers.index(name)
         options = ["--listen", f"127.0.0.1:{OPENFLOW + place}", "--northbound", _northbound(place)]
         options += ["--token-file", str(self.token), "--log-level", "warning"]
+        options += ["--loopback", f"10.{self.lab.topology.network}.255.254", *self._more]
         if len(self._controllers) > 1:
             options += ["--peer", f"http://{_northbound(1 - place)}"]
         return self._run(name, None, ["controller", *options])
@@ -283,8 +293,9 @@ class Mesh:
 
     def _start_ofgate(self) -> None:
         host = self.lab.topology.host(self.hosts[0])
-        options = ["--name", "ofgate", "--cluster", host.cluster, "--overlay", f"{host.ip}:{GATE}"]
-        options += ["--join", self._contact]
+        options = ["--name", f"{self._prefix}ofgate", "--cluster", host.cluster, "--overlay", f"{host.ip}:{GATE}"]
+        options += ["--join", self.contact]
+        options += [word for domain in self._domains for word in ("--domain", domain)]
         options += [word for url in self.northbounds for word in ("--controller", url)]
         options += ["--token-file", str(self.token), "--config", str(self._write_config())]
         self.programs["ofgate"] = self._run("ofgate", host.name, ["ofgate", *options])

@@ -4,7 +4,8 @@ All of it follows from the description alone, so that a controller, a test and a
 
 ====================  =============================================================================================
 host                  ``c<cluster>b<n>``, both counted from 1
-data address          ``10.77.<cluster>.<n>/16``, and ``fd77::<cluster>:<n>/64`` where the lab has IPv6
+data address          ``10.77.<cluster>.<n>/16``, and ``fd77::<cluster>:<n>/64`` where the lab has IPv6; another
+                      number than 77 where the description gives a ``network``
 management address    ``10.78.<cluster>.<n>/16``; the switches' namespace is ``10.78.0.1``
 MAC                   ``02:00`` and the four bytes of the data address
 datapath id           the switches in order, from 1
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import NamedTuple
@@ -30,6 +32,10 @@ PREFIX = 16
 """Prefix length of the data and of the management network."""
 MOST = 250
 """Most clusters, and most hosts in a cluster."""
+NETWORK = 77
+"""Second byte of the data addresses, unless the description gives another."""
+_LONGEST = 15
+"""Bytes of an interface's name."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,6}")
 """A switch's name: two of them, joined by a hyphen, name an interface (at most 15 bytes)."""
@@ -59,15 +65,17 @@ class Link(NamedTuple):
     """Whether its ends are not in one cluster."""
     spare: bool
     """Closes a cycle: `NORMAL` traffic never takes it, flow entries may."""
+    number: int = 1
+    """Which of the parallel links between its two switches, from 1."""
 
     @property
     def name(self) -> str:
         """The interface at `a`'s end; the one at `b`'s is `reverse`."""
-        return f"{self.a}-{self.b}"
+        return interface(self.a, self.b, self.number)
 
     @property
     def reverse(self) -> str:
-        return f"{self.b}-{self.a}"
+        return interface(self.b, self.a, self.number)
 
 
 class Host(NamedTuple):
@@ -79,15 +87,17 @@ class Host(NamedTuple):
     """Cluster and place in it, both from 1."""
     switch: str
     port: int
+    network: int = NETWORK
+    """Second byte of its data address."""
 
     @property
     def ip(self) -> str:
         """Address on the data network, the one through the switches."""
-        return "10.77.{}.{}".format(*self.number)
+        return "10.{}.{}.{}".format(self.network, *self.number)
 
     @property
     def ipv6(self) -> str:
-        return "fd77::{:x}:{:x}".format(*self.number)
+        return "fd{:02d}::{:x}:{:x}".format(self.network, *self.number)
 
     @property
     def management(self) -> str:
@@ -96,7 +106,7 @@ class Host(NamedTuple):
 
     @property
     def mac(self) -> str:
-        return "02:00:0a:4d:{:02x}:{:02x}".format(*self.number)
+        return "02:00:0a:{:02x}:{:02x}:{:02x}".format(self.network, *self.number)
 
 
 class Topology(NamedTuple):
@@ -106,14 +116,26 @@ class Topology(NamedTuple):
     switches: tuple[Switch, ...]
     links: tuple[Link, ...]
     hosts: tuple[Host, ...]
+    network: int = NETWORK
+    """Second byte of the data addresses."""
+
+    @property
+    def subnet(self) -> str:
+        """The data network."""
+        return f"10.{self.network}.0.0/{PREFIX}"
 
     def host(self, name: str) -> Host:
         """Raises `KeyError` for a name no host has."""
         return {host.name: host for host in self.hosts}[name]
 
-    def link(self, a: str, b: str) -> Link:
-        """The link between two switches, in either direction. Raises `KeyError`."""
-        return {frozenset((link.a, link.b)): link for link in self.links}[frozenset((a, b))]
+    def link(self, a: str, b: str, number: int = 1) -> Link:
+        """The link of that number between two switches, in either direction. Raises `KeyError`."""
+        return {(frozenset((link.a, link.b)), link.number): link for link in self.links}[frozenset((a, b)), number]
+
+
+def interface(here: str, there: str, number: int = 1) -> str:
+    """The interface of a switch at its link of that number to another one."""
+    return f"{here}-{there}" if number == 1 else f"{here}-{there}_{number}"
 
 
 class _Site(msgspec.Struct, forbid_unknown_fields=True):
@@ -124,6 +146,7 @@ class _Site(msgspec.Struct, forbid_unknown_fields=True):
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     switches: dict[str, _Site]
     links: list[tuple[str, str]] = []
+    network: int = NETWORK
 
 
 def parse(text: str) -> Topology:
@@ -153,9 +176,11 @@ def parse(text: str) -> Topology:
 def from_toml(text: str) -> Topology:
     """The topology a TOML document describes. Raises `TopologyError`.
 
-    A switch with hosts is a cluster of its own unless `cluster` says otherwise::
+    A switch with hosts is a cluster of its own unless `cluster` says otherwise; a link given twice is two parallel
+    ones; `network` (10 to 99) makes the data addresses of labs that shall be joined differ::
 
-        links = [["core", "east"], ["core", "west"]]
+        network = 87
+        links = [["core", "east"], ["core", "west"], ["core", "west"]]
         [switches]
         core = {}
         east = { cluster = "tokyo/ward1", hosts = 2 }
@@ -169,10 +194,12 @@ def from_toml(text: str) -> Topology:
         name: _Site(site.cluster if site.cluster is not None else name if site.hosts else "", site.hosts)
         for name, site in described.switches.items()
     }
-    return _build(text, sites, described.links)
+    if not 10 <= described.network <= 99:
+        raise TopologyError(f"network {described.network}: a number from 10 to 99")
+    return _build(text, sites, described.links, described.network)
 
 
-def _build(text: str, sites: Mapping[str, _Site], pairs: Sequence[tuple[str, str]]) -> Topology:
+def _build(text: str, sites: Mapping[str, _Site], pairs: Sequence[tuple[str, str]], network: int = NETWORK) -> Topology:
     _check(sites, pairs)
     spare = _closing(sites, pairs)
     ports = dict.fromkeys(sites, 0)
@@ -182,10 +209,12 @@ def _build(text: str, sites: Mapping[str, _Site], pairs: Sequence[tuple[str, str
         return ports[switch]
 
     links = []
-    for a, b in pairs:
+    between: Counter[frozenset[str]] = Counter()
+    for place, (a, b) in enumerate(pairs):
         sites_of = sites[a].cluster, sites[b].cluster
         crosses = sites_of[0] != sites_of[1] or not sites_of[0]
-        links.append(Link(a, next_port(a), b, next_port(b), crosses, (a, b) in spare))
+        between[frozenset((a, b))] += 1
+        links.append(Link(a, next_port(a), b, next_port(b), crosses, place in spare, between[frozenset((a, b))]))
     clusters: dict[str, int] = {}
     filled: dict[str, int] = {}
     hosts = []
@@ -194,11 +223,11 @@ def _build(text: str, sites: Mapping[str, _Site], pairs: Sequence[tuple[str, str
         for _ in range(site.hosts):
             number = clusters.setdefault(cluster, len(clusters) + 1)
             filled[cluster] = place = filled.get(cluster, 0) + 1
-            hosts.append(Host(f"c{number}b{place}", cluster, (number, place), switch, next_port(switch)))
+            hosts.append(Host(f"c{number}b{place}", cluster, (number, place), switch, next_port(switch), network))
     if len(clusters) > MOST or max(filled.values(), default=0) > MOST:
         raise TopologyError(f"at most {MOST} clusters and {MOST} hosts in a cluster")
     switches = tuple(Switch(name, number, site.cluster or "") for number, (name, site) in enumerate(sites.items(), 1))
-    return Topology(text, switches, tuple(links), tuple(hosts))
+    return Topology(text, switches, tuple(links), tuple(hosts), network)
 
 
 def _check(sites: Mapping[str, _Site], pairs: Iterable[tuple[str, str]]) -> None:
@@ -214,18 +243,21 @@ def _check(sites: Mapping[str, _Site], pairs: Iterable[tuple[str, str]]) -> None
             raise TopologyError(f"switch {name!r}: {site.hosts} hosts; at most {MOST}")
         if site.hosts and not site.cluster:
             raise TopologyError(f"switch {name!r}: its hosts are in no cluster")
-    seen: set[frozenset[str]] = set()
+    between: Counter[frozenset[str]] = Counter()
     for a, b in pairs:
         for name in (a, b):
             if name not in sites:
                 raise TopologyError(f"link {a}-{b}: there is no switch {name!r}")
-        if a == b or frozenset((a, b)) in seen:
-            raise TopologyError(f"link {a}-{b}: " + ("a switch is not linked to itself" if a == b else "given twice"))
-        seen.add(frozenset((a, b)))
+        if a == b:
+            raise TopologyError(f"link {a}-{b}: a switch is not linked to itself")
+        between[frozenset((a, b))] += 1
+        if len(interface(a, b, between[frozenset((a, b))])) > _LONGEST:
+            raise TopologyError(f"link {a}-{b}: parallel links need shorter names of switches")
 
 
-def _closing(sites: Iterable[str], pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The links that close a cycle when all are laid in order: without them there is one way between two switches.
+def _closing(sites: Iterable[str], pairs: Iterable[tuple[str, str]]) -> set[int]:
+    """Places of the links that close a cycle when all are laid in order: without them there is one way between two
+    switches.
 
     Raises `TopologyError` if some switches cannot reach each other at all."""
     root = {name: name for name in sites}
@@ -236,9 +268,9 @@ def _closing(sites: Iterable[str], pairs: Iterable[tuple[str, str]]) -> set[tupl
         return name
 
     closing = set()
-    for a, b in pairs:
+    for place, (a, b) in enumerate(pairs):
         if find(a) == find(b):
-            closing.add((a, b))
+            closing.add(place)
         else:
             root[find(a)] = find(b)
     parts = {find(name) for name in root}

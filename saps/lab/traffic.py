@@ -84,11 +84,11 @@ class Background(NamedTuple):
 
     def excess(self, size: int, seconds: float) -> dict[Edge, float]:
         """For how many packets of `size` bytes it would be taken on each link, in so many seconds."""
-        return {
-            edge: data_packets(part, size) * seconds / self.seconds
-            for link, there, back in self.seen.links()
-            for edge, part in (((link.a, link.b), there), ((link.b, link.a), back))
-        }
+        found: dict[Edge, float] = {}
+        for link, there, back in self.seen.links():
+            for edge, part in (((link.a, link.b), there), ((link.b, link.a), back)):
+                found[edge] = found.get(edge, 0.0) + data_packets(part, size) * seconds / self.seconds
+        return found
 
 
 def copies(
@@ -100,10 +100,10 @@ def copies(
     idle = {} if background is None else background.excess(size, seconds)
     for link, there, back in seen.links():
         for edge, part in (((link.a, link.b), there), ((link.b, link.a), back)):
-            each = (data_packets(part, size) - idle.get(edge, 0.0)) / publications
-            links[edge] = round(each)
-            doubt = max(doubt, abs(each - links[edge]))
-            inter_cluster += links[edge] if link.inter_cluster else 0
+            each = (data_packets(part, size) - idle.pop(edge, 0.0)) / publications
+            links[edge] = links.get(edge, 0) + round(each)  # parallel links together
+            doubt = max(doubt, abs(each - round(each)))
+            inter_cluster += round(each) if link.inter_cluster else 0
     return Copies(links, inter_cluster, doubt)
 
 

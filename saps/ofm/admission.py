@@ -6,7 +6,7 @@ of the controller the one that the switches hold is taken over (`adopt`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from saps.ofm.addresses import AddressPool, OfmAddress, PoolExhaustedError
 from saps.ofm.adopt import recovered
@@ -18,6 +18,7 @@ from saps.ofm.growth import grown, reachable
 from saps.ofm.mirror import Mirror, Part
 from saps.ofm.network import AnyMirror, Network
 from saps.ofm.openflow.base import BASE_FLOWS
+from saps.ofm.parallel import narrowed, weights, widened
 from saps.ofm.plan import GROUPS, Loopback, Ofm, Plan, Service, baseline, plan
 from saps.ofm.record import Record
 from saps.ofm.shared_ledger import SharedLedger
@@ -51,6 +52,8 @@ class Rules:
     coding: Coding | None = None
     """Addresses are the codes of topics, and entries serve many of them; `pool` and `per_port` mean nothing then. None:
     each OFM has an address of the pool."""
+    spread: bool = False
+    """One topic's traffic is spread over parallel links (`parallel`). Not with `coding`, nor without `per_port`."""
     move_share: float = SHARE
     """Of all trees, how many may move in a minute (`moves`)."""
     move_overlap: float = OVERLAP
@@ -120,11 +123,14 @@ class Admission:
         try:
             ofm = self._ofm(record, wish)
             held = network.found(ofm.group) if early else {}
-            before = record.plan or (recovered(ofm, network.topology, held) if held else None)
+            before = record.plan or (recovered(self._guessed(ofm, network), network.topology, held) if held else None)
             planner = self.planner.for_topic(record.topic)
             topology = self.barriers.around(record.topic, network.topology)
             self.barriers.check(record.topic, network.topology, wish.members)
-            tree = grown(planner, topology, before.tree if before else Tree(), wish.members)
+            former = before.tree if before else Tree()
+            tree = grown(planner, topology, narrowed(topology, former), wish.members)
+            tree = self._widened(topology, tree, former)
+            ofm = self._weighed(ofm, tree)
             record.lost = tuple(sorted(wish.members - reachable(topology, wish.members)))
             if early and (record.lost or not network.all_read or (held and before is None)):
                 return None
@@ -157,20 +163,21 @@ class Admission:
         try:
             self.pool.reserve(record.topic, address)
             record.address = address
-            made = plan(self._ofm(record, wish), tree, wish.senders - wish.brokers)
+            made = plan(self._weighed(self._ofm(record, wish), tree), tree, wish.senders - wish.brokers)
             self.ledger.admit(made)
             self.planner.adopted(record.topic, tree)
         except (ValueError, OverBudgetError, TopicRefusedError):
             return
         record.plan, record.held = made, dict(made.tables)
 
-    def beside(self, record: Record, second: Record, tree: Tree) -> Plan:
+    def beside(self, record: Record, second: Record, tree: Tree, topology: Topology) -> Plan:
         """The plan of a second tree for an OFM, under an address of its own, admitted to the ledger; from now on the
-        planner goes by this tree. Raises `NotAdmittedError`; then nothing has changed."""
+        planner goes by this tree. `topology`: what may carry it. Raises `NotAdmittedError`: nothing has changed."""
         assert record.wish is not None
         assert record.plan is not None
         try:
-            made = plan(self._ofm(second, record.wish), tree, record.plan.silent)
+            tree = self._widened(topology, tree)
+            made = plan(self._weighed(self._ofm(second, record.wish), tree), tree, record.plan.silent)
             self.ledger.admit(made)
         except (OverBudgetError, PoolExhaustedError, TopicRefusedError, ValueError) as error:
             self.release(second)
@@ -198,6 +205,19 @@ class Admission:
         self.pool.release(record.topic)
         record.address = None
         return had
+
+    def _widened(self, topology: Topology, tree: Tree, former: Tree | None = None) -> Tree:
+        """The tree over parallel links, if that is wanted."""
+        return widened(topology, tree, former) if self.rules.spread and self.rules.per_port else tree
+
+    def _weighed(self, ofm: Ofm, tree: Tree) -> Ofm:
+        """The same, with the weights of the links over which a tree's traffic is spread."""
+        return replace(ofm, weights=weights(tree, self.traffic.capacity)) if tree.spread else ofm
+
+    def _guessed(self, ofm: Ofm, network: Network) -> Ofm:
+        """The same, with the weights that any links may have over which an earlier run has spread traffic."""
+        links = frozenset(network.topology.links) if self.rules.spread else frozenset()
+        return self._weighed(ofm, Tree(links, spread=links))
 
     def _ofm(self, record: Record, wish: Wish) -> Ofm:
         """What the OFM's flows have in common; it gets an address if it has none. Raises `PoolExhaustedError`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from saps.ofm.plan import BROKER, TRUNK, Ofm, Plan, plan
+from saps.ofm.plan import BROKER, TRUNK, Ofm, Plan, kind_of_select, plan, select_kind
 from saps.ofm.reconcile import difference
-from saps.ofm.tables import Action, Flow, Output, SetField, Tables, mac_text
+from saps.ofm.tables import Action, Flow, GroupKind, Output, SetField, Tables, mac_text
 from saps.ofm.topology import BrokerAddress, Link, Port, Topology
-from saps.ofm.tree import Tree
+from saps.ofm.tree import Pair, Tree, pair_of
 
 
 def recovered(ofm: Ofm, topology: Topology, held: Mapping[int, Tables]) -> Plan | None:
@@ -24,6 +24,7 @@ def _recovered(ofm: Ofm, topology: Topology, held: Mapping[int, Tables]) -> Plan
     links: set[Link] = set()
     brokers: dict[BrokerAddress, Port] = {}
     receivers: set[BrokerAddress] = set()
+    kinds: dict[Port, int] = {}
     for dpid, tables in held.items():
         for flow in tables.flows.values():
             fields = dict(flow.match.fields)
@@ -36,15 +37,28 @@ def _recovered(ofm: Ofm, topology: Topology, held: Mapping[int, Tables]) -> Plan
                 links.add(link)
             elif flow.priority == BROKER and (sender := _sender(flow)) is not None:
                 brokers[sender] = place
+        for id, group in tables.groups.items():
+            if group.kind is GroupKind.SELECT:
+                kinds |= {Port(dpid, bucket.watch): kind_of_select(id) for bucket in group.buckets if bucket.watch}
         for broker, port in _receivers(tables):
             brokers[broker] = Port(dpid, port)
             receivers.add(broker)
-    made = plan(ofm, Tree(frozenset(links), brokers), brokers.keys() - receivers)
+    made = plan(ofm, Tree(frozenset(links), brokers, _anchors(links, kinds)), brokers.keys() - receivers)
     if made.tables.keys() != held.keys() or not made.tree.connected or not made.tree.intact(topology):
         return None
     # A limit is not part of the tree: the switch may have no meters, or the limit may be another one since.
     different = any(difference(held[dpid].unmetered(), made.tables[dpid].unmetered()) for dpid in held)
     return None if different else made
+
+
+def _anchors(links: Iterable[Link], kinds: Mapping[Port, int]) -> frozenset[Link]:
+    """Links that give the groups their names that spread traffic over these ones. `kinds`: what is in the id of the
+    group that sends by a port. A group whose name comes from a link that is not in use has none here."""
+    found: dict[Pair, Link] = {}
+    for link in sorted(links):
+        if all(kinds.get(end) == select_kind(end.port) for end in link):
+            found.setdefault(pair_of(link), link)
+    return frozenset(found.values())
 
 
 def _sender(flow: Flow) -> BrokerAddress | None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from saps.messages import Properties
+from saps.overlay.bounds import Number
 from saps.overlay.frames import Data
 from saps.overlay.keys import BrokerRef
+from saps.overlay.sound import carried_unsound
 from saps.overlay.trees import Tree
-from saps.topics import topic_fault
 
 VERSION = 1
 """Version of the format; a datagram of another one is dropped."""
@@ -30,10 +31,10 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
     epoch: int
     """Which tree at this address."""
     origin: BrokerRef
-    serial: int
+    serial: Number
     """Counts all datagrams of this life of the sender: names the loopback packet."""
-    seq: int
-    prev: int
+    seq: Number
+    prev: Number
     """Number of the publication, and of the origin's previous one to the topic (`saps.overlay.frames.Data`)."""
     flags: int
     """Bits 0 and 1: QoS, bit 2: retain, bit 3: `HIGH_WATER`."""
@@ -120,6 +121,6 @@ def parse(raw: bytes | memoryview) -> Datagram | None:
         and 0 <= datagram.flags <= HIGH_WATER + _RETAIN + 2
         and 0 <= datagram.prev < datagram.seq
         and datagram.serial > 0
-        and topic_fault(datagram.topic) is None
+        and carried_unsound(datagram.topic, datagram.properties) is None
     )
     return datagram if sound else None

@@ -85,7 +85,12 @@ class Fabric:
 
     def restart(self, dpid: int) -> Switch:
         """A switch starts, or starts again: with empty tables and counters."""
-        self.switches[dpid] = Switch(capacity=self._capacity, most_meters=self._most_meters, normal=self._normal(dpid))
+        self.switches[dpid] = Switch(
+            capacity=self._capacity,
+            most_meters=self._most_meters,
+            normal=self._normal(dpid),
+            alive=lambda port: self._alive(Port(dpid, port)),
+        )
         return self.switches[dpid]
 
     def send(self, at: Port, packet: Packet) -> Outcome:
@@ -117,6 +122,12 @@ class Fabric:
         """What has become of the packets since this was last asked."""
         outcome, self._outcome = self._outcome, Outcome()
         return outcome
+
+    def _alive(self, port: Port) -> bool:
+        """Has a port a carrier: with a link, only if both its ends are up?"""
+        return self.topology.is_up(port) and (
+            not self.topology.is_trunk(port) or self.topology.link_at(port) is not None
+        )
 
     def _carry(self, out: Port, packet: Packet, hops: int) -> None:
         """A copy leaves a switch."""

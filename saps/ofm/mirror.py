@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from saps.ofm.plan import COOKIE, COOKIE_MASK, GROUPS, GROUPS_MASK, ours, part_of_meter
+from saps.ofm.plan import COOKIE, COOKIE_MASK, ours, part_of_group, part_of_meter
 from saps.ofm.reconcile import difference
 from saps.ofm.tables import (
     Change,
@@ -139,7 +139,9 @@ def split(tables: Tables) -> dict[Part, Tables]:
     meters: dict[Part, dict[int, Meter]] = {}
     for id, meter in tables.meters.items():
         meters.setdefault(part_of_meter(id) or BASE, {})[id] = meter
-    groups: dict[Part, dict[int, Group]] = {id: {id: group} for id, group in tables.groups.items()}
+    groups: dict[Part, dict[int, Group]] = {}
+    for id, group in tables.groups.items():
+        groups.setdefault(part_of_group(id) or BASE, {})[id] = group
     return {
         part: Tables(flows.get(part, {}), groups.get(part, {}), meters.get(part, {}))
         for part in sorted(flows.keys() | groups.keys() | meters.keys())
@@ -151,10 +153,10 @@ def part_of(change: object) -> Part | None:
     match change:
         case PutFlow(flow) | DropFlow(flow) if flow.cookie & COOKIE_MASK == COOKIE:
             return flow.cookie & ~COOKIE_MASK
-        case PutGroup(group) if group.id & GROUPS_MASK == GROUPS:
-            return group.id
-        case DropGroup(id) if id & GROUPS_MASK == GROUPS:
-            return id
+        case PutGroup(group):
+            return part_of_group(group.id)
+        case DropGroup(id):
+            return part_of_group(id)
         case PutMeter(meter):
             return part_of_meter(meter.id)
         case DropMeter(id):

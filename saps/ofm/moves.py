@@ -95,12 +95,13 @@ class Moves:
             record = records.get(topic)
             if record is None or record.plan is None or topic in self._moves or not self._calm(record):
                 continue
-            tree = planner.better(topic, self._admission.barriers.around(topic, self._network.topology))
+            topology = self._admission.barriers.around(topic, self._network.topology)
+            tree = planner.better(topic, topology)
             if tree is None:
                 continue
             second = Record(second_of(topic))
             try:
-                made = self._admission.beside(record, second, tree)
+                made = self._admission.beside(record, second, tree, topology)
             except NotAdmittedError:
                 continue
             second.head_for(made, self._admission.informed(second, self._network))

@@ -5,6 +5,10 @@ that receives (destination MAC, IP and port rewritten to the broker's own). Flow
 port of a tree link, or one for all of them; and one for each broker, which also returns the loopback packet. A switch
 suppresses a bucket that would send a packet back where it came from.
 
+Where a tree spreads its traffic over parallel links to a neighbour, these are the buckets of a SELECT group beside that
+group: the switch takes one of them, the same for all packets of a sender to the topic, as long as its port is up. The
+flows name such groups one by one, since a switch does not know that another link leads back where a packet came from.
+
 A broker sends from the address in its broker list entry: its flow matches it, so nobody else sends in its name, and
 several brokers may share a port of a switch or a host. What arrives at any other place is dropped by the `baseline`.
 Where an OFM has a limit, each port that a broker sends by has a meter: whoever speaks in a broker's name there cannot
@@ -28,6 +32,7 @@ from saps.ofm.tables import (
     Bucket,
     Flow,
     Group,
+    GroupKind,
     Masked,
     Match,
     Meter,
@@ -39,13 +44,17 @@ from saps.ofm.tables import (
     mac,
     mac_text,
 )
-from saps.ofm.topology import BrokerAddress
+from saps.ofm.topology import BrokerAddress, Link
 from saps.ofm.tree import Tree
 
 COOKIE, COOKIE_MASK = 0x5A50_5300_0000_0000, 0xFFFF_FFFF_0000_0000
 """Cookie of our flows: these upper bits, and the group id of the OFM below (0: the baseline)."""
 GROUPS, GROUPS_MASK = 0x5000_0000, 0xF000_0000
 """Group id of an OFM: these upper bits, and the number of its address in the pool below."""
+
+SELECTS, SELECT_KINDS = 0x6000_0000, 9
+"""Group id of what spreads an OFM's traffic over parallel links: this, plus the number of the port that names it modulo
+so many in the upper four bits, and the number of the OFM's address. So as many neighbours of a switch have one."""
 
 METERS, METER_KINDS = 0x8000_0000, 7
 """Id of a meter: this bit, the number of its port modulo so many in the next three (7 would be the specification's
@@ -94,6 +103,8 @@ class Ofm:
     the tree can send. False: one flow for all, as in the paper: (links - 1) entries fewer, without these two."""
     limit: int = 0
     """Packets a second that may enter by one port that brokers send by; 0: any number."""
+    weights: tuple[tuple[Link, int], ...] = ()
+    """Of links over which traffic is spread, ascending; 1 for those not named."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < 1 << 28:
@@ -110,6 +121,10 @@ class Ofm:
     def cookie(self) -> int:
         """The cookie of its flows."""
         return COOKIE | self.group
+
+    def select(self, port: int) -> int:
+        """The id of the group that spreads traffic over links under the name of this port."""
+        return SELECTS + (select_kind(port) << 28) | self.number
 
     def meter(self, port: int) -> int | None:
         """The id of the meter at a port that brokers send by; None: there is no limit."""
@@ -139,8 +154,16 @@ class Plan:
         return sum(tables.buckets for tables in self.tables.values())
 
 
-def plan(ofm: Ofm, tree: Tree, silent: Iterable[BrokerAddress] = (), *, muted: Iterable[BrokerAddress] = ()) -> Plan:
+def plan(
+    ofm: Ofm,
+    tree: Tree,
+    silent: Iterable[BrokerAddress] = (),
+    *,
+    muted: Iterable[BrokerAddress] = (),
+    idle: Collection[Link] = frozenset(),
+) -> Plan:
     """The tables for a tree, which need not be in one piece: a switch's depend only on its own ports and brokers.
+    `idle`: links of it, beside others between the same switches, by which packets are taken and none is sent.
 
     Raises `ValueError` if a broker's address is of another IP version than the OFM's."""
     silent = tree.brokers.keys() & frozenset(silent)
@@ -157,7 +180,7 @@ def plan(ofm: Ofm, tree: Tree, silent: Iterable[BrokerAddress] = (), *, muted: I
         frozenset(muted),
         {
             dpid: _tables(ofm, trunks, brokers.get(dpid, []), silent, muted)
-            for dpid, trunks in sorted(tree.ports().items())
+            for dpid, trunks in sorted(_trunks(ofm, tree, idle).items())
         },
     )
 
@@ -177,9 +200,29 @@ def ours(tables: Tables) -> Tables:
     """The part of a switch's tables that this module's plans may have put there."""
     return Tables(
         {name: flow for name, flow in tables.flows.items() if flow.cookie & COOKIE_MASK == COOKIE},
-        {id: group for id, group in tables.groups.items() if id & GROUPS_MASK == GROUPS},
+        {
+            id: group
+            for id, group in tables.groups.items()
+            if id & GROUPS_MASK == GROUPS or (group.kind is GroupKind.SELECT and part_of_group(id) is not None)
+        },
         {id: meter for id, meter in tables.meters.items() if part_of_meter(id) is not None},
     )
+
+
+def part_of_group(id: int) -> int | None:
+    """The group id of the OFM that a group belongs to; None: it is none of ours."""
+    spreading = SELECTS <= id < SELECTS + (SELECT_KINDS << 28)
+    return GROUPS | id & ~GROUPS_MASK if spreading or id & GROUPS_MASK == GROUPS else None
+
+
+def select_kind(port: int) -> int:
+    """What of a port goes into the id of a group that spreads traffic under its name."""
+    return port % SELECT_KINDS
+
+
+def kind_of_select(id: int) -> int:
+    """The same, of the id that `Ofm.select` gives."""
+    return (id - SELECTS) >> 28
 
 
 def part_of_meter(id: int) -> int | None:
@@ -188,37 +231,74 @@ def part_of_meter(id: int) -> int | None:
     return GROUPS | id & ~GROUPS_MASK if ours else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Trunk:
+    """A switch's links to one neighbour."""
+
+    ports: tuple[int, ...]
+    onward: Bucket | None
+    """What sends there, if it is one link."""
+    group: Group | None
+    """What sends there, if traffic is spread."""
+
+
+def _trunks(ofm: Ofm, tree: Tree, idle: Collection[Link]) -> dict[int, list[_Trunk]]:
+    """The trunks of each switch."""
+    found: dict[int, list[_Trunk]] = {dpid: [] for dpid in tree.switches}
+    anchors, weights = tree.anchors, dict(ofm.weights) if tree.spread else {}
+    for pair, links in tree.pairs.items():
+        for dpid in pair:
+            ports = tuple(sorted(link.near(dpid).port for link in links))
+            if (anchor := anchors.get(pair)) is None:
+                found[dpid] += (_Trunk((port,), Bucket((Output(port),)), None) for port in ports)
+                continue
+            used = sorted((link.near(dpid).port, weights.get(link, 1)) for link in links if link not in idle)
+            buckets = tuple(Bucket((Output(port),), weight, port) for port, weight in used)
+            group = Group(ofm.select(anchor.near(dpid).port), buckets, GroupKind.SELECT)
+            found[dpid].append(_Trunk(ports, None, group))
+    return {dpid: sorted(trunks, key=lambda trunk: trunk.ports) for dpid, trunks in found.items()}
+
+
 def _tables(
     ofm: Ofm,
-    trunks: Sequence[int],
+    trunks: Sequence[_Trunk],
     brokers: Sequence[tuple[int, BrokerAddress]],
     silent: Collection[BrokerAddress],
     muted: Collection[BrokerAddress],
 ) -> Tables:
-    """One switch's part: `trunks` are its ports with tree links, `brokers` those at its other ports."""
-    onwards = [Bucket((Output(port),)) for port in trunks]
+    """One switch's part: `trunks` lead to its neighbours, `brokers` are at its other ports."""
+    onwards = [trunk.onward for trunk in trunks if trunk.onward is not None]
+    spreading = [trunk.group for trunk in trunks if trunk.group is not None]
     arrivals = [Bucket((*_to(broker), Output(port))) for port, broker in brokers if broker not in silent]
     flows = _trunk_flows(ofm, trunks)
     for port, broker in brokers:
         if broker not in muted:
             beside = [other for at, other in brokers if at == port and other != broker and other not in silent]
-            flows.append(_broker_flow(ofm, port, broker, beside))
+            flows.append(_broker_flow(ofm, port, broker, beside, spreading))
     meters = [Meter(id, ofm.limit) for id in sorted({flow.meter for flow in flows if flow.meter is not None})]
-    return Tables.of(flows, [Group(ofm.group, (*onwards, *arrivals))], meters)
+    return Tables.of(flows, [Group(ofm.group, (*onwards, *arrivals)), *spreading], meters)
 
 
-def _trunk_flows(ofm: Ofm, trunks: Sequence[int]) -> list[Flow]:
-    """Into the group from tree links: what came from a broker has its marks already."""
-    actions: tuple[Action, ...] = (*_queue(ofm.service), ToGroup(ofm.group))
-    if ofm.per_port:
-        matches = [Match.of(in_port=port, **_addressed(ofm)) for port in trunks]
-    else:
-        matches = [Match.of(**_addressed(ofm))] if trunks else []
-    return [Flow(TRUNK, match, actions, cookie=ofm.cookie) for match in matches]
+def _trunk_flows(ofm: Ofm, trunks: Sequence[_Trunk]) -> list[Flow]:
+    """Into the groups from tree links: what came from a broker has its marks already. Not back to the neighbour it has
+    come from, which the switch sees to where there is one link."""
+    if not ofm.per_port:
+        flow = Flow(TRUNK, Match.of(**_addressed(ofm)), (*_queue(ofm.service), ToGroup(ofm.group)), cookie=ofm.cookie)
+        return [flow] if trunks else []
+    flows = []
+    for trunk in trunks:
+        onward = (ToGroup(other.group.id) for other in trunks if other.group is not None and other is not trunk)
+        actions: tuple[Action, ...] = (*_queue(ofm.service), ToGroup(ofm.group), *onward)
+        flows += [
+            Flow(TRUNK, Match.of(in_port=port, **_addressed(ofm)), actions, cookie=ofm.cookie) for port in trunk.ports
+        ]
+    return flows
 
 
-def _broker_flow(ofm: Ofm, port: int, broker: BrokerAddress, beside: Iterable[BrokerAddress]) -> Flow:
-    """Into the group from a broker, then back to it as the loopback packet.
+def _broker_flow(
+    ofm: Ofm, port: int, broker: BrokerAddress, beside: Iterable[BrokerAddress], spreading: Iterable[Group]
+) -> Flow:
+    """Into the groups from a broker, then back to it as the loopback packet.
 
     The group leaves out the broker's own port, so brokers `beside` it there get their copies by this flow as well;
     these too seem to come from the loopback address, because the sender may be on their own host."""
@@ -232,7 +312,7 @@ def _broker_flow(ofm: Ofm, port: int, broker: BrokerAddress, beside: Iterable[Br
     actions: list[Action] = []
     if ofm.service.dscp is not None:
         actions.append(SetField("ip_dscp", ofm.service.dscp))
-    actions += [*_queue(ofm.service), ToGroup(ofm.group)]
+    actions += [*_queue(ofm.service), ToGroup(ofm.group), *(ToGroup(group.id) for group in spreading)]
     actions += [
         SetField("eth_src", mac(ofm.loopback.mac)),
         SetField("ipv6_src" if six else "ipv4_src", _number(ofm.loopback.ip)),

@@ -183,9 +183,10 @@ def planners(settings: ControllerSettings, files: TrafficFiles, traffic: Traffic
     def version() -> int:
         return traffic.version
 
+    capacity, rate, spread = traffic.capacity, traffic.rate, settings.parallel_links == "select"
     if files.clusters:
-        return TwoLevelPlanner(files.clusters, capacity=traffic.capacity, rate=traffic.rate, version=version)
-    return NetworkPlanner(settings.planner, capacity=traffic.capacity, rate=traffic.rate, version=version)
+        return TwoLevelPlanner(files.clusters, capacity=capacity, rate=rate, version=version, spread=spread)
+    return NetworkPlanner(settings.planner, capacity=capacity, rate=rate, version=version, spread=spread)
 
 
 def addresses(settings: ControllerSettings) -> AddressRange:
@@ -227,12 +228,17 @@ def rules(settings: ControllerSettings) -> Rules:
         raise SettingError("loopback", f"{settings.loopback} is IPv{version}, but OFM addresses are {addressed}")
     if settings.meter and settings.addresses == "coded":
         raise SettingError("meter", "is not for addresses that are codes: there entries serve many topics")
+    if settings.parallel_links == "select" and settings.addresses == "coded":
+        raise SettingError(
+            "parallel_links", "select is not for addresses that are codes: there entries serve many topics"
+        )
     return Rules(
         settings.ofm_range,
         loopback,
         Budget(settings.flow_budget, settings.bucket_budget),
         limit=settings.meter,
         coding=coding(settings, addressed),
+        spread=settings.parallel_links == "select",
         move_share=settings.move_share,
         move_overlap=settings.move_overlap,
     )

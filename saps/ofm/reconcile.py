@@ -27,7 +27,8 @@ from saps.ofm.tables import (
     Tables,
     ToGroup,
 )
-from saps.ofm.tree import Tree
+from saps.ofm.topology import Link
+from saps.ofm.tree import Tree, pair_of
 
 Stage: TypeAlias = Mapping[int, list[Change]]
 """Changes of several switches that may be in effect in any order among the switches; the next stage waits for all."""
@@ -64,7 +65,8 @@ def rollout(before: Plan | None, after: Plan | None) -> list[Stage]:
     what only `after` has is added, from outside inwards (a leaf joins leaf to root). So after every change, on any
     switch, the links in use are part of one of the two trees: nothing loops and nothing arrives twice. If the tree
     between the brokers that stay is the same in both, these lose nothing either. Brokers that leave are muted before
-    all else, and those that join until all else is done, so that a loopback packet never tells a lie.
+    all else, and those that join until all else is done, so that a loopback packet never tells a lie. Nothing is sent
+    by a link beside others before its far end takes it, and its far end takes it until nothing is sent there.
 
     After a failure, or for a tree along other links, the two halves have too little in common: then all brokers are
     muted meanwhile, miss their loopback packets and use ALM. For a planned move rather give the new tree an address of
@@ -80,11 +82,12 @@ def rollout(before: Plan | None, after: Plan | None) -> list[Stage]:
     if before.ofm.group != after.ofm.group:
         raise ValueError(f"plans of two OFMs: {before.ofm.address} and {after.ofm.address}")
     middle = before.tree.shared(after.tree)
+    going, coming = _beside(before.tree, middle), _beside(after.tree, middle)
     silent = before.silent | after.silent
     unmuted = middle.brokers.keys() - before.muted - after.muted if middle.connected else frozenset()
-    falling = plan(before.ofm, before.tree, before.silent, muted=before.tree.brokers.keys() - unmuted)
+    falling = plan(before.ofm, before.tree, before.silent, muted=before.tree.brokers.keys() - unmuted, idle=going)
     bottom = plan(after.ofm, middle, silent, muted=middle.brokers.keys() - unmuted)
-    rising = plan(after.ofm, after.tree, after.silent, muted=after.tree.brokers.keys() - unmuted)
+    rising = plan(after.ofm, after.tree, after.silent, muted=after.tree.brokers.keys() - unmuted, idle=coming)
     kept = middle.switches
     return [
         *_stages(before, falling, {}),
@@ -92,6 +95,14 @@ def rollout(before: Plan | None, after: Plan | None) -> list[Stage]:
         *_stages(bottom, rising, {dpid: -far for dpid, far in after.tree.distances(kept).items()}),
         *_stages(rising, after, {}),
     ]
+
+
+def _beside(tree: Tree, middle: Tree) -> frozenset[Link]:
+    """The links of a tree that are not in the middle, between neighbours that are."""
+    if not tree.spread:
+        return frozenset()
+    stay = middle.pairs.keys()
+    return frozenset(link for link in tree.links - middle.links if pair_of(link) in stay)
 
 
 def _stages(old: Plan, new: Plan, order: Mapping[int, int]) -> list[Stage]:

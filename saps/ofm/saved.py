@@ -25,15 +25,16 @@ class SavedTree(msgspec.Struct, frozen=True):
 
     links: list[Link]
     brokers: list[tuple[BrokerAddress, Port]]
+    spread: list[Link] = []
 
     @classmethod
     def of(cls, tree: Tree) -> SavedTree:
         """The tree as plain values, sorted."""
-        return cls(sorted(tree.links), sorted(tree.brokers.items()))
+        return cls(sorted(tree.links), sorted(tree.brokers.items()), sorted(tree.spread))
 
     def restored(self) -> Tree:
         """The inverse of `of`."""
-        return Tree(frozenset(self.links), dict(self.brokers))
+        return Tree(frozenset(self.links), dict(self.brokers), frozenset(self.spread))
 
 
 class SavedOfm(msgspec.Struct, frozen=True, kw_only=True):

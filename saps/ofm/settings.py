@@ -76,6 +76,15 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             le=0xFFFFFFFF,
         ),
     ] = 0
+    parallel_links: Annotated[
+        Literal["topic", "select"],
+        knob(
+            "Of parallel links between two switches a tree uses one, so that topics split over them (topic), or all, "
+            "by SELECT groups, so that senders do (select): a link that fails is then left out by the switches "
+            "themselves. Not with coded addresses",
+            cost="with select a group on each of the two switches for each topic that goes there",
+        ),
+    ] = "topic"
     state: Annotated[
         Path | None,
         knob("File to keep OFMs and the network in over a restart; without one OFGate asks again, and trees are read"),

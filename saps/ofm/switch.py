@@ -8,7 +8,7 @@ is ever looked into: our plans have no goto.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
@@ -90,7 +90,8 @@ class PortCount:
 class Switch:
     """One switch. `capacity` is how many flows it has room for, `most_meters` how many meters (None: any number);
     `normal` serves the output `NORMAL`, which without it drops; `clock`, in seconds and never back, is what meters go
-    by: as long as it stands still a meter lets one burst through."""
+    by: as long as it stands still a meter lets one burst through; `alive` says whether a port is up, for buckets that
+    watch it."""
 
     def __init__(
         self,
@@ -99,9 +100,10 @@ class Switch:
         most_meters: int | None = None,
         normal: Normal = lambda port, packet: (),
         clock: Callable[[], float] = lambda: 0.0,
+        alive: Callable[[int], bool] = lambda port: True,
     ) -> None:
         self.capacity, self.most_meters = capacity, most_meters
-        self.normal, self.clock = normal, clock
+        self.normal, self.clock, self.alive = normal, clock, alive
         self.flow_counts: dict[FlowName, Count] = {}
         self.group_counts: dict[int, Count] = {}
         self.meter_counts: dict[int, MeterCount] = {}
@@ -265,7 +267,7 @@ class _Pass:
         """Gives each chosen bucket a copy of its own: what buckets rewrite is not seen by what comes after (5.6)."""
         group = self.switch._groups[id]
         self.switch.group_counts[id].add(packet)
-        for bucket in group.buckets if group.kind is GroupKind.ALL else _selected(group, packet):
+        for bucket in group.buckets if group.kind is GroupKind.ALL else _selected(group, packet, self.switch.alive):
             self.bucket(bucket, packet, queue)
 
     def bucket(self, bucket: Bucket, packet: Packet, queue: int | None) -> None:
@@ -309,14 +311,25 @@ def _targets(group: Group) -> list[int]:
     return [action.group for bucket in group.buckets for action in bucket.actions if isinstance(action, ToGroup)]
 
 
-def _selected(group: Group, packet: Packet) -> list[Bucket]:
-    """The bucket of a SELECT group for this packet: always the same for one UDP flow, in proportion to the weights."""
-    total = sum(bucket.weight for bucket in group.buckets)
-    if not total:
-        return []
+def _selected(group: Group, packet: Packet, alive: Callable[[int], bool]) -> list[Bucket]:
+    """The bucket of a SELECT group for this packet: the same for one UDP flow as long as it lives, in proportion to
+    the weights."""
     flow = f"{packet.ip_src} {packet.ip_dst} {packet.ip_proto} {packet.udp_src} {packet.udp_dst}"
-    point = int.from_bytes(blake2b(flow.encode(), digest_size=8).digest(), "big") % total
-    for bucket in group.buckets:
+    drawn = int.from_bytes(blake2b(flow.encode(), digest_size=8).digest(), "big")
+    chosen = _at(group.buckets, drawn)
+    if any(not _lives(bucket, alive) for bucket in chosen):
+        chosen = _at([bucket for bucket in group.buckets if _lives(bucket, alive)], drawn)
+    return chosen
+
+
+def _lives(bucket: Bucket, alive: Callable[[int], bool]) -> bool:
+    return bucket.watch is None or alive(bucket.watch)
+
+
+def _at(buckets: Sequence[Bucket], drawn: int) -> list[Bucket]:
+    """The bucket in whose share of the weights a number falls; none if all weigh nothing."""
+    point = drawn % (sum(bucket.weight for bucket in buckets) or 1)
+    for bucket in buckets:
         point -= bucket.weight
         if point < 0:
             return [bucket]

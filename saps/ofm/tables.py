@@ -102,10 +102,12 @@ LOCAL = 0xFFFFFFFE
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One copy that a group makes: its actions. `weight` counts in SELECT groups only."""
+    """One copy that a group makes: its actions. `weight` and `watch` count in SELECT groups only."""
 
     actions: tuple[Action, ...]
     weight: int = 0
+    watch: int | None = None
+    """The bucket is chosen only while this port is up (5.6.1, liveness); None: always."""
 
 
 class GroupKind(Enum):

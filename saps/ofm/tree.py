@@ -13,6 +13,8 @@ from typing import Protocol, TypeAlias
 
 from saps.ofm.topology import BrokerAddress, Link, Port, Topology
 
+Pair: TypeAlias = "tuple[int, int]"
+"""Two switches, the lower one first."""
 Cost: TypeAlias = Callable[[Link], float]
 """What it costs a tree to use a link: not negative; one for every link gives the fewest links."""
 
@@ -22,8 +24,25 @@ class Tree:
     """Links and brokers of a tree. A single switch, or none, has no links."""
 
     links: frozenset[Link] = frozenset()
+    """One between two neighbours, or several parallel ones where the traffic is spread (`spread`)."""
     brokers: Mapping[BrokerAddress, Port] = field(default_factory=dict)
     """Every broker of the tree and its place."""
+    spread: frozenset[Link] = frozenset()
+    """Stands for the pairs of neighbours whose traffic is spread over all their links in the tree, of which there may
+    be just one left: one link of each pair, which gives it a name and need not be in use (`saps.ofm.parallel`)."""
+
+    @property
+    def pairs(self) -> dict[Pair, frozenset[Link]]:
+        """The neighbours, and the links between them."""
+        found: dict[Pair, set[Link]] = {}
+        for link in self.links:
+            found.setdefault(pair_of(link), set()).add(link)
+        return {pair: frozenset(links) for pair, links in found.items()}
+
+    @property
+    def anchors(self) -> dict[Pair, Link]:
+        """`spread`, by pair."""
+        return {pair_of(link): link for link in self.spread}
 
     @property
     def switches(self) -> frozenset[int]:
@@ -67,7 +86,7 @@ class Tree:
         """The tree after these have left: branches that lead to no broker any more are pruned, to the last leaf."""
         gone = set(brokers)
         left = {broker: place for broker, place in self.brokers.items() if broker not in gone}
-        return Tree(_pruned(self.links, {place.dpid for place in left.values()}), left)
+        return spread_as(Tree(_pruned(self.links, {place.dpid for place in left.values()}), left), self.spread)
 
     @property
     def connected(self) -> bool:
@@ -77,23 +96,44 @@ class Tree:
     def shared(self, other: Tree) -> Tree:
         """What both have: common links, and brokers at a common place. It may be in several pieces."""
         both = {broker: place for broker, place in self.brokers.items() if other.brokers.get(broker) == place}
-        return Tree(self.links & other.links, both)
+        links = self.links & other.links
+        if different := {pair_of(link) for link in self.spread ^ other.spread}:
+            links = frozenset(link for link in links if pair_of(link) not in different)
+        return spread_as(Tree(links, both), self.spread & other.spread)
 
     def intact(self, topology: Topology) -> bool:
-        """Every link still carries packets and every broker is still at its place."""
-        return all(topology.carries(link) for link in self.links) and all(
+        """Neighbours still have a link that carries packets and every broker is still at its place."""
+        joined = [[link] for link in self.links] if not self.spread else self.pairs.values()
+        return all(any(map(topology.carries, links)) for links in joined) and all(
             topology.where(broker) == place for broker, place in self.brokers.items()
         )
 
     def validate(self) -> None:
         """Raises `AssertionError` unless this is one tree, every leaf of which has a broker."""
-        around = self.neighbours()
-        assert len(self.links) == max(len(around) - 1, 0), "a tree has one link fewer than switches"
+        around = {dpid: set(others) for dpid, others in self.neighbours().items()}
+        pairs, anchors = self.pairs, self.anchors
+        assert len(pairs) == max(len(around) - 1, 0), "a tree has one pair of neighbours fewer than switches"
+        assert all(len(links) == 1 for pair, links in pairs.items() if pair not in anchors), "a cycle of two links"
+        assert anchors.keys() <= pairs.keys(), "traffic spread over nothing"
         assert self.connected, "the tree is in several pieces"
         homes = {place.dpid for place in self.brokers.values()}
         assert all(dpid in homes for dpid, others in around.items() if len(others) < 2), "a leaf without a broker"
         trunks = {end for link in self.links for end in link}
         assert trunks.isdisjoint(self.brokers.values()), "a broker at a port that carries a link"
+
+
+def pair_of(link: Link) -> Pair:
+    """The switches that a link joins."""
+    return (link.a.dpid, link.b.dpid)
+
+
+def spread_as(tree: Tree, spread: Iterable[Link]) -> Tree:
+    """The tree with traffic spread as these say, where it has the pair at all."""
+    wanted = frozenset(spread)
+    if wanted:
+        pairs = tree.pairs.keys()
+        wanted = frozenset(link for link in wanted if pair_of(link) in pairs)
+    return Tree(tree.links, tree.brokers, wanted)
 
 
 class UnreachableError(Exception):
@@ -259,17 +299,17 @@ def _back(came_by: Mapping[int, Link], dpid: int) -> list[Link]:
 
 def _pruned(links: Iterable[Link], homes: Collection[int]) -> frozenset[Link]:
     """The links that are left when leaves without a broker are cut off until there is none."""
-    around: dict[int, set[Link]] = {}
+    around: dict[int, dict[int, set[Link]]] = {}
     for link in links:
         for end in link:
-            around.setdefault(end.dpid, set()).add(link)
+            around.setdefault(end.dpid, {}).setdefault(link.far(end.dpid), set()).add(link)
     bare = [dpid for dpid, at in around.items() if len(at) == 1 and dpid not in homes]
     for dpid in bare:
         if not around[dpid]:
             continue  # the other end of the last link was cut first
-        link = around[dpid].pop()
-        rest = around[link.far(dpid)]
-        rest.remove(link)
-        if len(rest) == 1 and link.far(dpid) not in homes:
-            bare.append(link.far(dpid))
-    return frozenset(link for at in around.values() for link in at)
+        other, _ = around[dpid].popitem()
+        rest = around[other]
+        del rest[dpid]
+        if len(rest) == 1 and other not in homes:
+            bare.append(other)
+    return frozenset(link for at in around.values() for beside in at.values() for link in beside)

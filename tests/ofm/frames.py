@@ -123,7 +123,8 @@ def _value_text(name: str, value: int) -> str:
 
 def _bucket_text(bucket: Bucket) -> str:
     weight = f"weight:{bucket.weight}," if bucket.weight else ""
-    return f"bucket={weight}actions={_actions_text(bucket.actions)}"
+    watch = "" if bucket.watch is None else f"watch_port:{bucket.watch},"
+    return f"bucket={weight}{watch}actions={_actions_text(bucket.actions)}"
 
 
 def _actions_text(actions: tuple[Action, ...]) -> str:

@@ -15,8 +15,9 @@ from saps.overlay.trees import Tree
 TREE = Tree("239.77.0.1:5000", 7)
 ORIGIN = BrokerRef("b1", 1_700_000_000_000, "10.0.0.1:7300", "tokyo/ward1")
 TOPICS = st.text(st.characters(exclude_characters="+#\0", codec="utf-8"), min_size=1)
+TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 PROPERTIES = st.none() | st.builds(
-    Properties, content_type=st.none() | st.text(), user=st.lists(st.tuples(st.text(), st.text())).map(tuple)
+    Properties, content_type=st.none() | TEXTS, user=st.lists(st.tuples(TEXTS, TEXTS)).map(tuple)
 )
 PUBLICATIONS = st.integers(0, 2**60).flatmap(
     lambda prev: st.builds(

@@ -41,6 +41,8 @@ _PORT_NAMES = {number: name for name, number in _PORTS.items()}
 _OLD_NAMES = {"dl_type": "eth_type", "dl_src": "eth_src", "dl_dst": "eth_dst", "nw_proto": "ip_proto",
               "nw_src": "ipv4_src", "nw_dst": "ipv4_dst", "tp_src": "udp_src", "tp_dst": "udp_dst"}  # fmt: skip
 _SET_FIELD = re.compile(r"SET_FIELD: \{(\w+):(.*)\}")
+_RESERVED = 0xFFFFFF00
+"""Port numbers from here on are no ports of their own (OpenFlow 1.3.5, 7.2.1)."""
 FOREIGN = Output(0)
 """Stands for an action that we have no word for; no plan contains it, since there is no port 0."""
 
@@ -61,7 +63,9 @@ def flow_entry(dpid: int, flow: Flow) -> dict[str, Any]:
 def group_entry(dpid: int, group: Group) -> dict[str, Any]:
     """The body of `/stats/groupentry/add` and `/modify`."""
     buckets = [
-        {"weight": bucket.weight, "actions": [_action(action) for action in bucket.actions]} for bucket in group.buckets
+        {"weight": bucket.weight, "actions": [_action(action) for action in bucket.actions]}
+        | ({} if bucket.watch is None else {"watch_port": bucket.watch})
+        for bucket in group.buckets
     ]
     return {"dpid": dpid, "type": group.kind.name, "group_id": group.id, "buckets": buckets}
 
@@ -166,5 +170,13 @@ def _read_action(text: Any) -> Action:
 
 def _group(entry: Mapping[str, Any]) -> Group:
     kind = GroupKind.SELECT if entry["type"] == "SELECT" else GroupKind.ALL
-    buckets = tuple(Bucket(tuple(map(_read_action, b["actions"])), b["weight"]) for b in entry["buckets"])
+    buckets = tuple(
+        Bucket(tuple(map(_read_action, b["actions"])), b["weight"], _watch(b.get("watch_port")))
+        for b in entry["buckets"]
+    )
     return Group(int(entry["group_id"]), buckets, kind)
+
+
+def _watch(port: Any) -> int | None:
+    """The port that a bucket watches; reserved ones, by number or name, mean none."""
+    return port if isinstance(port, int) and port < _RESERVED else None

@@ -26,6 +26,7 @@ from saps.ofm.northbound.schema import (
     Status,
     SwitchBudget,
 )
+from saps.ofm.northbound.tokens import octets
 from saps.ofm.northbound.wishes import wish_fault
 from saps.ofm.openflow.errors import ChannelError
 from saps.ofm.standby import Word
@@ -148,6 +149,8 @@ class NorthboundServer:
                 raise
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
             return _answer_problem(Problem(status=error.status, title=error.reason), headers)
+        except web.RequestPayloadError as error:
+            return _answer_problem(Problem(status=400, title="Bad request", detail=str(error)))
         except ChannelError as error:
             return _answer_problem(Problem(status=503, title="A switch does not answer", detail=str(error)))
         except Exception:
@@ -165,7 +168,7 @@ class NorthboundServer:
         if request.get_extra_info("peercert"):
             return  # a certificate that was checked, also by `visitors`
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
+        if kind.lower() != "bearer" or not hmac.compare_digest(octets(token.strip()), self._token):
             raise ProblemError(401, "Unauthorized", "send the token as Authorization: Bearer")
 
     # ---- requests

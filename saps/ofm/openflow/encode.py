@@ -192,7 +192,8 @@ def _group_mod(command: int, group: Group) -> Any:
 
 
 def _bucket(bucket: Bucket) -> Any:
-    return parser.OFPBucket(bucket.weight, ofproto.OFPP_ANY, ofproto.OFPG_ANY, _actions(bucket.actions))
+    watch = ofproto.OFPP_ANY if bucket.watch is None else bucket.watch
+    return parser.OFPBucket(bucket.weight, watch, ofproto.OFPG_ANY, _actions(bucket.actions))
 
 
 def _meter_mod(command: int, meter: Meter) -> Any:

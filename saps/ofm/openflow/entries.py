@@ -130,8 +130,8 @@ def read_group(data: bytes, start: int, end: int) -> Group:
 
 def read_bucket(data: bytes, start: int, end: int) -> Bucket:
     """7.3.4.2."""
-    _, weight, _, _ = struct.unpack_from(ofproto.OFP_BUCKET_PACK_STR, data, start)
-    return Bucket(read_actions(data, start + 16, end), weight)
+    _, weight, watch, _ = struct.unpack_from(ofproto.OFP_BUCKET_PACK_STR, data, start)
+    return Bucket(read_actions(data, start + 16, end), weight, None if watch == ofproto.OFPP_ANY else watch)
 
 
 def read_meter(data: bytes, start: int, end: int) -> Meter:

@@ -29,6 +29,8 @@ PORT = 6653
 """The port of OpenFlow (IANA)."""
 LAST_PORT = 0xFFFFFF00
 """The greatest number of a port that is not reserved (OFPP_MAX)."""
+MOST_PORTS = 8192
+"""Ports of one switch; one that tells of more is given up. Each costs 0.3 KiB, and a probe each round."""
 TICK = 0.25
 """Seconds between looks at the clock. More makes timeouts coarser, less costs a little CPU for each switch."""
 
@@ -173,6 +175,9 @@ class OpenFlowServer:
             session.close(f"there are {self._settings.most} connections")
 
     def ready(self, session: Session, switch: Switch) -> None:
+        if len(switch.ports) > MOST_PORTS:
+            session.close(f"it has more than {MOST_PORTS} ports")
+            return
         self._spawn(self._welcome(session, switch))
 
     async def _welcome(self, session: Session, switch: Switch) -> None:
@@ -205,7 +210,7 @@ class OpenFlowServer:
         assert switch is not None
         known = self._up.get(switch.dpid, (None, None))[0] is session
         if isinstance(event, PortStatus):
-            self._port_status(switch, event, known)
+            self._port_status(session, switch, event, known)
         elif known:
             self._packet_in(switch, event)
 
@@ -219,13 +224,16 @@ class OpenFlowServer:
 
     # ---- what switches tell
 
-    def _port_status(self, switch: Switch, status: PortStatus, known: bool) -> None:
+    def _port_status(self, session: Session, switch: Switch, status: PortStatus, known: bool) -> None:
         port = status.port
         lost = status.change is PortChange.REMOVED
         if lost:
             switch.ports.pop(port.number, None)
         else:
             switch.ports[port.number] = port
+            if len(switch.ports) > MOST_PORTS:
+                session.close(f"it has more than {MOST_PORTS} ports")
+                return
         if not known:
             return
         self._tell(self._listener.port_status, switch.dpid, status)

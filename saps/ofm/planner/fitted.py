@@ -11,6 +11,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
+from saps.ofm import parallel
 from saps.ofm.growth import reachable
 from saps.ofm.planner.aggregate import Aggregate
 from saps.ofm.planner.balanced import Prices, lengths
@@ -35,7 +36,8 @@ _TINY = 1e-9
 
 class _Given(NamedTuple):
     tree: Tree
-    rate: float
+    load: dict[Link, float]
+    """What the topic takes on each link."""
 
 
 class NetworkPlanner:
@@ -49,11 +51,14 @@ class NetworkPlanner:
         rate: Callable[[str], float] = lambda topic: 1.0,
         avoid: Callable[[str], Collection[int]] = lambda topic: (),
         version: Callable[[], int] = lambda: 0,
+        spread: bool = False,
     ) -> None:
         """`capacity` of links and `rate` of topics in one unit; `avoid`: switches that a topic must not pass (by
-        a policy); `version` counts the changes of capacities."""
+        a policy); `version` counts the changes of capacities; `spread`: trees are laid over parallel links
+        (`saps.ofm.parallel`)."""
         self.choice: Choice = choice
         self.capacity, self.rate, self.avoid, self._version = capacity, rate, avoid, version
+        self._spread = spread
         self._given: dict[str, _Given] = {}
         self._load: dict[Link, float] = {}
         self._network: tuple[Topology, tuple[int, int], Aggregate] | None = None
@@ -66,19 +71,23 @@ class NetworkPlanner:
         """See `saps.ofm.tree.Planners.adopted`."""
         old = self._given.pop(topic, None)
         if old is not None:
-            for link in old.tree.links:
-                self._load[link] -= old.rate
+            for link, taken in old.load.items():
+                self._load[link] -= taken
         if tree is not None:
-            rate = self.rate(topic)
-            for link in tree.links:
-                self._load[link] = self._load.get(link, 0.0) + rate
-            self._given[topic] = _Given(tree, rate)
+            load = self._taken(topic, tree)
+            for link, taken in load.items():
+                self._load[link] = self._load.get(link, 0.0) + taken
+            self._given[topic] = _Given(tree, load)
+
+    def _taken(self, topic: str, tree: Tree) -> dict[Link, float]:
+        """What a topic takes on each link of a tree."""
+        rate = self.rate(topic)
+        return {link: rate * share for link, share in parallel.shares(tree, self.capacity).items()}
 
     def load(self, link: Link, *, but: str) -> float:
         """What all topics but one take on a link."""
         own = self._given.get(but)
-        mine = own.rate if own is not None and link in own.tree.links else 0.0
-        return self._load.get(link, 0.0) - mine
+        return self._load.get(link, 0.0) - (own.load.get(link, 0.0) if own is not None else 0.0)
 
     def network(self, topology: Topology) -> Aggregate:
         """The network as it is now, each switch a node."""
@@ -107,13 +116,19 @@ class NetworkPlanner:
             other = self.for_topic(topic).plan(topology, now.brokers)
         except UnreachableError:
             return None
-        eased = self._busiest(topic, other) < (1 - GAIN) * self._busiest(topic, now)
+        wide = parallel.widened(topology, other) if self._spread else other
+        eased = self._busiest(topic, wide) < (1 - GAIN) * self._busiest(topic, now)
         return other if eased and other.brokers == now.brokers else None
 
     def _busiest(self, topic: str, tree: Tree) -> float:
         """The greatest utilisation of a link of a topic's tree, if this is its tree."""
-        rate = self.rate(topic)
-        return max(((self.load(link, but=topic) + rate) / self.capacity(link) for link in tree.links), default=0.0)
+        return max(
+            (
+                (self.load(link, but=topic) + own) / self.capacity(link)
+                for link, own in self._taken(topic, tree).items()
+            ),
+            default=0.0,
+        )
 
 
 class TopicPlanner:

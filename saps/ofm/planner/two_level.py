@@ -31,9 +31,10 @@ class TwoLevelPlanner(NetworkPlanner):
         rate: Callable[[str], float] = lambda topic: 1.0,
         avoid: Callable[[str], Collection[int]] = lambda topic: (),
         version: Callable[[], int] = lambda: 0,
+        spread: bool = False,
     ) -> None:
         """See `NetworkPlanner`; paths are priced by load as with `balanced`."""
-        super().__init__("balanced", capacity=capacity, rate=rate, avoid=avoid, version=version)
+        super().__init__("balanced", capacity=capacity, rate=rate, avoid=avoid, version=version, spread=spread)
         self._cluster_of = cluster_of
         self._clusters: tuple[Aggregate, Aggregate] | None = None
 

@@ -77,6 +77,7 @@ class Bridge:
             most_meters=MOST_METERS,
             normal=Learning(self._flooded),
             clock=lambda: self.now,
+            alive=lambda port: port in self.ports and self.ports[port].up,
         )
         self.since: dict[FlowName, float] = {}
         """When each entry was installed."""

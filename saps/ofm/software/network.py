@@ -99,9 +99,10 @@ class SoftwareNetwork:
 
     # ---- disturbances
 
-    def set_link(self, a: str, b: str, *, up: bool) -> None:
-        """A link between two switches goes up or down, at both ends. Raises `KeyError` for one that is not there."""
-        link = self.topology.link(a, b)
+    def set_link(self, a: str, b: str, *, up: bool, number: int = 1) -> None:
+        """A link between two switches goes up or down, at both ends; of parallel ones that of the `number`. Raises
+        `KeyError` for one that is not there."""
+        link = self.topology.link(a, b, number)
         for switch, port in ((link.a, link.a_port), (link.b, link.b_port)):
             self._set_port(Port(self._names[switch], port), up)
 

@@ -54,10 +54,10 @@ async def _orders(switches: SoftwareSwitches) -> None:
 
 def order(switches: SoftwareSwitches, line: str) -> Any:
     """Carry out one order. Returns what is to be answered."""
-    verb, *names = line.split()[:3] or [""]
+    verb, *names = line.split()[:4] or [""]
     try:
-        if verb in ("down", "up") and len(names) == 2:
-            switches.set_link(*names, up=verb == "up")
+        if verb in ("down", "up") and (len(names) == 2 or (len(names) == 3 and names[2].isdigit())):
+            switches.set_link(*names[:2], up=verb == "up", number=int(names[2]) if names[2:] else 1)
             return {"link": names, "up": verb == "up"}
         if verb == "restart" and len(names) == 1:
             switches.restart(switches.network.dpid(names[0]))
@@ -66,7 +66,7 @@ def order(switches: SoftwareSwitches, line: str) -> Any:
         return {"error": f"there is no such {'switch' if verb == 'restart' else 'link'}: {' '.join(names)}"}
     if verb == "status" and not names:
         return status(switches)
-    return {"error": f"not an order: {line!r}; there are: down A B, up A B, restart SWITCH, status"}
+    return {"error": f"not an order: {line!r}; there are: down A B [NUMBER], up A B [NUMBER], restart SWITCH, status"}
 
 
 def status(switches: SoftwareSwitches) -> dict[str, Any]:

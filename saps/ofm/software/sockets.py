@@ -70,9 +70,9 @@ class SoftwareSwitches:
         if (channel := self._channels.get(dpid)) is not None:
             channel.abort()
 
-    def set_link(self, a: str, b: str, *, up: bool) -> None:
+    def set_link(self, a: str, b: str, *, up: bool, number: int = 1) -> None:
         """See `SoftwareNetwork.set_link`."""
-        self.network.set_link(a, b, up=up)
+        self.network.set_link(a, b, up=up, number=number)
 
     @property
     def connected(self) -> int:

@@ -11,7 +11,7 @@ from saps.ofm.openflow.entries import NO_COUNT
 from saps.ofm.openflow.ofp import ofproto
 from saps.ofm.openflow.values import Features, PortChange, PortInfo, RoleState
 from saps.ofm.switch import Count, MeterCount, PortCount
-from saps.ofm.tables import Action, Flow, Group, GroupKind, Match, Meter, Output, SetField, SetQueue, ToGroup
+from saps.ofm.tables import Action, Bucket, Flow, Group, GroupKind, Match, Meter, Output, SetField, SetQueue, ToGroup
 
 LONGEST = 60_000
 """Bytes of lists in one message; longer ones are divided."""
@@ -143,7 +143,7 @@ def table(active: int, matched: int, missed: int) -> bytes:
 
 def group(entry: Group) -> bytes:
     """7.3.5.10."""
-    buckets = b"".join(_bucket(bucket.weight, bucket.actions) for bucket in entry.buckets)
+    buckets = b"".join(map(_bucket, entry.buckets))
     return struct.pack(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, 8 + len(buckets), _KINDS[entry.kind], entry.id) + buckets
 
 
@@ -170,9 +170,10 @@ def meter_count(number: int, users: int, count: MeterCount) -> bytes:
     return head + struct.pack("!QQ", count.dropped.packets, count.dropped.bytes)
 
 
-def _bucket(weight: int, actions: Iterable[Action]) -> bytes:
-    body = b"".join(map(_action, actions))
-    return struct.pack(ofproto.OFP_BUCKET_PACK_STR, 16 + len(body), weight, NO_BUFFER, NO_BUFFER) + body
+def _bucket(bucket: Bucket) -> bytes:
+    body = b"".join(map(_action, bucket.actions))
+    watch = ofproto.OFPP_ANY if bucket.watch is None else bucket.watch
+    return struct.pack(ofproto.OFP_BUCKET_PACK_STR, 16 + len(body), bucket.weight, watch, ofproto.OFPG_ANY) + body
 
 
 def _action(action: Action) -> bytes:

@@ -48,8 +48,8 @@ AMPLE = 1_000_000
 """A limit that no test comes to."""
 
 
-def rules(entries: int = 1000, buckets: int = 10_000, limit: int = 0) -> Rules:
-    return Rules(RANGE, LOOPBACK, Budget(entries, buckets), limit=limit)
+def rules(entries: int = 1000, buckets: int = 10_000, limit: int = 0, *, spread: bool = False) -> Rules:
+    return Rules(RANGE, LOOPBACK, Budget(entries, buckets), limit=limit, spread=spread)
 
 
 def unmarked(copies: Counter[tuple[Port, Packet]]) -> Counter[tuple[Port, Packet]]:

@@ -94,7 +94,8 @@ def group_entries(draw: st.DrawFn, number: int) -> Group:
     kind = draw(st.sampled_from(GroupKind))
     weights = st.integers(1, 100) if kind is GroupKind.SELECT else st.just(0)
     actions = action_lists("4", True).filter(lambda actions: SetQueue not in map(type, actions))
-    buckets = st.lists(st.builds(Bucket, actions, weights), max_size=5).map(tuple)
+    watched = st.none() | st.integers(1, 50) if kind is GroupKind.SELECT else st.none()
+    buckets = st.lists(st.builds(Bucket, actions, weights, watched), max_size=5).map(tuple)
     return Group(number, draw(buckets), kind)
 
 
