@@ -19,7 +19,7 @@ WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 FAST := not (simulation or interop or network or chaos or spark)
 
-.PHONY: help setup demo lab-demo test check lint format bench chaos reproduce lock clean
+.PHONY: help setup demo lab-demo examples test check lint format bench chaos reproduce lock clean
 
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ demo: setup ## Run the smart city with the whole loop: traffic rises, Spark deci
 
 lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OFM, and moving between them; about 90 s.
 	@$(BIN)/python -m examples.lab_city $(ARGS)
+
+examples: setup ## Run five smaller applications, one after the other; about 2 minutes.
+	@for name in air_quality traffic_lights parking social_feed replay; do $(BIN)/python -m examples.$$name $(ARGS); done
 
 test: setup ## Run all tests.
 	@$(PYTEST)

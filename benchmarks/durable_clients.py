@@ -94,7 +94,8 @@ class DurableClient:
     def write(self, packet: bytes) -> None:
         """Send, if it is connected."""
         if self._writer is not None:
-            self._writer.write(packet)
+            with contextlib.suppress(RuntimeError):  # uvloop: it has closed, and the reader will be told
+                self._writer.write(packet)
 
     def connected(self) -> None:
         """The session goes on, on a new connection."""

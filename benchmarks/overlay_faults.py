@@ -18,6 +18,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from time import process_time
 
 import msgspec
 from rich.console import Console
@@ -32,7 +34,7 @@ from saps.simulator import Network, Simulation
 DOCS = Path(__file__).parent.parent / "docs"
 PLOT = "overlay-faults.svg"
 
-UPKEEP_FREE = frozenset({"Data"})
+UPKEEP_FREE = frozenset({"Data", "Run"})
 """Kinds of frames that are not maintenance."""
 PATIENCE = 10.0
 """Virtual seconds after which a message that has not arrived is counted as not delivered."""
@@ -96,6 +98,10 @@ class Outcome(msgspec.Struct):
     joined: int
     left: int
     killed: int
+    cpu: float
+    """Seconds of one core that all of it took, the joins included."""
+    memory: float
+    """GiB that the process had at most."""
 
 
 class _Publication(msgspec.Struct):
@@ -113,7 +119,7 @@ class Mesh:
         beat = settings.heartbeat
         detector = DetectorSettings(heartbeat=beat, suspect_after=3 * beat, dead_after=2 * beat, probe=2 * beat)
         network = Network(latency=(0.001, 0.005), between_clusters=0.02)
-        self.simulation = Simulation(settings.seed, network=network, detector=detector, check=False)
+        self.simulation = Simulation(settings.seed, network=network, detector=detector, check=False, trace=False)
         self.rng = self.simulation.rng
         grow(self.simulation, settings.brokers)
         self.living = list(self.simulation.brokers)
@@ -277,6 +283,7 @@ class Mesh:
 
 def run(settings: Settings, report: Callable[[str, float], None]) -> Outcome:
     """All phases, one after the other, on one mesh."""
+    begun = process_time()
     mesh = Mesh(settings, report)
     mesh.seconds.clear()
     upkeep = {
@@ -289,7 +296,18 @@ def run(settings: Settings, report: Callable[[str, float], None]) -> Outcome:
     }
     mesh.finish()
     phases = [_phase(name, mesh.seconds, frames) for name, frames in upkeep.items()]
-    return Outcome(settings, phases, mesh.seconds, mesh.repeated, mesh.joined, mesh.left, mesh.killed)
+    memory = getrusage(RUSAGE_SELF).ru_maxrss / (1 << 20)
+    return Outcome(
+        settings,
+        phases,
+        mesh.seconds,
+        mesh.repeated,
+        mesh.joined,
+        mesh.left,
+        mesh.killed,
+        process_time() - begun,
+        memory,
+    )
 
 
 def _phase(name: str, seconds: list[Second], upkeep: float) -> Phase:
@@ -333,8 +351,8 @@ def markdown(outcomes: list[Outcome]) -> str:
             f"{chosen.subscribers} subscribing brokers each and a publication a second, seed {chosen.seed}. "
             f"Churn: median session {chosen.session / 60:g} min ({outcome.joined} joined, {outcome.left} left in",
             f"order). Crash: {chosen.crash:.0%} at once, {outcome.killed:,} killed in all. Cut: two halves for",
-            f"{chosen.cut:g} s.",
-            f"Deliveries repeated: {outcome.repeated}.",
+            f"{chosen.cut:g} s. Deliveries repeated: {outcome.repeated}. It took {outcome.cpu / 60:.1f} minutes",
+            f"of one core and {outcome.memory:.1f} GiB.",
             "",
             "| " + " | ".join(HEADERS) + " |",
             "| --- |" + " ---: |" * (len(HEADERS) - 1),
@@ -374,41 +392,56 @@ def _starts(seconds: list[Second]) -> Iterator[tuple[str, float]]:
             yield phase, second.time
 
 
-def main() -> int:
-    """The command."""
+def _arguments() -> argparse.ArgumentParser:
     defaults = Settings()
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.overlay_faults",
         description="Churn, a mass crash and a partition, in the deterministic simulator: what is delivered meanwhile.",
     )
-    parser.add_argument("--brokers", default="1000", metavar="N,N", help="sizes of the mesh (default: %(default)s)")
+    parser.add_argument("--brokers", type=int, metavar="N", help=f"size of the mesh (default: {defaults.brokers})")
     parser.add_argument(
         "--heartbeat",
-        default="0.5",
-        metavar="S,S",
-        help="failure detection for each size; a broker sends some 40 frames a heartbeat (default: %(default)s)",
+        type=float,
+        default=defaults.heartbeat,
+        metavar="SECONDS",
+        help="failure detection; it sets the pace of the upkeep (default: %(default)s)",
     )
-    parser.add_argument("--churn", type=float, default=defaults.churn, metavar="SECONDS")
+    parser.add_argument("--topics", type=int, default=defaults.topics, metavar="N")
     parser.add_argument("--session", type=float, default=defaults.session, metavar="SECONDS", help="median stay")
+    for phase in ("calm", "churn", "cut", "recovery"):
+        default = getattr(defaults, phase)
+        parser.add_argument(f"--{phase}", type=float, default=default, metavar="SECONDS", help="length of the phase")
     parser.add_argument("--seed", type=int, default=defaults.seed, metavar="N")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
-    parser.add_argument("--markdown", action="store_true", help="write table and plot into docs/")
-    chosen = parser.parse_args()
-    sizes, beats = [int(n) for n in chosen.brokers.split(",")], [float(s) for s in chosen.heartbeat.split(",")]
-    if len(beats) not in (1, len(sizes)):
-        parser.error("one heartbeat, or one for each size")
-    outcomes: list[Outcome] = []
+    parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="FILE", help="figures of earlier runs")
+    parser.add_argument("--markdown", action="store_true", help="write tables and plot into docs/")
+    return parser
+
+
+def _watched(settings: Settings) -> Outcome:
+    """One run, with a bar that shows how far it has come."""
+    total = settings.churn + settings.cut + 2 * settings.calm + 2 * settings.recovery
     with Progress(console=Console(stderr=True), refresh_per_second=2) as progress:
-        for size, beat in zip(sizes, beats * len(sizes) if len(beats) == 1 else beats, strict=False):
-            settings = Settings(size, heartbeat=beat, churn=chosen.churn, session=chosen.session, seed=chosen.seed)
-            total = settings.churn + settings.cut + 2 * settings.calm + 2 * settings.recovery
-            task = progress.add_task(f"{size:,} brokers join", total=total)
+        task = progress.add_task(f"{settings.brokers:,} brokers join", total=total)
 
-            def report(phase: str, now: float, task: object = task, size: int = size) -> None:
-                if phase:
-                    progress.update(task, description=f"{size:,} brokers: {phase}", advance=1)  # type: ignore[arg-type]
+        def report(phase: str, now: float) -> None:
+            if phase:
+                progress.update(task, description=f"{settings.brokers:,} brokers: {phase}", advance=1)
 
-            outcomes.append(run(settings, report))
+        return run(settings, report)
+
+
+def main() -> int:
+    """The command."""
+    chosen = _arguments().parse_args()
+    outcomes = [
+        outcome for path in chosen.add for outcome in msgspec.json.decode(path.read_bytes(), type=list[Outcome])
+    ]
+    if chosen.brokers or not outcomes:
+        given = {
+            name: value for name in Settings.__struct_fields__ if (value := getattr(chosen, name, None)) is not None
+        }
+        outcomes.append(_watched(Settings(**given)))
     for outcome in outcomes:
         table = Table(*HEADERS, title=f"{outcome.settings.brokers:,} brokers")
         for phase in outcome.phases:

@@ -172,6 +172,13 @@ class Saps:
         self._start(place, "far", far, free_port(), join=overlay)
         return _joined(near, far)
 
+    def launch_mesh(self, place: Place, count: int) -> list[int]:
+        """So many brokers, all of which take clients. Returns their ports. Raises StartError."""
+        ports, overlays = [free_port() for _ in range(count)], [free_port() for _ in range(count)]
+        for number, (port, overlay) in enumerate(zip(ports, overlays, strict=True)):
+            self._start(place, f"b{number}", port, overlay, join=overlays[0] if number else None)
+        return ports
+
     def _start(self, place: Place, name: str, mqtt: int, overlay: int, join: int | None) -> None:
         argv = [str(self._program), "broker", "--name", name, "--cluster", "bench"]
         argv += ["--mqtt", f"127.0.0.1:{mqtt}", "--overlay", f"127.0.0.1:{overlay}"]

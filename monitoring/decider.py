@@ -112,7 +112,7 @@ class Decider:
         found, always = [], []
         for topic, model in self.models.items():
             shape, score = judge(model, now, self.rules.pace, self.rules.weights, self.rules.memory)
-            row = Judged(topic, score.saving, score.cost, score.inter, shape.rate, self.places[topic])
+            row = Judged(topic, score.saving, score.cost, score.inter, shape.rate, self.places[topic], shape.size)
             if topic in self.held:
                 always.append(row)
             elif score.saving > score.cost:

@@ -32,6 +32,8 @@ class Judged(NamedTuple):
     """Messages a second that are expected."""
     sites: str
     """`monitoring.features.Window.sites`."""
+    size: float = 0.0
+    """Bytes of a message's payload, on average; 0: not known."""
 
 
 class Decision(NamedTuple):
@@ -56,6 +58,8 @@ class Decision(NamedTuple):
     since: int
     """Epoch since which the topic has had its mode; 0: for ever."""
     reason: str
+    size: float = 0.0
+    """Bytes of a message's payload, on average; 0: not known."""
 
 
 class Table(NamedTuple):
@@ -129,6 +133,7 @@ def _decision(
         sum(room.buckets for room in candidate.needs.values()),
         since,
         reason(row, action, choice, calm),
+        row.size,
     )
 
 

@@ -152,7 +152,7 @@ class Job:
         """As `Decider._candidates`: the topics worth a tree, the best for their room, and those that were decided
         about before."""
         judged = self._spark.read.schema(self._result_type).parquet(str(topics))
-        columns = ["topic", "saving", "cost", "inter", "rate", "sites"]
+        columns = list(Judged._fields)
         found = []
         worth = judged.where(F.col("saving") > F.col("cost"))
         if held:

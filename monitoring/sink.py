@@ -49,10 +49,13 @@ class Identity:
 def message(table: Table) -> dict[str, Any]:
     """What OFGate gets."""
     rows = [
-        {"topic": d.topic, "saving": d.saving, "cost": d.cost, "since": d.since, "reason": d.reason, "rate": d.rate}
+        {
+            "topic": d.topic, "saving": d.saving, "cost": d.cost, "since": d.since, "reason": d.reason, "rate": d.rate,
+            "size": d.size,
+        }
         for d in table.decisions
         if d.mode == OFM
-    ]
+    ]  # fmt: skip
     return {"version": 1, "epoch": table.epoch, "digest": table.digest, "trees": rows}
 
 

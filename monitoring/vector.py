@@ -33,7 +33,7 @@ TOPICS = pa.schema(
     ]
 )
 """What is kept of each topic from epoch to epoch (`monitoring.model.Model`)."""
-JUDGED = pa.schema([(name, pa.float64()) for name in ("saving", "cost", "inter", "rate", "density")])
+JUDGED = pa.schema([(name, pa.float64()) for name in ("saving", "cost", "inter", "rate", "size", "density")])
 """What follows from it at the end of an epoch."""
 
 Floats = npt.NDArray[np.float64]
@@ -59,7 +59,7 @@ def epoch_of(rules: Rules, now: int) -> Callable[[pa.Table, pa.Table], pa.Table]
         sites = pa.concat_arrays([_strings(kept, "sites"), _strings(windows, "sites")]).take(pa.array(latest))
         shape, score = judge(model, now, rules.pace, rules.weights, rules.memory)
         density = (score.saving - score.cost) / (2.0 + model.members + model.senders)
-        judged = (score.saving, score.cost, score.inter, shape.rate, density)
+        judged = (score.saving, score.cost, score.inter, shape.rate, shape.size, density)
         found = _table(topics, sites, model, judged)
         return found.filter(pa.array(now - model.last <= FORGET))
 

@@ -12,10 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from saps import process
 from saps.agents.api import AgentRegistry
+from saps.broker_drain import BrokerDrain
 from saps.broker_status import BrokerWatch
 from saps.config import Address, BrokerSettings, SettingError
+from saps.drain.signals import DRAINING
+from saps.drain.values import Order
 from saps.frontend.mqtt.auth.control import AccessControl
 from saps.frontend.mqtt.auth.files import AccessError
 from saps.frontend.mqtt.server import MqttServer
@@ -24,7 +29,7 @@ from saps.hub import Hub
 from saps.identity.plain import say_plain, sealed
 from saps.links import LinkError, Links
 from saps.logs import configure_logging
-from saps.mesh import Arrival, Origin, Recalled, SessionHost, TopicRoute
+from saps.mesh import Arrival, Origin, Recalled, RunDone, SessionHost, TopicRoute
 from saps.messages import Message, Reached
 from saps.overlay.domains import Domains
 from saps.overlay.express import by_express
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from saps.identity.live import LinkIdentity
     from saps.statistics.agent import MonitorAgent
     from saps.statistics.files import StatisticsFiles
+    from saps.tracing.live import LiveTracing
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +76,14 @@ class LiveMesh:
         node.on_output = self._soon
         node.inbox.deliver_run = hub.deliver_run
         node.on_dead = links.drop
+        self.receive: Callable[[BrokerRef, Frame], None] = node.receive
+        """Handles a frame from another broker."""
         links.on_frames = self._frames
         links.on_session = node.session_started
         links.on_express = node.express_started
         links.on_down = self._down
         links.on_whois = self._whois
+        links.on_answer = self._answer
 
     def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
         self.node.now = self._loop.time()
@@ -90,6 +99,10 @@ class LiveMesh:
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
         self.node.now = self._loop.time()
         self.node.publish(message, done)
+
+    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+        self.node.now = self._loop.time()
+        self.node.publish_run(messages, done)
 
     def stamp(self, message: Message) -> Message:
         self.node.now = self._loop.time()
@@ -172,14 +185,16 @@ class LiveMesh:
     def _wake(self) -> None:
         self._timer, self._timer_at = None, float("inf")
         self.node.now = self._loop.time()
-        self.node.wake()
-        self._flush()
+        try:
+            self.node.wake()
+        finally:  # a fault in one timer does not stop the others
+            self._flush()
 
     def _frames(self, sender: BrokerRef, frames: list[Frame]) -> None:
         self.node.now = self._loop.time()
         if not frames:
             self.node.met(sender)
-        receive = self.node.receive
+        receive = self.receive
         self._hub.gather()
         try:
             for frame in frames:
@@ -189,7 +204,18 @@ class LiveMesh:
 
     def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
         self.node.now = self._loop.time()
-        self.node.whois(name, answer)
+        heard = [ref for ref in self.node.roll_calls.acquaintances if ref.name == name]
+
+        def found(broker: BrokerRef | None) -> None:
+            known = heard if broker is None else [broker, *heard]
+            answer(max(known, key=lambda ref: ref.incarnation, default=None))
+
+        self.node.whois(name, found)
+
+    def _answer(self, peer: BrokerRef, frame: Frame) -> None:
+        self.node.now = self._loop.time()
+        self.node.answered_for(peer, frame)
+        self._soon()
 
     def _down(self, peer: BrokerRef) -> None:
         self.node.now = self._loop.time()
@@ -236,7 +262,8 @@ class Broker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
-        self.hub = Hub()
+        self.tracing = _tracing(settings)
+        self.hub = Hub() if self.tracing is None else self.tracing.hub
         self.access = _access(settings)
         self.server = MqttServer(
             self.hub, settings.limits.limits(), access=self.access, sys_interval=settings.sys_interval
@@ -256,6 +283,9 @@ class Broker:
         self._watching: asyncio.Task[None] | None = None
         self._holders: set[str] = set()
         """What holds publishers back: the links to other brokers, the upstream."""
+        self.drain: BrokerDrain | None = None
+        """Lets clients and sessions go before it leaves; once started."""
+        self._leaving: asyncio.Task[None] | None = None
         self._stopped = False
 
     async def start(self) -> None:
@@ -266,9 +296,9 @@ class Broker:
 
             self.upstream = Upstream(self.hub, settings.upstream, settings.name, partial(self._hold, "upstream"))
         order = overlay.key_order()
-        ref = BrokerRef(settings.name, time.time_ns() // 1_000_000, str(overlay.listen), settings.cluster)
+        self.ref = BrokerRef(settings.name, time.time_ns() // 1_000_000, str(overlay.listen), settings.cluster)
         self.links = Links(
-            ref,
+            self.ref,
             order.value,
             on_frames=lambda sender, frames: None,
             on_session=lambda sender: None,
@@ -281,12 +311,13 @@ class Broker:
             from saps.identity.chosen import link_identity  # here: brokers with plain links need none of it
 
             self.identity = self.links.identity = link_identity(settings)
+        contact = await self._contact() if settings.join else None
         try:
             port = await self.links.listen(*overlay.listen)
         except OSError as error:
             raise SettingError("overlay.listen", process.refused(overlay.listen, error)) from None
         self.ref = self.links.me = BrokerRef(
-            ref.name, ref.incarnation, str(Address(overlay.listen.host, port)), ref.cluster
+            settings.name, self.ref.incarnation, str(Address(overlay.listen.host, port)), settings.cluster
         )
         node = OverlayNode(
             self.ref,
@@ -298,7 +329,7 @@ class Broker:
             design=overlay.design(),
             takeover_timeout=overlay.takeover_timeout,
         )
-        self.mesh = LiveMesh(node, self.links, self.hub)
+        self.mesh = (LiveMesh if self.tracing is None else self.tracing.mesh)(node, self.links, self.hub)
         self.hub.mesh = self.mesh
         self.server.sessions = LiveSessions(self.mesh)
         self.agents.bind(node, self.hub.agents)
@@ -328,7 +359,7 @@ class Broker:
                 raise SettingError("tls.listen", process.refused(address, error)) from None
         if settings.web.listen:
             self.web = await _web(self)
-        contact = await self._contact() if settings.join else None
+        self.drain = BrokerDrain(self)
         try:
             async with asyncio.timeout(overlay.join_timeout):
                 await self.mesh.join(contact)
@@ -364,6 +395,11 @@ class Broker:
         if self.policy is not None:
             self.policy.reload()
 
+    def order(self, order: Order) -> None:
+        """What an operator wants of this process (SIGUSR1, SIGUSR2)."""
+        if self.drain is not None:
+            self.drain.request(order)
+
     def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:
         """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
         self.links.express = partial(by_express, urgent=priorities.urgent)
@@ -398,6 +434,7 @@ class Broker:
         """Who has this broker's name in the contact's mesh, and is alive. Raises `LinkError`.
 
         It must be found out before the mesh hears of this broker, which would pass for a later life of the other one.
+        If it has crashed, this is its next life, also by its incarnation, whatever the clocks said then and say now.
         """
         if contact.name == self.ref.name:
             return contact
@@ -405,10 +442,15 @@ class Broker:
         if holder is None:
             return None
         try:
-            found = await self.links.meet(*Address.parse(holder.address))
-        except LinkError:  # it has crashed: this is its next life
-            return None
-        return holder if found == holder else None
+            found: BrokerRef | None = await self.links.meet(*Address.parse(holder.address))
+        except LinkError:
+            found = None
+        if found == holder:
+            return holder
+        if holder.incarnation >= self.ref.incarnation:
+            logger.warning("by the clock %s began before its last life: one of the two clocks was wrong", holder.name)
+            self.ref = msgspec.structs.replace(self.ref, incarnation=holder.incarnation + 1)
+        return None
 
     async def stop(self) -> None:
         """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing."""
@@ -417,22 +459,37 @@ class Broker:
         self._stopped = True
         if self.web is not None:
             self.web.stop_listening()
-        await self.server.stop()
+        if self._leaving is None:
+            await self.server.stop()
         if self.web is not None:
             await self.web.close()
+        await self.leave()
+        if self.drain is not None:
+            self.drain.close()
+        if self.ofm is not None:
+            self.ofm.close()
+        if self._watching is not None:
+            self._watching.cancel()
+        await self.links.close()
+        if self.tracing is not None:
+            await self.tracing.close()
+        if self.store is not None:
+            await self.store.close()
+
+    async def leave(self) -> None:
+        """Close the clients with DISCONNECT, and leave the mesh in order. The Web port stays; `stop` is to follow."""
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._leave())
+        await asyncio.shield(self._leaving)
+
+    async def _leave(self) -> None:
+        await self.server.stop()
         if self.upstream is not None:
             await self.upstream.stop()
         if self.statistics is not None:
             await self.statistics.stop()
         if self.mesh.node.joined:
             await self.mesh.leave()
-        if self.ofm is not None:
-            self.ofm.close()
-        if self._watching is not None:
-            self._watching.cancel()
-        await self.links.close()
-        if self.store is not None:
-            await self.store.close()
 
     def ready_line(self) -> str:
         host, port = self.server.address
@@ -472,8 +529,12 @@ async def serve(settings: BrokerSettings, stop: asyncio.Event, on_ready: Callabl
     process.allow_many_files()
     broker = Broker(settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.reload)
+    for number, order in DRAINING.items():
+        asyncio.get_running_loop().add_signal_handler(number, broker.order, order)
     if not await process.started(broker.start(), stop):
         return 0
+    assert broker.drain is not None
+    broker.drain.on_left = stop.set
     _calm_garbage_collector()
     on_ready(broker)
     await stop.wait()
@@ -492,6 +553,15 @@ def _calm_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def _tracing(settings: BrokerSettings) -> LiveTracing | None:
+    """What traces messages, if they are to be. Raises `SettingError` without its libraries."""
+    if not settings.tracing.endpoint:
+        return None
+    from saps.tracing.live import LiveTracing  # here: without traces none of it is loaded
+
+    return LiveTracing(settings)
 
 
 def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from saps import __version__, process
 from saps.config import SettingError
 from saps.frontend.mqtt.counts import totals
+from saps.frontend.web.drain import DrainDoor
 from saps.frontend.web.frontend import Console, add_console, add_document, add_topics, web_server
 from saps.frontend.web.mesh import Mesh
 from saps.frontend.web.metrics import Health, Metrics, Sample
@@ -45,6 +46,7 @@ class BrokerWeb:
             Metrics(partial(samples, broker), about),
             Health(partial(obstacles, broker)),
             Visitors(broker.access),
+            DrainDoor(lambda: broker.drain),
         )
         add_document(self._site)
 
@@ -92,6 +94,8 @@ def obstacles(broker: Broker) -> list[str]:
     found = [] if broker.mesh.node.joined else ["it has not joined the mesh yet, or is leaving"]
     if broker.server.frontend.leaving:
         found.append("it is stopping")
+    if broker.drain is not None and broker.drain.drain.draining:
+        found.append("it is drained")
     if broker.server.frontend.broken:
         found.append("nothing can be stored")
     return found

@@ -25,6 +25,7 @@ GROUPS = {
     "controller": "saps.ofm.cli",
     "decisions": "monitoring.decisions_cli",
     "doctor": "saps.terminal.doctor",
+    "drain": "saps.terminal.drain",
     "lab": "saps.lab.cli",
     "monitor": "monitoring.cli",
     "ofgate": "saps.agents.cli",

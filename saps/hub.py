@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from saps.mesh import Alone, Mesh, Recalled, TopicRoute
+from saps.mesh import Alone, Mesh, Recalled, RunDone, TopicRoute
 from saps.messages import NOBODY, Message, Reached, stamp_of
 from saps.priority import Priorities
 from saps.publication import Burst as Burst
@@ -117,8 +117,8 @@ class Hub:
         self._mesh: Mesh = mesh if mesh is not None else Alone()
         self._gathering = False
         self._gathered: list[Publication] = []
-        """Plain messages from other brokers, with the topic of `_gathered_for` and one quality of service."""
-        self._gathered_for: Route | None = None
+        """Plain messages from other brokers with one quality of service, for the same subscribers."""
+        self._gathered_for: tuple[Target, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
@@ -363,6 +363,15 @@ class Hub:
             if done is not None:
                 done(NOBODY)
 
+    def forward_run(self, route: Route, messages: Sequence[Message], done: RunDone | None) -> None:
+        """`forward` for plain messages of one quality of service that follow each other."""
+        if route.mesh.remote:
+            self._mesh.publish_run(messages, done)
+        else:
+            route.mesh.used = True
+            if done is not None:
+                done(0, len(messages), NOBODY)
+
     # ---- shared subscriptions
 
     def _share(self, route: Route, publication: Publication) -> int:
@@ -416,10 +425,7 @@ class Hub:
             count.received_bytes += len(message.payload)
         self.delivered += len(route.targets)
         if self._gathering and message.properties is None and not message.retain:
-            gathered = self._gathered
-            if gathered and (route is not self._gathered_for or message.qos != gathered[0].message.qos):
-                self._hand_out()
-            self._gathered_for = route
+            self._gather_for(route.targets, message.qos)
             self._gathered.append(Publication(message))
         else:
             self._hand_out()
@@ -440,9 +446,7 @@ class Hub:
             counted.received += count
             counted.received_bytes += sum(map(len, payloads))
         self.delivered += len(route.targets) * count
-        if self._gathered and (route is not self._gathered_for or qos != self._gathered[0].message.qos):
-            self._hand_out()
-        self._gathered_for = route
+        self._gather_for(route.targets, qos)
         self._gathered += [Publication(Message(topic, payload, qos)) for payload in payloads]
         if not self._gathering:
             self._hand_out()
@@ -461,18 +465,25 @@ class Hub:
         self._gathering = False
         self._hand_out()
 
+    def _gather_for(self, targets: tuple[Target, ...], qos: int) -> None:
+        """A message for these subscribers comes: if it cannot go with what is gathered, hand that out."""
+        gathered, before = self._gathered, self._gathered_for
+        if gathered and (qos != gathered[0].message.qos or (targets is not before and targets != before)):
+            self._hand_out()
+        self._gathered_for = targets
+
     def _hand_out(self) -> None:
         """Hand the gathered messages to those who were their subscribers when they came."""
-        route, publications = self._gathered_for, self._gathered
-        if route is None:
+        targets, publications = self._gathered_for, self._gathered
+        if not publications:
             return
-        self._gathered_for, self._gathered = None, []
+        self._gathered_for, self._gathered = (), []
         if len(publications) == 1:
-            for target in route.targets:
+            for target in targets:
                 target.agent.deliver(publications[0], target)
         else:
             burst = Burst(publications)
-            for target in route.targets:
+            for target in targets:
                 target.agent.deliver_burst(burst, target)
 
     def describe(self) -> dict[str, int]:

@@ -29,3 +29,11 @@ def configure_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    logging.getLogger("aiohttp.server").addFilter(is_our_affair)
+
+
+def is_our_affair(record: logging.LogRecord) -> bool:
+    """False for what aiohttp says, with a traceback, of bytes that are no request. It has answered them; whoever sends
+    such may not fill the disk."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__module__ not in ("aiohttp.http_exceptions", "aiohttp.web_protocol")

@@ -28,6 +28,10 @@ class TopicRoute:
         self.used = True
 
 
+RunDone = Callable[[int, int, Reached], None]
+"""Called for each part of a run of messages that is done: where it begins, how many they are, whom each has reached."""
+
+
 class Mesh(Protocol):
     """The mesh, as seen by one broker's hub. All calls return at once; callbacks may run before the call returns."""
 
@@ -46,6 +50,10 @@ class Mesh(Protocol):
         """Carry `message` to every other broker with a matching subscriber, in the order of the calls per topic.
         With QoS 1 or 2 `done` runs when all of them have it; with QoS 0 it runs when the message has been sent.
         With the retain flag (and a stamp) it is kept in the mesh as well, and `done` waits for that, too."""
+
+    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+        """`publish` for messages to one topic, with one quality of service, without retain flag and properties, that
+        follow each other."""
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         """The will of a client of this broker (None: it is void) and its delay in seconds: it is to be published
@@ -224,6 +232,10 @@ class Alone:
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
         if done is not None:
             done(NOBODY)
+
+    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+        if done is not None:
+            done(0, len(messages), NOBODY)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass

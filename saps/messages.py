@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 
 class Properties(msgspec.Struct, frozen=True, array_like=True):
     """What an MQTT 5.0 publisher attaches to a message and every subscriber receives unaltered (3.3.2.3)."""
 
-    payload_format: int | None = None
+    payload_format: Annotated[int, Meta(ge=0, le=1)] | None = None
     """0 for unspecified bytes, 1 for UTF-8."""
-    message_expiry: int | None = None
+    message_expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)] | None = None
     """Lifetime left in seconds when the message entered this broker."""
     content_type: str | None = None
     response_topic: str | None = None
     correlation_data: bytes | None = None
     user: tuple[tuple[str, str], ...] = ()
     """User properties, in the publisher's order."""
-    stamp: int | None = None
+    stamp: Annotated[int, Meta(ge=0)] | None = None
     """Of retained messages between brokers: when it was published. The greatest one of a topic is what is retained."""
 
 
@@ -28,7 +29,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
 
     topic: str
     payload: bytes
-    qos: int = 0
+    qos: Annotated[int, Meta(ge=0, le=2)] = 0
     retain: bool = False
     """The publisher asked for the message to be retained."""
     properties: Properties | None = None

@@ -46,7 +46,8 @@ class Turn(Publication):
 
 
 class Burst:
-    """Publications with the same topic and quality of service, without properties, that come without a pause."""
+    """Publications with the same quality of service and the same subscribers, without properties, that come without a
+    pause."""
 
     __slots__ = ("packets", "publications")
 

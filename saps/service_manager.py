@@ -71,3 +71,10 @@ def announce(line: str, stop: asyncio.Event) -> None:
     task = asyncio.get_running_loop().create_task(manager.attend(stop))
     _attending.add(task)
     task.add_done_callback(_attending.discard)
+
+
+def announce_status(text: str) -> None:
+    """What the program does now, for the service manager to show."""
+    manager = ServiceManager.of(os.environ)
+    if manager is not None:
+        manager.tell(f"STATUS={text}")

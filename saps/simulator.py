@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -117,7 +118,7 @@ class SimBroker:
             self.simulation.after_event(self)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Link:
     """One direction between two brokers."""
 
@@ -137,7 +138,7 @@ class Counters:
 
     frames: int = 0
     data: int = 0
-    by_kind: dict[str, int] = field(default_factory=dict)
+    by_kind: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
 
 class Simulation:
@@ -151,6 +152,7 @@ class Simulation:
         order: KeyOrder = KeyOrder.CLUSTER,
         detector: DetectorSettings | None = None,
         check: bool = True,
+        trace: bool = True,
         design: DesignSettings | None = None,
     ) -> None:
         self.seed = seed
@@ -159,6 +161,8 @@ class Simulation:
         self.order = order
         self.detector = detector or DetectorSettings()
         self.check = check
+        self.trace = trace
+        """Keep a fingerprint of all that is sent; not worth its time where nobody looks at it."""
         self.design = design
         self.now = 0.0
         self.brokers: dict[str, SimBroker] = {}
@@ -269,7 +273,7 @@ class Simulation:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of all that was sent so far: equal for equal runs."""
+        """A fingerprint of all that was sent so far, if there is a `trace`: equal for equal runs."""
         return self._trace.hexdigest()
 
     # --- the wire ----------------------------------------------------------------------------------------------
@@ -277,13 +281,13 @@ class Simulation:
     def after_event(self, broker: SimBroker) -> None:
         """Send what the broker wants sent, see that it is woken, check the invariants."""
         node = broker.node
-        for to, frame in node.take():
-            self._send(broker, to, frame)
+        if node.outbox:
+            for to, frame in node.take():
+                self._send(broker, to, frame)
         if node.deadline < broker.wake_at:
-            broker.wake_at = node.deadline
-            self.at(max(node.deadline, self.now), lambda: self._wake(broker))
-        touched = list(node.graph.touched)
-        node.graph.touched.clear()
+            broker.wake_at = when = max(node.deadline, self.now)
+            self.at(when, lambda: self._wake(broker, when))
+        touched = node.graph.touched
         if self.check:
             if not self.faulty:
                 for key, right in touched:
@@ -291,8 +295,12 @@ class Simulation:
                     if key in self.ring or (own is not None and own.state is not State.LEAVING):
                         self.ring.check(key, right)  # else it is out already, and will be told so
             node.validate()
+        if touched:
+            touched.clear()
 
-    def _wake(self, broker: SimBroker) -> None:
+    def _wake(self, broker: SimBroker, when: float) -> None:
+        if broker.wake_at != when:
+            return  # it was woken earlier, and has another appointment
         broker.wake_at = float("inf")
         if broker.alive:
             broker.node.now = self.now
@@ -302,10 +310,11 @@ class Simulation:
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
         self.counters.frames += 1
         kind = type(frame).__name__
-        self.counters.by_kind[kind] = self.counters.by_kind.get(kind, 0) + 1
+        self.counters.by_kind[kind] += 1
         if kind == "Data":
             self.counters.data += 1
-        self._trace.update(f"{self.now!r} {source.name} {to.name} {kind}".encode())
+        if self.trace:
+            self._trace.update(f"{self.now!r} {source.name} {to.name} {kind}".encode())
         link = self._link(source.name, to.name)
         target = self.brokers.get(to.name)
         if self._groups.get(source.name, 0) != self._groups.get(to.name, 0):

@@ -13,9 +13,6 @@ from saps.topics import is_wildcard, shared
 if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
 
-Subscribers = dict["SubscriberAgent", "Subscription"]
-"""The subscriptions with one filter, by agent."""
-
 
 class Takes(IntEnum):
     """Whether a subscriber can take one message more, for a group that takes turns."""
@@ -68,6 +65,27 @@ class Target:
             self.own = Target(self.agent, foreign) if foreign else None
 
 
+class Subscribers(dict["SubscriberAgent", Subscription]):
+    """The subscriptions with one filter, by agent."""
+
+    __slots__ = ("_targets",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._targets: tuple[Target, ...] | None = None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """As the subscribers of a topic that no other filter matches: the same tuple for all of them."""
+        if self._targets is None:
+            self._targets = tuple([Target(agent, (subscription,)) for agent, subscription in self.items()])
+        return self._targets
+
+    def changed(self) -> None:
+        """To be called after each change."""
+        self._targets = None
+
+
 class Group:
     """The members of one shared subscription at this broker: each message goes to one of them (4.8.2)."""
 
@@ -77,7 +95,7 @@ class Group:
         self.name = name
         """The whole filter, ``$share/group/filter``."""
         self.topic_filter = topic_filter
-        self.members: Subscribers = {}
+        self.members = Subscribers()
         self._turn = 0
 
     def pick(self, topic: str, away: bool = False) -> Target | None:
@@ -123,17 +141,21 @@ class SubscriptionIndex:
         topic_filter = subscription.filter
         subscribers = self._filters.get(topic_filter)
         if subscribers is None:
-            subscribers = self._filters[topic_filter] = {}
+            subscribers = self._filters[topic_filter] = Subscribers()
             if (parts := shared(topic_filter)) is not None:
                 self._add_group(Group(topic_filter, parts.topic_filter), subscribers)
             elif is_wildcard(topic_filter):
                 self._root.insert(topic_filter.split("/"), subscribers)
         subscribers[agent] = subscription
+        subscribers.changed()
 
     def remove(self, agent: SubscriberAgent, topic_filter: str) -> bool:
         """Remove the agent's subscription, if there is one. True if that leaves the filter without subscribers."""
         subscribers = self._filters.get(topic_filter)
-        if subscribers is None or subscribers.pop(agent, None) is None or subscribers:
+        if subscribers is None or subscribers.pop(agent, None) is None:
+            return False
+        subscribers.changed()
+        if subscribers:
             return False
         del self._filters[topic_filter]
         if topic_filter in self._groups:
@@ -177,7 +199,8 @@ class SubscriptionIndex:
         if exact is not None:
             found.insert(0, exact)
         if len(found) == 1:
-            return tuple(Target(agent, (subscription,)) for agent, subscription in found[0].items())
+            only: Subscribers = found[0]
+            return only.targets
         merged: dict[SubscriberAgent, list[Subscription]] = {}
         for subscribers in found:
             for agent, subscription in subscribers.items():

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +21,10 @@ import msgspec
 
 from saps import process
 from saps.config import Address, BrokerSettings, SettingError
+from saps.drain.signals import DRAINING
+from saps.drain.values import Order
 from saps.logs import configure_logging
-from saps.service_manager import announce
+from saps.service_manager import announce, announce_status
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,12 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
     setting: str
     message: str
+
+
+class Asked(msgspec.Struct, frozen=True, tag=True):
+    """Somebody has told a worker what all of them are to do."""
+
+    order: Order
 
 
 class WorkerError(Exception):
@@ -130,6 +138,7 @@ class Worker:
         """Where other brokers reach it; None while it is not ready."""
         self._process: asyncio.subprocess.Process | None = None
         self._since = 0.0
+        self._listening: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -171,6 +180,21 @@ class Worker:
             raise SettingError(said.setting, said.message)
         self.overlay = Address.parse(said.overlay)
 
+    def order(self, order: Order) -> None:
+        """Have it drained, or serve again, if it is ready."""
+        if self._process is not None and self._process.stdin is not None and self.overlay is not None:
+            self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+
+    def listen(self, asked: Callable[[Order], None]) -> None:
+        """From now on `asked` is told what it hands up."""
+        self._listening = asyncio.create_task(self._listen(asked))
+
+    async def _listen(self, asked: Callable[[Order], None]) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            asked(msgspec.json.decode(line, type=Asked).order)
+
     async def ended(self) -> int:
         """Its exit status, once it has one; negative for a signal."""
         assert self._process is not None
@@ -207,6 +231,14 @@ class Supervisor:
         self._workers: list[Worker] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._founding = asyncio.Lock()
+        self._drain: Order | None = None
+        """All workers are to leave."""
+        self._left: set[str] = set()
+        """Those that have."""
+        self._serving = asyncio.Event()
+        self._serving.set()
+        self.drained = asyncio.Event()
+        """All workers have left, as they were told."""
 
     async def start(self) -> None:
         """Reserve the addresses and start all workers. Raises `SettingError`, `WorkerError`."""
@@ -234,6 +266,17 @@ class Supervisor:
         for worker in self._workers:
             if worker.overlay is not None:
                 worker.signal(signal.SIGHUP)
+
+    def order(self, order: Order) -> None:
+        """Drain all workers, or have them serve again: those that have left are started anew."""
+        self._drain = None if order.cancel else order
+        if order.cancel:
+            self._serving.set()
+        else:
+            self._serving.clear()
+        announce_status("serving" if order.cancel else "draining")
+        for worker in self._workers:
+            worker.order(order)
 
     async def stop(self) -> bool:
         """End all workers, each as it is. False if one did not end in order."""
@@ -266,8 +309,11 @@ class Supervisor:
             contacts = self._contacts(worker)
             if not contacts:
                 await worker.start(())
-                return
-        await worker.start(contacts)
+        if contacts:
+            await worker.start(contacts)
+        worker.listen(self.order)
+        if self._drain is not None:
+            worker.order(self._drain)
 
     def _contacts(self, worker: Worker) -> list[Address]:
         there = [other.overlay for other in self._workers if other is not worker and other.overlay is not None]
@@ -278,9 +324,12 @@ class Supervisor:
         pauses = Pauses()
         while True:
             status = await worker.ended()
-            pause = pauses.after(worker.age)
-            logger.error("worker %s ended: %s; started again in %g s", worker.name, _described(status), pause)
-            await asyncio.sleep(pause)
+            if self._drain is not None and not status:
+                await self._until_wanted(worker)
+            else:
+                pause = pauses.after(worker.age)
+                logger.error("worker %s ended: %s; started again in %g s", worker.name, _described(status), pause)
+                await asyncio.sleep(pause)
             try:
                 await worker.launch()
                 await self._start(worker)
@@ -288,6 +337,15 @@ class Supervisor:
                 logger.error("worker %s cannot be started: %s", worker.name, error)
             else:
                 logger.warning("worker %s is back", worker.name)
+
+    async def _until_wanted(self, worker: Worker) -> None:
+        """A worker has left as it was told: returns if it is to come back."""
+        logger.info("worker %s has left", worker.name)
+        self._left.add(worker.name)
+        if len(self._left) == len(self._workers):
+            self.drained.set()
+        await self._serving.wait()
+        self._left.discard(worker.name)
 
 
 def _described(status: int) -> str:
@@ -301,13 +359,25 @@ def run(settings: BrokerSettings) -> int:
     return process.run(lambda stop: _supervise(settings, stop))
 
 
+async def _either(*events: asyncio.Event) -> None:
+    """Returns when one of them is set."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
+
+
 async def _supervise(settings: BrokerSettings, stop: asyncio.Event) -> int:
     supervisor = Supervisor(settings)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.reload)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, supervisor.reload)
+    for number, order in DRAINING.items():
+        loop.add_signal_handler(number, supervisor.order, order)
     try:
         if await process.started(supervisor.start(), stop):
             announce(supervisor.ready_line(), stop)
-            await stop.wait()
+            await _either(stop, supervisor.drained)
+            stop.set()
             logger.info("%s leaves", settings.name)
     except WorkerError as error:
         logger.error("%s", error)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing:
-# Python's venv, mosquitto and its clients, nats-server, nodejs, npm and Chromium, Open vSwitch, iproute2 and Java 17.
+# Python's venv, mosquitto and its clients, nats-server, nodejs, npm and Chromium, Open vSwitch, iproute2, Java 17
+# and libfaketime.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
 # tests that need it are skipped. The brokers are wanted as programs, not as services: none is left running by an
@@ -23,6 +24,7 @@ has chromium || has chromium-browser || has google-chrome || missing+=(chromium)
 has ovs-vswitchd || missing+=(openvswitch-switch)
 { has ip && has tc; } || missing+=(iproute2)
 has java || missing+=(openjdk-17-jre-headless)
+compgen -G "/usr/lib/*/faketime/libfaketimeMT.so.1" >/dev/null || missing+=(libfaketime)
 [ "${#missing[@]}" -eq 0 ] && exit 0
 
 give_up() {

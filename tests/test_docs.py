@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -171,3 +173,9 @@ def test_the_program_of_the_embedding_page_runs(capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out.splitlines()
     assert printed == ["Reached(brokers=1, subscribers=1)", "air/ward1 b'21.5'"]
     assert all(f"`{line}`" in page for line in printed)
+
+
+def test_what_the_code_says_itself_is_in_the_pages_as_it_says_it() -> None:
+    command = [sys.executable, "scripts/reference_pages.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

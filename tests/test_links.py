@@ -17,9 +17,20 @@ from saps import links as module
 from saps.agents.user import SubscriberAgent
 from saps.links import GUEST, HIGH_WATER, LinkError, Links
 from saps.messages import Message
-from saps.overlay.frames import Data, DefineBroker, DefineSlice, Frame, Ping, Pong, Run
-from saps.overlay.keys import BrokerRef
+from saps.overlay.frames import (
+    Data,
+    DefineBroker,
+    DefineSlice,
+    Frame,
+    Ping,
+    Pong,
+    Run,
+    Spread,
+    Unsettled,
+)
+from saps.overlay.keys import BrokerRef, broker_key
 from saps.overlay.runs import singly
+from saps.overlay.versions import unanswered
 from saps.subscriptions import Subscription
 from saps.wire import MAX_FRAME, FrameReader, Hello, encode_into, hello
 from tests.network.meshes import data_messages, mesh
@@ -70,6 +81,7 @@ class End:
             on_congestion=lambda congested: self._note(self.congestion, congested),
             on_whois=lambda name, answer: answer(self.ref if name == self.ref.name else None),
         )
+        self.links.on_answer = lambda peer, frame: self._frames(peer, [frame])
 
     async def listen(self, port: int = 0) -> int:
         port = await self.links.listen("127.0.0.1", port)
@@ -112,7 +124,7 @@ async def ends(*names: str) -> AsyncIterator[list[End]]:
 
 
 def data(number: int, payload: bytes = b"x") -> Data:
-    return Data(1, number, number - 1, 0, 0, "a/b", payload, 0, False)
+    return Data(1, number, max(0, number - 1), 0, 0, "a/b", payload, 0, False)
 
 
 @on_both_loops
@@ -157,6 +169,29 @@ async def test_a_run_goes_as_one_frame_to_those_who_know_runs_and_as_single_publ
             if len(frames) == 3:
                 a.send(old, run)
         assert frames == 2 * singly(run)
+
+
+@on_both_loops
+async def test_an_answer_in_the_place_of_a_broker_that_does_not_know_the_question_is_not_taken_for_its_own() -> None:
+    async with ends("a") as (a,), silent() as (port, accepted):
+        answers: list[tuple[BrokerRef, Frame]] = []
+        told = asyncio.Event()
+
+        def answered(peer: BrokerRef, frame: Frame) -> None:
+            answers.append((peer, frame))
+            told.set()
+
+        a.links.on_answer = answered
+        old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
+        key = broker_key("x")
+        question = Spread(a.ref, 7, [(key, key)], Unsettled(["a/b"]), 0)
+        a.send(old, question)
+        _, writer = await accepted.get()
+        body = msgspec.msgpack.encode(Hello("SAPS", 1, 1, ORDER, old))
+        writer.write(len(body).to_bytes(4) + body)
+        await told.wait()
+        assert answers == [(old, unanswered(question))]
+        assert a.frames == []
 
 
 @on_both_loops
@@ -264,6 +299,46 @@ async def test_a_restarted_peer_is_recognized_and_gets_nothing_meant_for_its_ear
 
 
 @on_both_loops
+async def test_a_hello_alone_begins_no_session() -> None:
+    """It comes also from who looks for another life of this broker: the numbers of the link in use go on."""
+    async with ends("a", "b") as (a, b):
+        a.send(b.ref, Ping())
+        await b.until(lambda: len(b.frames) == 1)
+        reader, writer = await asyncio.open_connection(*address(b.ref))
+        writer.write(hello(a.ref, ORDER))
+        assert await reader.readexactly(len(hello(b.ref, ORDER))) == hello(b.ref, ORDER)
+        writer.close()
+        a.send(b.ref, Pong())
+        await b.until(lambda: len(b.frames) == 2)
+        assert b.sessions == [a.ref]
+        assert a.down == []
+
+
+@on_both_loops
+async def test_what_an_earlier_connection_still_brings_does_not_count() -> None:
+    """Its sender has given it up and begun another; the network had held it back."""
+    sender = BrokerRef("sender", 1, "127.0.0.1:1", "c")
+    async with ends("b") as (b,):
+        connections = [await asyncio.open_connection(*address(b.ref)) for _ in range(2)]
+        for number, (_, writer) in enumerate(connections, 1):
+            frames = bytearray(hello(sender, ORDER))
+            encode_into(frames, data(number))
+            writer.write(frames)
+            await b.until(lambda number=number: len(b.frames) == number)  # type: ignore[misc]
+        assert b.sessions == [sender, sender]
+        late = bytearray()
+        encode_into(late, data(3))
+        connections[0][1].write(late)
+        await everything(connections[0][0])  # the other side closes it
+        encode_into(late := bytearray(), data(4))
+        connections[1][1].write(late)
+        await b.until(lambda: len(b.frames) == 3)
+        assert [frame for _, frame in b.frames] == [data(1), data(2), data(4)]
+        for _, writer in connections:
+            writer.close()
+
+
+@on_both_loops
 async def test_a_peer_that_does_not_read_holds_back_the_publishers() -> None:
     async with ends("a") as (a,), silent() as (port, accepted):
         slow = BrokerRef("slow", 1, f"127.0.0.1:{port}", "c")
@@ -283,6 +358,34 @@ async def test_a_peer_that_does_not_read_holds_back_the_publishers() -> None:
         await a.until(lambda: len(a.congestion) == 4 and bool(a.down))
         assert a.congestion[-1] is False
         assert a.down == [slow]
+
+
+@on_both_loops
+async def test_a_broker_without_an_address_is_down() -> None:
+    """Others may name it so: what is to be sent there is given up, as with one that cannot be reached."""
+    async with ends("a") as (a,):
+        for place in ("", "nowhere", "127.0.0.1:x", "127.0.0.1:99999", ".a:1", f"{'x' * 290}:1"):
+            odd = BrokerRef(f"at {place}", 1, place, "c")
+            a.send(odd, Ping())
+            await a.until(lambda odd=odd: odd in a.down)  # type: ignore[misc]
+            a.links.drop(odd)
+        assert not a.links._outbound
+
+
+@on_both_loops
+async def test_brokers_that_cannot_be_reached_cost_a_bounded_number_of_links() -> None:
+    """Whoever names them: beyond the bound they are down at once. Others can be reached afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "UNMADE", 20)
+        async with ends("a", "b") as (a, b):
+            for number in range(100):
+                a.send(BrokerRef(f"nobody{number}", 1, "127.0.0.1:1", "c"), Ping())
+            assert len(a.links._outbound) == 20
+            await a.until(lambda: len(set(a.down)) == 100)
+            for nobody in list(a.links._outbound):
+                a.links.drop(nobody)
+            a.send(b.ref, Ping())
+            await b.until(lambda: bool(b.frames))
 
 
 @on_both_loops

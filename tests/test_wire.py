@@ -6,7 +6,7 @@ import types
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
 import msgpack  # type: ignore[import-untyped]
 import msgspec
@@ -54,6 +54,8 @@ def values(declared: Any) -> st.SearchStrategy[Any]:
     if declared in SIMPLE:
         return SIMPLE[declared]
     origin, arguments = get_origin(declared), get_args(declared)
+    if origin is Annotated:
+        return within(*arguments)
     if origin in (Union, types.UnionType):
         return st.one_of([values(argument) for argument in arguments])
     if origin is list:
@@ -62,9 +64,20 @@ def values(declared: Any) -> st.SearchStrategy[Any]:
         if arguments[-1] is Ellipsis:
             return st.lists(values(arguments[0]), max_size=3).map(tuple)
         return st.tuples(*(values(argument) for argument in arguments))
-    hints = get_type_hints(declared)
+    hints = get_type_hints(declared, include_extras=True)
     names = declared._fields if issubclass(declared, tuple) else declared.__struct_fields__
     return st.builds(declared, **{name: values(hints[name]) for name in names})
+
+
+def within(kind: Any, bounds: msgspec.Meta) -> st.SearchStrategy[Any]:
+    """Values of a bounded type, up to its bounds."""
+    if kind is int:
+        return st.integers(bounds.ge, (1 << 64) - 1 if bounds.le is None else bounds.le)  # type: ignore[arg-type]
+    if kind is float:
+        return st.floats(bounds.ge, bounds.le)
+    if get_origin(kind) is list:
+        return st.lists(values(get_args(kind)[0]), min_size=bounds.min_length or 0, max_size=3)
+    return values(kind)  # short enough
 
 
 frames = st.one_of([values(kind) for kind in KINDS])

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from saps.overlay.calls import Outcome
 from saps.overlay.frames import AgentCall, Answer
 from saps.overlay.keys import BrokerRef
@@ -18,14 +20,33 @@ from saps.overlay.keys import BrokerRef
 REMEMBERED = 4096
 """Calls whose answers are kept, so that a repeated call does not run again."""
 
+_PLAIN: dict[Any, Any] = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "float": float,
+    "bytes": bytes,
+    "list[Any]": list[Any],
+    "list[str]": list[str],
+}
+"""Annotations of arguments that are checked."""
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 Done = Callable[["Answers"], None]
 
 
 def remote(method: Method) -> Method:
     """Mark a method of an agent as callable from other brokers. Arguments and result must be MessagePack values."""
-    method.remote = True  # type: ignore[attr-defined]
+    method.remote = _arguments(method)  # type: ignore[attr-defined]
     return method
+
+
+def _arguments(method: Callable[..., Any]) -> list[Any]:
+    """The types of a method's arguments, as far as plain names say them; `Any` for the others. What a caller sends is
+    converted to them: no agent gets a text where it expects a number."""
+    code = method.__code__
+    hints = method.__annotations__
+    return [_PLAIN.get(hints.get(name), Any) for name in code.co_varnames[1 : code.co_argcount]]
 
 
 class Answers(list[Answer]):
@@ -140,10 +161,12 @@ class AgentRegistry:
 def _run(name: str, agent: object, call: AgentCall) -> Answer:
     """One agent's answer. A method that fails answers with its error: a remote caller cannot break this broker."""
     method = None if call.method.startswith("_") else getattr(agent, call.method, None)
-    if not getattr(method, "remote", False) or not callable(method):
+    arguments = getattr(method, "remote", None)
+    if arguments is None or not callable(method):
         return Answer(name, None, f"no method {call.method!r}")
     try:
-        return Answer(name, method(*call.args))
+        known = [msgspec.convert(value, kind) for value, kind in zip(call.args, arguments, strict=False)]
+        return Answer(name, method(*known, *call.args[len(known) :]))
     except Exception as error:
         return Answer(name, None, f"{type(error).__name__}: {error}")
 

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from saps.ofm.northbound.schema import Demand
+from saps.ofm.northbound.tokens import octets
 from saps.topics import topic_fault
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHANGE = 0.2
-"""By what share a topic's rate must have changed to be told to the controller again. Less: more requests."""
+"""By what share a topic's bit/s must have changed to be told to the controller again. Less: more requests."""
 LARGEST = 64 << 20
 """Bytes of a table: some 200,000 trees."""
 
@@ -41,6 +42,16 @@ class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     rate: float | None = None
     """Messages a second that are expected."""
+    size: float = 0.0
+    """Bytes of a message's payload, on average; 0: not known."""
+
+    @property
+    def demand(self) -> Demand | None:
+        """What is expected of the topic; None: it is not said."""
+        if self.rate is None:
+            return None
+        messages = max(self.rate, 0.0)
+        return Demand(messages=messages, size=self.size) if self.size > 0 else Demand(messages=messages)
 
 
 class Decisions(msgspec.Struct, frozen=True):
@@ -83,10 +94,10 @@ class DecisionDesk:
         """The last one."""
         self.repeated = 0
         """Tables that came once more."""
-        self._rates: dict[str, float] = {}
+        self._demands: dict[str, Demand] = {}
         """Of the last table."""
-        self._told: dict[str, float] = {}
-        """The rates that the controller goes by."""
+        self._told: dict[str, Demand] = {}
+        """What the controller goes by."""
 
     async def take(self, table: Decisions) -> dict[str, Any]:
         """Carry out a table. Returns what changes. Raises `StaleError`."""
@@ -96,21 +107,20 @@ class DecisionDesk:
         elif last is not None and table.epoch <= last.epoch:
             raise StaleError(f"epoch {table.epoch} is not after {last.epoch}, which is in force")
         self.table = table
-        self._rates = {tree.topic: tree.rate for tree in table.trees if tree.rate is not None}
-        for topic in [topic for topic in self._told if topic not in self._rates]:
+        self._demands = {tree.topic: tree.demand for tree in table.trees if tree.demand is not None}
+        for topic in [topic for topic in self._told if topic not in self._demands]:
             del self._told[topic]
         for topic, told in self._told.items() if self._gate.leads() else ():
-            if abs(self._rates[topic] - told) > CHANGE * told:
+            if abs(self._demands[topic].bits - told.bits) > CHANGE * told.bits:
                 self._gate.remeasure(topic)
         return await self.carry_out()
 
     def demand(self, topic: str) -> Demand | None:
         """What is expected of a topic: for the controller, which is told it now."""
-        rate = self._rates.get(topic)
-        if rate is None:
-            return None
-        self._told[topic] = rate
-        return Demand(messages=max(rate, 0.0))
+        demand = self._demands.get(topic)
+        if demand is not None:
+            self._told[topic] = demand
+        return demand
 
     async def carry_out(self) -> dict[str, Any]:
         """Have the trees of the last table, and no others; to be repeated now and then: a topic may have had no
@@ -181,10 +191,13 @@ class DecisionDoor:
             fault = self._identity.visitor_fault(request.transport, self._names)
             if fault is not None:
                 return _problem(403, fault)
-        sent = request.headers.get("Authorization", "").removeprefix("Bearer ").strip().encode()
+        sent = octets(request.headers.get("Authorization", "").removeprefix("Bearer ").strip())
         if self._token and not hmac.compare_digest(sent, self._token):
             return _problem(401, "send the token as Authorization: Bearer")
-        return await handler(request)
+        try:
+            return await handler(request)
+        except web.RequestPayloadError as error:
+            return _problem(400, str(error))
 
     async def _put(self, request: web.Request) -> web.Response:
         try:

@@ -124,7 +124,7 @@ class DecisionService:
             table = decider.decide()
             if table is not None and self._gateway.gate.leading:
                 trees = [
-                    Tree(d.topic, d.saving, d.cost, d.since, d.reason, d.rate)
+                    Tree(d.topic, d.saving, d.cost, d.since, d.reason, d.rate, d.size)
                     for d in table.decisions
                     if d.mode == "ofm"
                 ]

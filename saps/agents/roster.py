@@ -6,7 +6,9 @@ It can be gathered anew from the brokers' reports (`saps.agents.ofm.OfmAgent.rep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from saps.agents.api import Answers
 from saps.agents.switchover import Member
@@ -14,6 +16,21 @@ from saps.ofm.topology import BrokerAddress
 from saps.overlay.keys import BrokerRef
 from saps.overlay.trees import Tree
 from saps.topics import matches
+
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""Of a tree. OFGate gives one more than it hears of: there is to be room for that."""
+
+
+class Report(msgspec.Struct, array_like=True):
+    """What a broker tells of itself (`saps.agents.ofm.OfmAgent.report`)."""
+
+    member: Any
+    filters: list[tuple[str, int]]
+    """With versions."""
+    joined: list[tuple[str, str, Epoch]]
+    """Topics, addresses and epochs of trees."""
+    epoch: Epoch
+    """The highest one that it knows of."""
 
 
 class Roster:
@@ -104,15 +121,19 @@ class Roster:
         for report in reports:
             if report.error is not None or report.value is None:
                 continue
-            plain, filters, joined, epoch = report.value
-            self.highest_epoch = max(self.highest_epoch, epoch)
-            if not self.mine(plain):
+            try:
+                told = msgspec.convert(report.value, Report)
+                mine = self.mine(told.member)
+            except (ValueError, TypeError, LookupError):
+                continue  # it makes no sense: as if it had not reported
+            self.highest_epoch = max(self.highest_epoch, told.epoch)
+            if not mine:
                 continue
-            name = self.know(plain).ref.name
+            name = self.know(told.member).ref.name
             reporting.add(name)
-            for topic_filter, version in filters:
-                self.register(plain, topic_filter, version, True)
-            for topic, address, of in joined:
+            for topic_filter, version in told.filters:
+                self.register(told.member, topic_filter, version, True)
+            for topic, address, of in told.joined:
                 self._joined.setdefault(topic, {})[name] = Tree(address, of)
         return reporting
 

@@ -9,6 +9,7 @@ import msgspec
 
 from saps.config.access import AuthSettings, TlsSettings, tls_fault
 from saps.config.address import Address
+from saps.config.drain import DrainSettings
 from saps.config.knobs import SettingError, knob
 from saps.config.links import LinkSettings, links_fault
 from saps.config.monitoring import MonitoringSettings
@@ -16,6 +17,7 @@ from saps.config.ofm import OfmSettings
 from saps.config.policy import PolicySettings
 from saps.config.priority import PrioritySettings
 from saps.config.storage import StorageSettings
+from saps.config.tracing import TracingSettings
 from saps.config.web import WebSettings
 from saps.frontend.mqtt.auth.options import TlsOptions
 from saps.frontend.mqtt.auth.origin import is_loopback
@@ -585,6 +587,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     policy: PolicySettings = PolicySettings()
     monitoring: MonitoringSettings = MonitoringSettings()
     storage: StorageSettings = StorageSettings()
+    drain: DrainSettings = DrainSettings()
+    tracing: TracingSettings = TracingSettings()
 
     def exposed(self) -> bool:
         """True if MQTT clients on other machines can reach this broker."""

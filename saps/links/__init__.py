@@ -30,6 +30,12 @@ __all__ = ["GUEST", "HIGH_WATER", "MAX_QUEUED", "LinkError", "Links"]
 
 T = TypeVar("T")
 
+DIALS = 256
+"""Connections that are being made at once. More costs file descriptors when many brokers cannot be reached."""
+UNMADE = 8192
+"""Links, at most, that wait to be made; beyond it a broker cannot be reached. Each costs about 4 KiB, and what is to be
+sent. More than a broker has to begin with at once."""
+
 Receive = Callable[[BrokerRef, list[Frame]], None]
 Answer = Callable[[BrokerRef | None], None]
 
@@ -62,11 +68,16 @@ class Links:
         """Differentiated services code point of the express lane's packets."""
         self.on_express: Callable[[BrokerRef], None] = lambda peer: None
         """As `on_session`, for an express lane."""
+        self.on_answer: Callable[[BrokerRef, Frame], None] = lambda peer, frame: None
+        """Told an answer that was not asked of the peer, as it does not speak the version: no sign of life."""
         self._on_congestion = on_congestion
         self._congested: set[Outbound] = set()
         self._outbound: dict[BrokerRef, Outbound] = {}
         """By life: that others tell of a later one does not end the link to the one that is there."""
         self._expresses: dict[BrokerRef, Outbound] = {}
+        self.dialling = asyncio.Semaphore(DIALS)
+        self._unmade: set[Outbound] = set()
+        """Those that are not up yet."""
         self._unwritten: set[Outbound] = set()
         """The links with frames for the next `flush`."""
         self._inbound: set[Inbound] = set()
@@ -128,6 +139,12 @@ class Links:
             raise WireError("the connection is gone")
         return self.identity.admit(transport, peer.name, peer.cluster)
 
+    @property
+    def oldest(self) -> int:
+        """The lowest version of the protocol in use: this broker's own, or that of a link which is up."""
+        found = (link.version for link in self._outbound.values())
+        return min([self.speaks, *(version for version in found if version is not None)])
+
     def review(self) -> None:
         """End the links that stand on certificates which do not hold any more; those made by this broker in order."""
         identity = self.identity
@@ -155,7 +172,11 @@ class Links:
     def _queue(self, lanes: dict[BrokerRef, Outbound], to: BrokerRef, frame: Frame) -> None:
         link = lanes.get(to)
         if link is None:
+            if len(self._unmade) >= UNMADE:
+                asyncio.get_running_loop().call_soon(self.on_down, to)
+                return
             link = lanes[to] = Outbound(self, to, express=lanes is self._expresses)
+            self._unmade.add(link)
         self._unwritten.add(link)
         link.send(frame)
 
@@ -207,8 +228,13 @@ class Links:
         if bool(self._congested) != before:
             self._on_congestion(not before)
 
+    def made(self, link: Outbound) -> None:
+        """A link is up."""
+        self._unmade.discard(link)
+
     def forget(self, link: Outbound) -> None:
         """A link is no more."""
+        self._unmade.discard(link)
         lanes = self._expresses if link.express else self._outbound
         if lanes.get(link.to) is link:
             del lanes[link.to]
@@ -243,16 +269,28 @@ class Links:
         self._inbound.discard(inbound)
         self._hand_on(self._endings.closed(inbound.lane))
 
-    def greeted(self, inbound: Inbound, peer: BrokerRef, express: bool) -> None:
+    def greeted(self, inbound: Inbound, peer: BrokerRef) -> None:
         """A broker that has connected has said who it is."""
         inbound.lane.peer = peer
-        if peer != GUEST:
-            (self.on_express if express else self.on_session)(peer)
         self._hand_on(self._endings.released())
+
+    def _begin(self, inbound: Inbound, peer: BrokerRef) -> None:
+        """The first frames have come by a connection: a new session. Not so with its hello, which also comes from who
+        looks for another life of this broker, and then goes.
+
+        The sender has given up the sessions before, and takes what it sent by them for lost. The network may still hold
+        some of it (a cut, then a heal): it would be read by the numbers of the new session, so it must not count."""
+        inbound.begun = True
+        for other in self._inbound:
+            if other is not inbound and other.begun and other.lane.peer == peer and other.express is inbound.express:
+                other.end()
+        (self.on_express if inbound.express else self.on_session)(peer)
 
     def arrived(self, inbound: Inbound, peer: BrokerRef, frames: list[Frame]) -> None:
         """Frames from a broker. Raises `ProtocolError` if they say what it cannot say."""
         check_claims(peer, frames, self._keys)
+        if not inbound.begun:
+            self._begin(inbound, peer)
         if any(map(ends_a_link, frames)):
             frames = self._endings.passed(inbound.lane, frames)
         if frames:

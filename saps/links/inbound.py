@@ -33,6 +33,11 @@ class Inbound(asyncio.Protocol):
         self._peer: BrokerRef | None = None
         self.shown: Presented | None = None
         """The certificate of the other side, once it has said hello; None if links are plain."""
+        self.express = False
+        self.begun = False
+        """A frame has come: it is a session, and not an attempt to reach another life of this broker."""
+        self.over = False
+        """A later session has begun."""
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -55,7 +60,7 @@ class Inbound(asyncio.Protocol):
                 agree(self._reader.peer, self._links.order, self._links.speaks)
                 self.shown = self._links.admit(self._transport, self._reader.peer.broker)
                 self._greet(self._reader.peer)
-            if self._peer is not None and frames and not self._links.closing:
+            if self._peer is not None and frames and not self._links.closing and not self.over:
                 if self._peer == GUEST:
                     self._inform(frames)
                 else:
@@ -73,12 +78,12 @@ class Inbound(asyncio.Protocol):
     def _greet(self, theirs: Hello) -> None:
         if self._handshake is not None:
             self._handshake.cancel()
-        self._peer = theirs.broker
+        self._peer, self.express = theirs.broker, theirs.express
         if theirs.express and self._transport is not None and self._links.dscp:
             made = self._transport.get_extra_info("socket")
             with socket.socket(fileno=os.dup(made.fileno())) as same:  # uvloop's own may not be changed
                 mark(same, self._links.dscp)
-        self._links.greeted(self, theirs.broker, theirs.express)
+        self._links.greeted(self, theirs.broker)
 
     def _inform(self, frames: list[Frame]) -> None:
         """Answer a guest's questions. Raises `ProtocolError` if it does anything but ask."""
@@ -97,6 +102,12 @@ class Inbound(asyncio.Protocol):
         self._links.closed(self)
         if self._handshake is not None:
             self._handshake.cancel()
+
+    def end(self) -> None:
+        """A later session has begun: nothing that still comes counts."""
+        self.over = True
+        if self._transport is not None:
+            self._transport.abort()
 
     def cut(self, why: str) -> None:
         """Break the connection, whatever is on its way."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
-from saps.overlay.frames import Frame, Run
+from saps.overlay.frames import Frame, Locate, Run
 from saps.overlay.keys import BrokerRef
 from saps.overlay.runs import singly
 from saps.overlay.versions import for_all_versions, unanswered, version_of
@@ -63,6 +63,11 @@ class Outbound(asyncio.Protocol):
         self._handshake: asyncio.TimerHandle | None = None
         self._task = self._loop.create_task(self._dial())
 
+    @property
+    def version(self) -> int | None:
+        """Of the protocol, as agreed; None: not yet."""
+        return self._version
+
     def common(self) -> bool:
         """It is not an express lane."""
         return not self.express
@@ -85,9 +90,17 @@ class Outbound(asyncio.Protocol):
         simpler = for_all_versions(frame)
         if simpler is not None:
             encode_into(self._buffer, simpler)
-        elif (answer := unanswered(frame, self._links.me.name)) is not None:
-            answers: list[Frame] = [answer]
-            self._loop.call_soon(self._links.on_frames, self.to, answers)
+        elif (answer := unanswered(frame)) is not None:
+            asking = frame.origin if isinstance(frame, Locate) else self._links.me
+            self._loop.call_soon(self._answer, asking, answer)
+
+    def _answer(self, asking: BrokerRef, answer: Frame) -> None:
+        """Answer a question in the place of the other side."""
+        if asking == self._links.me:
+            self._links.on_answer(self.to, answer)
+        else:
+            self._links.send(asking, answer)
+            self._links.flush()
 
     def flush(self) -> None:
         """Write what is queued."""
@@ -108,9 +121,9 @@ class Outbound(asyncio.Protocol):
         host, _, port = self.to.address.rpartition(":")
         while not self._done:
             try:
-                async with asyncio.timeout(HANDSHAKE):
+                async with self._links.dialling, asyncio.timeout(HANDSHAKE):
                     await self._connect(host.strip("[]"), int(port))
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, ValueError, OverflowError) as error:  # the last two: it is no address
                 if isinstance(error, ssl.SSLError):
                     self._accuse(error)
                 self._drop()
@@ -178,6 +191,7 @@ class Outbound(asyncio.Protocol):
         if self._handshake is not None:
             self._handshake.cancel()
         self.ready = True
+        self._links.made(self)
         self._wait = BACKOFF[0]
         waiting, self._waiting = self._waiting, []
         for frame in waiting:

@@ -8,11 +8,24 @@ repeated by its caller until it is complete: what it runs must bear that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from saps.overlay.frames import Announce, AnnounceTree, Body, Frame, Gathered, Gone, Locate, Result, Segment, Spread
+from saps.overlay.frames import (
+    Announce,
+    AnnounceTree,
+    Body,
+    Frame,
+    Gathered,
+    Gone,
+    Locate,
+    ProtocolError,
+    Result,
+    Segment,
+    Spread,
+)
 from saps.overlay.keys import BrokerRef, Key, Range, Ref
+from saps.overlay.patience import Patience
 from saps.overlay.port import Port
 from saps.overlay.routing import Node, State
 from saps.overlay.skipgraph import SkipGraph
@@ -21,6 +34,15 @@ ATTEMPT, LONGEST_ATTEMPT = 0.5, 4.0
 """Seconds after which a call without answer is repeated, at first and at most; doubles each time."""
 PAUSE = 0.1
 """Seconds before an incomplete call is repeated."""
+LONGEST_PAUSE = 1.0
+"""While a crash is being repaired the pause doubles up to this, and ends with the repair: until then no outcome counts,
+but what the call runs may be run where it could not before."""
+AT_ONCE = 0.25
+"""Seconds within which nodes that are known from an earlier call answer, or are asked by a search."""
+DEEPEST = 1024
+"""Times that a call may be handed on: O(log k) for k nodes, where levels are missing more."""
+NOWHERE = Range(Key(b""), Key(b""))
+"""The range of a call to known nodes."""
 
 CONCERN_THE_BROKER = (Announce, AnnounceTree)
 """Bodies that do the same at all keys of a broker: any one of them is enough."""
@@ -35,12 +57,14 @@ class Outcome(NamedTuple):
     complete: bool
     depth: int
     """Hops of the longest branch."""
+    outdated: bool = False
+    """A part is with brokers of an older version: no call will bring it."""
 
 
 class Call:
     """A call this broker has made."""
 
-    __slots__ = ("attempts", "body", "done", "over", "part", "patience", "range")
+    __slots__ = ("attempts", "body", "done", "gathering", "over", "part", "patience", "pause", "range")
 
     def __init__(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int) -> None:
         self.range = wanted
@@ -48,21 +72,25 @@ class Call:
         self.done = done
         self.attempts = attempts
         self.patience = ATTEMPT
+        self.pause = PAUSE
         self.part = 0
         """Number of the present attempt."""
         self.over = False
+        self.gathering: _Gathering | None = None
+        """Of a call to known nodes: what they have answered so far."""
 
 
 class _Gathering:
     """A part of a call this broker has handed on, until the replies are in."""
 
-    __slots__ = ("complete", "depth", "part", "results", "to", "waiting")
+    __slots__ = ("complete", "depth", "outdated", "part", "results", "to", "waiting")
 
     def __init__(self, to: BrokerRef, part: int, depth: int) -> None:
         self.to = to
         self.part = part
         self.results: list[Result] = []
         self.complete = True
+        self.outdated = False
         self.depth = depth
         self.waiting: dict[int, BrokerRef] = {}
 
@@ -80,14 +108,38 @@ class RangeCalls:
         self._callers: dict[int, Call] = {}
         self._gatherings: dict[int, _Gathering] = {}
         """By the number of each part that is waited for."""
+        self._near = Patience(port, AT_ONCE, self._late)
 
-    def call(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int | None = None) -> Call:
+    def call(
+        self,
+        wanted: Range,
+        body: Body,
+        done: Callable[[Outcome], None],
+        attempts: int | None = None,
+        patience: float = ATTEMPT,
+    ) -> Call:
         """Run `body` at every node in `wanted`. `done` gets the outcome: a complete one, or after `attempts` (None: no
         limit) incomplete ones the last of them. Without a limit an outcome counts as complete only while no crash is
-        being repaired."""
+        being repaired. `patience`: seconds for which the first attempt waits."""
         call = Call(wanted, body, done, -1 if attempts is None else attempts)
+        call.patience = patience
         self._attempt(call)
         return call
+
+    def call_at(self, nodes: Iterable[tuple[Key, BrokerRef]], body: Body, done: Callable[[Outcome], None]) -> None:
+        """Run `body` at nodes that are known from an earlier call, without a search. The outcome is incomplete if one
+        of them was not there, or has not answered within `AT_ONCE`."""
+        self._serial += 1
+        me, call = self._port.me, Call(NOWHERE, body, done, 0)
+        call.part = self._serial
+        self._callers[call.part] = call
+        gathering = call.gathering = _Gathering(me, call.part, 0)
+        for key, broker in nodes:
+            self._serial += 1
+            gathering.waiting[self._serial] = broker
+            self._gatherings[self._serial] = gathering
+            self._port.send(broker, Spread(me, self._serial, [(key, key)], body, 1))
+        self._near.add(call)
 
     def cancel(self, call: Call) -> None:
         """The call is not worth repeating any more: `done` gets an incomplete outcome now, if it got none before."""
@@ -100,7 +152,7 @@ class RangeCalls:
             self._met(frame.origin)
             self._on_spread(sender, frame)
         elif isinstance(frame, Gathered):
-            self._on_gathered(frame)
+            self._on_gathered(frame, sender)
         elif isinstance(frame, Locate):
             self._graph.check_via(sender, frame)
             self._met(frame.origin)
@@ -113,7 +165,7 @@ class RangeCalls:
         """A broker died: what it was to answer stays incomplete."""
         for part, gathering in list(self._gatherings.items()):
             if gathering.waiting.get(part) == broker:
-                self._on_gathered(Gathered(part, [], complete=False, depth=0))
+                self._on_gathered(Gathered(part, [], complete=False, depth=0), broker)
 
     # --- the caller ---------------------------------------------------------------------------------------
 
@@ -135,15 +187,29 @@ class RangeCalls:
             self._port.after(caller.patience, lambda: self._answer(Gathered(part, [], complete=False, depth=0)))
             caller.patience = min(2 * caller.patience, LONGEST_ATTEMPT)
 
+    def _late(self, call: Call) -> None:
+        """Not all of the known nodes have answered."""
+        if call.gathering is not None:
+            self._give_up(call.gathering)
+        self._answer(Gathered(call.part, [], complete=False, depth=0))
+
     def _answer(self, frame: Gathered) -> None:
         caller = self._callers.pop(frame.part, None)
         if caller is None:
             return
         certain = frame.complete and (caller.attempts >= 0 or self._port.calm())
-        if certain or caller.attempts == 0:
-            self._finish(caller, Outcome(frame.results, frame.complete, frame.depth))
+        if certain or frame.outdated or caller.attempts == 0:
+            self._finish(caller, Outcome(frame.results, frame.complete, frame.depth, frame.outdated))
         else:
-            self._port.after(PAUSE, lambda: self._attempt(caller))
+            when = self._port.now + caller.pause
+            self._port.after(PAUSE, lambda: self._attempt_again(caller, when))
+
+    def _attempt_again(self, caller: Call, when: float) -> None:
+        if caller.attempts < 0 and self._port.now < when and not self._port.calm():
+            self._port.after(PAUSE, lambda: self._attempt_again(caller, when))
+        else:
+            caller.pause = min(2 * caller.pause, LONGEST_PAUSE)
+            self._attempt(caller)
 
     # --- on the way -----------------------------------------------------------------------------------------
 
@@ -157,8 +223,11 @@ class RangeCalls:
         self._spread(gathering, [(node, frame.low, frame.high)], [], frame.origin, frame.body)
 
     def _on_spread(self, sender: BrokerRef, frame: Spread) -> None:
+        if frame.depth > DEEPEST:
+            raise ProtocolError(f"a call that {sender.name} has handed on {frame.depth} times")
         gathering = _Gathering(sender, frame.part, frame.depth)
         starts: list[tuple[Node, Key, Key]] = []
+        here: list[Key] = []
         for at, end in frame.segments:
             node = self._graph.nodes.get(at)
             if node is None:
@@ -168,8 +237,10 @@ class RangeCalls:
                 node.waiting.append((sender, frame))
                 return
             else:
-                starts.append((node, at, end))
-        self._spread(gathering, starts, [node.key for node, _, _ in starts], frame.origin, frame.body)
+                here.append(at)
+                if at < end:  # else it is for this node alone, whatever is beside it
+                    starts.append((node, at, end))
+        self._spread(gathering, starts, here, frame.origin, frame.body)
 
     def _spread(
         self,
@@ -222,21 +293,27 @@ class RangeCalls:
             return [last]
         return [*self._graph.order.between(max(low, first), last), last][first >= low :]
 
-    def _on_gathered(self, frame: Gathered) -> None:
-        gathering = self._gatherings.pop(frame.part, None)
+    def _on_gathered(self, frame: Gathered, sender: BrokerRef) -> None:
+        """A reply to a part that has been handed on; only who was asked can give it."""
+        gathering = self._gatherings.get(frame.part)
         if gathering is None:
             self._answer(frame)
             return
+        if gathering.waiting[frame.part].name != sender.name:
+            return
+        del self._gatherings[frame.part]
         del gathering.waiting[frame.part]
         gathering.results.extend(frame.results)
         gathering.complete &= frame.complete
+        gathering.outdated |= frame.outdated
         gathering.depth = max(gathering.depth, frame.depth)
         self._reply_if_done(gathering)
 
     def _reply_if_done(self, gathering: _Gathering) -> None:
         if gathering.waiting:
             return
-        self._reply(gathering.to, Gathered(gathering.part, gathering.results, gathering.complete, gathering.depth))
+        g = gathering
+        self._reply(g.to, Gathered(g.part, g.results, g.complete, g.depth, g.outdated))
 
     def _reply(self, to: BrokerRef, reply: Gathered) -> None:
         if to == self._port.me and reply.part in self._callers:

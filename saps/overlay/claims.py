@@ -12,6 +12,7 @@ from typing import cast
 
 from saps.overlay.frames import Check, Find, Found, Frame, Insert, Inserted, Locate, ProtocolError
 from saps.overlay.keys import BrokerRef, KeyOrder, Ref, broker_key, place
+from saps.overlay.sound import UNSOUND
 
 Rule = Callable[[BrokerRef, Frame, KeyOrder], "str | None"]
 
@@ -27,12 +28,16 @@ def key_fault(ref: Ref, order: KeyOrder) -> str | None:
 
 
 def check_claims(sender: BrokerRef, frames: list[Frame], order: KeyOrder) -> None:
-    """Raises `ProtocolError` for the first frame that says what its sender cannot say."""
-    rule_of = _RULES.get
+    """Raises `ProtocolError` for the first frame that says what its sender, or anybody, cannot say."""
+    rule_of, unsound_of = _RULES.get, UNSOUND.get
     for frame in frames:
-        rule = rule_of(type(frame))
+        kind = type(frame)
+        unsound = unsound_of(kind)
+        if unsound is not None and (fault := unsound(frame)) is not None:
+            raise ProtocolError(f"{kind.__name__} from {sender.name}: {fault}")
+        rule = rule_of(kind)
         if rule is not None and (fault := rule(sender, frame, order)) is not None:
-            raise ProtocolError(f"{type(frame).__name__} from {sender.name}: {fault}")
+            raise ProtocolError(f"{kind.__name__} from {sender.name}: {fault}")
 
 
 def _own(sender: BrokerRef, broker: BrokerRef) -> str | None:

@@ -23,6 +23,8 @@ PART = 32_768
 """Bytes of one part of a design at most, about; a single larger tree makes a part of its own."""
 DIVIDED = 65_536
 """Slices for which it is remembered how they are divided."""
+AHEAD = 1 << 20
+"""Epochs by which a design may be ahead of the last one known: they grow one by one, and may not run out."""
 
 
 class Position(NamedTuple):
@@ -79,6 +81,8 @@ class Designs:
     def accept(self, part: DesignPart) -> None:
         """Take a part of a design, unless it is of an older one or does not follow the last (runs `DesignPart`)."""
         theirs, mine = (part.epoch, part.designer), self.position[:2]
+        if part.epoch > self.position.epoch + AHEAD:
+            return
         if theirs < mine or (part.base and (theirs != mine or part.base != self.position.serial)):
             return
         topics: set[str] = set()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.design.growth import growth, load, overlay_of, trees_of
 from saps.overlay.design.live import LiveOverlay
-from saps.overlay.designed import Designs, Position, Shape, parts
+from saps.overlay.designed import AHEAD, Designs, Position, Shape, parts
 from saps.overlay.frames import DesignPart, Found, Survey, Surveyed
 from saps.overlay.keys import ALL_BROKERS, Range, broker_key, one_broker
 from saps.overlay.port import Port
@@ -109,7 +109,11 @@ class Designer:
         if not outcome.complete or self._port.me.name not in answers:
             self._busy = False
             return
-        leading = max(Position(answer.epoch, answer.designer, 0) for answer in answers.values())
+        latest = self._designs.position.epoch + AHEAD
+        positions = [
+            Position(answer.epoch, answer.designer, 0) for answer in answers.values() if answer.epoch <= latest
+        ]
+        leading = max(positions)
         if self._overlay is None or leading[:2] > self._position[:2]:
             self._take_up(leading.epoch + 1)
         interests = resolve(answers.values())

@@ -12,12 +12,16 @@ neither takes the place of the life that speaks nor, if it is silent, has that o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 import msgspec
 
 from saps.overlay.frames import Ping
 from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
+
+REMEMBERED = 1 << 16
+"""Brokers, at most, of which it is remembered that they were given up: more than a mesh has. Others may name any."""
 
 
 class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +68,8 @@ class Detector:
         """Of that, what an earlier life has spoken against since."""
         self._newest: dict[str, int] = {}
         """Newest incarnation seen of each broker."""
-        self._probed = 0
+        self._to_probe: dict[BrokerRef, None] = {}
+        """All that were given up and not heard since, the one to be probed next first."""
 
     @property
     def suspects(self) -> list[str]:
@@ -107,11 +112,25 @@ class Detector:
             watched.heard = self._port.now
             watched.answered = True
             watched.broken = None
-        silent = self._silent.pop(broker.name, None)
+        if not self._to_probe:
+            return None
+        dead, silent = self._dead.pop(broker.name, None), self._silent.pop(broker.name, None)
+        for given_up in (dead, silent):
+            if given_up is not None:
+                self._to_probe.pop(given_up, None)
         if silent is not None and silent.incarnation > broker.incarnation:
             self._false[broker.name] = silent
             silent = None
-        return self._dead.pop(broker.name, None) or silent
+        return dead or silent
+
+    @property
+    def dead(self) -> bool:
+        """Has anyone been given up, and not been heard since?"""
+        return bool(self._to_probe)
+
+    def is_dead(self, broker: BrokerRef) -> bool:
+        """True if just this life of the broker was given up."""
+        return broker in self._to_probe
 
     def broke(self, broker: BrokerRef) -> None:
         """The link to a broker went down: it has `dead_after` seconds to answer."""
@@ -154,12 +173,12 @@ class Detector:
                 watched.answered = False
                 self._port.send(watched.ref, Ping())
 
-    def probe(self) -> None:
-        """Try to reach one of the dead."""
-        if self._dead or self._silent:
-            dead = sorted((*self._dead.values(), *self._silent.values()), key=lambda ref: (ref.name, ref.incarnation))
-            self._probed = (self._probed + 1) % len(dead)
-            self._port.send(dead[self._probed], Ping())
+    def probe(self, count: int = 1) -> None:
+        """Try to reach so many of the dead, in turn."""
+        for broker in list(islice(self._to_probe, count)):
+            del self._to_probe[broker]
+            self._to_probe[broker] = None
+            self._port.send(broker, Ping())
 
     def is_hearsay(self, broker: BrokerRef) -> bool:
         """True if this life of a broker is later than the newest one heard: others only have told of it."""
@@ -180,11 +199,22 @@ class Detector:
         return watched
 
     def _give_up(self, broker: BrokerRef) -> None:
-        if self._unwatch(broker):
-            self._silent[broker.name] = broker
-        else:
-            self._dead[broker.name] = broker
+        given_up = self._silent if self._unwatch(broker) else self._dead
+        if (earlier := given_up.get(broker.name)) is not None:
+            self._to_probe.pop(earlier, None)
+        given_up[broker.name] = broker
+        self._to_probe[broker] = None
+        if len(self._to_probe) > REMEMBERED:
+            self._forget_one()
         self._on_dead(broker)
+
+    def _forget_one(self) -> None:
+        """Whoever was probed longest ago is a stranger again."""
+        broker = next(iter(self._to_probe))
+        del self._to_probe[broker]
+        for given_up in (self._dead, self._silent):
+            if given_up.get(broker.name) == broker:
+                del given_up[broker.name]
 
     def _unwatch(self, broker: BrokerRef) -> bool:
         """True if it was hearsay."""

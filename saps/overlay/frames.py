@@ -5,12 +5,19 @@ Frames of one link session arrive in the order sent, without gaps, until the lin
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from saps.messages import Message, Properties
+from saps.overlay.bounds import Count, Delay, First, Given, Height, Hops, Meant, Number, Quality, Seconds, Stamp
 from saps.overlay.keys import BrokerRef, Key, Ref
+
+LARGEST_SLICE = 1 << 16
+"""Brokers."""
+LONGEST_RUN = 512
+"""Publications."""
 
 
 class ProtocolError(ValueError):
@@ -27,7 +34,7 @@ class Frame(msgspec.Struct, array_like=True):
 class Routed(Frame):
     """Base of the frames that go, hop by hop, to the predecessor of a key."""
 
-    hops: int
+    hops: Hops
     via: Key | None
     """The node this hop was meant for; if it is not there any more the sender is told by `Gone`."""
 
@@ -44,8 +51,8 @@ class Inserted(Frame, tag=2):
     ref: Ref
     left: Ref
     right: Ref | None
-    hops: int
-    doubt: float
+    hops: Hops
+    doubt: Seconds
     """Seconds for which the link to `right` is in doubt: a crash has just been repaired there."""
     again: bool = False
     """It was linked already; `right` is what it was told then."""
@@ -64,7 +71,7 @@ class Unlink(Routed, tag=4):
 
     ref: Ref
     right: Ref | None
-    doubt: float
+    doubt: Seconds
 
 
 class Unlinked(Frame, tag=5):
@@ -79,7 +86,7 @@ class Relink(Frame, tag=6):
     """To the node at `at`: your neighbour `gone` has left the list of `level`; `ref` stands behind it."""
 
     at: Key
-    level: int
+    level: Height
     rightward: bool
     gone: Key
     ref: Ref | None
@@ -89,17 +96,17 @@ class Seek(Frame, tag=7):
     """Walks the list of level ``level - 1`` until a node shares `level` bits of its membership vector with `origin`."""
 
     at: Key
-    level: int
+    level: Height
     rightward: bool
     origin: Ref
-    ttl: int
+    ttl: Hops
 
 
 class Level(Frame, tag=8):
     """Answers `Seek`: the neighbour of the node at `at` in the list of `level`, None at the end of the list."""
 
     at: Key
-    level: int
+    level: Height
     rightward: bool
     found: Ref | None
 
@@ -109,14 +116,14 @@ class Find(Routed, tag=9):
 
     target: Key
     origin: BrokerRef
-    token: int
+    token: Number
 
 
 class Found(Frame, tag=10):
-    token: int
+    token: Number
     left: Ref
     right: Ref | None
-    hops: int
+    hops: Hops
 
 
 class Check(Frame, tag=27):
@@ -124,14 +131,15 @@ class Check(Frame, tag=27):
 
     at: Key
     ref: Ref
-    doubt: float = 0.0
+    doubt: Seconds = 0.0
     """Seconds for which it is in doubt what is behind `ref`; before `ref` too if both were put into one gap."""
 
 
 class Astray(Frame, tag=28):
-    """Answers `Check`: no. `ref` must be inserted again, or has a wrong left link."""
+    """Insert `ref` again, at the broker `at`; None: here, because a `Check` says that its left link is wrong."""
 
     ref: Ref
+    at: BrokerRef | None = None
 
 
 # --- range calls ------------------------------------------------------------------------------------
@@ -142,7 +150,7 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
     topic_filter: str
     broker: BrokerRef
-    version: int
+    version: Number
     present: bool
 
 
@@ -150,8 +158,8 @@ class Collect(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """To subscribers: tell your filters at these keys. After `seq` you get all I publish that matches."""
 
     broker: str = ""
-    incarnation: int = 0
-    seq: int = 0
+    incarnation: Number = 0
+    seq: Number = 0
 
 
 class AgentCall(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -160,7 +168,7 @@ class AgentCall(msgspec.Struct, frozen=True, array_like=True, tag=3):
     attribute: str
     method: str
     args: tuple[Any, ...]
-    serial: int
+    serial: Number
     """With `origin`, names the call: an agent runs it once however often it is repeated."""
     origin: BrokerRef
 
@@ -170,7 +178,7 @@ class AnnounceTree(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     topic: str
     broker: BrokerRef
-    version: int
+    version: Number
     address: str
     epoch: int
 
@@ -183,9 +191,9 @@ class TopicTree(msgspec.Struct, frozen=True, array_like=True):
     """The designed tree of one topic."""
 
     topic: str
-    nodes: list[int]
+    nodes: list[Number]
     """Numbers of brokers, the root first, a parent before its children; empty: the topic has no tree any more."""
-    parents: list[int]
+    parents: list[Number]
     """Of each node but the root, where its parent stands in `nodes`."""
 
 
@@ -208,11 +216,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """A retained message; one without payload says that there is none any more."""
 
     message: Message
-    expires: int
+    expires: Number
     """Milliseconds since the epoch; 0 for never."""
     origin: BrokerRef
     """The publisher's broker."""
-    seq: int
+    seq: Number
     """The number it gave to the publication."""
 
 
@@ -232,7 +240,7 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """To holders: tell the retained messages that match (None: all in these buckets)."""
 
     topic_filter: str | None
-    limit: int = 0
+    limit: Number = 0
     """If there are more than so many, say only that; 0: there is no limit."""
 
 
@@ -241,25 +249,28 @@ class Tenure(msgspec.Struct, frozen=True, array_like=True):
 
     client: str
     broker: BrokerRef
-    stamp: int
+    stamp: Stamp
     """Of the client's CONNECT there: the greatest one of a client is where it is. 0: nobody else was in the mesh."""
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """To holders of a bucket of clients: these tenures begin, those have ended."""
 
-    bucket: int
+    bucket: Number
     broker: BrokerRef
-    claimed: list[tuple[str, int]]
+    claimed: list[tuple[str, Stamp]]
     """Clients and stamps."""
-    released: list[tuple[str, int]]
+    released: list[tuple[str, Stamp]]
     """The same: tenures up to these stamps have ended."""
+    serial: int = 0
+    """If not 0: `broker` has begun to hold the bucket itself, or, if not `holds`, has ended. The greatest counts."""
+    holds: bool = False
 
 
 class Roster(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """To all brokers, from one that begins to hold a bucket of clients: tell your tenures in it."""
 
-    bucket: int
+    bucket: Number
 
 
 class Unsettled(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -288,8 +299,8 @@ class Baseline(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Answer to `Announce`: from `seq` on, exclusively, the broker gets all I publish that matches."""
 
     broker: str
-    incarnation: int
-    seq: int
+    incarnation: Number
+    seq: Number
 
 
 class Interest(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -297,7 +308,7 @@ class Interest(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     topic_filter: str
     broker: BrokerRef
-    version: int
+    version: Number
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -313,7 +324,7 @@ class TreeMember(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     topic: str
     broker: BrokerRef
-    version: int
+    version: Number
     address: str
     epoch: int
 
@@ -333,7 +344,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Answer to `Keep`: I hold this bucket."""
 
     broker: BrokerRef
-    bucket: int
+    bucket: Number
     ready: bool
     """I have all that was kept in it before, and am not leaving."""
 
@@ -359,16 +370,18 @@ class Tenures(msgspec.Struct, frozen=True, array_like=True, tag=20):
     ready: bool
     """I know all tenures of the bucket."""
     tenures: list[Tenure]
+    holders: list[BrokerRef] = []
+    """With the answer to `Claim`: who holds the bucket beside me."""
 
 
 class Outstanding(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """Answer to `Unsettled`."""
 
     broker: str
-    incarnation: int
-    seq: int
+    incarnation: Number
+    seq: Number
     """My last publication."""
-    lowest: int
+    lowest: Number
     """The first one that matches and not all members have acknowledged; 0: there is none."""
 
 
@@ -381,7 +394,7 @@ class Locate(Routed, tag=11):
     """Routed to the predecessor of `low`, which spreads the call over ``[low, high)``."""
 
     origin: BrokerRef
-    part: int
+    part: Number
     low: Key
     high: Key
     body: Body
@@ -391,20 +404,22 @@ class Spread(Frame, tag=12):
     """Runs the call at the nodes of the segments."""
 
     origin: BrokerRef
-    part: int
+    part: Number
     segments: list[Segment]
     body: Body
-    depth: int
+    depth: Hops
 
 
 class Gathered(Frame, tag=13):
     """The aggregated reply to `Spread` (or, from the first node, to `Locate`) number `part`."""
 
-    part: int
+    part: Number
     results: list[Result]
     complete: bool
-    depth: int
+    depth: Hops
     """Hops of the longest branch, counted from the caller."""
+    outdated: bool = False
+    """A part is with brokers of an older version, that cannot answer: to ask again is of no use."""
 
 
 class Gone(Frame, tag=26):
@@ -447,7 +462,7 @@ class Heal(Frame, tag=17):
     """Flooded after a partition: insert your keys by way of `contact`, and announce your filters."""
 
     contact: BrokerRef
-    serial: int
+    serial: Number
 
 
 # --- multicast -------------------------------------------------------------------------------------------
@@ -456,32 +471,32 @@ class Heal(Frame, tag=17):
 class DefineBroker(Frame, tag=18):
     """On this link, in this direction, `number` stands for `ref` from now on."""
 
-    number: int
+    number: Given
     ref: BrokerRef
 
 
 class DefineSlice(Frame, tag=19):
     """On this link, in this direction, `number` stands for these brokers from now on."""
 
-    number: int
-    brokers: list[int]
+    number: Given
+    brokers: Annotated[list[Given], Meta(max_length=LARGEST_SLICE)]
 
 
 class Data(Frame, tag=20):
     """A publication, for the receiver and for the brokers of the slice."""
 
-    origin: int
+    origin: Meant
     """Number of the publisher's broker."""
-    seq: int
-    prev: int
+    seq: Number
+    prev: Number
     """Sequence number of the origin's previous publication to the same topic, 0 if there is none to wait for."""
-    slice: int
+    slice: Meant
     """Number of the slice, 0 for the empty one."""
-    token: int
+    token: Number
     """Number of the acknowledgement asked for, 0 for none."""
     topic: str
     payload: bytes
-    qos: int
+    qos: Quality
     retain: bool
     properties: Properties | None = None
 
@@ -490,26 +505,26 @@ class Run(Frame, tag=41):
     """Publications to one topic, one right after the other: what so many `Data` would say, without retain flag and
     properties. Only to brokers that speak version 2."""
 
-    origin: int
-    seq: int
+    origin: Meant
+    seq: First
     """Sequence number of the first; those of the others follow one by one, each with the one before as `prev`."""
-    prev: int
+    prev: Number
     """Of the first."""
-    slice: int
-    token: int
+    slice: Meant
+    token: First
     """Number of the one acknowledgement asked for, 0 for none."""
     topic: str
-    qos: int
-    payloads: list[bytes]
+    qos: Quality
+    payloads: Annotated[list[bytes], Meta(max_length=LONGEST_RUN)]
     """At least one."""
 
 
 class Ack(Frame, tag=21):
     """The aggregated reply to `Data` or `Run`: everyone has it except `missing`."""
 
-    token: int
-    brokers: int
-    subscribers: int
+    token: Number
+    brokers: Count
+    subscribers: Count
     missing: list[BrokerRef]
 
 
@@ -517,8 +532,8 @@ class Nack(Frame, tag=22):
     """To the origin: its publication `seq` to `topic` has not come."""
 
     topic: str
-    seq: int
-    after: int | None = None
+    seq: Number
+    after: Number | None = None
     """The last one that has come; None if that says nothing about those between."""
 
 
@@ -526,15 +541,15 @@ class Skip(Frame, tag=23):
     """From the origin: do not wait for `seq`; it was sent with QoS 0, or not to you."""
 
     topic: str
-    seq: int
+    seq: Number
 
 
 class OfmAck(Frame, tag=31):
     """To the origin: of what you sent by the topic's OpenFlow tree I have delivered everything up to `seq`."""
 
     topic: str
-    seq: int
-    subscribers: int
+    seq: Number
+    subscribers: Count
     """How many subscribers the last message reached."""
     origin: BrokerRef | None = None
     """Whose publications, if the receiver has sent them along the tree for somebody in another domain."""
@@ -544,7 +559,7 @@ class HighWater(Frame, tag=32):
     """From the origin: my last publication to `topic` was `seq`. Have you got it?"""
 
     topic: str
-    seq: int
+    seq: Number
     origin: BrokerRef | None = None
     """Whose publication it was, if the sender stands for somebody in another domain."""
 
@@ -555,14 +570,14 @@ class HighWater(Frame, tag=32):
 class Enlist(Frame, tag=33):
     """Hold this bucket of retained messages, too."""
 
-    bucket: int
-    serial: int
+    bucket: Number
+    serial: Number
 
 
 class Enlisted(Frame, tag=34):
     """Answers `Enlist`: I hold it, and have all that was kept in it; or I cannot, as I am leaving."""
 
-    serial: int
+    serial: Number
     taken: bool
 
 
@@ -572,13 +587,13 @@ class Enlisted(Frame, tag=34):
 class Hand(Frame, tag=35):
     """A publication for one member of a shared subscription, if you have one that is ready."""
 
-    serial: int
+    serial: Number
     """Names it, within this life of the sender."""
     topic_filter: str
     """``$share/group/filter``."""
     topic: str
     payload: bytes
-    qos: int
+    qos: Quality
     forced: bool
     """For a member that is away, too."""
     properties: Properties | None = None
@@ -587,14 +602,14 @@ class Hand(Frame, tag=35):
 class Handed(Frame, tag=36):
     """Answers `Hand`: a member has been given it, or none was ready."""
 
-    serial: int
+    serial: Number
     taken: bool
 
 
 class Settled(Frame, tag=37):
     """After `Handed`, with QoS 1 and 2: the member has it."""
 
-    serial: int
+    serial: Number
 
 
 # --- wills --------------------------------------------------------------------------------------------------------
@@ -604,9 +619,9 @@ class Will(msgspec.Struct, frozen=True, array_like=True):
     """What is to be published when a client is lost."""
 
     client: str
-    serial: int
+    serial: Number
     """Grows with each will of the broker's clients."""
-    delay: float
+    delay: Delay
     """Seconds to wait: the client may come back."""
     message: Message
 
@@ -625,14 +640,14 @@ class Unguard(Frame, tag=39):
     """The will of this client is void, up to this one."""
 
     client: str
-    serial: int
+    serial: Number
 
 
 class Mourned(Frame, tag=40):
     """Between guardians of a broker that has died: these wills have been seen to."""
 
     broker: BrokerRef
-    wills: list[tuple[str, int]]
+    wills: list[tuple[str, Number]]
     """Clients and serials."""
 
 
@@ -649,7 +664,7 @@ class GroupKeys(msgspec.Struct, frozen=True, array_like=True):
     """Which of its keys is the group's secret now; 0: there is none for you any more."""
     wraps: list[tuple[int, int, bytes]]
     """(key, the key under which it is wrapped, the wrapped key), lower ones first."""
-    overlap: float
+    overlap: Seconds
     """Seconds for which what was sealed before is still accepted."""
     leaf: tuple[int, bytes] | None = None
     """The receiver's own key, and its name: this frame must not pass through another broker."""
@@ -658,8 +673,8 @@ class GroupKeys(msgspec.Struct, frozen=True, array_like=True):
 class Tell(Frame, tag=50):
     """Keys for the receiver and for the brokers of the slice, to be passed on."""
 
-    token: int
-    patience: float
+    token: Number
+    patience: Seconds
     """Seconds within which the sender wants to know who has not got them."""
     slice: list[BrokerRef]
     body: GroupKeys
@@ -668,7 +683,7 @@ class Tell(Frame, tag=50):
 class Told(Frame, tag=51):
     """The aggregated reply to `Tell`: everyone holds the group's key except `missing`."""
 
-    token: int
+    token: Number
     missing: list[BrokerRef]
 
 
@@ -678,10 +693,10 @@ class Told(Frame, tag=51):
 class TakeOver(Frame, tag=60):
     """This client has connected to me: close its connection to you, and hand me its session."""
 
-    serial: int
+    serial: Number
     """Names the hand-over, within this life of the sender."""
     client: str
-    stamp: int
+    stamp: Stamp
     """Of my tenure."""
     user: str | None
     """Who has connected."""
@@ -692,8 +707,8 @@ class TakeOver(Frame, tag=60):
 class Yielded(Frame, tag=61):
     """Answers `TakeOver`."""
 
-    serial: int
-    answer: int
+    serial: Number
+    answer: Number
     """0: there is no session here (any more). 1: here it is, pull it. 2: not yet, ask again. 3: it is moving to another
     broker. 4: I have a later tenure. 5: it is another user's."""
 
@@ -701,10 +716,10 @@ class Yielded(Frame, tag=61):
 class Pull(Frame, tag=62):
     """Send a part of the session."""
 
-    serial: int
-    stage: int
+    serial: Number
+    stage: Number
     """0: what it subscribes to; 1: what it has to deliver. The first pull of stage 1 ends what you take in for it."""
-    part: int
+    part: Number
     asked: list[tuple[BrokerRef, str]] = []
     """Publishing brokers and topics, with the first part of stage 1."""
 
@@ -712,28 +727,28 @@ class Pull(Frame, tag=62):
 class Luggage(Frame, tag=63):
     """Answers `Pull`."""
 
-    serial: int
-    stage: int
-    part: int
-    parts: int
+    serial: Number
+    stage: Number
+    part: Number
+    parts: Number
     """How many the stage has; 0: not yet, ask again."""
     data: bytes
     """In the frontend's own terms."""
-    passed: list[int] = []
+    passed: list[Number] = []
     """For each of `asked`: the number of the last publication that has passed here."""
 
 
 class Arrived(Frame, tag=64):
     """I have all of the session, stored if I store it: forget it."""
 
-    serial: int
+    serial: Number
 
 
 class Departed(Frame, tag=65):
     """Answers `Arrived`: it is yours; or (not `granted`) it is not, I go on with it. Also answers a `Pull` of a session
     that is not handed over any more."""
 
-    serial: int
+    serial: Number
     granted: bool
 
 

@@ -86,7 +86,7 @@ class Giver:
         elif answer is Yields.SESSION:
             self.leaving[client] = _Giving(sender, frame.serial, sessions.host.describe(client))
             self._record.begin()
-            sessions.tenures[client] = frame.stamp - 1
+            sessions.tenures[client] = max(0, frame.stamp - 1)
         return answer
 
     def _end_giving(self, client: str) -> None:

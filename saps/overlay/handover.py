@@ -75,15 +75,15 @@ class Handovers:
         if isinstance(frame, TakeOver):
             self.giver.on_take_over(sender, frame)
         elif isinstance(frame, Yielded):
-            self.taker.on_yielded(frame)
+            self.taker.on_yielded(sender, frame)
         elif isinstance(frame, Pull):
             self.giver.on_pull(sender, frame)
         elif isinstance(frame, Luggage):
-            self.taker.on_luggage(frame)
+            self.taker.on_luggage(sender, frame)
         elif isinstance(frame, Arrived):
             self.giver.on_arrived(sender, frame)
         elif isinstance(frame, Departed):
-            self.taker.on_departed(frame)
+            self.taker.on_departed(sender, frame)
         elif isinstance(frame, Offer):
             self._on_offer(sender, frame.client)
         else:

@@ -18,6 +18,9 @@ from saps.overlay.keys import Key, Range
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
 
+OUTDATED = 10.0
+"""Seconds after which what brokers of an older version could not be asked for is collected once more."""
+
 
 class State(Enum):
     JOINING = "joining"
@@ -29,12 +32,14 @@ class State(Enum):
 class Bucket:
     """A bucket held here."""
 
-    __slots__ = ("key", "number", "state", "waiters")
+    __slots__ = ("key", "missed", "number", "state", "waiters")
 
     def __init__(self, number: int, key: Key) -> None:
         self.number = number
         self.key = key
         self.state = State.JOINING
+        self.missed = False
+        """Something may have been missed while it is being collected: it must be once more."""
         self.waiters: list[Callable[[], None]] = []
         """To be told when it is ready."""
 
@@ -66,7 +71,7 @@ class Holder(ABC, Generic[B]):
         bucket = self._held.get(number)
         if bucket is None or bucket.state is State.LEAVING:
             bucket = self._held[number] = self._empty(number)
-            self._graph.insert(bucket.key, lambda: self._collect(bucket))
+            self._graph.insert(bucket.key, lambda: self._start(bucket))
         if bucket.state is State.READY:
             done()
         else:
@@ -75,28 +80,45 @@ class Holder(ABC, Generic[B]):
     def rejoined(self) -> None:
         """This broker was cut off, or its ring was cut in two: others may hold the same buckets with other contents."""
         for bucket in self._held.values():
-            if bucket.state is State.READY:
-                self._collect(bucket)
+            self._start_again(bucket)
 
     def key_again(self, key: Key) -> None:
         """The key was out of the ring for a while, and missed what was said to the holders meanwhile."""
         for bucket in self._held.values():
-            if bucket.key == key and bucket.state is State.READY:
-                self._collect(bucket)
+            if bucket.key == key:
+                self._start_again(bucket)
+
+    def _start(self, bucket: B) -> None:
+        """The key is in the overlay."""
+        if self._held.get(bucket.number) is bucket:
+            bucket.state = State.COLLECTING
+            self._begin(bucket)
+
+    def _start_again(self, bucket: B) -> None:
+        if bucket.state is State.READY:
+            self._start(bucket)
+        elif bucket.state is State.COLLECTING:
+            bucket.missed = True
+
+    def _begin(self, bucket: B) -> None:
+        """What is to be done before `_collect`."""
+        self._collect(bucket)
 
     def _collect(self, bucket: B) -> None:
-        if self._held.get(bucket.number) is not bucket:
-            return
-        bucket.state = State.COLLECTING
-
         def collected(outcome: Outcome) -> None:
             for result in outcome.results:
                 self._take(bucket, result)
-            bucket.state = State.READY
-            waiters, bucket.waiters = bucket.waiters, []
-            for waiter in waiters:
-                waiter()
-            self._ready(bucket)
+            if outcome.outdated:
+                self._port.after(OUTDATED, lambda: self._start_again(bucket))
+            if bucket.missed:
+                bucket.missed = False
+                self._start(bucket)
+            elif bucket.state is State.COLLECTING:
+                bucket.state = State.READY
+                waiters, bucket.waiters = bucket.waiters, []
+                for waiter in waiters:
+                    waiter()
+                self._ready(bucket)
 
         self._calls.call(*self._question(bucket.number), collected)
 

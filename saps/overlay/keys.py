@@ -10,9 +10,10 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from saps.topics import SHARE, is_wildcard, literal_prefix, shared
 
@@ -23,6 +24,13 @@ _LEVEL = b"\0"
 """Stands before each level. U+0000 is the one character no topic may hold, so it sorts below every level's bytes."""
 _PAST = b"\1"
 _TOPICS, _ATTRIBUTES, _BROKERS, _VAULTS = b"t", b"a", b"b", b"r"
+
+LONGEST_PATH = 1 << 17
+"""Bytes: a topic has 65,535 at most."""
+LONGEST_NAME, LONGEST_ADDRESS, LONGEST_CLUSTER = 255, 300, 1024
+"""Characters of what a broker says of itself."""
+MEMORABLE = 512
+"""Bytes of the longest path of which the membership vector is remembered: else 65,536 keys could take gigabytes."""
 
 
 class Role(IntEnum):
@@ -52,12 +60,12 @@ class KeyOrder(StrEnum):
 class Key(NamedTuple):
     """A place in the overlay's order. Comparison is that of tuples."""
 
-    path: bytes
-    role: int = 0
-    rest: bytes = b""
+    path: Annotated[bytes, Meta(max_length=LONGEST_PATH)]
+    role: Annotated[int, Meta(ge=0, le=255)] = 0
+    rest: Annotated[bytes, Meta(max_length=LONGEST_PATH)] = b""
     """The part of a wildcard filter behind its literal prefix; of a shared one, behind its group and a U+0000."""
-    place: bytes = b""
-    broker: str = ""
+    place: Annotated[bytes, Meta(max_length=8 * LONGEST_CLUSTER)] = b""
+    broker: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
 
     @property
     def topic_filter(self) -> str:
@@ -90,12 +98,12 @@ class Range(NamedTuple):
 class BrokerRef(msgspec.Struct, frozen=True, array_like=True):
     """One life of one broker: where it is and which start of it this was."""
 
-    name: str
-    incarnation: int
+    name: Annotated[str, Meta(max_length=LONGEST_NAME)]
+    incarnation: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     """Grows with each start of the broker (milliseconds since the epoch at its start)."""
-    address: str
+    address: Annotated[str, Meta(max_length=LONGEST_ADDRESS)]
     """``host:port`` of its overlay listener."""
-    cluster: str
+    cluster: Annotated[str, Meta(max_length=LONGEST_CLUSTER)]
 
 
 class Ref(NamedTuple):
@@ -103,7 +111,7 @@ class Ref(NamedTuple):
 
     key: Key
     broker: BrokerRef
-    stay: int
+    stay: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     """Grows with each insertion by the broker, so that a late frame about an earlier stay does no harm."""
 
 
@@ -215,15 +223,21 @@ def between(left: Key, key: Key, right: Key) -> bool:
     return key > left or key < right
 
 
-@lru_cache(maxsize=1 << 16)
 def membership(key: Key) -> int:
     """The key's membership vector, `MEMBERSHIP_BITS` long (Aspnes & Shah, Skip Graphs, section 3).
 
     It is derived from the key, so that nobody has to be told it; the place has no part in it, so that the two key
     orders see the same vectors.
     """
+    return _membership(key) if len(key.path) + len(key.rest) <= MEMORABLE else _computed(key)
+
+
+def _computed(key: Key) -> int:
     name = b"\0\0".join((key.path, bytes((key.role,)), key.rest, key.broker.encode()))
     return int.from_bytes(blake2b(name, digest_size=MEMBERSHIP_BITS // 8).digest())
+
+
+_membership = lru_cache(maxsize=1 << 16)(_computed)
 
 
 def common_prefix(a: int, b: int) -> int:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from saps.mesh import RunDone
 from saps.messages import NOBODY, Message, Reached
+from saps.overlay.bounds import summed
 from saps.overlay.express import FIRST as EXPRESS
 from saps.overlay.frames import (
     Ack,
@@ -29,7 +31,7 @@ from saps.overlay.frames import (
     Run,
     Skip,
 )
-from saps.overlay.keys import BrokerRef
+from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.overlay.order import Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
@@ -44,8 +46,13 @@ ABROAD = 1024
 """Publications to other OpenFlow domains that are kept for each topic, for members that miss some."""
 SLICES = 4096
 """Slices remembered per link and direction; beyond it the sender begins anew."""
+NUMBERED = 1 << 17
+"""Brokers that may have numbers on a link. Beyond it the link is ended, and its numbers with it."""
+ENTRIES = 1 << 20
+"""Brokers in all slices that are remembered for a link and direction: 8 MiB. Beyond it the sender begins anew."""
 NUMBERS_KEPT = 60.0
 """Seconds for which the numbers a broker has given are remembered after its death."""
+_WITH_NUMBERS = (Data, Run, DefineBroker, DefineSlice)
 
 
 class Outbox(Port, Protocol):
@@ -108,8 +115,8 @@ class Custody:
         self.to: BrokerRef | None = None
         """Whom to answer; None at the publisher's broker."""
         self.token = 0
-        self.dones: list[Callable[[Reached], None] | None] = []
-        """At the publisher's broker, of each message: to be called when all members have it."""
+        self.dones: list[tuple[int, Callable[[Reached], None] | None]] = []
+        """At the publisher's broker: what is to be called for so many messages when all members have them."""
         self.since = 0.0
         """When it was published, if this is the publisher's broker."""
         self.stream: Stream | None = None
@@ -159,30 +166,60 @@ def _counting(answered: Callable[[Reached], None]) -> Callable[[int], None]:
 
 
 class _Outbound:
-    """What the receiver of a lane has been told the numbers for; they are greater than `above`."""
+    """What the receiver of a lane, one life of a broker, has been told the numbers for; they are greater than
+    `above`."""
 
-    __slots__ = ("above", "brokers", "slices")
+    __slots__ = ("above", "brokers", "entries", "slices", "to")
 
-    def __init__(self, above: int = 0) -> None:
+    def __init__(self, to: BrokerRef, above: int = 0) -> None:
+        self.to = to
         self.above = above
         self.brokers: dict[BrokerRef, int] = {}
         self.slices: dict[tuple[BrokerRef, ...], int] = {}
+        self.entries = 0
+        """Brokers in all of the slices."""
 
 
 class _Inbound:
     """What a sender has told this broker the numbers for: brokers, and slices as the branches they lead to."""
 
-    __slots__ = ("branches", "brokers")
+    __slots__ = ("branches", "brokers", "died", "listed", "of", "sizes")
 
     def __init__(self) -> None:
         self.brokers: dict[int, BrokerRef] = {}
         self.branches: dict[int, list[Branch]] = {0: []}
+        self.sizes: dict[int, int] = {}
+        """Of the slices, in brokers."""
+        self.listed = 0
+        """The sum of them."""
+        self.of: BrokerRef | None = None
+        """The life of the sender that has begun the session."""
+        self.died = 0.0
+        """When the sender was taken for dead the last time."""
+
+    def give(self, number: int, ref: BrokerRef) -> None:
+        """The number stands for a broker. Raises `ProtocolError` if there are too many."""
+        if len(self.brokers) >= NUMBERED and number not in self.brokers:
+            raise ProtocolError(f"more than {NUMBERED} brokers with numbers")
+        self.brokers[number] = ref
+
+    def define(self, number: int, run: tuple[BrokerRef, ...], me: BrokerRef, order: KeyOrder) -> None:
+        """The number stands for a slice. Raises `ProtocolError` if it cannot be for this broker."""
+        if any(ref.name == me.name for ref in run):
+            raise ProtocolError("a slice with the broker in it that is to pass it on")
+        self.listed += len(run) - self.sizes.get(number, 0)
+        self.sizes[number] = len(run)
+        if len(self.sizes) > 2 * SLICES or self.listed > 3 * ENTRIES:
+            raise ProtocolError("more slices than are remembered")
+        self.branches[number] = divide(me, run, order)
 
     def without(self, ended: Callable[[int], bool]) -> _Inbound:
         """What is left of it when a lane begins anew: all but the numbers of that lane."""
         left = _Inbound()
         left.brokers = {number: ref for number, ref in self.brokers.items() if not ended(number)}
         left.branches |= {number: branches for number, branches in self.branches.items() if not ended(number)}
+        left.sizes = {number: size for number, size in self.sizes.items() if not ended(number)}
+        left.listed = sum(left.sizes.values())
         return left
 
 
@@ -226,7 +263,7 @@ class Multicast:
 
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
         if self._open is not None and self._open.takes(message, self._port.outbox):
-            self._join(self._open, message, done)
+            self._owe(self._open, self._join(self._open, (message,)), done)
             return
         stream = self._presence.stream(message.topic)
         stream.used = True
@@ -239,6 +276,19 @@ class Multicast:
             self._send(stream, message, done)
         elif done is not None:
             done(Reached(0, 0))
+
+    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+        """Publish plain messages to one topic, of one quality of service, that follow each other."""
+        start, count = 0, len(messages)
+        while start < count:
+            run = self._open
+            if run is not None and run.takes(messages[start], self._port.outbox):
+                joined = self._join(run, messages[start:])
+                self._owe(run, joined, None if done is None else partial(done, start, joined))
+                start += joined
+            else:
+                self.publish(messages[start], None if done is None else partial(done, start, 1))
+                start += 1
 
     def _publish_specially(self, stream: Stream, message: Message, done: Callable[[Reached], None] | None) -> None:
         """Publish to the members, to groups that take turns, and have it kept if it is retained: with QoS 1 and 2
@@ -290,7 +340,7 @@ class Multicast:
         first = len(outbox)
         if message.qos:
             custody = Custody(self._port.me, data)
-            custody.dones.append(done)
+            custody.dones.append((1, done))
             custody.since = self._port.now
             custody.stream = stream
             self._outstanding[seq] = custody
@@ -309,28 +359,34 @@ class Multicast:
         if not message.qos and done is not None:
             done(Reached(len(stream.members or ()), 0))
 
-    def _join(self, run: OpenRun, message: Message, done: Callable[[Reached], None] | None) -> None:
-        """Publish a message right behind the last one, in its frames."""
-        custody = self._outstanding.get(run.seq) if message.qos else None
+    def _join(self, run: OpenRun, messages: Sequence[Message]) -> int:
+        """Publish messages right behind the last one, in its frames, as far as there is room: at least the first.
+        Returns how many."""
         if run.single:
-            self._begin(run, custody)
-        presence, stream = self._presence, run.stream
-        presence.seq += 1
-        stream.last_seq = presence.seq
+            self._begin(run)
+        presence, count = self._presence, run.join(messages)
         if self.seen is not None:
-            self.seen(message, self._port.me, presence.seq)
-        run.join(message.payload)
-        self.sent += run.copies
+            for number, message in enumerate(messages[:count], presence.seq + 1):
+                self.seen(message, self._port.me, number)
+        presence.seq += count
+        run.stream.last_seq = presence.seq
+        self.sent += run.copies * count
         if self.statistics is not None:
-            for _ in range(run.crossing):
-                self.statistics.crossed(message.topic)
-        if custody is not None:
-            custody.dones.append(done)
-        elif done is not None:
-            done(Reached(len(stream.members or ()), 0))
+            for _ in range(run.crossing * count):
+                self.statistics.crossed(run.stream.topic)
+        return count
 
-    def _begin(self, run: OpenRun, custody: Custody | None) -> None:
+    def _owe(self, run: OpenRun, count: int, done: Callable[[Reached], None] | None) -> None:
+        """The last messages of a run, so many, are answered together."""
+        custody = self._outstanding.get(run.seq)
+        if custody is not None:
+            custody.dones.append((count, done))
+        elif done is not None:
+            done(Reached(len(run.stream.members or ()), 0))
+
+    def _begin(self, run: OpenRun) -> None:
         """Make a run of the last publication."""
+        custody = self._outstanding.get(run.seq)
         for token, frame in run.begin(self._port.me.cluster):
             if token:
                 frame.token = self._next_token(frame)
@@ -354,9 +410,9 @@ class Multicast:
         if kind is Data or kind is Run:
             self._on_data(sender, frame)  # type: ignore[arg-type]
         elif kind is Ack:
-            self._on_ack(frame)  # type: ignore[arg-type]
+            self._on_ack(sender, frame)  # type: ignore[arg-type]
         elif isinstance(frame, DefineBroker):
-            self._inbound.setdefault(sender.name, _Inbound()).brokers[frame.number] = frame.ref
+            self._inbound.setdefault(sender.name, _Inbound()).give(frame.number, frame.ref)
         elif isinstance(frame, DefineSlice):
             self._define(sender, frame)
         elif isinstance(frame, Nack):
@@ -378,7 +434,7 @@ class Multicast:
             run = tuple(inbound.brokers[number] for number in frame.brokers)
         except KeyError as error:
             raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
-        inbound.branches[frame.number] = divide(self._port.me, run, self._port.order)
+        inbound.define(frame.number, run, self._port.me, self._port.order)
 
     def _on_data(self, sender: BrokerRef, data: Data | Run) -> None:
         try:
@@ -461,12 +517,12 @@ class Multicast:
             return
         if self.urgent is not None and self.urgent(data.topic):
             outbound = self._express.get(child.name)
-            if outbound is None:
-                outbound = self._express[child.name] = _Outbound(EXPRESS)
+            if outbound is None or (outbound.to is not child and outbound.to != child):
+                outbound = self._express[child.name] = _Outbound(child, EXPRESS)
         else:
             outbound = self._outbound.get(child.name)
-            if outbound is None:
-                outbound = self._outbound[child.name] = _Outbound()
+            if outbound is None or (outbound.to is not child and outbound.to != child):
+                outbound = self._outbound[child.name] = _Outbound(child)
         number = outbound.brokers.get(origin) or self._define_broker(child, outbound, origin)
         run_number = 0
         if run:
@@ -484,8 +540,10 @@ class Multicast:
         return number
 
     def _define_slice(self, to: BrokerRef, outbound: _Outbound, run: tuple[BrokerRef, ...]) -> int:
-        if len(outbound.slices) >= SLICES:
+        if len(outbound.slices) >= SLICES or outbound.entries + len(run) > ENTRIES:
             outbound.slices.clear()
+            outbound.entries = 0
+        outbound.entries += len(run)
         numbers = [outbound.brokers.get(ref) or self._define_broker(to, outbound, ref) for ref in run]
         number = outbound.slices[run] = outbound.above + len(outbound.slices) + 1
         self._port.send(to, DefineSlice(number, numbers))
@@ -525,10 +583,11 @@ class Multicast:
 
     # --- acknowledgements ---------------------------------------------------------------------------------------
 
-    def _on_ack(self, ack: Ack) -> None:
-        part = self._parts.pop(ack.token, None) or self._answered_singly(ack)
-        if part is None:
+    def _on_ack(self, sender: BrokerRef, ack: Ack) -> None:
+        part = self._parts.get(ack.token) or self._answered_singly(sender, ack)
+        if part is None or part.child.name != sender.name:
             return
+        self._parts.pop(ack.token, None)
         custody = part.custody
         custody.waiting -= 1
         custody.brokers += ack.brokers
@@ -537,11 +596,13 @@ class Multicast:
         if not custody.waiting:
             self._settle(custody)
 
-    def _answered_singly(self, ack: Ack) -> _Part | None:
+    def _answered_singly(self, sender: BrokerRef, ack: Ack) -> _Part | None:
         """An answer for one message of a run. Returns the run's part if it was the last one that was missing."""
         token = next((token for token in range(ack.token - 1, ack.token - MOST - 1, -1) if token in self._parts), 0)
         part = self._parts.get(token)
         if part is None or not isinstance(part.custody.data, Run) or ack.token - token > length(part.custody.data):
+            return None
+        if part.child.name != sender.name:
             return None
         part.singles.add(ack.token)
         if len(part.singles) == length(part.custody.data):
@@ -552,15 +613,16 @@ class Multicast:
     def _settle(self, custody: Custody) -> None:
         """All answers are in: pass them on to the parent, or at the publisher's broker see who is missing."""
         if custody.to is not None:
-            answer = Ack(custody.token, custody.brokers, custody.subscribers, custody.missing)
+            answer = Ack(custody.token, summed(custody.brokers), summed(custody.subscribers), custody.missing)
             self._port.send(custody.to, answer)
         elif custody.missing:
             self._port.after(REPEAT, lambda: self._repeat(custody))
         elif self._outstanding.pop(custody.data.seq, None) is not None:
             reached = Reached(custody.brokers, custody.subscribers)
-            for done in custody.dones:
+            for count, done in custody.dones:
                 if self.statistics is not None:
-                    self.statistics.confirmed(custody.data.topic, self._port.now - custody.since)
+                    for _ in range(count):
+                        self.statistics.confirmed(custody.data.topic, self._port.now - custody.since)
                 if done is not None:
                     done(reached)
 
@@ -599,16 +661,19 @@ class Multicast:
         """A new link session from `sender`: the numbers of the common lane are given anew."""
         before = self._inbound.get(sender.name)
         self._inbound[sender.name] = _Inbound() if before is None else before.without(lambda number: number <= EXPRESS)
+        self._inbound[sender.name].of = sender
 
     def express_started(self, sender: BrokerRef) -> None:
         """The same for the express lane."""
         before = self._inbound.get(sender.name)
         if before is not None:
             self._inbound[sender.name] = before.without(lambda number: number > EXPRESS)
+            self._inbound[sender.name].of = sender
 
     def link_down(self, peer: BrokerRef) -> None:
         """What was sent to `peer` may be lost: hand its slices on without it, and try it again later."""
         self._open = None
+        self._take_back(peer)
         self._outbound.pop(peer.name, None)
         self._express.pop(peer.name, None)
         for token, part in list(self._parts.items()):
@@ -618,6 +683,16 @@ class Multicast:
                 part.custody.missing.append(part.child)
                 self._entrust(part.custody, divide(self._port.me, part.slice, self._port.order))
 
+    def _take_back(self, peer: BrokerRef) -> None:
+        """What is about to be sent to `peer` would leave by a new link, where its numbers stand for nothing."""
+        outbox = self._port.outbox
+        life = peer.name, peer.incarnation
+        outbox[:] = [
+            (to, frame)
+            for to, frame in outbox
+            if (to.name, to.incarnation) != life or not isinstance(frame, _WITH_NUMBERS)
+        ]
+
     def forget(self, broker: BrokerRef) -> None:
         """A broker died."""
         self.link_down(broker)
@@ -625,9 +700,13 @@ class Multicast:
         if self.tree_path is not None:
             self.tree_path.forget(broker)
         inbound = self._inbound.get(broker.name)
+        if inbound is None or (inbound.of is not None and inbound.of.incarnation > broker.incarnation):
+            return
+        died = inbound.died = self._port.now
 
         def still_dead() -> None:
-            if self._inbound.get(broker.name) is inbound and self._port.lost(broker):
+            ever_since = inbound.died == died and self._port.lost(broker)
+            if ever_since and self._inbound.get(broker.name) is inbound:
                 self._inbound.pop(broker.name, None)
 
         # If it was cut off only, it goes on in the same session, with the numbers it has given.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from saps.mesh import Arrival, Local, Origin, Recalled, TopicRoute
+from saps.mesh import Arrival, Local, Origin, Recalled, RunDone, TopicRoute
 from saps.messages import Message, Reached
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.designed import Designs
@@ -25,8 +25,10 @@ from saps.overlay.frames import (
     Announce,
     AnnounceTree,
     Answer,
+    Astray,
     Body,
     Bye,
+    Check,
     Claim,
     Collect,
     DesignPart,
@@ -34,20 +36,25 @@ from saps.overlay.frames import (
     Forgot,
     Found,
     Frame,
+    Gone,
     Heal,
     Here,
     Keep,
+    Level,
     Outstanding,
     Ping,
     Pong,
     Recall,
     Result,
     Roster,
+    Seek,
+    SetLeft,
     Survey,
     Surveyed,
     Unsettled,
 )
 from saps.overlay.handover import Handovers
+from saps.overlay.healing import Healing
 from saps.overlay.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
@@ -55,7 +62,7 @@ from saps.overlay.passages import Seen
 from saps.overlay.presence import Phase, Presence, Publication, Stream
 from saps.overlay.relay import Relay
 from saps.overlay.retention import Retention
-from saps.overlay.ring import CHECK_EVERY, RETRY
+from saps.overlay.ring import CHECK_EVERY
 from saps.overlay.rollcalls import ROLL_CALL, RollCalls
 from saps.overlay.sessions import Sessions
 from saps.overlay.sharing import Sharing
@@ -67,15 +74,9 @@ from saps.overlay.wills import LOOK, Wills
 from saps.policy.model import Policy
 from saps.topics import matches
 
-HEAL_AGAIN = (0.5, 2.0, 5.0)
-"""Seconds after two rings met at which filters are announced and collected again: the rings must have merged."""
+NOT_FOLLOWED = frozenset({Ping, Pong, Seek, Level, Gone, Check, Astray, SetLeft})
+"""Nobody is watched because such a frame was sent: if one is lost, what it was about is looked at again."""
 CLOSE_IDLE_EVERY = 5.0
-HEALS = 1024
-HEAL_EVERY = 1.0
-"""Seconds between two merges of rings. Every broker that lost neighbours to a partition hears of them again at the same
-time; one of them is enough, and the others are asked afterwards whether something is still apart."""
-HEALS_LATER = 8
-"""Brokers remembered for that."""
 SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
 """Seconds for which a leaving broker waits until its publications have arrived."""
 LEAVE_KEYS_AT_MOST = 1.5
@@ -118,11 +119,8 @@ class OverlayNode:
         self._timer_serial = 0
         self._own: deque[Frame] = deque()
         self._running = False
-        self._heals: dict[tuple[BrokerRef, int], None] = {}
-        """The last `HEALS` that were heard of, in order."""
-        self._heal_next = -float("inf")
-        self._to_look_at: dict[str, BrokerRef] = {}
-        """Brokers that may be in another ring, to be looked at when the merge that goes on is over."""
+        self._handle: dict[type[Frame], Callable[[BrokerRef, Frame], bool]] = {}
+        """What takes frames of a kind."""
         self._serial = 0
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._correspondents: dict[str, BrokerRef] = {}
@@ -139,8 +137,8 @@ class OverlayNode:
 
         self.detector = Detector(self, detector or DetectorSettings(), self._died)
         self.graph = SkipGraph(self)
-        self.roll_calls = RollCalls(self, self.graph, self._rejoin)
-        self.calls = RangeCalls(self, self.graph, self._run_body, self.roll_calls.know)
+        self.roll_calls = RollCalls(self, self.graph, self._merge)
+        self.calls = RangeCalls(self, self.graph, self._run_body, self._told_of)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
         self.trees = Trees(self, self.graph, self.calls, self._publishes)
         self.presence = Presence(self, self.graph, self.calls, self._flush_stream, self.trees)
@@ -151,6 +149,7 @@ class OverlayNode:
         self.vault = Vault(self, self.graph, self.calls, self._to_enlist, self.wall)
         self.retention = Retention(self, self.calls, self.vault, self.inbox, self.subscriptions, self.wall, local.kept)
         self.multicast.keep = self.retention.keep
+        self.healing = Healing(self, self.graph, self.detector, self.roll_calls, self._say_again)
         self.relay = Relay(self)
         self.wills = Wills(self, self.calls, self._guardians, local.bequeath)
         self._connected = local.connected
@@ -193,15 +192,15 @@ class OverlayNode:
             self.graph.contact = contact
             self.roll_calls.know(contact)
             self.graph.insert(key, linked)
-        self._every(RETRY / 2, self.graph.tick)
-        self._every(CHECK_EVERY, self.graph.check)
-        self._every(self.detector.settings.heartbeat, self._watch)
+        heartbeat = self.detector.settings.heartbeat
+        self._every(CHECK_EVERY * heartbeat, self.graph.check)
+        self._every(heartbeat, self._watch)
         self._every(self.detector.settings.probe, self.detector.probe)
         self._every(CLOSE_IDLE_EVERY, self.presence.close_idle)
         self._every(SWEEP, self.inbox.sweep)
         self._every(CENSUS, self.vault.check)
         self._every(LOOK, self.wills.look)
-        self._every(ROLL_CALL, self.roll_calls.call)
+        self._every(ROLL_CALL * heartbeat, self.roll_calls.call)
         if self.designer is not None:
             self._every(self.designer.settings.interval, self.designer.tick)
         self._run_own()
@@ -219,6 +218,11 @@ class OverlayNode:
         self._dispatch(sender, frame)
         if self._own:
             self._run_own()
+
+    def answered_for(self, peer: BrokerRef, frame: Frame) -> None:
+        """A question was answered in the place of a broker that does not know it: nothing was heard of that one."""
+        self._dispatch(peer, frame)
+        self._run_own()
 
     def receive_datagram(self, raw: bytes | memoryview) -> None:
         """A datagram from an OpenFlow tree (this broker's own loopback packets included)."""
@@ -310,6 +314,11 @@ class OverlayNode:
         if self._own:
             self._run_own()
 
+    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+        self.multicast.publish_run(messages, done)
+        if self._own:
+            self._run_own()
+
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         if will is not None and not self.presence.unrestricted(will.topic):
             will = None  # its guardians may be anywhere: this broker publishes it, or nobody does
@@ -391,7 +400,7 @@ class OverlayNode:
                 self._own.append(frame)
             return
         self.outbox.append((to, frame))
-        if type(frame) is not Ping and type(frame) is not Pong:
+        if type(frame) not in NOT_FOLLOWED:
             self._addressed[to.name] = to, self.now
         if len(self.outbox) == 1 and self.on_output is not None:
             self.on_output()
@@ -466,8 +475,10 @@ class OverlayNode:
 
     def _every(self, interval: float, action: Callable[[], None]) -> None:
         def again() -> None:
-            action()
-            self._every(interval, action)
+            try:
+                action()
+            finally:  # a fault ends this round, not all that follow
+                self._every(interval, action)
 
         self.after(interval, again)
 
@@ -483,20 +494,35 @@ class OverlayNode:
             self._running = False
 
     def _dispatch(self, sender: BrokerRef, frame: Frame) -> None:
-        if self.multicast.handle(sender, frame) or self.graph.handle(sender, frame):
+        """Hand a frame to the machine that it is for: which one that is is found out once for each kind."""
+        handle = self._handle.get(type(frame))
+        if handle is not None:
+            handle(sender, frame)
             return
-        if self.calls.handle(sender, frame) or self.vault.handle(sender, frame):
-            return
-        if self.sharing.handle(sender, frame) or self.wills.handle(sender, frame) or self.relay.handle(sender, frame):
-            return
-        if self.handovers.handle(sender, frame):
-            return
+        for handle in (
+            self.multicast.handle,
+            self.graph.handle,
+            self.calls.handle,
+            self.vault.handle,
+            self.sharing.handle,
+            self.wills.handle,
+            self.relay.handle,
+            self.handovers.handle,
+            self._on_life,
+        ):
+            if handle(sender, frame):
+                self._handle[type(frame)] = handle
+                return
+
+    def _on_life(self, sender: BrokerRef, frame: Frame) -> bool:
+        """Who is there, and who comes and goes; False if the frame is not about that."""
+
         if isinstance(frame, Ping):
             self.send(sender, Pong())
         elif isinstance(frame, Forgot):
-            self._heal_with(sender)
+            self.healing.forgotten(sender)
         elif isinstance(frame, Heal):
-            self._heal(frame)
+            self.healing.heal(sender, frame)
         elif isinstance(frame, Bye):
             self.detector.left(sender)
             self._forget(sender)
@@ -505,6 +531,9 @@ class OverlayNode:
         elif isinstance(frame, Farewell):
             self._farewells.add(sender)
             self._parted(sender)
+        else:
+            return False
+        return True
 
     def _run_body(self, body: Body, keys: list[Key]) -> list[Result]:
         """What a range call runs at this broker's keys."""
@@ -558,6 +587,8 @@ class OverlayNode:
         if neighbour:
             self._repaired_at = self.now + self.grace
             self.roll_calls.neighbour_died()
+            for other in self.graph.linked_brokers():  # where there is a cut it is not the only one
+                self._addressed.setdefault(other.name, (other, self.now))
 
     def _disbelieve(self, broker: BrokerRef) -> None:
         """A later life of a broker that nobody but others has spoken of is not there: an earlier one may well be."""
@@ -585,58 +616,26 @@ class OverlayNode:
     def _heard(self, broker: BrokerRef) -> None:
         was = self.detector.heard(broker)
         if was is not None:
-            self._back(was, broker)
+            self.healing.back(was, broker)
 
-    def _back(self, was: BrokerRef, now: BrokerRef) -> None:
-        """A broker taken for dead is heard of again: after a restart it may be alone, after a partition the two sides
-        must become one ring again."""
-        self._serial += 1
-        if was.incarnation != now.incarnation:
-            self.send(now, Heal(self.me, self._serial))
-            return
-        self.send(now, Forgot())
-        self._heal(Heal(now, self._serial))
+    def _told_of(self, broker: BrokerRef) -> None:
+        """Others have passed on what a broker said."""
+        self.roll_calls.know(broker)
+        self.healing.told_of(broker)
 
-    def _heal_with(self, contact: BrokerRef) -> None:
-        self._serial += 1
-        self._heal(Heal(contact, self._serial))
+    def _merge(self, contact: BrokerRef) -> None:
+        self.healing.merge(contact)
 
-    def _heal(self, heal: Heal) -> None:
-        """The ring of a broker and this one may be two: put all own keys into it, and let the neighbours do so too."""
-        name = (heal.contact, heal.serial)
-        if name in self._heals or heal.contact.name == self.me.name:
-            return
-        self._heals[name] = None
-        if len(self._heals) > HEALS:
-            del self._heals[next(iter(self._heals))]
-        if self.now < self._heal_next:
-            if len(self._to_look_at) < HEALS_LATER:
-                self._to_look_at[heal.contact.name] = heal.contact
-            return
-        self._heal_next = self.now + HEAL_EVERY
-        self.after(HEAL_EVERY, self._look_again)
-        for neighbour in self.graph.neighbours().values():
-            if neighbour.name != heal.contact.name:
-                self.send(neighbour, heal)
-        self._rejoin(heal.contact)
-
-    def _look_again(self) -> None:
-        """After a merge: those that were heard of meanwhile may be in a third ring."""
-        contacts, self._to_look_at = list(self._to_look_at.values()), {}
-        for contact in contacts:
-            self.roll_calls.look(contact, self._heal_with)
-
-    def _rejoin(self, contact: BrokerRef) -> None:
-        self.graph.rejoin(contact)
+    def _say_again(self) -> None:
+        """Tell and ask the others what may not have reached them, or not come from them."""
+        self.subscriptions.announce_again()
+        self.trees.announce_again()
+        self.presence.collect_again()
+        self.vault.rejoined()
+        self.directory.rejoined()
+        self.sessions.sync()
+        self.retention.unsure()
         self.wills.send_all()
-        for delay in HEAL_AGAIN:
-            self.after(delay, self.subscriptions.announce_again)
-            self.after(delay, self.trees.announce_again)
-            self.after(delay, self.presence.collect_again)
-            self.after(delay, self.vault.rejoined)
-            self.after(delay, self.directory.rejoined)
-            self.after(delay, self.sessions.sync)
-            self.after(delay, self.retention.unsure)
 
     def _withdraw(self, limit: float) -> None:
         """Once all own publications are out (at the latest at `limit`), give up filters and presence."""

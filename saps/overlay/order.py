@@ -32,6 +32,10 @@ SWEEP = 120.0
 """Seconds between two sweeps; must exceed the time after which an idle publisher begins anew."""
 MEMORY = 60.0
 """Seconds for which the sequences of a dead origin are kept."""
+FLOORS = 4096
+"""Dead origins of which it is remembered how far they had come. Each costs about 100 bytes."""
+HELD_BYTES = 64 << 20
+"""Payload held in all; beyond it the gap of what has come last is given up. More costs memory when much is lost."""
 HELD = 4096
 """Publications held per origin and topic; beyond it the oldest gap is given up, whatever its quality of service. At
 1,000 messages a second that is 4 s."""
@@ -111,6 +115,11 @@ class Inbox:
         self._baseline = baseline
         self.matching = matching
         self._sequences: dict[tuple[BrokerRef, str], _Sequence] = {}
+        self._died: dict[BrokerRef, float] = {}
+        """When each origin was given up the last time."""
+        self._floors: dict[BrokerRef, int] = {}
+        """The last publication of origins that were dead for `MEMORY`: they may have been cut off, and come back."""
+        self._held_bytes = 0
         self.given_up = 0
         """Gaps that were not filled."""
         self.retained: Callable[[Data], None] = lambda data: None
@@ -125,7 +134,7 @@ class Inbox:
         will reach; None for a duplicate."""
         sequence = self._sequences.get((origin, data.topic))
         if sequence is None:
-            sequence = self._sequences[origin, data.topic] = _Sequence(origin)
+            sequence = self._begin(origin, data.topic)
         sequence.used = True
         if data.seq <= sequence.last or data.seq in sequence.held:
             return None
@@ -143,7 +152,7 @@ class Inbox:
         """Are these the next publications to be delivered, all of them? Else each goes its own way (`accept`)."""
         sequence = self._sequences.get((origin, run.topic))
         if sequence is None:
-            sequence = self._sequences[origin, run.topic] = _Sequence(origin)
+            sequence = self._begin(origin, run.topic)
         return (
             self.seen is None
             and run.seq > sequence.last
@@ -183,7 +192,7 @@ class Inbox:
             return
         sequence = self._sequences.get((origin, topic))
         if sequence is None:
-            sequence = self._sequences[origin, topic] = _Sequence(origin)
+            sequence = self._begin(origin, topic)
         sequence.used = True
         if seq > max(sequence.last, sequence.tail) and seq not in sequence.held:
             new = not sequence.missing
@@ -205,7 +214,8 @@ class Inbox:
         for (origin, _), sequence in self._sequences.items():
             if origin == broker:
                 self._release(sequence)
-        self._port.after(MEMORY, lambda: self._purge(broker))
+        died = self._died[broker] = self._port.now
+        self._port.after(MEMORY, lambda: self._purge(broker, died))
 
     def sweep(self) -> None:
         """Once every `SWEEP` seconds: drop the sequences nothing came for since the last time. The origin has given up
@@ -215,10 +225,22 @@ class Inbox:
                 del self._sequences[key]
             sequence.used = False
 
-    def _purge(self, broker: BrokerRef) -> None:
+    def _begin(self, origin: BrokerRef, topic: str) -> _Sequence:
+        sequence = self._sequences[origin, topic] = _Sequence(origin)
+        sequence.last = self._floors.get(origin, 0)
+        return sequence
+
+    def _purge(self, broker: BrokerRef, died: float) -> None:
+        if self._died.get(broker) != died:
+            return  # it has died once more since, and was there in between
+        del self._died[broker]
         if self._port.lost(broker):
             for key in [key for key in self._sequences if key[0] == broker]:
-                del self._sequences[key]
+                gone = self._sequences.pop(key)
+                self._floors[broker] = max(gone.last, self._floors.pop(broker, 0))
+                self._held_bytes -= sum(len(held.data.payload) for held in gone.held.values())
+            if len(self._floors) > FLOORS:
+                del self._floors[next(iter(self._floors))]
 
     def _pass(self, sequence: _Sequence, data: Data) -> int:
         sequence.last = data.seq
@@ -239,8 +261,9 @@ class Inbox:
     def _hold(self, origin: BrokerRef, data: Data, sequence: _Sequence) -> None:
         new = not sequence.missing
         sequence.hold(data, self._port.now)
+        self._held_bytes += len(data.payload)
         self._ask_later(origin, data.topic, sequence, new)
-        if len(sequence.held) > HELD:
+        while sequence.held and (len(sequence.held) > HELD or self._held_bytes > HELD_BYTES):
             self._give_up(origin, sequence)
 
     def _ask_later(self, origin: BrokerRef, topic: str, sequence: _Sequence, new: bool) -> None:
@@ -264,13 +287,19 @@ class Inbox:
                     self._nack(origin, data.topic, sequence)
                 return
             sequence.since = self._port.now
-            self._pass(sequence, sequence.release(seq))
+            self._pass(sequence, self._taken(sequence, seq))
         sequence.first = 0
+
+    def _taken(self, sequence: _Sequence, seq: int) -> Data:
+        """What was held is held no longer."""
+        data = sequence.release(seq)
+        self._held_bytes -= len(data.payload)
+        return data
 
     def _release(self, sequence: _Sequence, before: float = math.inf) -> None:
         """Deliver what is held with lower numbers, whatever is missing."""
         for seq in sorted(seq for seq in sequence.held if seq < before):
-            self._pass(sequence, sequence.release(seq))
+            self._pass(sequence, self._taken(sequence, seq))
         sequence.first = min(sequence.held, default=0)
 
     def _ask(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:

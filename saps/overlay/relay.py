@@ -57,7 +57,7 @@ class Relay:
         if isinstance(frame, Tell):
             self._on_tell(sender, frame)
         elif isinstance(frame, Told):
-            self._on_told(frame.token, frame.missing)
+            self._on_told(sender, frame.token, frame.missing)
         else:
             return False
         return True
@@ -83,10 +83,10 @@ class Relay:
         else:
             waiting.done(waiting.missing)
 
-    def _on_told(self, token: int, missing: list[BrokerRef]) -> None:
-        waiting = self._waiting.pop(token, None)
-        if waiting is not None:
-            del waiting.parts[token]
+    def _on_told(self, sender: BrokerRef, token: int, missing: list[BrokerRef]) -> None:
+        waiting = self._waiting.get(token)
+        if waiting is not None and waiting.parts[token][0].name == sender.name:
+            del self._waiting[token], waiting.parts[token]
             waiting.missing.extend(missing)
             if not waiting.parts:
                 waiting.done(waiting.missing)

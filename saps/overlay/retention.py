@@ -33,7 +33,12 @@ AT_ONCE = 1000
 by itself, so that no answer takes longer than a call may."""
 ROUNDS = 3
 """Attempts to enlist holders for a publication; then those that there are must do."""
+AHEAD = 86_400.0
+"""Seconds by which a stamp may be ahead of this broker's clock, if that is to follow it. Less keeps brokers with wrong
+clocks from agreeing what was the last."""
 
+LONGEST_EXPIRY = 0xFFFFFFFF
+"""Seconds (MQTT 5.0, section 3.3.2.3.3)."""
 _LOGICAL, _NAME = 6, 16
 """Bits of a stamp below the milliseconds: for the logical part, and for the name of the broker."""
 
@@ -54,8 +59,10 @@ class Clock:
         return self._last << _NAME | self._name
 
     def seen(self, stamp: int) -> None:
-        """A stamp of another broker."""
-        self._last = max(self._last, stamp >> _NAME)
+        """A stamp of another broker; it is not followed beyond `AHEAD`: nobody can have this clock run out."""
+        stamp >>= _NAME
+        if (stamp >> _LOGICAL) - self._wall() * 1000 <= AHEAD * 1000:
+            self._last = max(self._last, stamp)
 
 
 class _Writer:
@@ -290,4 +297,6 @@ def _aged(record: Record, left: float) -> Message:
     message = record.message
     if message.properties is None or message.properties.message_expiry is None:
         return message
-    return replace(message, properties=replace(message.properties, message_expiry=max(1, ceil(left))))
+    return replace(
+        message, properties=replace(message.properties, message_expiry=min(max(1, ceil(left)), LONGEST_EXPIRY))
+    )

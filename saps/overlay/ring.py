@@ -19,12 +19,17 @@ RETRY = 0.5
 """Seconds after which an insertion or removal that got no answer is repeated."""
 PATIENCE = 4
 """Repetitions for which a joining node waits for the answer that names its right neighbour."""
-CHECK_EVERY = 1.0
-"""Seconds between two rounds of checking own nodes against their left neighbours."""
+CHECK_EVERY = 2
+"""Heartbeats between two rounds of checking own nodes against their neighbours."""
 RISE_AT_MOST = 32
 """Rounds between two nodes that look for all their upper neighbours anew, when the last of them found nothing new."""
+DOUBT_AT_MOST = 120.0
+"""Seconds, whatever others say: twice the slowest heartbeat, and well below what a frame may tell."""
 TOUCHED = 4096
 """Changes of right links that are remembered; a broker outside the simulator never looks."""
+CLAIM_EVERY = 8
+"""In each such round a node tells its right neighbour that it points there, in the others it asks the left one whether
+that does. So two nodes that point at the same one do not stay unnoticed."""
 CHECKS = 64
 """Nodes checked a round. More finds damage sooner, at one frame a node whose left neighbour is on another broker."""
 
@@ -38,15 +43,19 @@ class Ring(Routing, ABC):
         """Changes of right links since the last look (for the simulator)."""
         self._unsettled: dict[Key, None] = {}
         """Nodes that wait for an answer, in the order they began to (a set's order would differ from run to run)."""
+        self._ticking = False
         self._asked: dict[Key, None] = {}
         """Linked nodes that have been inserted once more and have no answer yet."""
         self._doubted: dict[Key, None] = {}
         """Nodes whose right link is in doubt, or was."""
         self._cursor = 0
+        self._round = 0
         self._risen = 0
         self._rise_every = self._rise_in = 1
+        self.rising: Key | None = None
+        """The node that last looked for all of its upper neighbours."""
         self.improved = False
-        """A nearer neighbour in a level above was found since a node last looked for all of its own."""
+        """It has found nearer ones than it knew, or the ring was put in order."""
         self._stays = 0
         self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
         """Takes frames that were kept for a node back to where all frames come in."""
@@ -60,6 +69,14 @@ class Ring(Routing, ABC):
     @abstractmethod
     def rise(self, node: Node, *, anew: bool = False) -> None:
         """A node has been linked, or misses neighbours in the levels above: look for these, or for all `anew`."""
+
+    @abstractmethod
+    def claim(self, node: Node, left: Ref) -> None:
+        """`left` points at a linked node: settle whether it is its left neighbour."""
+
+    @abstractmethod
+    def merge_right(self, node: Node, other: Ref | None) -> None:
+        """A linked node has been linked into another ring, too, before `other`."""
 
     @abstractmethod
     def part(self, node: Node) -> None:
@@ -80,7 +97,7 @@ class Ring(Routing, ABC):
         if node is None:
             node = self.nodes[key] = Node(self._new_ref(key), self._port.now)
             node.waiters.append(done)
-            self._unsettled[key] = None
+            self._wait(key)
             self._send_insert(node)
         elif node.state is State.JOINING:
             node.waiters.append(done)
@@ -102,16 +119,8 @@ class Ring(Routing, ABC):
             node.state = State.LEAVING
             node.waiters.append(done)
             node.since = self._port.now
-            self._unsettled[key] = None
+            self._wait(key)
             self._send_unlink(node)
-
-    def rejoin(self, contact: BrokerRef) -> None:
-        """Insert every own key once more, starting at `contact`: merges two rings into one."""
-        for key in list(self.order):
-            node = self.nodes[key]
-            if node.state is State.LINKED:
-                self._ask_again(node)
-                self._port.send(contact, Insert(0, None, node.ref))
 
     @property
     def settled(self) -> bool:
@@ -134,8 +143,19 @@ class Ring(Routing, ABC):
                     found[ref.broker.name] = ref.broker
         return found
 
-    def tick(self) -> None:
+    def _wait(self, key: Key) -> None:
+        """An answer is awaited."""
+        self._unsettled[key] = None
+        self._tick_later()
+
+    def _tick_later(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self._port.after(RETRY / 2, self._tick)
+
+    def _tick(self) -> None:
         """Repeat what got no answer."""
+        self._ticking = False
         now = self._port.now
         for key in list(self._doubted):
             node = self.nodes.get(key)
@@ -154,22 +174,34 @@ class Ring(Routing, ABC):
                     self._send_unlink(node)
                 else:
                     self._send_insert(node)
+        if self._unsettled or self._doubted:
+            self._tick_later()
 
     def check(self) -> None:
-        """One round of `CHECKS` own nodes: ask the left neighbour whether it still points here; mend the levels."""
+        """One round of `CHECKS` own nodes: do they and their neighbours agree? Mend the levels."""
+        self._round += 1
         for _ in range(min(CHECKS, len(self.order))):
             self._cursor = (self._cursor + 1) % len(self.order)
             node = self.nodes[self.order[self._cursor]]
-            left = node.left[0]
-            if node.state is not State.LINKED:
-                continue
-            if left is None or self._port.lost(left.broker):
-                self._again(node)
-            else:
-                self._port.send(left.broker, Check(left.key, node.ref))
-            if None in node.right[1:] or None in node.left[1:]:
-                self.rise(node)
+            if node.state is State.LINKED:
+                self._check(node)
+                if None in node.right[1:] or None in node.left[1:]:
+                    self.rise(node)
         self._rise_again()
+
+    def _check(self, node: Node) -> None:
+        left, right = node.left[0], node.right[0]
+        if left is None or self._port.lost(left.broker):
+            self._again(node)
+        elif self._round % CLAIM_EVERY or right is None:
+            self._port.send(left.broker, Check(left.key, node.ref))
+        else:
+            self._port.send(right.broker, SetLeft(right.key, node.ref, None))
+
+    def mend_levels(self) -> None:
+        """The ring has changed so much that neighbours in the levels above may be wrong."""
+        self.improved = True
+        self._rise_in = 1
 
     def _rise_again(self) -> None:
         """Now and then one node looks for all its upper neighbours anew: while many came and went at the same time,
@@ -180,7 +212,8 @@ class Ring(Routing, ABC):
         self._rise_every = 1 if self.improved else min(2 * self._rise_every, RISE_AT_MOST)
         self._rise_in, self.improved = self._rise_every, False
         self._risen = (self._risen + 1) % len(self.order)
-        self.rise(self.nodes[self.order[self._risen]], anew=True)
+        self.rising = self.order[self._risen]
+        self.rise(self.nodes[self.rising], anew=True)
 
     # --- insertion ------------------------------------------------------------------------------------
 
@@ -222,6 +255,8 @@ class Ring(Routing, ABC):
         assert isinstance(frame, Insert)
         ref = frame.ref
         if self._port.lost(ref.broker):
+            # Not so, if it hears this: then it says so itself, and inserts the key from here.
+            self._port.send(ref.broker, Astray(ref, self._port.me))
             return
         node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
         if node is None:
@@ -264,7 +299,10 @@ class Ring(Routing, ABC):
             return
         if frame.again and frame.right is None and node.state is State.JOINING and node.attempts <= PATIENCE:
             return  # the first answer, which says what is to the right, is still on its way
-        self.point(node, False, 0, frame.left)
+        if node.state is State.JOINING:
+            self.point(node, False, 0, frame.left)
+        else:
+            self.claim(node, frame.left)
         node.asked = False
         self._asked.pop(node.key, None)
         node.attempts = 0
@@ -275,7 +313,7 @@ class Ring(Routing, ABC):
             self._link_node(node)
             return
         if not frame.again:
-            self._merge_right(node, frame.right)
+            self.merge_right(node, frame.right)
             self.on_repaired(node.key)
         if node.state is State.LINKED:
             self._run_waiters(node)
@@ -296,20 +334,6 @@ class Ring(Routing, ABC):
         for done in waiters:
             done()
 
-    def _on_set_left(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, SetLeft)
-        node = self.nodes.get(frame.at)
-        if node is None:
-            return
-        known = node.left[0]
-        if (
-            known is None
-            or self._port.lost(known.broker)
-            or known.key in (frame.gone, node.key)
-            or between(known.key, frame.left.key, node.key)
-        ):
-            self.point(node, False, 0, frame.left)
-
     # --- repair -----------------------------------------------------------------------------------------
 
     def _again(self, node: Node) -> None:
@@ -321,7 +345,7 @@ class Ring(Routing, ABC):
         node.asked = True
         self._asked[node.key] = None
         node.since = self._port.now
-        self._unsettled[node.key] = None
+        self._wait(node.key)
 
     def _on_check(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Check)
@@ -331,25 +355,6 @@ class Ring(Routing, ABC):
         elif 0 < self._doubt_left(node) < frame.doubt - self._port.grace / 4:  # else it would go round for ever
             self._keep_doubt(node, frame.doubt)
 
-    def _on_astray(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Astray)
-        node = self.nodes.get(frame.ref.key)
-        if node is not None and node.ref == frame.ref and node.state is State.LINKED and not node.asked:
-            self._ask_again(node)
-            self._port.send(sender, Insert(0, None, node.ref))
-
-    def meet(self, ref: Ref) -> None:
-        """A key of another broker is in the overlay. If an own right link passes over it they are in two rings here: it
-        is to be put into this one."""
-        node = self.nearest(ref.key)
-        if node is None or node.state is not State.LINKED or node.asked:
-            return
-        right = node.right[0]
-        if right is None or right.key == ref.key or self._port.lost(right.broker) or self._port.lost(ref.broker):
-            return
-        if between(node.key, ref.key, right.key):
-            self._port.send(ref.broker, Astray(ref))
-
     def _doubt(self, node: Node, right: Ref | None) -> None:
         """A right link is about to be made; `right` is the one before, None if that was lost."""
         if right is None:
@@ -357,8 +362,9 @@ class Ring(Routing, ABC):
 
     def _doubt_for(self, node: Node, seconds: float) -> None:
         if seconds > 0:
-            node.doubt_until = max(node.doubt_until, self._port.now + seconds)
+            node.doubt_until = max(node.doubt_until, self._port.now + min(seconds, DOUBT_AT_MOST))
             self._doubted[node.key] = None
+            self._tick_later()
 
     def _keep_doubt(self, node: Node, seconds: float) -> None:
         """What was put into a gap one after the other stays in doubt until something is behind the last of it: whoever
@@ -370,23 +376,6 @@ class Ring(Routing, ABC):
 
     def _doubt_left(self, node: Node) -> float:
         return max(0.0, node.doubt_until - self._port.now)
-
-    def _merge_right(self, node: Node, other: Ref | None) -> None:
-        """A node of this ring was linked into another one: keep the nearer right neighbour, lead the other to it."""
-        right = node.right[0]
-        if other is None or other.key == node.key or other == right:
-            return
-        if right is None or self._port.lost(right.broker) or right.key == node.key:
-            self._doubt(node, None)
-            self.point(node, True, 0, other)
-        elif right.key == other.key:
-            return
-        elif between(node.key, other.key, right.key):
-            self.point(node, True, 0, other)
-            self._port.send(other.broker, Insert(0, None, right))
-        else:
-            self._port.send(right.broker, Insert(0, None, other))
-        self.touched.append((node.key, node.right[0]))
 
     def _left_lost(self, node: Node) -> bool:
         left = node.left[0]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames import Found
+from saps.overlay.frames import Found, Ping
 from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
 from saps.overlay.ring import RETRY
 from saps.overlay.skipgraph import SkipGraph
 
-ROLL_CALL = 5.0
-"""Seconds between two roll calls."""
+ROLL_CALL = 10
+"""Heartbeats between two roll calls."""
 ACQUAINTANCES = 64
 """Brokers remembered for roll calls."""
 
@@ -100,7 +100,9 @@ class RollCalls:
                 return
             if right.key == key:
                 together()
-            elif not self._port.lost(right.broker):
+            elif self._port.lost(right.broker):
+                self._port.send(right.broker, Ping())  # is that a ring beyond a cut, or one with a gap?
+            else:
                 apart(asked)
 
         self._graph.find(key, found, asked)

@@ -7,6 +7,8 @@ it consists of (`singly`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from saps.messages import Message
 from saps.overlay.frames import Data, Frame, Run
 from saps.overlay.keys import BrokerRef
@@ -133,7 +135,12 @@ class OpenRun:
         self.copies = len(exchanged)
         return exchanged
 
-    def join(self, payload: bytes) -> None:
-        """One publication more."""
-        self._payloads.append(payload)
-        self._size += len(payload)
+    def join(self, messages: Sequence[Message]) -> int:
+        """Let messages of the kind join, at least the first, as far as there is room. Returns how many have."""
+        payloads = [message.payload for message in messages[: MOST - len(self._payloads)]]
+        size = self._size + sum(map(len, payloads))
+        while size - len(payloads[-1]) >= MOST_BYTES and len(payloads) > 1:
+            size -= len(payloads.pop())
+        self._payloads += payloads
+        self._size = size
+        return len(payloads)

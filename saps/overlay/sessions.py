@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 
 from saps.mesh import Arrival
 from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.directory import Directory, bucket_of, shelf
-from saps.overlay.frames import Claim, Offer, Roster, Tenure, Tenures
+from saps.overlay.directory import Directory, bucket_of
+from saps.overlay.frames import Offer, Roster, Tenure, Tenures
+from saps.overlay.holding import OUTDATED
+from saps.overlay.notices import Notices
+from saps.overlay.patience import Patience
 from saps.overlay.port import Port
 
 if TYPE_CHECKING:
@@ -26,13 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS = 4
-"""Range calls for one claim; after that what the last one has brought must do."""
 ROUNDS = 3
 """Times a claim is made again with a later stamp, before the client is told to try again."""
-LINGER = 1.0
-"""Seconds for which ended tenures gather, so that many are told in one call, or with the next claim. A client that has
-moved on meanwhile costs its new broker a question more."""
 
 Done = Callable[[Arrival], None]
 
@@ -40,7 +38,7 @@ Done = Callable[[Arrival], None]
 class Quest:
     """A claim under way."""
 
-    __slots__ = ("client", "done", "keep", "over", "rounds", "user")
+    __slots__ = ("client", "done", "given", "keep", "over", "rounds", "user")
 
     def __init__(self, client: str, user: str | None, keep: bool, done: Done) -> None:
         self.client = client
@@ -48,20 +46,9 @@ class Quest:
         self.keep = keep
         self.done = done
         self.rounds = 0
+        self.given: Tenure | None = None
+        """Nobody has connected: the broker of this tenure leaves, and the session is to be here instead."""
         self.over = False
-
-
-class _Writer:
-    """What this broker has to tell the holders of one bucket: one call at a time, with all that has gathered."""
-
-    __slots__ = ("busy", "claims", "released", "scheduled", "told")
-
-    def __init__(self) -> None:
-        self.claims: dict[str, Quest | None] = {}
-        """By client; None where nobody waits."""
-        self.released: dict[str, int] = {}
-        self.busy = False
-        self.scheduled = False
 
 
 class Sessions:
@@ -81,12 +68,11 @@ class Sessions:
         the mesh, `alone` if nobody else is; `patience`: seconds that a CONNECT waits for somebody who does not
         answer."""
         self._port = port
-        self._calls = calls
         self._directory = directory
         self._stamp = stamp
-        self._joined = joined
         self._alone = alone
         self.patience = patience
+        self._waiting: Patience[Quest] = Patience(port, patience, self._give_up)
         self.host: SessionHost | None = None
         """Who has the sessions; until there is somebody, nothing is ever claimed."""
         self.handovers: Handovers
@@ -96,7 +82,9 @@ class Sessions:
         self.quests: dict[str, Quest] = {}
         self._unsure: set[str] = set()
         """Sessions of an earlier life that may have a later one elsewhere."""
-        self._writers: dict[int, _Writer] = {}
+        self._unheard: dict[str, None] = {}
+        """Clients of which brokers of an older version cannot say whether they have a session."""
+        self.notices: Notices[Quest | None] = Notices(port, calls, joined, self.tenures, self._answered)
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
@@ -117,23 +105,32 @@ class Sessions:
             return
         quest = self.quests[client] = Quest(client, user, keep, arrived)
         self.tenures[client] = self._stamp(0)
-        self._port.after(self.patience, lambda: self._give_up(quest, self.tenures.get(client)))
-        self._note(client, quest)
+        self._waiting.add(quest)
+        self.notices.claim(client, quest)
+
+    def adopt(self, tenure: Tenure, user: str | None, arrived: Done) -> bool:
+        """Have the session of a client that has not connected here, from a broker that leaves. Every CONNECT since the
+        claim of that one counts as later. False if there was one here, or the session is coming anyway."""
+        client = tenure.client
+        if client in self.quests or self.tenures.get(client, -1) > tenure.stamp:
+            return False
+        quest = self.quests[client] = Quest(client, user, True, arrived)
+        quest.given = tenure
+        self.tenures[client] = tenure.stamp + 1
+        self._waiting.add(quest)
+        self.notices.claim(client, quest)
+        return True
 
     def release(self, client: str) -> None:
         self._unsure.discard(client)
         stamp = self.tenures.pop(client, None)
         if stamp is not None and not self._alone():
-            number = bucket_of(client)
-            self._writer(number).released[client] = stamp
-            self._soon(number, LINGER)
+            self.notices.release(client, stamp)
 
     def withdraw(self, client: str) -> None:
         """Somebody takes this broker for the one that has the client's session, and there is none."""
-        number = bucket_of(client)
         self.tenures.pop(client, None)
-        self._writer(number).released[client] = self._stamp(0)
-        self._soon(number, LINGER)
+        self.notices.release(client, self._stamp(0))
 
     def restored(self, clients: Iterable[str]) -> None:
         self._unsure.update(clients)
@@ -158,14 +155,13 @@ class Sessions:
             return
         for client in self.host.clients():
             self.sync_one(client)
-        for number in self._writers:  # what was claimed before this broker was in the mesh
-            self._write(number)
+        self.notices.search_again()
 
     def sync_one(self, client: str) -> None:
         """The same for one client."""
         if client not in self.quests:
             self.tenures.setdefault(client, 0)
-            self._note(client, None)
+            self.notices.claim(client, None)
 
     def finish(self, quest: Quest, arrival: Arrival) -> None:
         """A claim is over."""
@@ -176,55 +172,16 @@ class Sessions:
             self._unsure.discard(quest.client)
             quest.done(arrival)
 
-    # --- telling the holders ----------------------------------------------------------------------------------------
-
-    def _writer(self, number: int) -> _Writer:
-        writer = self._writers.get(number)
-        if writer is None:
-            writer = self._writers[number] = _Writer()
-        return writer
-
-    def _note(self, client: str, quest: Quest | None) -> None:
-        number = bucket_of(client)
-        self._writer(number).claims[client] = quest
-        self._write(number)
-
-    def _soon(self, number: int, delay: float) -> None:
-        writer = self._writers[number]
-        if not writer.scheduled:
-            writer.scheduled = True
-
-            def due() -> None:
-                writer.scheduled = False
-                self._write(number)
-
-            self._port.after(delay, due)
-
-    def _write(self, number: int) -> None:
-        writer = self._writers[number]
-        if writer.busy or not self._joined() or not (writer.claims or writer.released):
-            return
-        writer.busy = True
-        claims, writer.claims = writer.claims, {}
-        released, writer.released = writer.released, {}
-        for client in claims:
-            released.pop(client, None)  # the new tenure takes the place of the old one
-        told = {client: self.tenures[client] for client in claims if client in self.tenures}
-        body = Claim(number, self._port.me, list(told.items()), list(released.items()))
-
-        def answered(outcome: Outcome) -> None:
-            writer.busy = False
-            self._answered(number, {c: quest for c, quest in claims.items() if c in told}, outcome)
-            self._write(number)
-
-        self._calls.call(shelf(number), body, answered, ATTEMPTS)
+    # --- what the holders answer ------------------------------------------------------------------------------------
 
     def _answered(self, number: int, claims: dict[str, Quest | None], outcome: Outcome) -> None:
         answers = [result for result in outcome.results if isinstance(result, Tenures)]
         ready = {answer.broker.name for answer in answers if answer.ready}
-        if claims and not ready:  # nobody knows: find out, and be the one who does
-            self._directory.join(number, lambda: self._again(number, claims))
+        if claims and not ready and not outcome.outdated:  # nobody knows: find out, and be the one who does
+            self._directory.join(number, lambda: self.notices.claim_again(claims))
             return
+        if outcome.outdated:
+            self._ask_later(claims)
         self._directory.balance(number, ready, {answer.broker.name for answer in answers})
         others: dict[str, dict[str, Tenure]] = {}
         for answer in answers:
@@ -241,24 +198,35 @@ class Sessions:
             elif not quest.over and self.quests.get(client) is quest:
                 self._resolve(quest, found)
 
-    def _again(self, number: int, claims: dict[str, Quest | None]) -> None:
-        for client, quest in claims.items():
-            self._writer(number).claims.setdefault(client, quest)
-        self._write(number)
+    def _ask_later(self, clients: Iterable[str]) -> None:
+        """Brokers of an older version have no sessions that follow their clients: nobody waits for them. When they have
+        been upgraded, sessions may be found beside those here."""
+        if not self._unheard:
+            self._port.after(OUTDATED, self._ask_again)
+        self._unheard.update(dict.fromkeys(clients))
+
+    def _ask_again(self) -> None:
+        unheard, self._unheard = self._unheard, {}
+        for client in unheard:
+            if client in self.tenures:
+                self.sync_one(client)
 
     def _resolve(self, quest: Quest, others: list[Tenure]) -> None:
         """It is known who else has tenure."""
         client, mine = quest.client, self.tenures.get(quest.client, 0)
+        given = quest.given
+        if given is not None and all(tenure.broker != given.broker for tenure in others):
+            others = sorted([*others, given], key=_age, reverse=True)
         if others and _age(others[0]) > (mine, self._port.me.name):
             quest.rounds += 1
-            if others[0].stamp < self._stamp(0):  # made while this claim was under way
+            if given is not None or others[0].stamp < self._stamp(0):  # made while this claim was under way
                 self.finish(quest, Arrival.LATER)
                 return
             if quest.rounds > ROUNDS:
                 self.finish(quest, Arrival.BUSY)
                 return
             self.tenures[client] = self._stamp(others[0].stamp)
-            self._note(client, quest)
+            self.notices.claim(client, quest)
         else:
             self.handovers.take(quest, mine, others)
 
@@ -272,14 +240,15 @@ class Sessions:
         else:
             self._unsure.discard(client)
 
-    def _give_up(self, quest: Quest, stamp: int | None) -> None:
-        """Has it been found out in time who has the session?"""
-        if not quest.over and not self.handovers.taking(quest.client):
-            logger.warning(
-                "the session of %r: the mesh does not say in %g s where it is; the client is served without",
-                quest.client,
-                self.patience,
-            )
+    def _give_up(self, quest: Quest) -> None:
+        """It has not been found out in time who has the session."""
+        if not self.handovers.taking(quest.client):
+            if quest.given is None:
+                logger.warning(
+                    "the session of %r: the mesh does not say in %g s where it is; the client is served without",
+                    quest.client,
+                    self.patience,
+                )
             self.finish(quest, Arrival.HERE)
 
 

@@ -174,10 +174,11 @@ class Sharing:
         if isinstance(frame, Hand):
             self._on_hand(sender, frame)
         elif isinstance(frame, Handed):
-            self._on_handed(frame)
+            self._on_handed(sender, frame)
         elif isinstance(frame, Settled):
-            handing = self._handing.pop(frame.serial, None)
-            if handing is not None:
+            handing = self._handing.get(frame.serial)
+            if handing is not None and handing.to == sender:
+                del self._handing[frame.serial]
                 if handing.done is not None:
                     handing.done(True)
                 handing.settled()
@@ -202,9 +203,9 @@ class Sharing:
             known = self._taken[name] = taken, self._taken.get(name, (False, False))[1]
         self._port.send(sender, Settled(frame.serial) if known[1] else Handed(frame.serial, known[0]))
 
-    def _on_handed(self, frame: Handed) -> None:
+    def _on_handed(self, sender: BrokerRef, frame: Handed) -> None:
         handing = self._handing.get(frame.serial)
-        if handing is None or handing.done is None:
+        if handing is None or handing.done is None or handing.to != sender:
             return
         if not frame.taken:
             del self._handing[frame.serial]

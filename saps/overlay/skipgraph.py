@@ -27,15 +27,15 @@ from saps.overlay.frames import (
     Unlinked,
 )
 from saps.overlay.keys import MEMBERSHIP_BITS, BrokerRef, Key, Ref, common_prefix, membership
+from saps.overlay.merging import Merging
 from saps.overlay.port import Port
-from saps.overlay.ring import Ring
 from saps.overlay.routing import MAX_HOPS, Node, State
 
 GONE_AFTER = 1.0
 """Seconds for which a right link to a node that is not there is kept, in case it is being taken out properly."""
 
 
-class SkipGraph(Ring):
+class SkipGraph(Merging):
     """The nodes of one broker, and the one mutator `handle` for the frames that concern them."""
 
     def __init__(self, port: Port) -> None:
@@ -158,7 +158,8 @@ class SkipGraph(Ring):
         if frame.found is not None:
             if frame.found.broker != self._port.me:
                 self.meet(frame.found)
-            self._improve(node, frame.level, frame.rightward, frame.found)
+            if self._improve(node, frame.level, frame.rightward, frame.found) and node.key == self.rising:
+                self.improved = True
         else:
             self._end(node, frame.level, frame.rightward)
         if frame.level == node.sought:
@@ -166,17 +167,18 @@ class SkipGraph(Ring):
             if node.awaited == 0:
                 self._seek(node, frame.level + 1)
 
-    def _improve(self, node: Node, level: int, rightward: bool, ref: Ref) -> None:
-        """Take `ref` as neighbour if it is nearer than the one known, or the known one is lost."""
+    def _improve(self, node: Node, level: int, rightward: bool, ref: Ref) -> bool:
+        """Take `ref` as neighbour if it is nearer than the one known, or the known one is lost. True if it is."""
         links = node.links(rightward)
         while len(links) <= level:
             links.append(None)
         known = links[level]
         if known == ref:
-            return
+            return False
         if known is None or self._port.lost(known.broker) or known.key == ref.key or (ref.key < known.key) == rightward:
             self.point(node, rightward, level, ref)
-            self.improved = True
+            return True
+        return False
 
     def _end(self, node: Node, level: int, rightward: bool) -> None:
         """A search along this side found nobody at a level. If nobody is known above it either the list ends there."""

@@ -15,6 +15,7 @@ from saps.overlay.frames import (
     Frame,
     Luggage,
     Outstanding,
+    ProtocolError,
     Pull,
     TakeOver,
     Tenure,
@@ -38,6 +39,8 @@ RANGES = 32
 """Ranges of publishers that are asked one by one; above it all brokers are asked at once."""
 ATTEMPTS = 4
 """Range calls for one of these questions."""
+MOST_PARTS, MOST_BYTES = 1 << 14, 1 << 28
+"""Parts, and their bytes, of one stage of a session: it is kept in memory until it is complete."""
 
 
 class Stage(Enum):
@@ -162,6 +165,10 @@ class Taker:
     def _silent(self, taking: _Taking) -> None:
         source, client = taking.source, taking.quest.client
         assert source is not None
+        if taking.quest.given is not None:  # nobody waits for it: it stays where it is
+            self._stop(taking)
+            self._sessions.finish(taking.quest, Arrival.BUSY)
+            return
         logger.warning(
             "the session of %r: %s does not answer in %g s; the client is served without, and the session ended there",
             client,
@@ -202,9 +209,16 @@ class Taker:
 
         send()
 
-    def on_yielded(self, frame: Yielded) -> None:
-        self.dropping.pop(frame.serial, None)
-        taking = self.takings.get(frame.serial)
+    def _asked(self, sender: BrokerRef, serial: int) -> _Taking | None:
+        """The session that this broker has been asked for."""
+        taking = self.takings.get(serial)
+        return taking if taking is not None and taking.source == sender else None
+
+    def on_yielded(self, sender: BrokerRef, frame: Yielded) -> None:
+        dropping = self.dropping.get(frame.serial)
+        if dropping is not None and dropping[0] == sender:
+            del self.dropping[frame.serial]
+        taking = self._asked(sender, frame.serial)
         if taking is None or taking.stage is not Stage.ASKING:
             return
         taking.heard = self._port.now
@@ -231,8 +245,8 @@ class Taker:
 
         self._port.after(POLL, due)
 
-    def on_luggage(self, frame: Luggage) -> None:
-        taking = self.takings.get(frame.serial)
+    def on_luggage(self, sender: BrokerRef, frame: Luggage) -> None:
+        taking = self._asked(sender, frame.serial)
         wanted = {Stage.DESCRIBED: 0, Stage.PULLING: 1}
         if taking is None or wanted.get(taking.stage) != frame.stage or frame.part != len(taking.parts):
             return
@@ -243,6 +257,8 @@ class Taker:
         if frame.stage and not frame.part:
             taking.marks = dict(zip(taking.pending, frame.passed, strict=False))
         taking.parts.append(frame.data)
+        if frame.parts > MOST_PARTS or sum(map(len, taking.parts)) > MOST_BYTES:
+            raise ProtocolError(f"{sender.name} has a session that nobody can have")
         if len(taking.parts) < frame.parts:
             self._ask(taking, Pull(frame.serial, frame.stage, len(taking.parts)))
         else:
@@ -298,8 +314,8 @@ class Taker:
         known = self._record.find(message)
         return known is not None and known[1] <= taking.marks.get((known[0], message.topic), 0)
 
-    def on_departed(self, frame: Departed) -> None:
-        taking = self.takings.get(frame.serial)
+    def on_departed(self, sender: BrokerRef, frame: Departed) -> None:
+        taking = self._asked(sender, frame.serial)
         if taking is None or taking.stage is Stage.ASKING:
             return
         if frame.granted and taking.stage is Stage.ARRIVED:
@@ -343,7 +359,7 @@ class Taker:
 
         def answered(outcome: Outcome) -> None:
             nonlocal unsettled
-            unsettled |= not outcome.complete
+            unsettled |= not (outcome.complete or outcome.outdated)
             for result in outcome.results:
                 if isinstance(result, Outstanding):
                     target = upto.setdefault((result.broker, result.incarnation), result.seq)

@@ -1,7 +1,7 @@
 """Which version of the protocol a frame needs, so that a broker of an older version is never sent what it cannot read.
 
 It would break the link, as anything malformed. A question that cannot be put to an older broker is answered in its
-place: incompletely, as when a broker is out of reach. Whoever asks must live with that anyway.
+place: incompletely, and with the word that to ask again is of no use.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def for_all_versions(frame: Frame) -> Frame | None:
     return None
 
 
-def unanswered(frame: Frame, name: str) -> Gathered | None:
-    """What the sender of a question, of this name, gets in the place of an answer; None if it is no question."""
+def unanswered(frame: Frame) -> Gathered | None:
+    """What whoever asks gets in the place of an answer; None if the frame is no question."""
     if isinstance(frame, Spread):
-        return Gathered(frame.part, [], complete=False, depth=frame.depth)
-    if isinstance(frame, Locate) and frame.origin.name == name:
-        return Gathered(frame.part, [], complete=False, depth=frame.hops)
+        return Gathered(frame.part, [], complete=False, depth=frame.depth, outdated=True)
+    if isinstance(frame, Locate):
+        return Gathered(frame.part, [], complete=False, depth=frame.hops, outdated=True)
     return None
 
 

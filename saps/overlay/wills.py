@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable
 
 from saps.messages import Message
 from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Absent, Frame, Guard, Here, Mourned, Unguard, Will
+from saps.overlay.frames import Absent, Frame, Guard, Here, Mourned, ProtocolError, Unguard, Will
 from saps.overlay.keys import ALL_BROKERS, BrokerRef
 from saps.overlay.port import Port
 
+MOST = 1 << 18
+"""Wills of one broker that are kept: more than it may have sessions."""
 GUARDIANS = 2
 """Brokers that keep the wills of one: they are published if all but one of these crash with it. More cost a frame each
 for each client that connects with a will."""
@@ -117,11 +119,15 @@ class Wills:
                 ward = self._wards[sender] = _Ward()
             ward.guardians = frame.guardians
             ward.wills.update({will.client: will for will in frame.wills})
+            if len(ward.wills) > MOST:
+                raise ProtocolError(f"{sender.name} has more than {MOST} wills")
         elif isinstance(frame, Unguard):
             self._forget_will(sender, frame.client, frame.serial)
         elif isinstance(frame, Mourned):
-            for client, serial in frame.wills:
-                self._forget_will(frame.broker, client, serial)
+            ward = self._wards.get(frame.broker)
+            if ward is not None and sender in ward.guardians:
+                for client, serial in frame.wills:
+                    self._forget_will(frame.broker, client, serial)
         else:
             return False
         return True

@@ -60,7 +60,13 @@ class WebPort:
     def get(self, path: str, kind: type[T], **query: str | int | None) -> T:
         """The answer to a question, in the form wanted; None leaves a parameter out. Raises `AskError`."""
         asked = urlencode({name.rstrip("_"): value for name, value in query.items() if value is not None})
-        answer = self.ask(f"{path}?{asked}" if asked else path)
+        return self._read(self.ask(f"{path}?{asked}" if asked else path), kind)
+
+    def post(self, path: str, body: object, kind: type[T]) -> T:
+        """The answer to an order, sent as JSON. Raises `AskError`."""
+        return self._read(self.ask(path, msgspec.json.encode(body)), kind)
+
+    def _read(self, answer: Answer, kind: type[T]) -> T:
         if answer.status != 200:
             raise AskError(f"{self.url}: {_refusal(answer)}")
         try:
@@ -68,9 +74,10 @@ class WebPort:
         except msgspec.MsgspecError as error:
             raise AskError(f"what answers at {self.url} is no broker of this version: {error}") from None
 
-    def ask(self, path: str) -> Answer:
-        """Whatever the broker answers. Raises `SilentError` if nobody does."""
-        request = urllib.request.Request(self.url + path, headers=self._headers)
+    def ask(self, path: str, body: bytes | None = None) -> Answer:
+        """Whatever the broker answers, with a `body` to a POST. Raises `SilentError` if nobody does."""
+        headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
+        request = urllib.request.Request(self.url + path, body, headers)
         try:
             with self._opener.open(request, timeout=PATIENCE) as response:
                 return Answer(response.status, response.headers, response.read())

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.chaos.account import FLIGHT, Reach, Recorder, Stream
-from benchmarks.chaos.ground import lottery
+from benchmarks.chaos.cable import lottery
 from benchmarks.chaos.report import quantile
-from benchmarks.chaos.schedule import BETWEEN, Kind, Step, steps
+from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, Kind, Step, steps
 
 NOBODY = Step(kind=Kind.KILL)
 EAST, WEST = frozenset({"a"}), frozenset({"b"})
 REACHES = (Reach(), Reach(frozenset({"a"})), Reach(frozenset({"b"})), Reach(sides=(EAST, WEST)))
+SWITCHES = ["s1", "s2"]
 
 
 @given(data=st.data())
@@ -90,8 +91,8 @@ def test_a_schedule_is_its_seeds_has_every_kind_each_round_and_ends_each_rolling
     seed: int, count: int, brokers: int
 ) -> None:
     names = [f"b{number}" for number in range(brokers)]
-    planned = list(steps(seed, names, tuple(Kind), count))
-    assert planned == list(steps(seed, names, set(Kind), count))
+    planned = list(steps(seed, names, tuple(Kind), count, SWITCHES))
+    assert planned == list(steps(seed, names, set(Kind), count, SWITCHES))
     assert count <= len(planned) < count + brokers
     size = len(Kind) - 1 + brokers
     for begin in range(0, len(planned) - size + 1, size):
@@ -101,7 +102,10 @@ def test_a_schedule_is_its_seeds_has_every_kind_each_round_and_ends_each_rolling
         turn = restarts[begin : begin + brokers]
         assert sorted(step.broker for step in turn) == names
         assert {step.version for step in turn} == {1 if begin // brokers % 2 == 0 else 2}
-    assert all(bool(step.broker) is (step.kind not in BETWEEN) for step in planned)
+    for step in planned:
+        places = SWITCHES if step.kind is Kind.SWITCH else [""] if step.kind in BETWEEN | OPENFLOW else names
+        assert step.broker in places
+        assert (step.jump != 0) is (step.kind in CLOCKS)
 
 
 @given(share=st.floats(0, 1), seed=st.integers())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from saps.mesh import Recalled, TopicRoute
+from saps.mesh import Recalled, RunDone, TopicRoute
 from saps.messages import NOBODY, Message, Reached
 
 
@@ -13,6 +14,8 @@ class DelayingMesh:
 
     def __init__(self, remote: bool = True) -> None:
         self.remote = remote
+        self.part = 3
+        """Messages of a run that arrive together."""
         self.subscribed: list[str] = []
         self.unsubscribed: list[str] = []
         self.published: list[Message] = []
@@ -39,6 +42,13 @@ class DelayingMesh:
         if done is not None:
             self._publishing.append(done)
 
+    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+        for start in range(0, len(messages), self.part):
+            part = messages[start : start + self.part]
+            self.published += part
+            if done is not None:
+                self._publishing.append(partial(done, start, len(part)))
+
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass
 
@@ -56,6 +66,10 @@ class DelayingMesh:
         waiting, self._subscribing = self._subscribing, []
         for done in waiting:
             done()
+
+    def complete_one(self, number: int, reached: Reached) -> None:
+        """Of what has not arrived yet, this one has."""
+        self._publishing.pop(number % len(self._publishing))(reached)
 
     def complete_publications(self, reached: Reached = NOBODY) -> None:
         """Every publication so far has arrived."""

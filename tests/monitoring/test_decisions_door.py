@@ -16,6 +16,7 @@ from monitoring.network import Network
 from monitoring.sink import Sink
 from monitoring.store import NOTHING, Store
 from saps.agents.decisions_door import DecisionDesk, DecisionDoor
+from saps.ofm.northbound.schema import Demand
 
 
 class Gate:
@@ -61,8 +62,8 @@ class Place:
         self.door = DecisionDoor(self.desk, self.gate, "secret")
         self.url = ""
 
-    def decided(self, epoch: int, *topics: str) -> Table:
-        judged = [Judged(topic, 900.0, 1.0, 900.0, 9.0, "a:1:0|b:1:1") for topic in topics]
+    def decided(self, epoch: int, *topics: str, size: float = 0.0) -> Table:
+        judged = [Judged(topic, 900.0, 1.0, 900.0, 9.0, "a:1:0|b:1:1", size) for topic in topics]
         table = decide(judged, {}, Network(), epoch)
         self.store.keep(table)
         self.store.fresh(epoch)
@@ -178,3 +179,23 @@ async def test_a_tree_that_could_not_be_had_at_first_is_tried_again(place: Place
     place.gate.has.clear()
     assert (await place.desk.carry_out())["build"] == ["a"]
     assert (await place.desk.carry_out()) == {"build": [], "drop": []}
+
+
+async def test_the_controller_is_told_what_messages_of_their_real_size_take_and_again_when_that_changes(
+    place: Place,
+) -> None:
+    place.decided(1000, "a", "b", size=3000.0)
+    assert await place.flush()
+    told = place.desk.demand("a")
+    assert told == Demand(messages=9.0, size=3000.0)
+    assert told is not None
+    assert told.bits > 8 * 9 * 3000
+    place.decided(2000, "a", "b", size=3100.0)
+    assert await place.flush()
+    assert place.gate.remeasured == []
+    place.decided(3000, "a", "b", size=6000.0)
+    assert await place.flush()
+    assert place.gate.remeasured == ["a"], "nobody has asked for the other"
+    place.decided(4000, "a")
+    assert await place.flush()
+    assert place.desk.demand("a") == Demand(messages=9.0), "of a size that is not known the usual one"

@@ -178,7 +178,7 @@ async def test_a_broker_of_version_1_is_sent_only_what_it_knows() -> None:
         for frame in (*newer, Pong()):
             new.send(old, frame)
         await new.until(lambda: len(new.frames) == 2)
-        assert new.frames == [(old, Gathered(5, [], False, 2))] * 2
+        assert new.frames == [(old, Gathered(5, [], False, 2, outdated=True))] * 2
         parser, heard = FrameReader(), []
         while Pong() not in heard:
             heard += parser.feed(await reader.read(1 << 16))

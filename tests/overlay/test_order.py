@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 import pytest
@@ -31,13 +32,19 @@ class Origin:
         self.delivered: dict[int, float] = {}
         """When each publication was delivered, in the order in which they were."""
         self.has: dict[int, Data] = {}
+        self.dead = False
+        """It is taken for dead."""
+        self.doubled: list[int] = []
         self._answers = answers
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = count()
         self.inbox = order.Inbox(self, self._deliver, lambda topic, origin: 0, lambda topic: 1)
 
     def _deliver(self, message: Message) -> int:
-        self.delivered[int(message.payload)] = self.now
+        number = int(message.payload)
+        if number in self.delivered:
+            self.doubled.append(number)
+        self.delivered[number] = self.now
         return 1
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
@@ -56,7 +63,7 @@ class Origin:
             self.after(2 * WAY, lambda: self.inbox.skip(ORIGIN, nack.topic, nack.seq))
 
     def lost(self, broker: BrokerRef) -> bool:
-        return False
+        return self.dead
 
     def calm(self) -> bool:
         return True
@@ -122,3 +129,30 @@ def test_what_is_held_is_bounded() -> None:
     for seq in range(2, order.HELD + 3):
         port.inbox.accept(ORIGIN, data(seq, 1))
     assert list(port.delivered) == list(range(2, order.HELD + 3))
+
+
+@given(outages=st.lists(st.tuples(st.floats(0.1, 100), st.floats(0.1, 150)), min_size=1, max_size=6))
+def test_an_origin_that_was_cut_off_again_and_again_doubles_nothing(outages: list[tuple[float, float]]) -> None:
+    """What it remembers it repeats when it is back; a time that began at an earlier death counts no more."""
+    origin = Origin()
+    at = 0.0
+
+    def publishes(seq: int) -> None:
+        for known in range(1, seq + 1):
+            origin.has[known] = data(known, 1)
+            origin.inbox.accept(ORIGIN, origin.has[known])
+
+    def dies(dead: bool) -> None:
+        origin.dead = dead
+        if dead:
+            origin.inbox.forget(ORIGIN)
+
+    for seq, (alive, away) in enumerate(outages, 1):
+        origin.after(at, partial(publishes, seq))
+        origin.after(at + alive, partial(dies, True))
+        at += alive + away
+        origin.after(at, partial(dies, False))
+    origin.after(at, partial(publishes, len(outages) + 1))
+    origin.run()
+    assert list(origin.delivered) == list(range(1, len(outages) + 2))
+    assert not origin.doubled

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from saps.messages import Message
+from saps.messages import Message, Reached
 from saps.overlay.frames import Data, Frame, Run
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.overlay.runs import MOST, singly
@@ -57,16 +58,29 @@ class Bursts(Recorder):
             wanted.insert(rng.randrange(len(wanted)), (rng.choice(TOPICS), rng.choice((0, 1))))
 
         def act() -> None:
-            for each in wanted:
-                self._publish(broker, *each)
+            while wanted:
+                count = next((n for n, each in enumerate(wanted) if each != wanted[0]), len(wanted))
+                count = rng.choice([1, count])
+                self._publish(broker, *wanted[0], count)
+                del wanted[:count]
 
         broker.act(act)
 
-    def _publish(self, broker: SimBroker, topic: str, qos: int) -> None:
-        self._serial += 1
-        payload = b"%d" % self._serial
-        self.published.append((self.moment(), broker, topic, qos, payload))
-        broker.node.publish(Message(topic, payload, qos), lambda reached: self.confirmed.__setitem__(payload, reached))
+    def _publish(self, broker: SimBroker, topic: str, qos: int, count: int) -> None:
+        payloads = [b"%d" % number for number in range(self._serial + 1, self._serial + count + 1)]
+        self._serial += count
+        self.published += [(self.moment(), broker, topic, qos, payload) for payload in payloads]
+        messages = [Message(topic, payload, qos) for payload in payloads]
+
+        def done(start: int, part: int, reached: Reached) -> None:
+            for payload in payloads[start : start + part]:
+                assert payload not in self.confirmed
+                self.confirmed[payload] = reached
+
+        if count > 1:
+            broker.node.publish_run(messages, done)
+        else:
+            broker.node.publish(messages[0], partial(done, 0, 1))
         dice = self._rng.random()
         if dice < 0.05:
             broker.node.obey(None)  # the stream is divided again between two messages of a run
@@ -128,10 +142,12 @@ def test_a_burst_costs_one_frame_for_each_member_and_one_copy_of_each_message(or
     confirmed: list[int] = []
     count = MOST + 10
 
+    def done(start: int, part: int, reached: Reached) -> None:
+        assert start == len(confirmed)
+        confirmed.extend([reached.brokers] * part)
+
     def publish() -> None:
-        for number in range(count):
-            message = Message("a/b", b"%d" % number, qos)
-            publisher.node.publish(message, lambda reached: confirmed.append(reached.brokers))
+        publisher.node.publish_run([Message("a/b", b"%d" % number, qos) for number in range(count)], done)
 
     publisher.act(publish)
     simulation.run(2)

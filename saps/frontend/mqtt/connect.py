@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from saps.frontend.mqtt.detour import elsewhere
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.frontend import FOREVER
 from saps.frontend.mqtt.outgoing import received_properties
@@ -145,9 +146,13 @@ def refuse(connection: Connection, reason: Reason, start: bytes) -> None:
 def refuse_level(connection: Connection, reason: Reason, level: int) -> None:
     """Answer a CONNECT of this protocol level that cannot be accepted."""
     if level >= V5:
-        packet = encode(Connack(False, reason if reason in CONNACK_REASONS else Reason.UNSPECIFIED_ERROR), V5)
-        if not connection.maximum_packet_size or len(packet) <= connection.maximum_packet_size:
-            connection.write(packet)
+        allowed = reason if reason in CONNACK_REASONS else Reason.UNSPECIFIED_ERROR
+        room = connection.maximum_packet_size
+        for properties in (elsewhere(connection, reason), {}):
+            packet = encode(Connack(False, allowed, properties), V5)
+            if not room or len(packet) <= room:
+                connection.write(packet)
+                return
     elif reason in RETURN_CODES_311:
         connection.write(encode(Connack(False, RETURN_CODES_311[reason]), V311))
 

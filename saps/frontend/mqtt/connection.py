@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from saps.frontend.mqtt.budget import Rate
 from saps.frontend.mqtt.connect import accept, refuse, refuse_level
 from saps.frontend.mqtt.decode import decode
+from saps.frontend.mqtt.detour import elsewhere
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.grants import Grants
 from saps.frontend.mqtt.packets import (
@@ -170,6 +171,8 @@ class Connection(Publisher):
             self._later_bytes += end - body + PACKET_COST
             if self._later_bytes > self.frontend.limits.maximum_packet_size:
                 raise ProtocolError("too much before CONNACK", Reason.QUOTA_EXCEEDED)
+            if not self._later:
+                self.port.pause_reading()
             self._later.append((first, data, body, end))
             return
         if first >> 4 != PacketType.CONNECT:
@@ -193,14 +196,14 @@ class Connection(Publisher):
     def postpone(self) -> None:
         """CONNECT will be answered later, by `go_on`."""
         self._later = []
-        self.port.pause_reading()
 
     def go_on(self, version: int, enter: Callable[[], None]) -> None:
         """Have CONNECT answered by `enter`, if the client is still there, and handle what came after it."""
         later, self._later = self._later or [], None
         if self.closing:
             return
-        self.port.resume_reading()
+        if later:
+            self.port.resume_reading()
         try:
             enter()
             if self.session is not None:
@@ -272,7 +275,10 @@ class Connection(Publisher):
         if self.closing:
             return
         if self.session is not None and self.version == V5:
-            self.answer(Disconnect(reason if reason in DISCONNECT_REASONS else Reason.UNSPECIFIED_ERROR))
+            allowed = reason if reason in DISCONNECT_REASONS else Reason.UNSPECIFIED_ERROR
+            properties = elsewhere(self, reason)
+            if not self.answer(Disconnect(allowed, properties)) and properties:
+                self.answer(Disconnect(allowed))
         if text:
             logger.warning("MQTT client %s closed: %s (0x%02x %s)", self._label, text, reason, reason.name)
         self._end(with_will=reason is not Reason.SERVER_SHUTTING_DOWN)

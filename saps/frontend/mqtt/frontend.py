@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.budget import Budget, Rate
 from saps.frontend.mqtt.counts import Counts
+from saps.frontend.mqtt.detour import Detour
 from saps.frontend.mqtt.durable import DurableSession
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.reasons import ProtocolError, Reason
 from saps.frontend.mqtt.session import Session
 from saps.frontend.mqtt.timers import Timers
 from saps.hub import Hub
+from saps.messages import Message
 from saps.storage.journal import Journal
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class Frontend:
         self.blocked: list[Connection] = []
         """Connections that could not take a message while the current input was handled."""
         self.publishers_paused = False
+        self.detour: Detour | None = None
+        """Nobody is let in: clients are to go elsewhere (`saps.drain`)."""
         self.leaving = False
         """The broker is about to leave the mesh."""
         self.budget = Budget(limits.maximum_queued_total)
@@ -74,7 +78,9 @@ class Frontend:
         now, limits = self.clock(), self.limits
         reason = None
         session = self.sessions.get(client_id)
-        if len(self.connections) > limits.maximum_connections and (session is None or session.connection is None):
+        if self.detour is not None:
+            reason = self.detour.refusal
+        elif len(self.connections) > limits.maximum_connections and (session is None or session.connection is None):
             reason = Reason.SERVER_BUSY
         elif self.connecting is not None and self.connecting.wait(now):
             reason = Reason.CONNECTION_RATE_EXCEEDED
@@ -189,6 +195,13 @@ class Frontend:
             session.persist()
             if not self.leaving:
                 self.hub.entrust(session.client_id, None)
+
+    def lay_aside_will(self, session: Session) -> Message | None:
+        """Take a session's will for the caller to see to; its guardians go on keeping it."""
+        will, session.will = session.will, None
+        if will is not None:
+            session.persist()
+        return will
 
     def _publish_will(self, session: Session) -> None:
         will = session.will

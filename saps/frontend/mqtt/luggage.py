@@ -6,15 +6,18 @@ Each part is one MessagePack array of `PART` bytes or little more; a longer mess
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from saps.mesh import Origin
 from saps.messages import Message
 from saps.subscriptions import Subscription
+from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
 
 T = TypeVar("T")
+PacketId = Annotated[int, Meta(ge=0, le=0xFFFF)]
 
 PART = 1 << 16
 """Bytes of a part above which another one is begun. More holds up what else goes over the link."""
@@ -24,23 +27,23 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     """What a session is, beside its subscriptions and messages."""
 
     user: str | None
-    expiry: int
+    expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
     """Seconds it lives without a connection."""
-    next_id: int
+    next_id: Annotated[int, Meta(ge=0, le=0xFFFF)]
     """The packet identifier that is next in turn."""
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
     """A message that the client is to get, or has not acknowledged; or a PUBREL."""
 
-    packet_id: int
+    packet_id: PacketId
     """0: not sent yet."""
     message: Message | None = None
     """None: PUBREC has come, PUBREL is due."""
-    qos: int = 0
+    qos: Annotated[int, Meta(ge=0, le=2)] = 0
     retain: bool = False
-    identifiers: tuple[int, ...] = ()
-    lifetime: float | None = None
+    identifiers: tuple[Annotated[int, Meta(ge=1, le=268_435_455)], ...] = ()
+    lifetime: Annotated[float, Meta(ge=-1e10, le=1e10)] | None = None
     """Seconds until it is too late to deliver it."""
     retained: bool = False
     """It is sent because of a new subscription."""
@@ -54,7 +57,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     settings: Settings | None = None
     subscriptions: list[Subscription] = []
     items: list[Item] = []
-    incoming: dict[int, int] = {}
+    incoming: dict[PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]] = {}
     """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
 
 
@@ -94,6 +97,16 @@ def _batches(values: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[
 def unpacked(parts: Iterable[bytes]) -> list[Part]:
     """What was packed. Raises ValueError."""
     try:
-        return [_decode(part) for part in parts]
+        found = [_decode(part) for part in parts]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
+    for part in found:
+        for subscription in part.subscriptions:
+            topic_filter = subscription.filter
+            fault = shared_fault(topic_filter) if topic_filter.startswith(SHARE) else filter_fault(topic_filter)
+            if fault is not None:
+                raise ValueError(fault)
+        for item in part.items:
+            if item.message is not None and (fault := topic_fault(item.message.topic)) is not None:
+                raise ValueError(fault)
+    return found

@@ -135,13 +135,17 @@ def plain(publication: Publication, form: Form, version: int, now: float) -> byt
     return found
 
 
-def plain_burst(burst: Burst, form: Form, version: int, now: float) -> bytes:
+def plain_burst(burst: Burst, form: Form, version: int) -> bytes:
     """The packets of a burst of QoS 0, one after the other."""
     key = (version, form)
     found: bytes | None = burst.packets.get(key)
     if found is None:
-        found = b"".join([plain(publication, form, version, now) for publication in burst.publications])
-        burst.packets[key] = found
+        first, before = _burst_parts(form, version)
+        parts: list[bytes] = []
+        for publication in burst.publications:
+            topic, payload = _topic_field(publication.message.topic), publication.message.payload
+            parts += (_head(first, len(topic) + len(before) + len(payload), topic), before, payload)
+        found = burst.packets[key] = b"".join(parts)
     return found
 
 
@@ -159,18 +163,22 @@ def numbered_burst(burst: Burst, form: Form, version: int, packet_id: int) -> tu
 
 def _burst_copies(burst: Burst, form: Form, version: int) -> list[Copy]:
     """`copy` for each publication of a burst, but what they share is encoded once."""
-    first = 0x30 | form.qos << 1 | form.retain
-    topic = _topic_field(burst.publications[0].message.topic)
-    before = b""
-    if version == V5:
-        properties = sent_properties(None, form.identifiers, None)
-        before = encode_varint(len(properties)) + properties
-    fixed = len(topic) + 2 + len(before)
+    first, before = _burst_parts(form, version)
     copies = []
     for publication in burst.publications:
-        payload = publication.message.payload
-        copies.append(Copy(publication, form, _head(first, fixed + len(payload), topic), before + payload))
+        topic, payload = _topic_field(publication.message.topic), publication.message.payload
+        head = _head(first, len(topic) + 2 + len(before) + len(payload), topic)
+        copies.append(Copy(publication, form, head, before + payload))
     return copies
+
+
+def _burst_parts(form: Form, version: int) -> tuple[int, bytes]:
+    """What the packets of a burst share: first byte, and what stands before the payload."""
+    first = 0x30 | form.qos << 1 | form.retain
+    if version != V5:
+        return first, b""
+    properties = sent_properties(None, form.identifiers, None)
+    return first, encode_varint(len(properties)) + properties
 
 
 def aliased(publication: Publication, form: Form, now: float, alias: int, known: bool) -> Copy | bytes:

@@ -111,14 +111,13 @@ class Publisher(Sender):
             pos = end
         if not verbatim:
             hub.spread_burst(route, Burst([Publication(message) for message in messages]), session)
-        for message in messages:
-            hub.forward(route, message, None)
+        hub.forward_run(route, messages, None)
         if hub.priorities is not None:
             self._note_priority(hub.priorities, route.topic)
         return run_end
 
     def _publish_numbered_run(self, route: Route, data: bytes, pos: int, first: First, ends: list[int]) -> None:
-        """A run of QoS 1: one by one if the mesh must confirm them, else as a burst with all its answers at once."""
+        """A run of QoS 1, as a burst with all its answers at once."""
         ahead = first.end - first.topic
         payload_ahead = ahead + 2 + (self.version == V5)
         topic, publications, packet_ids = route.topic, [], []
@@ -127,15 +126,42 @@ class Publisher(Sender):
             packet_ids.append(data[body + ahead : body + ahead + 2])
             publications.append(Publication(Message(topic, data[body + payload_ahead : end], 1)))
             pos = end
-        if route.mesh.remote or len(ends) == 1 or self.frontend.refusal is not None:
+        if len(ends) == 1 or self.frontend.refusal is not None or (route.mesh.remote and not self._awaits(len(ends))):
             for publication, packet_id in zip(publications, packet_ids, strict=True):
                 self._publish_with_id(route, publication, int.from_bytes(packet_id))
             return
         session = self._session
         session.publisher.published += len(ends)
-        route.mesh.used = True
-        matched = session.hub.spread_burst(route, Burst(publications), session)
-        self.frontend.counts.answered += len(ends)
+        hub, priorities = session.hub, session.hub.priorities
+        matched = hub.spread_burst(route, Burst(publications), session)
+        if not route.mesh.remote:
+            route.mesh.used = True
+            self._acknowledge_run(packet_ids, matched)
+            return
+        if priorities is not None:
+            self._note_priority(priorities, topic)
+        self._awaiting += len(ends)
+        messages = [publication.message for publication in publications]
+        hub.mesh.publish_run(messages, partial(self._run_confirmed, packet_ids, matched))
+        if self._awaiting > self.frontend.limits.receive_maximum:
+            self.update_reading()
+
+    def _awaits(self, count: int) -> bool:
+        """May so many publications wait together for the mesh to confirm them? Else each must be looked at."""
+        incoming = self._session.incoming
+        waiting = self._awaiting + count + (len(incoming) if incoming else 0)
+        return not self.tell_reached and (self.version != V5 or waiting <= self.frontend.limits.receive_maximum)
+
+    def _run_confirmed(self, packet_ids: list[bytes], matched: int, start: int, count: int, reached: Reached) -> None:
+        """The mesh has a part of a run, which `matched` subscribers here have got."""
+        self._awaiting -= count
+        if not self.closing:
+            self._acknowledge_run(packet_ids[start : start + count], matched + reached.subscribers)
+            self.update_reading()
+
+    def _acknowledge_run(self, packet_ids: list[bytes], matched: int) -> None:
+        """PUBACK for publications of which each has reached so many subscribers."""
+        self.frontend.counts.answered += len(packet_ids)
         if matched or self.version != V5:
             self.write(b"\x40\x02" + b"\x40\x02".join(packet_ids))
         else:

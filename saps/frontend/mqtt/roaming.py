@@ -81,6 +81,23 @@ class Roaming:
             frontend.away(session)
         self._coming.discard(client)
 
+    def adopt(self, client: str, claim: Callable[[Enter], bool], settle: Callable[[Session], None]) -> bool:
+        """Have a session whose client has not connected here, by `claim`. False if that cannot be. `settle` gets it
+        when it is here and before its client does; a CONNECT that waits for one that does not come is to try again."""
+        if client in self._arrivals or client in self._frontend.sessions:
+            return False
+        self._arrivals[client] = []
+        if not claim(partial(self._adopted, client, settle)):
+            self._arrivals.pop(client, None)
+            return False
+        return True
+
+    def _adopted(self, client: str, settle: Callable[[Session], None], arrival: Arrival) -> None:
+        session = self._frontend.sessions.get(client)
+        if arrival is Arrival.MOVED and session is not None:
+            settle(session)
+        self._arrived(client, arrival if arrival in (Arrival.MOVED, Arrival.LATER) else Arrival.BUSY)
+
     def ended(self, client: str) -> None:
         """A session has ended; perhaps another one of the client begins at once."""
         if not self._sessions.claimed(client):

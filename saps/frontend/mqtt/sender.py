@@ -142,7 +142,7 @@ class Sender:
 
     def send_burst(self, burst: Burst, form: Form) -> None:
         """Send a burst with QoS 0. Only while `wire` is set and the transport `writable`."""
-        self.write(plain_burst(burst, form, self.version, self.frontend.clock()))
+        self.write(plain_burst(burst, form, self.version))
 
     def send_numbered_burst(self, burst: Burst, form: Form, packet_id: int) -> list[Copy]:
         """Send a burst with QoS 1 or 2, numbered from `packet_id` on. Only while `wire` is set."""

@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from random import Random
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 from saps import __version__
 from saps.frontend.mqtt.auth.connection import AuthorisedConnection, GuardedConnection
-from saps.frontend.mqtt.auth.control import AccessControl, obey
+from saps.frontend.mqtt.auth.control import AccessControl, obey, obey_for
 from saps.frontend.mqtt.auth.listener import TlsListener
 from saps.frontend.mqtt.auth.origin import origin_of
 from saps.frontend.mqtt.auth.readers import ReadableSubscriptions
@@ -25,6 +25,7 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.reasons import Reason
 from saps.frontend.mqtt.roaming import Roaming
 from saps.frontend.mqtt.sender import Port
+from saps.frontend.mqtt.session import Session
 from saps.frontend.mqtt.systree import Source, SysTree, Value
 from saps.frontend.mqtt.traffic import NONE, Bytes, bytes_of
 from saps.hub import Hub
@@ -33,6 +34,9 @@ from saps.storage.store import Store
 from saps.storage.trouble import Trouble
 
 logger = logging.getLogger(__name__)
+
+PARTING = 1.0
+"""Seconds that a client which was sent elsewhere gets to close its connection by itself."""
 
 
 class Client(Protocol):
@@ -228,6 +232,19 @@ class MqttServer:
         for renew in (*[listener.renew for listener in self._tls_listeners], *self.on_renewed):
             await renew(context)
 
+    def kind_of(self, connection: Connection) -> Literal["mqtt", "mqtts", ""]:
+        """How a client is connected: over TCP, over TLS, or otherwise."""
+        port = connection.port
+        if not isinstance(port, _Client) or port.transport is None:
+            return ""
+        return "mqtts" if port.transport.get_extra_info("ssl_object") is not None else "mqtt"
+
+    def admit_session(self, session: Session) -> None:
+        """A session has come whose client has not: it has the rights of its user."""
+        if self._guard is not None:
+            obey_for(self._guard, session)
+            self.hub.forget_agent_routes(session)
+
     # ---- called by the clients' protocols
 
     def connection_for(self, port: Port, transport: asyncio.BaseTransport) -> Connection:
@@ -302,11 +319,12 @@ class MqttServer:
 class _Client(asyncio.Protocol):
     """One client's socket. Implements `saps.frontend.mqtt.sender.Port`."""
 
-    __slots__ = ("_connection", "_server", "_transport", "write")
+    __slots__ = ("_connection", "_parted", "_server", "_transport", "write")
 
     def __init__(self, server: MqttServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
+        self._parted = False
         self._connection: Connection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -371,6 +389,20 @@ class _Client(asyncio.Protocol):
             transport.write(out[0] if len(out) == 1 else b"".join(out))
             out.clear()
         if connection.closing and not transport.is_closing():
+            if self._server.frontend.detour is not None:
+                self._part(transport)
+                return
             transport.close()
             if transport.get_write_buffer_size():
                 asyncio.get_running_loop().call_later(self._server.limits.linger, transport.abort)
+
+    def _part(self, transport: asyncio.Transport) -> None:
+        """Close for a client that has been told to go elsewhere. What it has sent meanwhile is still read: a close over
+        unread input resets the connection, and it would lose what it was told."""
+        if self._parted:
+            return
+        self._parted = True
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()
+        asyncio.get_running_loop().call_later(min(PARTING, self._server.limits.linger), transport.abort)

@@ -141,6 +141,8 @@ class WebServer:
                 raise
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
             return answer_problem(Problem(status=error.status, title=error.reason), headers)
+        except web.RequestPayloadError as error:
+            return answer_problem(Problem(status=400, title="Bad body", detail=str(error)))
         except ConnectionError:
             raise
         except Exception:

@@ -11,6 +11,7 @@ from saps import __version__
 from saps.frontend.mqtt.server import MqttServer
 from saps.frontend.web.application import Handler, WebServer
 from saps.frontend.web.clients import WebClients
+from saps.frontend.web.drain import DrainDoor
 from saps.frontend.web.events import Events
 from saps.frontend.web.live import Live
 from saps.frontend.web.mesh import Snapshots
@@ -79,6 +80,7 @@ def add_console(
     metrics: Metrics,
     health: Health,
     visitors: Visitors,
+    drain: DrainDoor | None = None,
 ) -> Console:
     """The operator's page, the JSON behind it, and what monitoring asks."""
     operator, live = Operator(mesh, network, decisions), Live(mesh, network, decisions)
@@ -88,6 +90,9 @@ def add_console(
     site.add("/v1/trace/{topic:.+}", visitors.only(operator.trace))
     site.add("/v1/decisions", visitors.only(operator.decisions))
     site.add("/v1/live", visitors.only(live.handle))
+    if drain is not None:
+        site.add("/v1/drain", visitors.only(drain.show))
+        site.add("/v1/drain", visitors.known(drain.act), "POST")
     site.add("/metrics", visitors.only(metrics.handle))
     site.add("/healthz", health.alive)
     site.add("/readyz", health.ready)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from saps.drain.values import Drained, Order
 from saps.frontend.web import messages
 from saps.frontend.web.messages import Message, Published
 from saps.frontend.web.network import Decisions, Network
@@ -27,6 +28,8 @@ TYPES: dict[str, Any] = {
     "Network": Network,
     "Trace": Trace,
     "Decisions": Decisions,
+    "Drained": Drained,
+    "Order": Order,
     "Problem": Problem,
 }
 """What is sent and told, by the name of its schema."""
@@ -207,7 +210,24 @@ def _state(named: dict[str, Any]) -> dict[str, Any]:
         [_example("/v1/trace/air/ward1", 200), _example("/v1/trace/air/ward1?from=nobody", 404)],
     )
     trace["get"]["responses"]["404"] = _problem("There is no such broker.")
+    drain = state(
+        "A drain", "How far this broker is, and its other workers.", "Drained", [], [_example("/v1/drain", 200)]
+    )
+    drain["post"] = _operation(
+        "Drain the broker",
+        "Its clients are sent to other brokers, their sessions go with them or are given away, then it ends. The "
+        "answer comes at once. " + _STATUS + " Anonymous clients of other machines may not.",
+        {200: _json("How far it is.", named["Drained"])},
+        (400, 401, 403, 413, 503),
+        [],
+        [
+            _example("/v1/drain", 200, body='{"cancel": true}'),
+            _example("/v1/drain", 400, body='{"rate": 0}'),
+        ],
+    )
+    drain["post"]["requestBody"] = {"content": {"application/json": {"schema": named["Order"]}}}
     return {
+        "/v1/drain": drain,
         "/v1/brokers": state("Brokers", "All brokers of the mesh.", "Brokers", [], [_example("/v1/brokers", 200)]),
         "/v1/topics": topics,
         "/v1/trees": state(

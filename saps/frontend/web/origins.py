@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import hdrs, web
 
@@ -35,7 +35,7 @@ class Origins:
         if request.path in OPEN:
             return None
         origin = request.headers.get(hdrs.ORIGIN)
-        named = origin is not None and urlsplit(origin).netloc == request.host and hdrs.AUTHORIZATION in request.headers
+        named = origin is not None and _parts(origin).netloc == request.host and hdrs.AUTHORIZATION in request.headers
         if not named and not origin_allowed(origin, request.host, self._origins):
             raise ProblemError(403, "Foreign page", f"pages of {origin} may not ask here (web.origins)", field="Origin")
         if origin is None and self._rebound(request):
@@ -65,7 +65,7 @@ class Origins:
         but no password."""
         peer = request.get_extra_info("peername")
         local = isinstance(peer, tuple) and is_loopback(str(peer[0]))
-        named = not _is_literal(urlsplit(f"//{request.host}").hostname or "") and request.host not in self._hosts
+        named = not _is_literal(_parts(f"//{request.host}").hostname or "") and request.host not in self._hosts
         return local and named and "*" not in self._origins and hdrs.AUTHORIZATION not in request.headers
 
 
@@ -77,7 +77,16 @@ def origin_allowed(origin: str | None, host: str, origins: tuple[str, ...]) -> b
     """
     if origin is None or "*" in origins or origin in origins:
         return True
-    return urlsplit(origin).netloc == host and _is_literal(urlsplit(origin).hostname or "")
+    page = _parts(origin)
+    return page.netloc == host and _is_literal(page.hostname or "")
+
+
+def _parts(url: str) -> SplitResult:
+    """The parts of what should be a URL; nothing in them if it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
 
 
 def _is_literal(name: str) -> bool:

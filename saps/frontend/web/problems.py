@@ -19,6 +19,9 @@ STATUS = {
     Reason.NOT_AUTHORIZED: 403,
     Reason.SERVER_BUSY: 503,
     Reason.SERVER_SHUTTING_DOWN: 503,
+    Reason.SERVER_UNAVAILABLE: 503,
+    Reason.USE_ANOTHER_SERVER: 503,
+    Reason.SERVER_MOVED: 503,
     Reason.SESSION_TAKEN_OVER: 409,
     Reason.TOPIC_FILTER_INVALID: 400,
     Reason.TOPIC_NAME_INVALID: 400,
@@ -70,5 +73,10 @@ def answer_problem(problem: Problem, headers: dict[str, str] | None = None) -> w
         found["WWW-Authenticate"] = 'Basic realm="saps", charset="UTF-8"'
     if problem.status in (429, 503):
         found["Retry-After"] = "1"
-    body = msgspec.json.encode(problem)
+    body = msgspec.json.encode({name: _text(value) for name, value in msgspec.to_builtins(problem).items()})
     return web.Response(body=body, status=problem.status, content_type=MEDIA_TYPE, headers=found)
+
+
+def _text(value: Any) -> Any:
+    """A value that can be encoded: what is quoted of a header need not be text."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

@@ -28,7 +28,7 @@ class Visitors:
         self._access = access
 
     def only(self, handler: Handler) -> Handler:
-        """The handler, for those who may."""
+        """The handler, for those who may see."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             await self.admit(request)
@@ -36,11 +36,23 @@ class Visitors:
 
         return guarded
 
-    async def admit(self, request: web.Request) -> None:
-        """Raises `ProblemError` if this client may not see the state of the mesh."""
+    def known(self, handler: Handler) -> Handler:
+        """The handler, for those who may see, and are users or on this machine: it changes something."""
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            user = await self.admit(request)
+            if user is None and not origin_of(request.get_extra_info("peername"), None, None).loopback:
+                raise _unauthorised("anonymous clients may not do this from another machine")
+            return await handler(request)
+
+        return guarded
+
+    async def admit(self, request: web.Request) -> str | None:
+        """The user who asks; None: an anonymous client. Raises `ProblemError` if it may not see the state of the
+        mesh."""
         guard = self._access.guard if self._access is not None else None
         if guard is None or self._access is None:
-            return
+            return None
         who = credentials(request.headers.get("Authorization"))
         certificate = request.get_extra_info("peercert")
         origin = origin_of(request.get_extra_info("peername"), certificate, self._access.user_from)
@@ -61,6 +73,7 @@ class Visitors:
         if rights is not None and not rights.may_read(TOPIC):
             detail = f"it takes the right to receive {TOPIC}"
             raise _unauthorised(detail) if who == ANONYMOUS else ProblemError(403, "Not authorized", detail)
+        return admission.user
 
 
 def _unauthorised(detail: str) -> ProblemError:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from saps.agents.user import PublisherAgent
 from saps.config.settings import UpstreamSettings
 from saps.frontend.upstream.driver import Upstream
 from saps.hub import Hub
-from saps.mesh import Recalled, TopicRoute
+from saps.mesh import Recalled, RunDone, TopicRoute
 from saps.messages import Message, Reached
 from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer
 
@@ -40,6 +41,10 @@ class Withholding:
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
         self.has[message.payload.decode()] = done
         self._changed.set()
+
+    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+        for number, message in enumerate(messages):
+            self.publish(message, None if done is None else partial(done, number, 1))
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass

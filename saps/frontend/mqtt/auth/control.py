@@ -16,6 +16,7 @@ from saps.frontend.mqtt.auth.hashing import ThreadedChecker
 from saps.frontend.mqtt.auth.options import AuthOptions, TlsOptions
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.reasons import ProtocolError, Reason
+from saps.frontend.mqtt.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -122,12 +123,18 @@ def obey(guard: Guard, frontend: Frontend) -> None:
     """
     for session in list(frontend.sessions.values()):
         connection = session.connection
-        try:
-            session.obey(guard.rights(session.user, session.client_id))
-        except ProtocolError as error:
-            session.obey(_NOTHING)
-            if connection is not None:
-                connection.close(error.reason, str(error))
+        if (refused := obey_for(guard, session)) is not None and connection is not None:
+            connection.close(refused.reason, str(refused))
         if isinstance(connection, GuardedConnection) and guard.withdrawn(connection.admission):
             connection.close(Reason.NOT_AUTHORIZED, "its password has been changed or taken away")
     frontend.hub.routes.clear()
+
+
+def obey_for(guard: Guard, session: Session) -> ProtocolError | None:
+    """The same for one session. Its routes are for the caller to forget. Why it can have no rights at all, or None."""
+    try:
+        session.obey(guard.rights(session.user, session.client_id))
+    except ProtocolError as error:
+        session.obey(_NOTHING)
+        return error
+    return None

@@ -1,0 +1,81 @@
+"""The settings of a drain (``[drain]``): how fast a broker sends its clients to others, and where it is found."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from saps.config.address import Address
+from saps.config.knobs import knob
+from saps.drain.values import Options
+
+_OPTIONS = Options()
+
+
+def reference_fault(text: str) -> str | None:
+    """Why clients cannot be told an address, or None if they can, or if there is none."""
+    if not text:
+        return None
+    try:
+        address = Address.parse(text)
+    except ValueError as error:
+        return str(error)
+    return None if address.port else "port 0 cannot be reached"
+
+
+class DrainSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How this broker is drained (`saps drain`), and where the clients of others find it."""
+
+    rate: Annotated[
+        float,
+        knob(
+            "Clients sent to other brokers in a second",
+            unit="1/s",
+            cost="each reconnects and has its session handed over: more work for the others at the same time",
+            gt=0,
+            le=1_000_000,
+        ),
+    ] = _OPTIONS.rate
+    grace: Annotated[
+        float,
+        knob(
+            "How long a client that was sent away may take to connect elsewhere before its session is given to a "
+            "broker of this one's choice; there it finds it, too",
+            unit="s",
+            cost="the broker stays that much longer",
+            ge=0,
+            le=3600,
+        ),
+    ] = _OPTIONS.grace
+    timeout: Annotated[
+        float,
+        knob(
+            "After which a drain leaves with stored sessions that no broker takes; with others it goes on trying, and "
+            "says so",
+            unit="s",
+            cost="a drain that cannot succeed is noticed later",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = _OPTIONS.timeout
+    mqtt: Annotated[
+        str,
+        knob(
+            "Where clients of brokers that are drained are told to find this one, such as b1.example.org:1883; none: "
+            "the address of `mqtt`, unless that is a wildcard",
+            check=reference_fault,
+        ),
+    ] = ""
+    mqtts: Annotated[
+        str,
+        knob(
+            "The same for clients that are connected over TLS; none: the first of `tls.listen`, unless it is a "
+            "wildcard",
+            check=reference_fault,
+        ),
+    ] = ""
+
+    def options(self) -> Options:
+        """How a drain goes unless it is told otherwise."""
+        return Options(rate=self.rate, grace=self.grace, timeout=self.timeout)

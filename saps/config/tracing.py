@@ -1,0 +1,35 @@
+"""The settings of traces (``[tracing]``)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from saps.config.knobs import knob
+from saps.config.web import http_fault
+
+
+class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages followed over the brokers (OpenTelemetry); off unless `endpoint` is given."""
+
+    endpoint: Annotated[
+        str,
+        knob(
+            "Collector that takes traces by OTLP over HTTP, such as http://127.0.0.1:4318; needs the extra 'tracing'; "
+            "empty: no traces",
+            check=http_fault,
+        ),
+    ] = ""
+    share: Annotated[
+        float,
+        knob(
+            "Share of the messages published at this broker that are traced; those whose publisher says in "
+            "traceparent whether they are, are left to it",
+            unit="fraction",
+            cost="about 0.1 ms of processor time for each traced message and broker; from 0.1 on every message costs "
+            "some microseconds more",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.01
