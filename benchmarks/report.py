@@ -175,7 +175,7 @@ NOTES = {
     "not, see below.",
     "throughput": "Every packet has the same size and topic, which is the best case. Where the generator's processor "
     "is busy as well, a figure is a lower bound.",
-    "changing": "As a gateway of many devices publishes: 16 topics in turn, payloads of 150 to 250 bytes, subscribed to "
+    "changing": "As a gateway of many devices publishes: 16 topics in turn, payloads of 150 to 250 bytes, taken "
     "by one filter with `+`. Nothing can be handed on as a whole.",
     "window": "Fewer messages in flight: less to join into one write. With a window of 1 everyone waits for wake-ups.",
     "crowd": "Each publisher sends its next message when its subscriber has the last one (and, with QoS 1, when the "

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_ROUTES = 65_536
 """Topics whose route is kept at hand (about 0.5 KiB each); beyond it the cache starts anew."""
+LONGEST_KEPT = 512
+"""Bytes of the longest topic whose route is: 65,536 topics of 64 KiB would be 4 GiB that any client can fill."""
 
 
 def _nothing() -> None:
@@ -211,7 +213,7 @@ class Hub:
             route = Route(name, self._mesh.route(name), targets, count, self.index.groups(name) if allowed else ())
             if len(self.routes) >= MAX_ROUTES:
                 self.routes.clear()
-            if not is_reserved(name):
+            if len(topic) <= LONGEST_KEPT and not is_reserved(name):
                 self.routes[topic] = route
         return route
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.hub import MAX_ROUTES, Burst, Hub, Publication
+from saps.hub import LONGEST_KEPT, MAX_ROUTES, Burst, Hub, Publication
 from saps.messages import Message, Properties, Reached
-from saps.subscriptions import Subscription
+from saps.subscriptions import Subscription, Target
 from saps.topics import matches
 from tests.hub.meshes import DelayingMesh
 
@@ -116,6 +116,40 @@ def test_retained_messages_expire_by_the_clock() -> None:
     assert hub.retained_for("+") == []
 
 
+@given(st.lists(st.tuples(st.sampled_from(["a/1", "a/2", "b/1", "c"]), st.integers(0, 1)), max_size=12))
+def test_what_other_brokers_send_in_one_read_reaches_each_subscriber_in_its_order(sent: list[tuple[str, int]]) -> None:
+    hub = Hub()
+    filters = {"one": ["a/+"], "two": ["a/+"], "three": ["a/1", "b/#"], "all": ["#"]}
+    got: dict[str, list[Message]] = {}
+    for name, wanted in filters.items():
+        agent, got[name] = subscriber(hub, name)
+        for topic_filter in wanted:
+            agent.subscribe(Subscription(topic_filter, qos=1))
+    messages = [Message(topic, bytes([number]), qos) for number, (topic, qos) in enumerate(sent)]
+    hub.gather()
+    for message in messages:
+        hub.deliver(message)
+    hub.gathered()
+    for name, wanted in filters.items():
+        assert got[name] == [m for m in messages if any(matches(each, m.topic) for each in wanted)]
+
+
+def test_bursts_hold_what_has_the_same_subscribers() -> None:
+    hub = Hub()
+    bursts: list[list[str]] = []
+
+    class Counting(SubscriberAgent):
+        def deliver_burst(self, burst: Burst, target: Target) -> None:
+            bursts.append([publication.message.topic for publication in burst.publications])
+
+    Counting(hub, "c").subscribe(Subscription("a/+"))
+    hub.gather()
+    for topic in ("a/1", "a/2", "a/2", "b", "a/3", "a/4"):
+        hub.deliver(Message(topic, b""))
+    hub.gathered()
+    assert bursts == [["a/1", "a/2", "a/2"], ["a/3", "a/4"]]
+
+
 def test_a_new_mesh_replaces_the_routes() -> None:
     hub = Hub()
     hub.publish(Message("a", b""))
@@ -130,6 +164,15 @@ def test_route_cache_is_bounded() -> None:
     for number in range(MAX_ROUTES + 10):
         hub.route(b"t/%d" % number)
     assert len(hub.routes) <= MAX_ROUTES
+
+
+def test_long_topics_are_delivered_and_not_kept() -> None:
+    hub, topic = Hub(), "t" * (LONGEST_KEPT + 1)
+    agent, got = subscriber(hub)
+    agent.subscribe(Subscription("#"))
+    hub.publish(Message(topic, b"x"))
+    assert [message.topic for message in got] == [topic]
+    assert topic.encode() not in hub.routes
 
 
 def test_reserved_topics_are_never_in_the_cache_clients_publish_from() -> None:
