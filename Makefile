@@ -14,7 +14,7 @@ DEBIAN_DONE := .setup-debian
 PYTHON_DONE := .venv/.setup-python
 JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js)
 
-# Test processes; tests that start or kill broker processes are kept together on one of them (tests/conftest.py).
+# Test processes; the tests of a module that starts processes are kept together on one of them (tests/conftest.py).
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 FAST := not (simulation or interop or network or chaos or spark)

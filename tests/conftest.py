@@ -24,11 +24,15 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps tests that start broker processes on one xdist worker: two meshes at once starve each other."""
+    """Keeps the tests of a module that starts processes on one xdist worker: they share its mesh or lab. Those
+    that take a whole processor are in one group, and say so. First, as pytest-xdist reads the groups in this hook."""
     for item in items:
-        if item.get_closest_marker("network") or item.get_closest_marker("chaos"):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+        if item.get_closest_marker("xdist_group") is None and any(
+            item.get_closest_marker(mark) for mark in ("network", "chaos", "spark", "interop")
+        ):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture

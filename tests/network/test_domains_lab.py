@@ -14,7 +14,7 @@ from saps.lab.way import Way
 from saps.overlay.domains import representative
 from saps.overlay.keys import BrokerRef
 
-pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.network, pytest.mark.timeout(600), pytest.mark.xdist_group("processes")]
 
 
 @pytest.fixture(scope="module")
