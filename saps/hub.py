@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from saps.mesh import Alone, Mesh, Recalled, RunDone, TopicRoute
+from saps.mesh import Alone, Mesh, Recalled, TopicRoute
 from saps.messages import NOBODY, Message, Reached, stamp_of
 from saps.priority import Priorities
 from saps.publication import Burst as Burst
@@ -365,14 +365,12 @@ class Hub:
             if done is not None:
                 done(NOBODY)
 
-    def forward_run(self, route: Route, messages: Sequence[Message], done: RunDone | None) -> None:
-        """`forward` for plain messages of one quality of service that follow each other."""
+    def forward_run(self, route: Route, messages: Sequence[Message]) -> None:
+        """`forward` for plain messages of QoS 0 that follow each other."""
         if route.mesh.remote:
-            self._mesh.publish_run(messages, done)
+            self._mesh.publish_run(messages, None)
         else:
             route.mesh.used = True
-            if done is not None:
-                done(0, len(messages), NOBODY)
 
     # ---- shared subscriptions
 

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keeps the tests of a module that starts processes on one xdist worker: they share its mesh or lab. Those
     that take a whole processor are in one group, and say so. First, as pytest-xdist reads the groups in this hook.
 
-    Under pytest 9.2 pytest-xdist 3.8 does not see any groups: no test may count on another one of its module."""
+    Not under pytest 9.2, where pytest-xdist 3.8 sees no groups: pyproject.toml keeps to 9.1 until it does."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None and any(
             item.get_closest_marker(mark) for mark in ("network", "chaos", "spark", "interop")

@@ -18,9 +18,12 @@ from paho.mqtt.properties import Properties
 
 from examples.common.mesh import Address
 from examples.common.program import PATIENCE
-from examples.smart_city.devices import NO_DELAY, TIMEOUT
 
 T = TypeVar("T")
+
+TIMEOUT = 15.0
+"""Seconds a broker may take to answer a CONNECT, SUBSCRIBE or acknowledged PUBLISH."""
+NO_DELAY = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 
 SILENT = logging.getLogger("examples.mqtt")
 """What the client library would log: of broken connections the examples speak themselves."""

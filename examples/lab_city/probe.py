@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from aiomqtt import Client
 
-from examples.smart_city.devices import NO_DELAY, PROTOCOLS
+from examples.common.clients import NO_DELAY
+from examples.smart_city.devices import PROTOCOLS
 from examples.smart_city.scene import Broker, Publisher, Scene, Subscriber, group_of
 from saps.lab import Counters, LabError
 from saps.lab.programs import OVERLAY, Mesh

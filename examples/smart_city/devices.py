@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -17,16 +16,12 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from examples.common.clients import NO_DELAY, TIMEOUT, while_listening
 from examples.smart_city.readings import Payload, Reading, decode, encode
 from examples.smart_city.recorder import Recorder
 from examples.smart_city.scene import Protocol, Publisher, Qos, Subscriber, group_of, readings_of
 
-TIMEOUT = 15.0
-"""Seconds a broker may take to answer a CONNECT, SUBSCRIBE or acknowledged PUBLISH."""
-
 PROTOCOLS: Mapping[Protocol, ProtocolVersion] = {"3.1.1": ProtocolVersion.V311, "5.0": ProtocolVersion.V5}
-
-NO_DELAY = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 
 
 class DeviceError(Exception):
@@ -57,7 +52,7 @@ async def publish(device: Publisher, stage: Stage, rng: random.Random, connected
     """Connect; from `begin` to `end` publish on the topics in turn, at its rate. Raises DeviceError."""
     async with _client(device, stage) as client:
         connected.set()
-        await _unless_lost(client, _publish_in_turn(client, device, stage, rng))
+        await while_listening(client, lambda message: None, _publish_in_turn(client, device, stage, rng))
 
 
 async def _publish_in_turn(client: Client, device: Publisher, stage: Stage, rng: random.Random) -> None:
@@ -114,25 +109,6 @@ async def _client(device: Publisher | Subscriber, stage: Stage) -> AsyncIterator
                 stage.clients[device.broker.name] -= 1
     except MqttError as error:
         raise DeviceError(f"{device.name} at broker {device.broker.name} ({host}:{port}): {error}") from error
-
-
-async def _unless_lost(client: Client, work: Coroutine[None, None, None]) -> None:
-    """Do the work; MqttError at once if the connection is lost, which aiomqtt tells only those awaiting messages."""
-
-    async def lost() -> None:
-        async for _ in client.messages:
-            pass
-
-    working, losing = tasks = asyncio.create_task(work), asyncio.create_task(lost())
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    for task in (losing, working):
-        if not task.cancelled():
-            task.result()
 
 
 async def ended_before(end: asyncio.Event, due: float) -> bool:

@@ -104,12 +104,6 @@ class TwoDomains:
         for mesh in self.meshes.values():
             mesh.exploit(wanted)
 
-    def release(self, topics: Iterable[str]) -> None:
-        """Have both give them back to ALM. Raises `LabError`."""
-        unwanted = list(topics)
-        for mesh in self.meshes.values():
-            mesh.release(unwanted)
-
     def counts(self) -> dict[str, dict[str, Any]]:
         """What each broker counts (`saps ofgate`, order `brokers`), by name. Raises `LabError`."""
         found = {}

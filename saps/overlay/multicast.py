@@ -371,9 +371,8 @@ class Multicast:
         presence.seq += count
         run.stream.last_seq = presence.seq
         self.sent += run.copies * count
-        if self.statistics is not None:
-            for _ in range(run.crossing * count):
-                self.statistics.crossed(run.stream.topic)
+        if self.statistics is not None and run.crossing:
+            self.statistics.crossed(run.stream.topic, run.crossing * count)
         return count
 
     def _owe(self, run: OpenRun, count: int, done: Callable[[Reached], None] | None) -> None:
@@ -515,14 +514,11 @@ class Multicast:
             for onward in divide(self._port.me, run, self._port.order):
                 self._forward(origin, data, onward, 0)
             return
-        if self.urgent is not None and self.urgent(data.topic):
-            outbound = self._express.get(child.name)
-            if outbound is None or (outbound.to is not child and outbound.to != child):
-                outbound = self._express[child.name] = _Outbound(child, EXPRESS)
-        else:
-            outbound = self._outbound.get(child.name)
-            if outbound is None or (outbound.to is not child and outbound.to != child):
-                outbound = self._outbound[child.name] = _Outbound(child)
+        urgent = self.urgent is not None and self.urgent(data.topic)
+        lane = self._express if urgent else self._outbound
+        outbound = lane.get(child.name)
+        if outbound is None or (outbound.to is not child and outbound.to != child):
+            outbound = lane[child.name] = _Outbound(child, EXPRESS if urgent else 0)
         number = outbound.brokers.get(origin) or self._define_broker(child, outbound, origin)
         run_number = 0
         if run:
@@ -530,8 +526,7 @@ class Multicast:
         copies = length(data)
         self.sent += copies
         if self.statistics is not None and child.cluster != self._cluster:
-            for _ in range(copies):
-                self.statistics.crossed(data.topic)
+            self.statistics.crossed(data.topic, copies)
         self._port.send(child, addressed(data, number, run_number, token))
 
     def _define_broker(self, to: BrokerRef, outbound: _Outbound, ref: BrokerRef) -> int:
@@ -621,8 +616,7 @@ class Multicast:
             reached = Reached(custody.brokers, custody.subscribers)
             for count, done in custody.dones:
                 if self.statistics is not None:
-                    for _ in range(count):
-                        self.statistics.confirmed(custody.data.topic, self._port.now - custody.since)
+                    self.statistics.confirmed(custody.data.topic, self._port.now - custody.since, count)
                 if done is not None:
                     done(reached)
 

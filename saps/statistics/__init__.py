@@ -121,11 +121,11 @@ class TopicCount:
             self.leaves += 1
         self.subscribers = subscribers
 
-    def took(self, seconds: float) -> None:
-        """All members had confirmed a publication after so long."""
+    def took(self, seconds: float, count: int = 1) -> None:
+        """All members had confirmed so many publications after so long."""
         if self.latency is None:
             self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
-        self.latency[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        self.latency[bisect_left(LATENCY_BOUNDS, seconds)] += count
 
     @property
     def weight(self) -> int:
@@ -165,13 +165,13 @@ class Statistics:
             heappush(self._heap, (missed, self._serial, topic))
         return count
 
-    def crossed(self, topic: str) -> None:
-        """A message was sent by ALM to a broker in another cluster."""
-        self.of(topic).copies += 1
+    def crossed(self, topic: str, count: int = 1) -> None:
+        """So many messages were sent by ALM to brokers in other clusters."""
+        self.of(topic).copies += count
 
-    def confirmed(self, topic: str, seconds: float) -> None:
-        """All members have confirmed a publication of QoS 1 or 2."""
-        self.of(topic).took(seconds)
+    def confirmed(self, topic: str, seconds: float, count: int = 1) -> None:
+        """All members have confirmed so many publications of QoS 1 or 2."""
+        self.of(topic).took(seconds, count)
 
     def _make_room(self) -> int:
         """Take the least busy topic out. Returns its weight: no topic outside the table had more messages."""

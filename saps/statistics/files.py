@@ -67,6 +67,15 @@ def file_of(directory: Path, broker: str, incarnation: int, start: int) -> Path:
     return directory / day / f"{broker}-{incarnation}-{start}.parquet"
 
 
+def left(begun: float, now: float, interval: float) -> float:
+    """Seconds until the interval ends that began then. It ends at a multiple of its length, so that those of all
+    brokers fall together, but not before half of it: a timer that wakes a little early has ended it, what is left until
+    the multiple is not another one. A clock that was set back does not make it longer."""
+    rest = interval - begun % interval
+    length = rest if 2 * rest >= interval else rest + interval
+    return min(max(begun + length - now, 0.0), length)
+
+
 class StatisticsFiles:
     """Empties a broker's counters each interval, and writes them. `start` on the loop, `stop` at the end."""
 
@@ -119,8 +128,7 @@ class StatisticsFiles:
 
     async def _run(self) -> None:
         while True:
-            now = self._clock()  # intervals end at multiples of their length: those of all brokers fall together
-            await asyncio.sleep(self._interval - now % self._interval)
+            await asyncio.sleep(left(self._begun, self._clock(), self._interval))
             await self.roll()
 
     async def roll(self) -> None:

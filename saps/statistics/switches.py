@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from saps.ofm.northbound.client import NorthboundError, Ports, UnreachableError
 from saps.ofm.northbound.schema import OfmState, OfmStats, PortTraffic, Status
+from saps.statistics.files import left
 from saps.wholefile import replacing
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,8 @@ class SwitchFiles:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._interval - self._clock() % self._interval)
+            now = self._clock()
+            await asyncio.sleep(left(now, now, self._interval))
             try:
                 await self.roll()
             except (NorthboundError, UnreachableError, OSError) as error:

@@ -6,13 +6,15 @@ import logging
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
 from saps.statistics import REST, SCHEMA_VERSION, Row, Statistics
-from saps.statistics.files import VERSION_KEY, StatisticsFiles, file_of
+from saps.statistics.files import VERSION_KEY, StatisticsFiles, file_of, left
 
 
 class Clock:
@@ -94,3 +96,17 @@ async def test_only_own_old_files_are_deleted(tmp_path: Path) -> None:
     own = found(tmp_path, "b1-7-*.parquet")
     assert own == ["b1-7-1800000180000.parquet"]
     assert other.exists()
+
+
+@given(st.integers(1, 10**6), st.floats(-0.4, 0.4), st.sampled_from([0.5, 1.0, 5.0, 60.0]))
+def test_each_interval_ends_at_its_boundary_however_exactly_the_timer_woke(
+    number: int, off: float, interval: float
+) -> None:
+    """A timer that wakes half a millisecond early once ended a second interval at the boundary proper; the first one's
+    rows were not the latest any more when they were asked for."""
+    woke = (number + off) * interval
+    assert woke + left(woke, woke, interval) == pytest.approx((number + 1) * interval)
+    written = woke + interval / 2  # the file took so long
+    assert written + left(woke, written, interval) == pytest.approx((number + 1) * interval)
+    assert left(woke, woke + 3 * interval, interval) == 0
+    assert left(woke, woke - 3600, interval) <= 1.5 * interval, "the clock was set back"

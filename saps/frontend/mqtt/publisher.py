@@ -111,7 +111,7 @@ class Publisher(Sender):
             pos = end
         if not verbatim:
             hub.spread_burst(route, Burst([Publication(message) for message in messages]), session)
-        hub.forward_run(route, messages, None)
+        hub.forward_run(route, messages)
         if hub.priorities is not None:
             self._note_priority(hub.priorities, route.topic)
         return run_end
