@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from saps.mesh import RunDone
-from saps.messages import NOBODY, Message, Reached
+from saps.messages import NOBODY, Message, MessageRun, Reached
 from saps.overlay.bounds import summed
 from saps.overlay.express import FIRST as EXPRESS
 from saps.overlay.frames import (
@@ -32,7 +32,7 @@ from saps.overlay.frames import (
     Skip,
 )
 from saps.overlay.keys import BrokerRef, KeyOrder
-from saps.overlay.order import Inbox
+from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
 from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, length, singly
@@ -262,8 +262,12 @@ class Multicast:
     # --- publishing -----------------------------------------------------------------------------------------
 
     def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
-        if self._open is not None and self._open.takes(message, self._port.outbox):
-            self._owe(self._open, self._join(self._open, (message,)), done)
+        run = self._open
+        plain = message.properties is None and not message.retain
+        if run is not None and plain and run.takes(message.topic, message.qos, self._port.outbox):
+            self._owe(run, self._join(run, [message.payload]), done)
+            if self.seen is not None:
+                self.seen(message, self._port.me, self._presence.seq)
             return
         stream = self._presence.stream(message.topic)
         stream.used = True
@@ -277,18 +281,20 @@ class Multicast:
         elif done is not None:
             done(Reached(0, 0))
 
-    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
-        """Publish plain messages to one topic, of one quality of service, that follow each other."""
-        start, count = 0, len(messages)
+    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
+        """Publish plain messages to one topic that follow each other."""
+        topic, qos, payloads = run.topic, run.qos, run.payloads
+        start, count = 0, len(payloads)
         while start < count:
-            run = self._open
-            if run is not None and run.takes(messages[start], self._port.outbox):
-                joined = self._join(run, messages[start:])
-                self._owe(run, joined, None if done is None else partial(done, start, joined))
-                start += joined
-            else:
-                self.publish(messages[start], None if done is None else partial(done, start, 1))
+            joins = self._open
+            if joins is None or self.seen is not None or not joins.takes(topic, qos, self._port.outbox):
+                message = run.message(start) if self.seen is None else run.messages[start]
+                self.publish(message, None if done is None else partial(done, start, 1))
                 start += 1
+            else:
+                joined = self._join(joins, payloads[start:] if start else payloads)
+                self._owe(joins, joined, None if done is None else partial(done, start, joined))
+                start += joined
 
     def _publish_specially(self, stream: Stream, message: Message, done: Callable[[Reached], None] | None) -> None:
         """Publish to the members, to groups that take turns, and have it kept if it is retained: with QoS 1 and 2
@@ -359,15 +365,12 @@ class Multicast:
         if not message.qos and done is not None:
             done(Reached(len(stream.members or ()), 0))
 
-    def _join(self, run: OpenRun, messages: Sequence[Message]) -> int:
+    def _join(self, run: OpenRun, payloads: list[bytes]) -> int:
         """Publish messages right behind the last one, in its frames, as far as there is room: at least the first.
         Returns how many."""
         if run.single:
             self._begin(run)
-        presence, count = self._presence, run.join(messages)
-        if self.seen is not None:
-            for number, message in enumerate(messages[:count], presence.seq + 1):
-                self.seen(message, self._port.me, number)
+        presence, count = self._presence, run.join(payloads)
         presence.seq += count
         run.stream.last_seq = presence.seq
         self.sent += run.copies * count
@@ -417,7 +420,7 @@ class Multicast:
         elif isinstance(frame, Nack):
             self._on_nack(sender, frame)
         elif isinstance(frame, Skip):
-            self._inbox.skip(sender, frame.topic, frame.seq)
+            self._inbox.skip(sender, frame.topic, frame.seq, frame.given)
         elif isinstance(frame, OfmAck):
             if self.tree_path is not None:
                 self.tree_path.acknowledged(sender, frame)
@@ -456,7 +459,10 @@ class Multicast:
             subscribers = self._inbox.matching(data.topic)
         custody = Custody(origin, data)
         custody.to, custody.token = sender, data.token
-        custody.brokers, custody.subscribers = 1, subscribers
+        if subscribers == DOUBTED:
+            custody.missing.append(self._port.me)
+        else:
+            custody.brokers, custody.subscribers = 1, subscribers
         self._entrust(custody, self._represented(origin, data, onward, custody))
 
     def _represented(
@@ -475,7 +481,8 @@ class Multicast:
         return divide(me, by_place((ref for ref in members if ref not in served), self._port.order), self._port.order)
 
     def _take_in(self, origin: BrokerRef, data: Data | Run) -> int | None:
-        """Deliver or hold it. Returns the number of subscribers reached, None if all of it are duplicates."""
+        """Deliver or hold it. Returns the number of subscribers reached, None if all of it are duplicates, `DOUBTED` if
+        some of it must come again."""
         if isinstance(data, Run) and self._inbox.follows(origin, data):
             return self._inbox.accept_run(origin, data)
         reached = None
@@ -483,7 +490,7 @@ class Multicast:
             subscribers = self._inbox.accept(origin, single)
             if subscribers is None:
                 self.duplicates += 1
-            else:
+            elif reached != DOUBTED:
                 reached = subscribers
         return reached
 
@@ -630,6 +637,10 @@ class Multicast:
         self._entrust(custody, [Branch(ref, ()) for ref in dict.fromkeys(missing) if ref in members])
 
     def _on_nack(self, sender: BrokerRef, nack: Nack) -> None:
+        given = self._presence.seq
+        if nack.seq > given:  # somebody has published in the name of this broker
+            self._port.send(sender, Skip(nack.topic, nack.seq, given))
+            return
         if not self._presence.permitted(nack.topic, [sender]):
             self._port.send(sender, Skip(nack.topic, nack.seq))
             return
@@ -652,10 +663,13 @@ class Multicast:
     # --- links and brokers that fail ------------------------------------------------------------------------------
 
     def session_started(self, sender: BrokerRef) -> None:
-        """A new link session from `sender`: the numbers of the common lane are given anew."""
+        """A new link session from `sender`: the numbers of the common lane are given anew, and answers that it sent on
+        the one before may be lost."""
         before = self._inbound.get(sender.name)
         self._inbound[sender.name] = _Inbound() if before is None else before.without(lambda number: number <= EXPRESS)
         self._inbound[sender.name].of = sender
+        if due := [token for token, part in self._parts.items() if part.child.name == sender.name]:
+            self._port.after(REPEAT, lambda: self._unanswered(due))
 
     def express_started(self, sender: BrokerRef) -> None:
         """The same for the express lane."""
@@ -670,9 +684,13 @@ class Multicast:
         self._take_back(peer)
         self._outbound.pop(peer.name, None)
         self._express.pop(peer.name, None)
-        for token, part in list(self._parts.items()):
-            if part.child.name == peer.name:
-                del self._parts[token]
+        self._unanswered([token for token, part in self._parts.items() if part.child.name == peer.name])
+
+    def _unanswered(self, tokens: Iterable[int]) -> None:
+        """No answer is expected for these any more, if it has not come: their slices are handed on without the child,
+        which is tried again later."""
+        for token in tokens:
+            if (part := self._parts.pop(token, None)) is not None:
                 part.custody.waiting -= 1
                 part.custody.missing.append(part.child)
                 self._entrust(part.custody, divide(self._port.me, part.slice, self._port.order))

@@ -99,10 +99,14 @@ class Recorder:
                         f"lost at {broker.name}: {topic} qos {qos} from {publisher.name} (seed {self.simulation.seed})"
                     )
             self._judge_order(broker, got)
-        if not faulty:
-            for _, publisher, _, qos, payload in self.published:
-                if publisher.alive and qos:
-                    assert payload in self.confirmed, f"not confirmed: {payload!r} (seed {self.simulation.seed})"
+        self.judge_confirmed()
+
+    def judge_confirmed(self) -> None:
+        """Raise AssertionError if a publisher that is still there waits for an acknowledgement: all members have
+        answered by now, or are dead to it."""
+        for _, publisher, _, qos, payload in self.published:
+            if publisher.alive and qos:
+                assert payload in self.confirmed, f"not confirmed: {payload!r} (seed {self.simulation.seed})"
 
     def _judge_order(self, broker: SimBroker, got: list[bytes]) -> None:
         source = {payload: (publisher.name, topic) for _, publisher, topic, _, payload in self.published}
@@ -147,6 +151,7 @@ def split_and_heal(rng: random.Random, recorder: Recorder) -> None:
     simulation.heal()
     simulation.run(12)
     simulation.check_ring()
+    recorder.judge_confirmed()
     after = recorder.clock
     for _ in range(60):
         random_step(rng, recorder, False)

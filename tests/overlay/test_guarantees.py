@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saps.messages import Reached
 from saps.overlay.keys import KeyOrder
 from saps.simulator import Network, Simulation
 
@@ -136,6 +137,26 @@ def test_broken_links_lose_no_qos_1(seed: int) -> None:
 @given(SEEDS)
 def test_a_partition_heals(seed: int) -> None:
     partition(seed)
+
+
+@pytest.mark.parametrize("milliseconds", range(0, 14, 2))
+def test_an_acknowledgement_that_is_lost_is_asked_for_again(milliseconds: int) -> None:
+    """Only the way back breaks: who published learns of it by the next session that the other side begins."""
+    simulation = Simulation(1, network=Network(latency=(0.002, 0.003)))
+    publisher, *others = simulation.build(3)
+    for broker in others:
+        broker.subscribe("t")
+    simulation.run(2)
+    publisher.publish("t", b"opens the stream")
+    simulation.run(1)
+    reached: list[Reached] = []
+    publisher.publish("t", b"acknowledged", 1, reached.append)
+    simulation.run(milliseconds / 1000)
+    for broker in others:
+        simulation.reset_link(broker.name, publisher.name)
+    simulation.run(10)
+    assert reached == [Reached(2, 2)]
+    assert [len(broker.delivered) for broker in others] == [2, 2]
 
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, seeds in FAILED_ONCE.items() for seed in seeds])
