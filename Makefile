@@ -27,7 +27,7 @@ help: ## List the commands.
 setup: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE) ## Install what the project needs; instant when nothing changed.
 	@:
 
-demo: setup ## Run the smart city with the whole loop: traffic rises, Spark decides, a tree is built and goes; about 60 s.
+demo: setup ## Run the smart city with the whole loop: traffic rises, Spark decides, a tree is built and goes; 1 to 2 min.
 	@$(BIN)/python -m examples.smart_city $(ARGS)
 
 lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OFM, and moving between them; about 90 s.

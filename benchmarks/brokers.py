@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks import peers, scenarios
 from benchmarks.machine import this_machine
+from benchmarks.progress import interrupt_at_termination, progress_bar
 from benchmarks.report import Contender, Report, faults, markdown, terminal_table
 from benchmarks.runs import Measurement, Plan, run
 from benchmarks.scenarios import Scenario
@@ -79,31 +77,15 @@ def measured(
     console: Console, plan: Plan, wanted: Sequence[Scenario], present: Sequence[peers.Peer]
 ) -> list[Measurement]:
     """Run with a progress bar on the terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    # Drawn once a second: the bar shares a processor with the generator.
-    with Progress(*columns, console=console, refresh_per_second=1) as progress:
-        task = progress.add_task("starting", total=len(wanted) * len(present) * plan.rounds)
-        started = False
-
-        def show(what: str) -> None:
-            nonlocal started
-            progress.update(task, description=what, advance=1 if started else 0)
-            started = True
-
-        out = run(plan, wanted, present, show)
-        progress.update(task, description="done", advance=1)
-    return out
-
-
-def _interrupted(_signal: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+    with progress_bar(console, len(wanted) * len(present) * plan.rounds) as show:
+        return run(plan, wanted, present, show)
 
 
 def main() -> int:
     """The command. Exit status 1 if a measurement failed or a message was lost, 130 if interrupted."""
     chosen = arguments(sys.argv[1:])
     console = Console(stderr=True)
-    signal.signal(signal.SIGTERM, _interrupted)
+    interrupt_at_termination()
     plan, wanted = plan_of(chosen), scenarios_of(chosen)
     invited = [peer for peer in peers.ALL if not chosen.peers or peer.name in chosen.peers]
     tested = [Contender(peer.name, peer.version(), peer.settings) for peer in invited]

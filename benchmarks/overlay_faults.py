@@ -375,9 +375,9 @@ def plot(outcomes: list[Outcome], path: Path) -> None:
         begin = outcome.seconds[0].time
         shares = [(s.time - begin, 100 * s.complete / s.published) for s in outcome.seconds if s.published]
         axes.step(*zip(*shares, strict=True), where="post", color="tab:blue")
-        for phase, start in _starts(outcome.seconds):
+        for number, (phase, start) in enumerate(_starts(outcome.seconds)):
             axes.axvline(start - begin, color="gray", linewidth=0.6)
-            axes.text(start - begin + 0.5, 4, phase, fontsize=8, color="gray")
+            axes.text(start - begin + 0.5, 13 if number % 2 else 4, phase, fontsize=8, color="gray")  # short ones too
         axes.set(ylim=(0, 104), xlabel="virtual seconds", ylabel="% fully delivered")
         axes.set_title(f"{outcome.settings.brokers:,} brokers", fontsize=10)
     figure.savefig(path, metadata={"Date": None})

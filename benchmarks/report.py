@@ -21,7 +21,7 @@ HEADERS = (
     "min - max",
     f"x {BASE}",
     "(min - max)",
-    "p99",
+    "p99 (min - max)",
     "broker CPU",
     "generator CPU",
     "lost",
@@ -64,7 +64,7 @@ class Row(NamedTuple):
 def rows(report: Report, scenarios: Sequence[Scenario]) -> Iterator[Row]:
     """The rows of the table: scenarios in their order, and in each the peers in theirs."""
     for scenario in scenarios:
-        base = _values(report, scenario, BASE)
+        base = values_of(report, scenario, BASE)
         for peer in report.peers:
             if any(m.scenario == scenario.name and m.peer == peer.name for m in report.measurements):
                 cells = (scenario.name, peer.name, *_figures(report, scenario, peer.name, base))
@@ -76,7 +76,7 @@ def _of(report: Report, scenario: Scenario, peer: str) -> list[Measurement]:
     return sorted(found, key=lambda m: m.round)
 
 
-def _values(report: Report, scenario: Scenario, peer: str) -> list[float | None]:
+def values_of(report: Report, scenario: Scenario, peer: str) -> list[float | None]:
     """One value a round; None where the measurement failed."""
     out: list[float | None] = [None] * report.plan.rounds
     for m in _of(report, scenario, peer):
@@ -89,7 +89,7 @@ def _figures(report: Report, scenario: Scenario, peer: str, base: list[float | N
     outcomes = [m.outcome for m in measured if m.outcome is not None]
     if not outcomes:
         return ("failed", *[""] * (len(HEADERS) - 3))
-    values = _values(report, scenario, peer)
+    values = values_of(report, scenario, peer)
     show = _FORMATS[scenario.kind]
     own = spread([value for value in values if value is not None])
     relative = ratios(values, base) if peer != BASE else []
@@ -99,7 +99,7 @@ def _figures(report: Report, scenario: Scenario, peer: str, base: list[float | N
         _range(own, show),
         f"{spread(relative).median:.2f}" if relative else "",
         _range(spread(relative), lambda ratio: f"{ratio:.2f}") if relative else "",
-        _microseconds(spread([o.p99 for o in outcomes]).median) if scenario.kind == "latency" else "",
+        _tail([o.p99 for o in outcomes]) if scenario.kind == "latency" else "",
         f"{spread([o.broker_cpu for o in outcomes]).median:.0%}" if timed else "",
         f"{spread([o.generator_cpu for o in outcomes]).median:.0%}" if scenario.kind == "throughput" else "",
         _losses(measured, outcomes) if timed else "",
@@ -127,6 +127,10 @@ def _per_second(value: float) -> str:
 
 def _microseconds(value: float) -> str:
     return f"{value * 1e6:,.0f} µs"
+
+
+def _tail(rounds: Sequence[float]) -> str:
+    return f"{_microseconds(spread(rounds).median)} ({_range(spread(rounds), _microseconds)})"
 
 
 def _kilobytes(value: float) -> str:
@@ -163,6 +167,7 @@ GROUPS = {
     "window": "Throughput against the window",
     "crowd": "1,000 publishers and 1,000 subscribers, pairwise, one message of each under way",
     "spread": "20 publishers, with 1 or 10 subscribers each, on all processors",
+    "workers": "Workers with a share of a processor each: deliveries per second, payloads of 150 to 250 bytes",
     "latency": "Latency at 1,000 messages a second (the median column is p50)",
     "memory": "Resident memory for each idle connection",
     "cross": "Publisher at one broker, 10 subscribers at another",
@@ -182,7 +187,9 @@ NOTES = {
     "broker has acknowledged it).",
     "spread": "No process is bound to a processor, at most 100 messages of each publisher are under way; NATS uses "
     "more than one processor here, too. The generator takes its share of the same processors.",
-    "latency": "The bare relay shows what the machine and the generator add by themselves.",
+    "workers": "Of 20 publishers with QoS 1 each has 400 messages in flight.",
+    "latency": "The bare relay shows what the machine and the generator add by themselves, with p99 nearly all of it: "
+    "compare its least value of the rounds, not one value.",
     "memory": "After 1,000 other connections, which fill what the broker holds in reserve. In the end each "
     "connection, those 1,000 too, has answered a ping.",
 }

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +18,8 @@ from benchmarks.peers import Peer
 from benchmarks.probes import family
 from benchmarks.processes import Place, StartError, pinned
 from benchmarks.scenarios import Scenario
+
+P = TypeVar("P")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +66,7 @@ def allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def cells(scenarios: Sequence[Scenario], peers: Sequence[Peer], rounds: int) -> Iterator[tuple[Scenario, Peer, int]]:
+def cells(scenarios: Sequence[Scenario], peers: Sequence[P], rounds: int) -> Iterator[tuple[Scenario, P, int]]:
     """All measurements in their order: A B C, then B C A, and so on."""
     for scenario in scenarios:
         for number in range(rounds):

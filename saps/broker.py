@@ -30,7 +30,7 @@ from saps.identity.plain import say_plain, sealed
 from saps.links import LinkError, Links
 from saps.logs import configure_logging
 from saps.mesh import Arrival, Origin, Recalled, RunDone, SessionHost, TopicRoute
-from saps.messages import Message, Reached
+from saps.messages import Message, MessageRun, Reached
 from saps.overlay.domains import Domains
 from saps.overlay.express import by_express
 from saps.overlay.frames import Frame
@@ -68,6 +68,8 @@ class LiveMesh:
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._flushing = False
+        self.ready = asyncio.Event()
+        """It has been joined, and knows which sessions are here."""
         self.gate: HeldFrames | None = None
         """With storage: acknowledgements wait for it."""
         self._timer: asyncio.TimerHandle | None = None
@@ -100,9 +102,9 @@ class LiveMesh:
         self.node.now = self._loop.time()
         self.node.publish(message, done)
 
-    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
         self.node.now = self._loop.time()
-        self.node.publish_run(messages, done)
+        self.node.publish_run(run, done)
 
     def stamp(self, message: Message) -> Message:
         self.node.now = self._loop.time()
@@ -141,7 +143,7 @@ class LiveMesh:
         """Join the mesh through a broker, or begin one. Returns when joined."""
         joined = asyncio.Event()
         self.node.now = self._loop.time()
-        self.node.start(contact, joined.set)
+        self.node.start(contact, joined.set, self.ready.set)
         self._soon()
         await joined.wait()
 
@@ -153,6 +155,12 @@ class LiveMesh:
         self._soon()
         await left.wait()
         self._flush()
+
+    def close(self) -> None:
+        """The links end: the node is not woken any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, float("-inf")
 
     def _soon(self) -> None:
         if not self._flushing:
@@ -289,7 +297,8 @@ class Broker:
         self._stopped = False
 
     async def start(self) -> None:
-        """Listen, join the mesh, serve clients. Raises `SettingError` if an address cannot be had or nobody answers."""
+        """Listen, join the mesh, serve clients; returns when the mesh knows of the stored sessions, too. Raises
+        `SettingError` if an address cannot be had or nobody answers."""
         settings, overlay = self.settings, self.settings.overlay
         if settings.upstream.url:
             from saps.frontend.upstream.driver import Upstream  # here: most brokers need none of its libraries
@@ -380,6 +389,7 @@ class Broker:
             self._watching = asyncio.create_task(self.identity.watch(self.links.review))
         else:
             say_plain(settings)
+        await self.mesh.ready.wait()
 
     def _obey(self, node: OverlayNode, policy: Policy) -> None:
         """From now on this policy holds for what leaves this broker, and for its subscribers."""
@@ -470,6 +480,7 @@ class Broker:
             self.ofm.close()
         if self._watching is not None:
             self._watching.cancel()
+        self.mesh.close()
         await self.links.close()
         if self.tracing is not None:
             await self.tracing.close()

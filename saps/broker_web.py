@@ -92,6 +92,8 @@ class BrokerWeb:
 def obstacles(broker: Broker) -> list[str]:
     """What keeps the broker from serving clients now."""
     found = [] if broker.mesh.node.joined else ["it has not joined the mesh yet, or is leaving"]
+    if not found and not broker.mesh.ready.is_set():
+        found.append("the mesh does not know its sessions yet")
     if broker.server.frontend.leaving:
         found.append("it is stopping")
     if broker.drain is not None and broker.drain.drain.draining:

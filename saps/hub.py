@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from saps.mesh import Alone, Mesh, Recalled, TopicRoute
-from saps.messages import NOBODY, Message, Reached, stamp_of
+from saps.messages import NOBODY, Message, MessageRun, Reached, stamp_of
 from saps.priority import Priorities
 from saps.publication import Burst as Burst
 from saps.publication import Publication as Publication
@@ -118,8 +118,8 @@ class Hub:
         """Says if subscribers here may get a topic; None: all of them (`obey`)."""
         self._mesh: Mesh = mesh if mesh is not None else Alone()
         self._gathering = False
-        self._gathered: list[Publication] = []
-        """Plain messages from other brokers with one quality of service, for the same subscribers."""
+        self._gathered: list[MessageRun] = []
+        """What has come from other brokers with one quality of service, for the same subscribers."""
         self._gathered_for: tuple[Target, ...] = ()
 
     @property
@@ -307,11 +307,11 @@ class Hub:
 
     def spread_burst(self, route: Route, burst: Burst, sender: SubscriberAgent | None) -> int:
         """`spread` for a burst that is not retained. Returns how many subscribers matched each publication."""
-        count = len(burst.publications)
+        count = len(burst)
         self.published += count
         if (counted := route.count) is not None:
             counted.messages += count
-            counted.bytes += sum([len(publication.message.payload) for publication in burst.publications])
+            counted.bytes += sum([sum(map(len, run.payloads)) for run in burst.runs])
             if counted.last is not sender:
                 counted.by(sender)
         matched = 0
@@ -365,10 +365,10 @@ class Hub:
             if done is not None:
                 done(NOBODY)
 
-    def forward_run(self, route: Route, messages: Sequence[Message]) -> None:
-        """`forward` for plain messages of QoS 0 that follow each other."""
+    def forward_run(self, route: Route, run: MessageRun) -> None:
+        """`forward` for a run of QoS 0."""
         if route.mesh.remote:
-            self._mesh.publish_run(messages, None)
+            self._mesh.publish_run(run, None)
         else:
             route.mesh.used = True
 
@@ -426,7 +426,7 @@ class Hub:
         self.delivered += len(route.targets)
         if self._gathering and message.properties is None and not message.retain:
             self._gather_for(route.targets, message.qos)
-            self._gathered.append(Publication(message))
+            self._gathered.append(MessageRun.of(message))
         else:
             self._hand_out()
             publication = self._publication(message)
@@ -437,7 +437,7 @@ class Hub:
                     target.agent.deliver(publication, target)
         return len(route.targets)
 
-    def deliver_run(self, topic: str, qos: int, payloads: Sequence[bytes]) -> int:
+    def deliver_run(self, topic: str, qos: int, payloads: list[bytes]) -> int:
         """`deliver` for plain messages that follow each other. Returns how many subscribers matched each."""
         route = self.route(topic.encode())
         count = len(payloads)
@@ -447,7 +447,7 @@ class Hub:
             counted.received_bytes += sum(map(len, payloads))
         self.delivered += len(route.targets) * count
         self._gather_for(route.targets, qos)
-        self._gathered += [Publication(Message(topic, payload, qos)) for payload in payloads]
+        self._gathered.append(MessageRun(topic, qos, payloads))
         if not self._gathering:
             self._hand_out()
         return len(route.targets)
@@ -468,21 +468,22 @@ class Hub:
     def _gather_for(self, targets: tuple[Target, ...], qos: int) -> None:
         """A message for these subscribers comes: if it cannot go with what is gathered, hand that out."""
         gathered, before = self._gathered, self._gathered_for
-        if gathered and (qos != gathered[0].message.qos or (targets is not before and targets != before)):
+        if gathered and (qos != gathered[0].qos or (targets is not before and targets != before)):
             self._hand_out()
         self._gathered_for = targets
 
     def _hand_out(self) -> None:
         """Hand the gathered messages to those who were their subscribers when they came."""
-        targets, publications = self._gathered_for, self._gathered
-        if not publications:
+        targets, runs = self._gathered_for, self._gathered
+        if not runs:
             return
         self._gathered_for, self._gathered = (), []
-        if len(publications) == 1:
+        if len(runs) == 1 == len(runs[0]):
+            publication = Publication(runs[0].messages[0])
             for target in targets:
-                target.agent.deliver(publications[0], target)
+                target.agent.deliver(publication, target)
         else:
-            burst = Burst(publications)
+            burst = Burst(runs)
             for target in targets:
                 target.agent.deliver_burst(burst, target)
 

@@ -33,7 +33,11 @@ def configure_logging(level: str) -> None:
 
 
 def is_our_affair(record: logging.LogRecord) -> bool:
-    """False for what aiohttp says, with a traceback, of bytes that are no request. It has answered them; whoever sends
-    such may not fill the disk."""
+    """False for what aiohttp says, with a traceback, of bytes that are no request, or of a client that is gone. It
+    has answered them; whoever sends such may not fill the disk."""
     error = record.exc_info[1] if record.exc_info else None
-    return type(error).__module__ not in ("aiohttp.http_exceptions", "aiohttp.web_protocol")
+    return type(error).__module__ not in (
+        "aiohttp.http_exceptions",
+        "aiohttp.web_protocol",
+        "aiohttp.client_exceptions",
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
-from saps.messages import NOBODY, Message, Reached
+from saps.messages import NOBODY, Message, MessageRun, Reached
 
 
 class TopicRoute:
@@ -51,9 +51,8 @@ class Mesh(Protocol):
         With QoS 1 or 2 `done` runs when all of them have it; with QoS 0 it runs when the message has been sent.
         With the retain flag (and a stamp) it is kept in the mesh as well, and `done` waits for that, too."""
 
-    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
-        """`publish` for messages to one topic, with one quality of service, without retain flag and properties, that
-        follow each other."""
+    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
+        """`publish` for each message of a run."""
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         """The will of a client of this broker (None: it is void) and its delay in seconds: it is to be published
@@ -233,9 +232,9 @@ class Alone:
         if done is not None:
             done(NOBODY)
 
-    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
+    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
         if done is not None:
-            done(0, len(messages), NOBODY)
+            done(0, len(run), NOBODY)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass

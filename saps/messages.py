@@ -35,6 +35,44 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     properties: Properties | None = None
 
 
+class MessageRun:
+    """Plain messages to one topic that follow each other: of one quality of service, not retained, without properties.
+
+    Most are passed on by their payloads alone: the messages are made when somebody asks for them.
+    """
+
+    __slots__ = ("_messages", "payloads", "qos", "topic")
+
+    def __init__(self, topic: str, qos: int, payloads: list[bytes]) -> None:
+        self.topic = topic
+        self.qos = qos
+        self.payloads = payloads
+        self._messages: list[Message] | None = None
+
+    @classmethod
+    def of(cls, message: Message) -> MessageRun:
+        """A run of this plain message alone."""
+        run = cls(message.topic, message.qos, [message.payload])
+        run._messages = [message]
+        return run
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @property
+    def messages(self) -> list[Message]:
+        """One for each payload, always the same objects: who keeps one can be asked which it was."""
+        if self._messages is None:
+            topic, qos = self.topic, self.qos
+            self._messages = [Message(topic, payload, qos) for payload in self.payloads]
+        return self._messages
+
+    def message(self, number: int) -> Message:
+        """One of `messages`; if nobody has asked for these yet, one like it."""
+        made = self._messages
+        return Message(self.topic, self.payloads[number], self.qos) if made is None else made[number]
+
+
 class Reached(NamedTuple):
     """Whom a publication reached beyond the broker it was published at."""
 

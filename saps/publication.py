@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from saps.messages import Message
+from saps.messages import Message, MessageRun
 
 
 class Share(NamedTuple):
@@ -46,12 +46,24 @@ class Turn(Publication):
 
 
 class Burst:
-    """Publications with the same quality of service and the same subscribers, without properties, that come without a
-    pause."""
+    """Plain messages with the same quality of service and the same subscribers that come without a pause."""
 
-    __slots__ = ("packets", "publications")
+    __slots__ = ("_publications", "packets", "qos", "runs")
 
-    def __init__(self, publications: list[Publication]) -> None:
-        self.publications = publications
+    def __init__(self, runs: list[MessageRun]) -> None:
+        """`runs` are not empty."""
+        self.runs = runs
+        self.qos = runs[0].qos
+        self._publications: list[Publication] | None = None
         self.packets: dict[Any, Any] = {}
         """As `Publication.packets`, for the burst as a whole."""
+
+    def __len__(self) -> int:
+        return sum([len(run.payloads) for run in self.runs])
+
+    @property
+    def publications(self) -> list[Publication]:
+        """Each by itself, the same for all who ask: only a subscriber that cannot take the burst as a whole does."""
+        if self._publications is None:
+            self._publications = [Publication(message) for run in self.runs for message in run.messages]
+        return self._publications

@@ -58,13 +58,18 @@ class SimBroker:
             design=simulation.design,
         )
         self.node.epoch = 0.0
+        self.node.on_dead = lambda dead: simulation.give_up(self, dead)
         self.agents.bind(self.node)
         if simulation.attach is not None:
             simulation.attach(self)
         self.alive = True
         self.joined = False
+        self.ready = False
+        """The mesh knows which sessions it has, too."""
         self.delivered: list[tuple[float, Message]] = []
         self.wake_at = float("inf")
+        self.stands_until = 0.0
+        """The process was stopped: it does nothing until then."""
 
     def deliver(self, message: Message) -> int:
         self.delivered.append((self.simulation.now, message))
@@ -111,8 +116,9 @@ class SimBroker:
         self.act(lambda: self.node.leave(gone))
 
     def act(self, action: Callable[[], None]) -> None:
-        """Do something to the node at the present moment of the simulation; nothing if it is dead."""
-        if self.alive:
+        """Do something to the node at the present moment of the simulation, or when it goes on; nothing if it is
+        dead."""
+        if self.alive and not self.simulation.put_off(self, lambda: self.act(action)):
             self.node.now = self.simulation.now
             action()
             self.simulation.after_event(self)
@@ -197,8 +203,11 @@ class Simulation:
             if self.on_joined is not None:
                 self.on_joined(broker)
 
+        def ready() -> None:
+            broker.ready = True
+
         target = None if contact is None else self.brokers[contact].ref
-        broker.act(lambda: broker.node.start(target, joined))
+        broker.act(lambda: broker.node.start(target, joined, ready))
         return broker
 
     def build(self, count: int, clusters: int = 1, limit: float = 600.0) -> list[SimBroker]:
@@ -221,11 +230,29 @@ class Simulation:
             if target == name and self.brokers[source].alive:
                 self._break(source, target)
 
+    def give_up(self, broker: SimBroker, dead: BrokerRef) -> None:
+        """The broker takes another one for dead: what it has sent and has not arrived is thrown away."""
+        if dead.name in self.brokers and self.brokers[dead.name].ref == dead:
+            self._link(broker.name, dead.name).session += 1
+
     def reset_link(self, source: str, target: str) -> None:
         """A connection breaks; frames on their way are lost."""
         self.faulty = True
         self._link(source, target).session += 1
         self._break(source, target)
+
+    def pause(self, name: str, seconds: float) -> None:
+        """The broker's process is stopped, and goes on after so long: then it reads what has come meanwhile."""
+        self.faulty = True
+        broker = self.brokers[name]
+        broker.stands_until = max(broker.stands_until, self.now + seconds)
+
+    def put_off(self, broker: SimBroker, action: Callable[[], None]) -> bool:
+        """If the broker's process stands still: have this done when it goes on, in the order of the calls."""
+        if broker.stands_until <= self.now:
+            return False
+        self.at(broker.stands_until, action)
+        return True
 
     def partition(self, *groups: Iterable[str]) -> None:
         """Only brokers of the same group reach each other; those in no group form one more."""
@@ -301,6 +328,8 @@ class Simulation:
     def _wake(self, broker: SimBroker, when: float) -> None:
         if broker.wake_at != when:
             return  # it was woken earlier, and has another appointment
+        if self.put_off(broker, lambda: self._wake(broker, when)):
+            return
         broker.wake_at = float("inf")
         if broker.alive:
             broker.node.now = self.now
@@ -328,6 +357,9 @@ class Simulation:
         if target is None or not target.alive:
             self._break(source.name, to.name, delay)
             return
+        if (found := target.ref) != to:
+            self.at(self.now + delay, lambda: self._meet(source, found, to))
+            return
         if self.network.reset and self.rng.random() < self.network.reset:
             self.reset_link(source.name, to.name)
             return
@@ -338,12 +370,22 @@ class Simulation:
     def _arrive(self, source: SimBroker, target: SimBroker, link: _Link, session: int, frame: Frame) -> None:
         if session != link.session or not target.alive or self.brokers[target.name] is not target:
             return
+        if self.put_off(target, lambda: self._arrive(source, target, link, session, frame)):
+            return
         target.node.now = self.now
         if link.started != session:
             link.started = session
             target.node.session_started(source.ref)
         target.node.receive(source.ref, frame)
         self.after_event(target)
+
+    def _meet(self, source: SimBroker, found: BrokerRef, meant: BrokerRef) -> None:
+        """What is meant for another life of a broker does not reach this one, but the link shows who is there."""
+        if source.alive:
+            source.node.now = self.now
+            source.node.met(found)
+            source.node.link_down(meant)
+            self.after_event(source)
 
     def _break(self, source: str, target: str, delay: float = 0.0) -> None:
         broker = self.brokers[source]
@@ -354,7 +396,7 @@ class Simulation:
 
         def down() -> None:
             link.broken = False
-            if broker.alive:
+            if broker.alive and not self.put_off(broker, down):
                 broker.node.now = self.now
                 broker.node.link_down(peer)
                 self.after_event(broker)

@@ -88,13 +88,15 @@ class FrameReader:
     def feed(self, data: bytes) -> list[Frame]:
         """The frames completed by `data`, without the `Hello`. Raises `WireError`."""
         buffer = self._buffer
-        buffer += data
+        if buffer:
+            buffer += data
+        unread = buffer or data  # as a rule no frame is begun: then nothing is copied
         frames: list[Frame] = []
         pos = 0
-        end = len(buffer)
-        if self.peer is None and buffer.startswith(_TLS_ALERT):
+        end = len(unread)
+        if self.peer is None and unread.startswith(_TLS_ALERT):
             raise WireError("the other side wants TLS: see links.tls and links.secret_file")
-        with memoryview(buffer) as view:
+        with memoryview(unread) as view:
             while end - pos >= _LENGTH:
                 size = int.from_bytes(view[pos : pos + _LENGTH])
                 if size > MAX_FRAME or (self.peer is None and size > 4096):
@@ -113,6 +115,8 @@ class FrameReader:
                     raise WireError(f"a frame that cannot be read: {error}") from None
                 finally:
                     body.release()
-        if pos:
+        if unread is buffer:
             del buffer[:pos]
+        else:
+            buffer += data[pos:]
         return frames

@@ -98,7 +98,7 @@ def begin(target: Target, corpus: Path) -> None:
 # --- engines ------------------------------------------------------------------------------------------------------
 
 
-def guided(name: str, corpus: Path, seconds: float, seed: int) -> None:
+def guided(name: str, corpus: Path, seconds: float, seed: int, progress: bool) -> None:
     """Atheris: does not return."""
     from atheris import Fuzz, Setup, instrument_imports  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
@@ -119,7 +119,7 @@ def guided(name: str, corpus: Path, seconds: float, seed: int) -> None:
         f"-rss_limit_mb={MEMORY}",
         f"-seed={seed}",
         "-timeout=120",
-        "-verbosity=0",
+        f"-verbosity={int(progress)}",
         f"-artifact_prefix={corpus.parent}/",
     ]
     Setup([sys.argv[0], *options, str(corpus)], one)
@@ -205,6 +205,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, default=ROOT / ".fuzz", help="a folder, with one for each target in it")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--blind", action="store_true", help="not with Atheris, even if it is there")
+    parser.add_argument("--progress", action="store_true", help="show what libFuzzer says: cov is the edges reached")
     parser.add_argument("--keep", type=int, default=0, help="inputs that the tests shall keep, at most")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # errors with a traceback are looked at by the targets
@@ -231,7 +232,7 @@ def main() -> int:
                 if status := again(arguments.target, *options):
                     return status
             else:
-                guided(arguments.target, corpus, arguments.seconds, arguments.seed)
+                guided(arguments.target, corpus, arguments.seconds, arguments.seed, arguments.progress)
         else:
             found = targets.target(arguments.target)
             begin(found, corpus)

@@ -35,13 +35,14 @@ with_uv() {
 }
 
 with_pip() {
-    "$VENV/bin/python" - <<'PYTHON' >"$VENV/dev-requirements.txt"
+    "$VENV/bin/python" - <<'PYTHON' >"$VENV/requirements.txt"
 import tomllib
 
 with open("pyproject.toml", "rb") as file:
-    print(*tomllib.load(file)["dependency-groups"]["dev"], sep="\n")
+    told = tomllib.load(file)
+print(f"--editable .[{','.join(told['project']['optional-dependencies'])}]", *told["dependency-groups"]["dev"], sep="\n")
 PYTHON
-    "$VENV/bin/python" -m pip install -q -e ".[controller,monitoring,research,spark]" -r "$VENV/dev-requirements.txt"
+    "$VENV/bin/python" -m pip install -q -r "$VENV/requirements.txt"
 }
 
 with_uv || {

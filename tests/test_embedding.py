@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import subprocess
 import sys
+import weakref
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
@@ -157,6 +159,18 @@ async def test_the_end_of_the_broker_ends_loops_and_refuses_what_comes_later() -
         await one.publish("t", b"")
     with pytest.raises(saps.ClosedError):
         await _all(one.subscribe("t"))
+
+
+async def test_a_stopped_broker_does_nothing_more_and_is_forgotten_by_the_loop() -> None:
+    began = asyncio.all_tasks()
+    async with broker("b1") as one, broker("b2", join=one.overlay) as two:
+        node = weakref.ref(one._core.mesh.node)
+    assert asyncio.all_tasks() == began
+    del one, two
+    async with asyncio.timeout(PATIENCE):
+        while node() is not None:  # until its connections have been closed
+            await asyncio.sleep(0.01)
+            gc.collect()
 
 
 async def _all(messages: saps.Messages) -> list[bytes]:

@@ -1,8 +1,11 @@
-"""The Helm chart: rendered by Helm's own library, checked by Kubernetes' schemas, and by SAPS's own parser."""
+"""The Helm chart: as it was rendered last, checked by Kubernetes' schemas and by SAPS's own parser; rendered anew where
+there is a Helm."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -13,47 +16,15 @@ import pytest
 
 from saps.config import Address, BrokerSettings
 from saps.config.sources import load
-
-CHART = Path(__file__).resolve().parent.parent / "deploy" / "helm" / "saps"
-SEALED = {"links": {"existingSecret": "saps-mesh"}}
-EVERYTHING: dict[str, Any] = SEALED | {
-    "replicas": 5,
-    "cluster": "tokyo/ward1",
-    "auth": {"existingSecret": "saps-users"},
-    "tls": {"existingSecret": "saps-tls"},
-    "settings": {"priority.topics": "alert/#", "limits.maximum_connections": 20000, "overlay.dead_after": 2.5},
-    "env": {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer x"},
-    "storage": {"size": "10Gi", "storageClass": "fast"},
-    "service": {"type": "LoadBalancer", "annotations": {"a": "b"}, "mqtt": 11883},
-    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "basicAuthSecret": "scraper"},
-    "nodeSelector": {"disk": "ssd"},
-    "tolerations": [{"key": "edge", "operator": "Exists"}],
-    "affinity": {"podAntiAffinity": {}},
-}
-CASES: dict[str, dict[str, Any]] = {
-    "plain": {"links": {"plain": True}, "storage": {"enabled": False}},
-    "sealed": SEALED,
-    "all": EVERYTHING,
-}
+from tests.helm.chart import CASES, CHART, RENDERED, SEALED, NoHelmError, Objects, RefusedError, head, last, rendered
 
 
-def render(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects of a release named city in the namespace iot. Raises what Helm raises."""
-    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
-    with helm.Chart.load(CHART) as chart:
-        chart.validate_schema(values)
-        rendered = chart.render(values, name="city", namespace="iot")
-    found = [each for name, text in rendered.items() if name.endswith(".yaml") for each in yaml.safe_load_all(text)]
-    return [each for each in found if each]
-
-
-def of_kind(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+def of_kind(objects: Objects, kind: str) -> dict[str, Any]:
     (found,) = (each for each in objects if each["kind"] == kind)
     return found
 
 
-def settings_of(objects: list[dict[str, Any]]) -> BrokerSettings:
+def settings_of(objects: Objects) -> BrokerSettings:
     """What the first pod's broker reads out of its environment, once it has been started (`start.py`)."""
     (container,) = of_kind(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     environment = {each["name"]: each.get("value", "city-0") for each in container["env"]}
@@ -65,9 +36,17 @@ def settings_of(objects: list[dict[str, Any]]) -> BrokerSettings:
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_what_was_rendered_last_is_what_the_chart_says_now(case: str) -> None:
+    """Else: ``python -m tests.helm.chart``."""
+    assert (RENDERED / f"{case}.yaml").read_text().partition("\n")[0] == head()
+    with suppress(NoHelmError):
+        assert rendered(CASES[case]) == last(case)
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_kubernetes_understands_every_object(case: str) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    objects = render(CASES[case])
+    objects = last(case)
     assert sorted(each["kind"] for each in objects) == sorted(
         ["ConfigMap", "PodDisruptionBudget", "Service", "Service", "StatefulSet"] + ["ServiceMonitor"] * (case == "all")
     )
@@ -78,7 +57,7 @@ def test_kubernetes_understands_every_object(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_broker_of_a_pod_has_settings_without_fault_and_the_ports_that_are_told(case: str) -> None:
-    objects = render(CASES[case])
+    objects = last(case)
     settings = settings_of(objects)
     (container,) = of_kind(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
@@ -105,15 +84,26 @@ def test_the_broker_of_a_pod_has_settings_without_fault_and_the_ports_that_are_t
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, "links.existingSecret"),
         (SEALED | {"replicas": 0}, "replicas"),
         (SEALED | {"replica": 3}, "replica"),
         (SEALED | {"cluster": "tokyo ward"}, "cluster"),
+        ({"links": {"existing": "saps-mesh"}}, "existing"),
     ],
 )
-def test_wrong_values_are_refused_and_named(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(Exception, match=said):
-        render(values)
+def test_wrong_values_are_refused_by_the_schema_and_named(values: dict[str, Any], said: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert all(jsonschema.Draft7Validator(schema).is_valid(case) for case in CASES.values())
+    (fault,) = jsonschema.Draft7Validator(schema).iter_errors(values)
+    assert said in f"{fault.json_path} {fault.message}"
+
+
+def test_a_mesh_without_sealed_links_must_be_meant() -> None:
+    try:
+        with pytest.raises(RefusedError, match=r"links\.existingSecret"):
+            rendered({})
+    except NoHelmError:
+        pytest.skip("Helm is not installed (helm, or the Python package helm-python-sdk)")
 
 
 # --- start.py -----------------------------------------------------------------------------------------------

@@ -389,6 +389,23 @@ async def test_brokers_that_cannot_be_reached_cost_a_bounded_number_of_links() -
 
 
 @on_both_loops
+async def test_nothing_is_left_of_links_that_were_being_made_when_they_are_closed() -> None:
+    """At any stage: not begun, waiting for the next attempt, given up."""
+    alone = asyncio.all_tasks()
+    async with ends("a") as (a,):
+        nobody = [BrokerRef(f"nobody{number}", 1, "127.0.0.1:1", "c") for number in range(3)]
+        a.send(nobody[0], Ping())
+        await a.until(lambda: nobody[0] in a.down)
+        for each in nobody[1:]:
+            a.send(each, Ping())
+        a.links.drop(nobody[1])
+        await a.links.close()
+        assert asyncio.all_tasks() == alone
+        a.send(nobody[0], Ping())
+        assert asyncio.all_tasks() == alone
+
+
+@on_both_loops
 async def test_a_link_too_far_behind_is_broken() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MAX_QUEUED", 4 * HIGH_WATER)

@@ -1,4 +1,4 @@
-"""The tutorial, typed by a test: its commands in one shell, in order, and what they are said to print.
+"""The tutorial and the README, typed by a test: their commands in one shell, in order, and what they are said to print.
 
 Blocks marked ``sh`` are typed; of a block marked ``text`` each line must appear, as often as it stands there, after the
 commands before it, where ``...`` is any text. Ports are others here, as those of the page may be taken.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "tutorial.md"
+ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 120.0
 """Seconds a test waits for what must come."""
 LOOK = 0.05
@@ -111,16 +111,20 @@ class Terminal:
         self._shell.wait(PATIENCE)
 
 
-@pytest.mark.network
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(
-    any(shutil.which(program) is None for program in ("bash", "curl", "mosquitto_pub", "mosquitto_sub")),
-    reason="bash, curl or the mosquitto clients are missing",
-)
-def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    page = PAGE.read_text()
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        any(shutil.which(program) is None for program in ("bash", "curl", "mosquitto_pub", "mosquitto_sub")),
+        reason="bash, curl or the mosquitto clients are missing",
+    ),
+]
+
+
+def typed(page: str, folder: Path) -> None:
+    """Do what a page says, in that folder."""
     ports = other_ports(page)
-    terminal = Terminal(tmp_path)
+    terminal = Terminal(folder)
     try:
         for kind, text in blocks(_PORT.sub(lambda found: ports[found[0]], page)):
             (terminal.type if kind == "sh" else terminal.expect)(text)
@@ -128,6 +132,14 @@ def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None
         assert "Traceback" not in terminal.text()
     finally:
         terminal.kill()
+
+
+def test_every_command_of_the_first_mesh_does_what_it_says(tmp_path: Path) -> None:
+    typed((ROOT / "README.md").read_text(), tmp_path)
+
+
+def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    typed((ROOT / "docs" / "tutorial.md").read_text(), tmp_path)
     for log in ("b2.log", "b3.log"):  # by ALM, by OFM, and by ALM again
         came = [int(line) for line in (tmp_path / log).read_text().splitlines()]
         assert came == sorted(set(came))

@@ -60,7 +60,7 @@ def render(outcome: Outcome) -> Table:
 def draw(outcome: Outcome) -> Picture:
     """The map at the end, with the stations; and the hours of each district."""
     picture = Picture(LEFT + 2 * TILE + 120 + STRIP + 24, 3 * TILE + 110, "Air quality of a made-up city")
-    picture.text(LEFT, 28, "European Air Quality Index by district, last hour", size=13, bold=True)
+    picture.text(LEFT, 28, "European Air Quality Index, last hour", size=13, bold=True)
     x = LEFT + 2 * TILE + 110
     picture.text(x, 28, "Hour by hour", size=13, bold=True)
     longest = max((len(own) for own in outcome.hours.values()), default=1)
@@ -74,8 +74,8 @@ def draw(outcome: Outcome) -> Picture:
         for n, station in enumerate(district.stations):
             silent = outcome.status.get(station) == SILENT
             picture.circle(left + 18 + 24 * n, top + TILE - 28, 7, "#ffffff" if silent else INK, INK)
-            if silent:
-                picture.text(left + 34 + 24 * n, top + TILE - 24, "silent", size=11, colour=ink)
+        if any(outcome.status.get(station) == SILENT for station in district.stations):
+            picture.text(left + 10 + 24 * len(district.stations), top + TILE - 24, "silent", size=11, colour=ink)
         y = 52 + (2 * district.row + district.column) * (TILE / 2)
         picture.text(x - 8, y + 22, district.name, size=11, colour=QUIET, anchor="end")
         for n, each in enumerate(own):

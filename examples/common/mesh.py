@@ -54,6 +54,7 @@ class Mesh:
     async def __aenter__(self) -> Self:
         """Start the first broker, then the others at once. Raises `BrokerError`; then none is left."""
         first, *others = self._processes.values()
+        self._program.tell(f"{len(self._processes)} brokers start")
         try:
             await first.start(STARTING)
             outcomes = await asyncio.gather(*(each.start(STARTING) for each in others), return_exceptions=True)

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -24,7 +23,7 @@ from rich.live import Live
 from rich.text import Text
 
 from examples.common.drawing import Picture
-from examples.smart_city.arguments import positive
+from examples.smart_city.arguments import new_file, positive
 from examples.smart_city.processes import BrokerError
 
 LINE_INTERVAL = 2.0
@@ -69,8 +68,8 @@ class Program:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the play began."""
-        return time.monotonic() - self._began
+        """Seconds since the play began; 0 before."""
+        return time.monotonic() - self._began if self.begun.is_set() else 0.0
 
     def begin(self) -> None:
         """The play begins: its time counts from now."""
@@ -210,8 +209,8 @@ def arguments(name: str, description: str, seconds: float, seconds_help: str) ->
         "--seconds", type=positive, default=seconds, metavar="N", help=f"{seconds_help} (default: {seconds:g})"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of everything that is random (default: 1)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the run there, as SVG")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the result there, too")
+    parser.add_argument("--picture", type=new_file, metavar="FILE", help="draw the run there, as SVG")
     parser.add_argument("--plain", action="store_true", help="a line now and then instead of the live screen")
     return parser
 

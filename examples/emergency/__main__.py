@@ -52,7 +52,7 @@ def main() -> int:
         return _refuse(why)
     if given.world == "loopback" or (given.world is None and why):
         return carry_out(given, partial(play, worlds.Loopback()), render, draw)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
         with worlds.lab(given.mbit) as world:

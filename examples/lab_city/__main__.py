@@ -19,7 +19,7 @@ from rich.console import Console
 
 from examples.lab_city.acts import Play
 from examples.lab_city.result import render, sound
-from examples.smart_city.arguments import count, positive
+from examples.smart_city.arguments import count, new_file, positive
 from examples.smart_city.run import NotStartedError, Run
 from examples.smart_city.watching import live_screen, status_lines
 from saps.lab import Lab, LabError, TopologyError, obstacle
@@ -70,10 +70,12 @@ async def _main(lab: Lab, arguments: argparse.Namespace) -> int:
 
 
 def _conclude(play: Play, console: Console, file: Path | None) -> int:
-    console.print(render(play.result, play.troubles))
+    if play.result or not play.interrupted:
+        console.print(render(play.result, play.troubles))
     if file is not None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(play.result)) + b"\n")
     if play.interrupted:
+        console.print("Interrupted: this is what there is so far.", style="yellow")
         return 130
     return 0 if sound(play.result) and not play.troubles else 1
 
@@ -104,7 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--topology", default="tree:4x2", help="clusters and brokers in each (default: tree:4x2)")
     parser.add_argument("--seconds", type=positive, default=10.0, help="how long an act lasts (default: 10)")
     parser.add_argument("--moves", type=count(1000), default=5, help="how often the topics move (default: 5)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the result there, too")
     parser.add_argument("--plain", action="store_true", help="a status line now and then instead of the live screen")
     parser.add_argument("--seed", type=int, default=1, help="of readings and timing (default: 1)")
     return parser.parse_args()

@@ -140,12 +140,15 @@ def main() -> None:
     if given.action == "record":
         if given.tape == OURS or not given.broker:
             parser().error("record needs a file and --broker")
+        if not given.tape.parent.is_dir():
+            parser().error(f"argument tape: there is no folder {str(given.tape.parent)!r}")
     else:
         try:
             given.loaded = load(given.tape)
-        except (OSError, TapeError) as error:
-            print(f"replay: {error}", file=sys.stderr)
-            sys.exit(2)
+        except OSError as error:
+            parser().error(f"argument tape: {given.tape}: {error.strerror}")
+        except TapeError as error:
+            parser().error(f"argument tape: {error}")
     sys.exit(carry_out(given, perform, render, draw))
 
 

@@ -98,7 +98,7 @@ def draw(outcome: Outcome) -> Picture:
     """Messages a second, on the tape and as they were played."""
     picture = Picture(640, 320, "Replay of recorded traffic")
     most = max([*outcome.on_tape, *outcome.as_played, 1])
-    axes = Axes(picture, (60, 60, 460, 210), (0, max(len(outcome.on_tape), 2)), (0, most * 1.1))
+    axes = Axes(picture, (60, 60, 460, 210), (0, max(len(outcome.on_tape), len(outcome.as_played), 2)), (0, most * 1.1))
     axes.frame("seconds of the tape", "messages", "Messages in each second of the tape")
     for series, colour, label, dash in (
         (outcome.on_tape, PLAYED, "", ""),

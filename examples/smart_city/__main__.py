@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from examples.smart_city.arguments import addresses, count, positive
-from examples.smart_city.loop import Loop
+from examples.smart_city.arguments import addresses, count, new_file, positive
+from examples.smart_city.loop import STAY, Loop
 from examples.smart_city.ofm import decider_here
 from examples.smart_city.run import Address, NotStartedError, Run
 from examples.smart_city.scene import plan_brokers, smart_city, stadium
@@ -56,7 +56,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[Run, Loop | None]:
     brokers = plan_brokers(arguments.brokers, CLUSTERS)
     scene, crowd = smart_city(brokers, random.Random(arguments.seed), PACE), stadium(brokers)
     scene = replace(scene, subscribers=(*scene.subscribers, *crowd.signs))
-    loop = Loop(crowd, brokers, arguments.decider or decider_here(), arguments.patience)
+    loop = Loop(crowd, brokers, arguments.decider or decider_here(), arguments.patience, arguments.stay)
     return Run(scene, arguments.seconds, arguments.seed, open_end=True, beside=loop), loop
 
 
@@ -118,9 +118,16 @@ def _arguments() -> argparse.Namespace:
         "--decider", choices=("spark", "small"), help="who decides about trees (default: Spark where Java is there)"
     )
     parser.add_argument(
-        "--patience", type=positive, default=60.0, help="seconds for each step of the loop (default: 60)"
+        "--patience", type=positive, default=120.0, help="seconds for each step of the loop (default: 120)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
+    parser.add_argument(
+        "--stay",
+        type=positive,
+        default=STAY,
+        metavar="N",
+        help=f"seconds that the topic stays on its tree, to look at it (default: {STAY:g})",
+    )
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the result there, too")
     parser.add_argument("--plain", action="store_true", help="a status line now and then instead of the live screen")
     parser.add_argument(
         "--seed", type=int, default=1, help="of the devices' protocols, readings and timing (default: 1)"

@@ -1,9 +1,10 @@
-"""Numbers on the command line, as argparse takes them."""
+"""Words on the command line, as argparse takes them."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 
 def positive(text: str) -> float:
@@ -35,3 +36,13 @@ def addresses(text: str) -> list[tuple[str, int]]:
             raise argparse.ArgumentTypeError(f"{part!r} is not host:port")
         found.append((host.strip("[]"), int(port)))
     return found
+
+
+def new_file(text: str) -> Path:
+    """A file that can be written: refused now, not after the run."""
+    file = Path(text)
+    if not file.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(file.parent)!r}")
+    if file.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder")
+    return file

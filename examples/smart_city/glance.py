@@ -93,6 +93,8 @@ class LoopGlance:
     topic: TopicGlance
     trees: tuple[str, ...]
     """Topics with trees."""
+    page: str = ""
+    """Address of the operator's page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class Observer:
         if self._trend_due:
             trend.append(each)
         shown = TopicGlance(topic, loop.mode(topic).value, rate, between, each, tuple(trend))
-        return LoopGlance(NAMES[loop.facts.decider], loop.act, shown, tuple(sorted(loop.status)))
+        return LoopGlance(NAMES[loop.facts.decider], loop.act, shown, tuple(sorted(loop.status)), loop.page)
 
     def _rate(self, name: str, what: str, now: float, count: int) -> float:
         return self._meters.setdefault((name, what), _Meter()).rate(now, count)

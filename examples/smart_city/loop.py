@@ -23,7 +23,7 @@ from saps.ofm.northbound.schema import OfmStats
 LOOK = 0.25
 """Seconds between two looks at OFGate and the controller."""
 STAY = 6.0
-"""Seconds that the topic stays on its tree, for all to see and to be measured."""
+"""Seconds that the topic stays on its tree, for all to see and to be measured, unless it is to be longer."""
 SETTLED = 1.0
 """Seconds after a change of mode that do not count in the figures: it falls into a counting interval."""
 CORE = f"{1:016x}"
@@ -83,8 +83,10 @@ class Facts(msgspec.Struct):
 class Loop:
     """Programs, observation and the acts. (A `run.Beside`.)"""
 
-    def __init__(self, crowd: Crowd, brokers: tuple[Broker, ...], decider: Decider, patience: float) -> None:
-        """`patience`: seconds for what must come."""
+    def __init__(
+        self, crowd: Crowd, brokers: tuple[Broker, ...], decider: Decider, patience: float, stay: float = STAY
+    ) -> None:
+        """`patience`: seconds for what must come; `stay`: seconds that the topic stays on its tree."""
         self.crowd = crowd
         self.facts = Facts(decider, crowd.topic, INTERVAL[decider])
         self.act = "the switches and the job start"
@@ -98,7 +100,10 @@ class Loop:
         self._programs = OfmPrograms(brokers, decider)
         self.counted = Counted(self._programs.counts)
         """What the brokers count."""
+        self.page = self._programs.page
+        """Address of the operator's page."""
         self._patience = patience
+        self._stay = stay
         self._job: asyncio.Task[None] | None = None
         self._decided: Decisions | None = None
         self._looked = asyncio.Event()
@@ -122,6 +127,7 @@ class Loop:
 
     async def play(self, run: Run) -> None:
         gone = asyncio.Event()
+        run.tell(f"look at the operator's page: {self.page}")
         try:
             assert self._job is not None
             self.act = f"waiting for {NAMES[self.facts.decider]}"
@@ -132,7 +138,7 @@ class Loop:
             async with aiohttp.ClientSession() as session, _while(self._watch(session)):
                 await self._until("a first table of decisions", lambda: self._decided is not None)
                 await self._rise(run, gone)
-                await asyncio.sleep(STAY)
+                await asyncio.sleep(self._stay)
                 await self._end(run, gone)
         finally:
             gone.set()

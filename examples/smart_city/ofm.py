@@ -46,8 +46,11 @@ class OfmPrograms:
         self.counts = Path(self._folder.name) / "counts"
         """Where the brokers leave their counts."""
         self.counts.mkdir()
-        openflow, northbound, door, overlay = free_ports(4, random.Random())
+        openflow, northbound, door, overlay, page = free_ports(5, random.Random())
         self.northbound, self.door = f"http://127.0.0.1:{northbound}", f"http://127.0.0.1:{door}"
+        self.page = f"http://127.0.0.1:{page}/"
+        """The operator's page, at the first broker."""
+        self._first = brokers[0].name
         self._hosts = _hosts(brokers)
         self._clusters = list(dict.fromkeys(broker.cluster for broker in brokers))
         most = max(int(host.partition("b")[2]) for host in self._hosts.values())
@@ -97,12 +100,16 @@ class OfmPrograms:
         host = self._hosts[broker.name]
         cluster, _, place = host[1:].partition("b")
         ports = dict(part.split("=", 1) for part in self._network[1].ready_line.split()[1:])
-        return {
+        settings = {
             "ofm.listen": f"10.77.{cluster}.{place}:{UDP}",
             "ofm.attach": ports[host],
             "monitoring.directory": str(self.counts),
             "monitoring.interval": str(COUNTING),
         }
+        if broker.name == self._first:
+            settings["web.listen"] = self.page.removeprefix("http://").rstrip("/")
+            settings |= {"web.controller": self.northbound, "web.ofgate": self.door}
+        return settings
 
     async def start_gate(self, join: str) -> None:
         """OFGate, which joins the brokers. Raises `BrokerError`."""

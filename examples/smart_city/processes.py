@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_TIMEOUT = 20.0
-"""Seconds a broker may take until its ready line."""
+START_TIMEOUT = 60.0
+"""Seconds a broker may take until its ready line, on a machine that is busy."""
 
 STOP_TIMEOUT = 8.0
 """Seconds a broker may take from SIGTERM to its end, before it is killed."""

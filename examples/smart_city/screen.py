@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from examples.smart_city.glance import Glance, LoopGlance, SubscriberGlance, TallyGlance
+from examples.smart_city.run import Phase
 
 WIDE = 110
 """From this width on, in columns, tables stand side by side and show trends."""
@@ -68,7 +69,7 @@ class Screen:
 def status_line(glance: Glance) -> str:
     """The glance in one line of plain text."""
     total = glance.total
-    if glance.total.published == 0:
+    if total.published == 0 or glance.phase is Phase.CLOSING:
         up = sum(broker.up for broker in glance.brokers)
         clients = sum(broker.clients for broker in glance.brokers)
         return f"{glance.phase}: {up} of {len(glance.brokers)} brokers up, {clients} clients"
@@ -79,7 +80,7 @@ def status_line(glance: Glance) -> str:
     )
     if glance.loop is not None:
         topic = glance.loop.topic
-        line += f"\n        {topic.topic} goes by {topic.mode}: {topic.rate:,.0f}/s"
+        line += f"\n        {glance.loop.act}; {topic.topic} goes by {topic.mode}: {topic.rate:,.0f}/s"
         if topic.rate:
             line += f", {topic.per_publication:.2f} packets between clusters for each"
     return line
@@ -106,10 +107,14 @@ def _header(glance: Glance, width: int) -> Group:
         no_wrap=True,
         overflow="ellipsis",
     )
+    phase = Text(glance.phase.value.ljust(29), "bold")
+    line = Table.grid(Column(no_wrap=True), Column(no_wrap=True), Column(no_wrap=True, justify="right"), padding=(0, 2))
+    if glance.loop is not None:  # lasts until the loop has closed
+        line.add_row(phase, Text(f"look at {glance.loop.page}", "bold"), f"{glance.elapsed:.0f} s")
+        return Group(title, line)
     left = max(0.0, glance.seconds - glance.elapsed)
-    line = Table.grid(Column(no_wrap=True), Column(), Column(no_wrap=True, justify="right"), padding=(0, 2))
     bar = ProgressBar(total=glance.seconds, completed=min(glance.elapsed, glance.seconds), width=max(10, width - 46))
-    line.add_row(Text(glance.phase.value.ljust(29), "bold"), bar, f"{left:3.0f} s left")
+    line.add_row(phase, bar, f"{left:3.0f} s left")
     return Group(title, line)
 
 

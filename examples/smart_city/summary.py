@@ -102,6 +102,9 @@ def counts(tally: Tally) -> Counts:
 
 def render(result: Report) -> RenderableType:
     """The result as a table with a verdict under it."""
+    if result.interrupted and not result.total.published:
+        lines = [Text(trouble, BAD) for trouble in _some(result.troubles)]
+        return Group(*lines, Text("Interrupted before anything was published.", "yellow"))
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold")
     table.add_column("", no_wrap=True)
     for name in ("published", "expected", "delivered", "lost", "dup.", "disorder", "p50 ms", "p99 ms"):

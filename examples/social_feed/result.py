@@ -125,10 +125,10 @@ def status(run: Run, trees: Trees) -> str:
 
 def render(result: Outcome) -> RenderableType:
     """The result for people."""
-    shown = Table(box=SIMPLE_HEAD, show_edge=False)
-    shown.add_column("topics")
-    for name in ("published", "delivered", "fan-out", "lost", "dup.", "disorder", "p50 ms", "p99 ms", "with trees"):
-        shown.add_column(name, justify="right")
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
+    shown.add_column("topics", no_wrap=True)
+    for name in ("published", "delivered", "fan-out", "lost", "dup.", "disorder", "p50 ms", "p99 ms", "trees"):
+        shown.add_column(name, justify="right", no_wrap=True)
     for name, part in result.classes.items():
         _add(shown, name, part, _with_trees(result, name))
     shown.add_section()
@@ -167,7 +167,7 @@ def render(result: Outcome) -> RenderableType:
     why = next((each.reason for each in result.topics if each.reason), "")
     if why:
         words.append(Text(f"Why: {why}", "dim"))
-    if not result.problems:
+    if not result.problems and result.total.delivered:
         words.append(Text("Every message arrived once, and in order.", "green"))
     return Group(shown, Text(), top, *words)
 
@@ -194,7 +194,8 @@ def draw(result: Outcome) -> Picture:
     picture = Picture(700, 360, "A social feed: what each author's posts come to")
     deliveries = {each.rank: each.published * each.fan_out for each in result.topics}
     top, last = max([*deliveries.values(), 10]), max([*deliveries, 2])
-    axes = Axes(picture, (70, 60, 460, 240), (1, last), (max(1, min(deliveries.values(), default=1)), top), log=True)
+    least = max(1, min(deliveries.values(), default=1))
+    axes = Axes(picture, (70, 60, 460, 240), (1, last), (least, 1.5 * top), log=True)
     axes.frame("rank", "deliveries", "Deliveries of each author's posts")
     for each in result.topics:
         axes.dot(each.rank, max(1.0, deliveries[each.rank]), TREE if each.decided is not None else PLAIN, 4.5)

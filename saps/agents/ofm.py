@@ -146,6 +146,7 @@ class OfmAgent:
             "publications": self._presence.seq,
             "alm_messages": self._multicast.sent,
             "given_up": self._inbox.given_up,
+            "disowned": self._inbox.disowned,
             **self._datapath.counts,
             **self.of_socket(),
         }

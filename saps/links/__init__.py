@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from saps.links.inbound import Inbound
@@ -76,6 +76,8 @@ class Links:
         """By life: that others tell of a later one does not end the link to the one that is there."""
         self._expresses: dict[BrokerRef, Outbound] = {}
         self.dialling = asyncio.Semaphore(DIALS)
+        self._dials: set[asyncio.Task[None]] = set()
+        """Attempts to make links that have not ended."""
         self._unmade: set[Outbound] = set()
         """Those that are not up yet."""
         self._unwritten: set[Outbound] = set()
@@ -172,6 +174,8 @@ class Links:
     def _queue(self, lanes: dict[BrokerRef, Outbound], to: BrokerRef, frame: Frame) -> None:
         link = lanes.get(to)
         if link is None:
+            if self.closing:
+                return
             if len(self._unmade) >= UNMADE:
                 asyncio.get_running_loop().call_soon(self.on_down, to)
                 return
@@ -228,6 +232,13 @@ class Links:
         if bool(self._congested) != before:
             self._on_congestion(not before)
 
+    def dial(self, attempts: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Make a link; `close` waits until nobody does so any more."""
+        task = asyncio.get_running_loop().create_task(attempts)
+        self._dials.add(task)
+        task.add_done_callback(self._dials.discard)
+        return task
+
     def made(self, link: Outbound) -> None:
         """A link is up."""
         self._unmade.discard(link)
@@ -258,6 +269,7 @@ class Links:
             link.close()
         for inbound in list(self._inbound):
             inbound.close()
+        await asyncio.gather(*self._dials, return_exceptions=True)
         if self._listener is not None:
             await self._listener.wait_closed()
 

@@ -61,7 +61,7 @@ class Outbound(asyncio.Protocol):
         self._done = False
         self._wait = BACKOFF[0]
         self._handshake: asyncio.TimerHandle | None = None
-        self._task = self._loop.create_task(self._dial())
+        self._task = links.dial(self._dial())
 
     @property
     def version(self) -> int | None:

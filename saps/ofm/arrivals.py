@@ -14,7 +14,7 @@ from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.sealing import Refusal
 from saps.overlay.frames import OfmAck
 from saps.overlay.keys import BrokerRef
-from saps.overlay.order import Inbox
+from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.trees import Tree
 
@@ -84,6 +84,8 @@ class Arrivals:
             return
         data = datagram.data()
         reached = self._inbox.accept(datagram.origin, data)
+        if reached == DOUBTED:
+            return
         if reached is None:
             self._counts["duplicates"] += 1
             reached = self._inbox.matching(data.topic)
@@ -105,7 +107,7 @@ class Arrivals:
             if delivered < seq:
                 self._due[sender, origin, topic] = seq, subscribers
             self._counts["acks"] += 1
-            ack = OfmAck(topic, delivered, subscribers, None if sender == origin else origin)
+            ack = OfmAck(topic, min(delivered, seq), subscribers, None if sender == origin else origin)
             self._port.send(sender, ack)
         self._acknowledging = bool(self._due)
         if self._due:

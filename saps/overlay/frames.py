@@ -538,10 +538,12 @@ class Nack(Frame, tag=22):
 
 
 class Skip(Frame, tag=23):
-    """From the origin: do not wait for `seq`; it was sent with QoS 0, or not to you."""
+    """From the origin: do not wait for `seq`; it was sent with QoS 0, or not to you, or by somebody else."""
 
     topic: str
     seq: Number
+    given: Number | None = None
+    """If `seq` is none of its own: the last number that is."""
 
 
 class OfmAck(Frame, tag=31):

@@ -85,17 +85,19 @@ class Handovers:
         elif isinstance(frame, Departed):
             self.taker.on_departed(sender, frame)
         elif isinstance(frame, Offer):
-            self._on_offer(sender, frame.client)
+            self.offered(sender, frame.client)
         else:
             return False
         return True
 
-    def _on_offer(self, sender: BrokerRef, client: str) -> None:
-        """A broker has an older session of a client."""
+    def offered(self, sender: BrokerRef, client: str) -> None:
+        """A broker has an older session of a client: it ends, unless the client is waiting for one."""
         sessions = self._sessions
-        if sessions.host is None or client in sessions.quests or self.giving(client):
+        if sessions.host is None or self.giving(client):
             return
-        if client not in sessions.tenures:
+        if (quest := sessions.quests.get(client)) is not None:
+            quest.offered[sender] = None
+        elif client not in sessions.tenures:
             sessions.withdraw(client)
         elif not any(broker == sender and frame.client == client for broker, frame in self.taker.dropping.values()):
             logger.warning("an older session of %r at %s ends: there is a later one here", client, sender.name)

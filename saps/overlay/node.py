@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from saps.mesh import Arrival, Local, Origin, Recalled, RunDone, TopicRoute
-from saps.messages import Message, Reached
+from saps.messages import Message, MessageRun, Reached
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.designed import Designs
 from saps.overlay.designer import Designer, DesignSettings
@@ -39,6 +39,7 @@ from saps.overlay.frames import (
     Gone,
     Heal,
     Here,
+    Inserted,
     Keep,
     Level,
     Outstanding,
@@ -174,16 +175,19 @@ class OverlayNode:
 
     # --- the driver's side --------------------------------------------------------------------------------
 
-    def start(self, contact: BrokerRef | None, joined: Callable[[], None]) -> None:
-        """Join the mesh that `contact` belongs to, or begin a new one."""
+    def start(
+        self, contact: BrokerRef | None, joined: Callable[[], None], ready: Callable[[], None] = lambda: None
+    ) -> None:
+        """Join the mesh that `contact` belongs to, or begin a new one. `joined` runs when this broker is in it;
+        `ready`, when the mesh knows which sessions it has, too, `takeover_timeout` seconds later at most."""
         key = broker_key(self.me.name)
         if self.epoch is None:
             self.epoch = self.me.incarnation / 1000 - self.now
 
         def linked() -> None:
             self.joined = True
-            self.sessions.sync()
             joined()
+            self.sessions.begin(ready)
 
         if contact is None:
             self.graph.start_alone(key)
@@ -314,8 +318,8 @@ class OverlayNode:
         if self._own:
             self._run_own()
 
-    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
-        self.multicast.publish_run(messages, done)
+    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
+        self.multicast.publish_run(run, done)
         if self._own:
             self._run_own()
 
@@ -396,8 +400,10 @@ class OverlayNode:
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
         if to.name == self.me.name:
-            if to.incarnation == self.me.incarnation:
+            if to.incarnation == self.me.incarnation and type(frame) is not Inserted:
                 self._own.append(frame)
+            elif to.incarnation == self.me.incarnation:  # before the next of many own keys looks for its place there
+                self._own.appendleft(frame)
             return
         self.outbox.append((to, frame))
         if type(frame) not in NOT_FOLLOWED:

@@ -110,9 +110,12 @@ class Notices(Generic[Q]):
 
             self._port.after(LINGER, due)
 
-    def search_again(self) -> None:
-        """Two parts of the mesh may have become one: the holders known may not be all. What has waited is told."""
-        for number, desk in self._desks.items():
+    def search_again(self, claims: dict[str, Q]) -> None:
+        """This broker has joined, or two parts of the mesh may have become one: the holders known may not be all. These
+        claims and what has waited are told; of a client that has a claim waiting, that one."""
+        for client, what in claims.items():
+            self._desk(bucket_of(client)).claims.setdefault(client, what)
+        for number, desk in list(self._desks.items()):
             desk.holders = {}
             self._write(number)
 

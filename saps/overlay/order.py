@@ -15,6 +15,7 @@ from typing import NamedTuple
 from saps.messages import Message
 from saps.overlay.frames import Data, Nack, Run
 from saps.overlay.keys import BrokerRef
+from saps.overlay.numbers import Numbers
 from saps.overlay.port import Port
 
 ASK_AFTER = 0.1
@@ -39,6 +40,8 @@ HELD_BYTES = 64 << 20
 HELD = 4096
 """Publications held per origin and topic; beyond it the oldest gap is given up, whatever its quality of service. At
 1,000 messages a second that is 4 s."""
+DOUBTED = -1
+"""In the place of a number of subscribers: perhaps it has not been delivered, although a later number has."""
 
 
 class _Held(NamedTuple):
@@ -49,17 +52,16 @@ class _Held(NamedTuple):
     """When it came."""
 
 
-class _Sequence:
+class _Sequence(Numbers):
     """One origin's publications to one topic."""
 
-    __slots__ = ("asking", "first", "held", "last", "origin", "reliable", "since", "tail", "used")
+    __slots__ = ("asked", "asking", "first", "held", "origin", "reliable", "since", "tail", "used")
 
     def __init__(self, origin: BrokerRef) -> None:
+        super().__init__()
         self.origin = origin
         self.used = True
         """Something has come since the last `sweep`."""
-        self.last = 0
-        """Sequence number of the last publication delivered (or given up)."""
         self.held: dict[int, _Held] = {}
         self.first = 0
         """The lowest number in `held`, 0 if nothing is."""
@@ -70,6 +72,8 @@ class _Sequence:
         self.since = 0.0
         """When the present gap was noticed, or something was delivered since."""
         self.asking = False
+        self.asked = -math.inf
+        """When the origin was asked for the last time whether `last` is its own."""
 
     @property
     def missing(self) -> int:
@@ -122,6 +126,8 @@ class Inbox:
         self._held_bytes = 0
         self.given_up = 0
         """Gaps that were not filled."""
+        self.disowned = 0
+        """Times that an origin has said that a number was none of its own."""
         self.retained: Callable[[Data], None] = lambda data: None
         """Told of each retained publication before it is delivered."""
         self.seen: Callable[[Message, BrokerRef, int], None] | None = None
@@ -131,13 +137,15 @@ class Inbox:
 
     def accept(self, origin: BrokerRef, data: Data) -> int | None:
         """Deliver a publication or hold it. Returns the number of subscribers it reaches now or, with QoS 1 and 2,
-        will reach; None for a duplicate."""
+        will reach; None for a duplicate, `DOUBTED` for what may be none: the origin is asked, and must repeat it."""
         sequence = self._sequences.get((origin, data.topic))
         if sequence is None:
             sequence = self._begin(origin, data.topic)
         sequence.used = True
-        if data.seq <= sequence.last or data.seq in sequence.held:
+        if data.seq in sequence.held:
             return None
+        if data.seq <= sequence.last:
+            return DOUBTED if self._doubted(origin, data, sequence) else None
         sequence.reliable |= data.qos > 0
         if self._waits(origin, data, sequence):
             self._hold(origin, data, sequence)
@@ -165,6 +173,7 @@ class Inbox:
         sequence = self._sequences[origin, run.topic]
         sequence.used = True
         sequence.reliable |= run.qos > 0
+        sequence.left, sequence.entered = sequence.last, run.seq
         sequence.last = run.seq + len(run.payloads) - 1
         return self.deliver_run(run.topic, run.qos, run.payloads)
 
@@ -174,10 +183,16 @@ class Inbox:
             reached = self._deliver(Message(topic, payload, qos))
         return reached
 
-    def skip(self, origin: BrokerRef, topic: str, seq: int) -> None:
-        """The origin says that `seq` will not come."""
+    def skip(self, origin: BrokerRef, topic: str, seq: int, given: int | None = None) -> None:
+        """The origin says that `seq` will not come; or that it is none of its own, which are `given` at most."""
         sequence = self._sequences.get((origin, topic))
-        if sequence is None or not sequence.last < seq <= sequence.missing:
+        if sequence is None or seq > max(sequence.last, sequence.missing):
+            return
+        if given is not None and given < seq:
+            self._disown(origin, sequence, seq, given)
+            return
+        sequence.confirm(seq)
+        if seq <= sequence.last:
             return
         if self._port.now - sequence.noticed >= PATIENCE:
             self.given_up += 1
@@ -243,7 +258,7 @@ class Inbox:
                 del self._floors[next(iter(self._floors))]
 
     def _pass(self, sequence: _Sequence, data: Data) -> int:
-        sequence.last = data.seq
+        sequence.left, sequence.entered, sequence.last = sequence.last, data.seq, data.seq
         if data.retain:
             self.retained(data)
         message = Message(data.topic, data.payload, data.qos, data.retain, data.properties)
@@ -257,6 +272,30 @@ class Inbox:
             return False
         baseline = self._baseline(data.topic, (origin.name, origin.incarnation))
         return baseline is None or data.prev > baseline
+
+    def _doubted(self, origin: BrokerRef, data: Data, sequence: _Sequence) -> bool:
+        """It seems to have come before. Asks the origin whether `last` is its own if that is in doubt; True if this one
+        cannot have been delivered unless it is."""
+        now, contradicted = self._port.now, sequence.contradicts(data.seq)
+        stuck = sequence.stuck(data.seq, now)
+        if (contradicted or stuck) and now - sequence.asked >= ASK_AFTER and not self._port.lost(origin):
+            sequence.asked = now
+            self._port.send(origin, Nack(data.topic, sequence.last, sequence.last))
+        return contradicted
+
+    def _disown(self, origin: BrokerRef, sequence: _Sequence, seq: int, given: int) -> None:
+        """Somebody has published in the name of the origin: by `seq`, and whatever else has such numbers."""
+        self.disowned += 1
+        if sequence.last >= seq:
+            sequence.go_back(given)
+        if sequence.tail >= seq:
+            sequence.tail = 0
+        for number in [number for number, held in sequence.held.items() if max(number, held.data.prev) >= seq]:
+            self._taken(sequence, number)
+        sequence.first = min(sequence.held, default=0)
+        if self._floors.get(origin, 0) > given:
+            self._floors[origin] = given
+        self._drain(origin, sequence)
 
     def _hold(self, origin: BrokerRef, data: Data, sequence: _Sequence) -> None:
         new = not sequence.missing

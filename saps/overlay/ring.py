@@ -268,7 +268,10 @@ class Ring(Routing, ABC):
         elif node.state is State.LEAVING:
             node.waiting.append((sender, frame))
         elif right is not None and right.key == ref.key:
-            if right.broker.incarnation < ref.broker.incarnation:
+            if right.broker == ref.broker and right.stay < ref.stay:
+                # It has been taken out and put in again, and this node has not heard of it: what is behind is unknown.
+                self._link(node, ref, None, frame.hops)
+            elif right.broker.incarnation < ref.broker.incarnation:
                 # Others may say so; once the later life says it itself, the earlier one is out of the way.
                 self._port.send(ref.broker, Ping())
         elif self.takes(node, ref.key):

@@ -7,9 +7,6 @@ it consists of (`singly`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from saps.messages import Message
 from saps.overlay.frames import Data, Frame, Run
 from saps.overlay.keys import BrokerRef
 from saps.overlay.presence import Stream
@@ -109,15 +106,13 @@ class OpenRun:
         """Nothing has joined it yet: `begin` comes first."""
         return not self.copies
 
-    def takes(self, message: Message, outbox: list[Addressed]) -> bool:
-        """May the message join: is it of the kind, with the same members, and has nothing been sent yet?"""
+    def takes(self, topic: str, qos: int, outbox: list[Addressed]) -> bool:
+        """May plain messages join: are they of the kind, with the same members, and has nothing been sent yet?"""
         return (
             outbox is self._outbox
-            and self.stream.topic == message.topic
+            and self.stream.topic == topic
             and self.stream.members is self._members
-            and message.qos == self._qos
-            and message.properties is None
-            and not message.retain
+            and qos == self._qos
             and len(self._payloads) < MOST
             and self._size < MOST_BYTES
         )
@@ -135,9 +130,9 @@ class OpenRun:
         self.copies = len(exchanged)
         return exchanged
 
-    def join(self, messages: Sequence[Message]) -> int:
+    def join(self, payloads: list[bytes]) -> int:
         """Let messages of the kind join, at least the first, as far as there is room. Returns how many have."""
-        payloads = [message.payload for message in messages[: MOST - len(self._payloads)]]
+        payloads = payloads[: MOST - len(self._payloads)]
         size = self._size + sum(map(len, payloads))
         while size - len(payloads[-1]) >= MOST_BYTES and len(payloads) > 1:
             size -= len(payloads.pop())

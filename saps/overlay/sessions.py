@@ -18,6 +18,7 @@ from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.directory import Directory, bucket_of
 from saps.overlay.frames import Offer, Roster, Tenure, Tenures
 from saps.overlay.holding import OUTDATED
+from saps.overlay.keys import BrokerRef
 from saps.overlay.notices import Notices
 from saps.overlay.patience import Patience
 from saps.overlay.port import Port
@@ -38,7 +39,7 @@ Done = Callable[[Arrival], None]
 class Quest:
     """A claim under way."""
 
-    __slots__ = ("client", "done", "given", "keep", "over", "rounds", "user")
+    __slots__ = ("asked", "client", "done", "given", "keep", "offered", "over", "rounds", "user")
 
     def __init__(self, client: str, user: str | None, keep: bool, done: Done) -> None:
         self.client = client
@@ -48,6 +49,10 @@ class Quest:
         self.rounds = 0
         self.given: Tenure | None = None
         """Nobody has connected: the broker of this tenure leaves, and the session is to be here instead."""
+        self.asked: set[BrokerRef] = set()
+        """Who has been asked for the session."""
+        self.offered: dict[BrokerRef, None] = {}
+        """Who has said meanwhile that it has an older session."""
         self.over = False
 
 
@@ -84,6 +89,10 @@ class Sessions:
         """Sessions of an earlier life that may have a later one elsewhere."""
         self._unheard: dict[str, None] = {}
         """Clients of which brokers of an older version cannot say whether they have a session."""
+        self._untold: set[str] = set()
+        """Whose sessions were here when this broker joined, and the holders may not know of yet."""
+        self._told: Callable[[], None] = _nothing
+        """Waits until there are none."""
         self.notices: Notices[Quest | None] = Notices(port, calls, joined, self.tenures, self._answered)
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
@@ -123,6 +132,7 @@ class Sessions:
 
     def release(self, client: str) -> None:
         self._unsure.discard(client)
+        self._settled((client,))
         stamp = self.tenures.pop(client, None)
         if stamp is not None and not self._alone():
             self.notices.release(client, stamp)
@@ -130,6 +140,7 @@ class Sessions:
     def withdraw(self, client: str) -> None:
         """Somebody takes this broker for the one that has the client's session, and there is none."""
         self.tenures.pop(client, None)
+        self._settled((client,))
         self.notices.release(client, self._stamp(0))
 
     def restored(self, clients: Iterable[str]) -> None:
@@ -149,13 +160,44 @@ class Sessions:
         mine.update((client, stamp) for client, stamp in tenures.items() if bucket_of(client) == body.bucket)
         return [Tenures(me, True, [Tenure(client, me, stamp) for client, stamp in mine.items()])] if mine else []
 
+    def begin(self, told: Callable[[], None]) -> None:
+        """This broker has joined. `told` runs when a client that connects elsewhere from then on is found to have its
+        session here, if it has one; after `patience` seconds in any case."""
+        if self.host is None or self._alone():
+            told()
+            return
+        self._untold, self._told = set(self.host.clients()), told
+        if self._untold:
+            self._port.after(self.patience, self._told_late)
+        self.sync()
+        self._settled(())
+
+    def _settled(self, clients: Iterable[str]) -> None:
+        """The holders know of these clients' sessions here, or there are none any more."""
+        self._untold.difference_update(clients)
+        if not self._untold:
+            told, self._told = self._told, _nothing
+            told()
+
+    def _told_late(self) -> None:
+        if self._untold:
+            logger.warning(
+                "the mesh has not heard in %g s of all sessions that are here, %d are missing: clients of these that "
+                "connect elsewhere may be served without",
+                self.patience,
+                len(self._untold),
+            )
+        told, self._told = self._told, _nothing
+        told()
+
     def sync(self) -> None:
         """Tell the holders of all sessions here: some may not know of them, or of later ones elsewhere."""
         if self.host is None or self._alone():
             return
-        for client in self.host.clients():
-            self.sync_one(client)
-        self.notices.search_again()
+        clients = [client for client in self.host.clients() if client not in self.quests]
+        for client in clients:
+            self.tenures.setdefault(client, 0)
+        self.notices.search_again(dict.fromkeys(clients))
 
     def sync_one(self, client: str) -> None:
         """The same for one client."""
@@ -169,8 +211,11 @@ class Sessions:
             quest.over = True
             if self.quests.get(quest.client) is quest:
                 del self.quests[quest.client]
-            self._unsure.discard(quest.client)
             quest.done(arrival)
+            if arrival in (Arrival.HERE, Arrival.MOVED):
+                self._unsure.discard(quest.client)
+                for broker in [each for each in quest.offered if each not in quest.asked]:
+                    self.handovers.offered(broker, quest.client)
 
     # --- what the holders answer ------------------------------------------------------------------------------------
 
@@ -182,6 +227,10 @@ class Sessions:
             return
         if outcome.outdated:
             self._ask_later(claims)
+        if outcome.complete or outcome.outdated:
+            self._settled(claims)
+        else:
+            self.notices.claim_again(dict.fromkeys(self._untold.intersection(claims)))
         self._directory.balance(number, ready, {answer.broker.name for answer in answers})
         others: dict[str, dict[str, Tenure]] = {}
         for answer in answers:
@@ -215,11 +264,15 @@ class Sessions:
         """It is known who else has tenure."""
         client, mine = quest.client, self.tenures.get(quest.client, 0)
         given = quest.given
+        if beside := quest.offered.keys() - {tenure.broker for tenure in others}:
+            others = sorted([*others, *(Tenure(client, broker, 0) for broker in beside)], key=_age, reverse=True)
         if given is not None and all(tenure.broker != given.broker for tenure in others):
             others = sorted([*others, given], key=_age, reverse=True)
         if others and _age(others[0]) > (mine, self._port.me.name):
             quest.rounds += 1
             if given is not None or others[0].stamp < self._stamp(0):  # made while this claim was under way
+                if client in self._unsure:  # who has claimed later may have done so before it was known here
+                    self._port.send(others[0].broker, Offer(client))
                 self.finish(quest, Arrival.LATER)
                 return
             if quest.rounds > ROUNDS:
@@ -231,14 +284,16 @@ class Sessions:
             self.handovers.take(quest, mine, others)
 
     def _synced(self, client: str, others: list[Tenure]) -> None:
-        """The holders know of a session here. If there is a later one, its broker sees to it that this one ends."""
+        """The holders know of a session here. Of several the broker of the latest one sees that the others end."""
         mine = self.tenures.get(client)
-        if mine is None or client in self.quests:
+        if mine is None or client in self.quests or self.handovers.giving(client):
             return
         if others and _age(others[0]) > (mine, self._port.me.name):
             self._port.send(others[0].broker, Offer(client))
         else:
             self._unsure.discard(client)
+            for tenure in others:
+                self.handovers.offered(tenure.broker, client)
 
     def _give_up(self, quest: Quest) -> None:
         """It has not been found out in time who has the session."""
@@ -250,6 +305,11 @@ class Sessions:
                     self.patience,
                 )
             self.finish(quest, Arrival.HERE)
+            self.sync_one(quest.client)  # when it has been found out, the one elsewhere ends
+
+
+def _nothing() -> None:
+    pass
 
 
 def _age(tenure: Tenure) -> tuple[int, str]:

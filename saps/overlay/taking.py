@@ -135,6 +135,7 @@ class Taker:
             self._serial += 1
             taking.serial, taking.source, taking.stage = self._serial, source, Stage.ASKING
             taking.heard = self._port.now
+            quest.asked.add(source)
             self.takings[taking.serial] = taking
             self._ask(taking, TakeOver(taking.serial, quest.client, taking.stamp, quest.user, quest.keep))
             self._tick(taking, taking.serial)

@@ -46,9 +46,8 @@ def drawn(found: Trace) -> Tree:
     """The way as a tree, the publisher's broker at its root."""
     clients = {end.broker: end.clients for end in found.ends}
     crossings = sum(hop.crosses for hop in found.hops)
-    total = (
-        f"{len(found.hops)} messages between brokers, {crossings} of them between clusters" if found.hops else "local"
-    )
+    messages = "1 message" if len(found.hops) == 1 else f"{len(found.hops)} messages"
+    total = f"{messages} between brokers, {crossings} of them between clusters" if found.hops else "local"
     root = Tree(safe(f"{found.topic}: {total}"))
     top = root.add(safe(f"{found.source} (published here){_clients(clients.get(found.source, 0))}", "bold"))
     nodes = {found.source: top}

@@ -68,7 +68,7 @@ class TracedHub(Hub):
         return matched
 
     def spread_burst(self, route: Route, burst: Burst, sender: SubscriberAgent | None) -> int:
-        self._count(route, len(burst.publications))
+        self._count(route, len(burst))
         return super().spread_burst(route, burst, sender)
 
     def relay(self, route: Route, packets: bytes, count: int, at_once: bool) -> None:

@@ -45,7 +45,9 @@ def test_a_page_names_every_module_and_only_options_that_there_are(
 
 
 @pytest.mark.parametrize("parser", PARSERS.values())
-@pytest.mark.parametrize("bad", [["--seconds", "0"], ["--seconds", "nan"], ["--nothing"]])
+@pytest.mark.parametrize(
+    "bad", [["--seconds", "0"], ["--seconds", "nan"], ["--nothing"], ["--json", "no/folder/x"], ["--picture", "."]]
+)
 def test_bad_arguments_are_refused(
     parser: Callable[[], argparse.ArgumentParser], bad: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -142,6 +143,9 @@ def test_an_interrupt_in_the_middle_of_the_loop_leaves_no_process_and_no_file() 
         programs = _wait_until_publishing(process)
         assert len(programs) == 3 + 3, "brokers, and switches, controller, OFGate"
         folders = {_option(pid, "monitoring.directory=") for pid in programs} - {""}
+        (page,) = {_option(pid, "web.listen=") for pid in programs} - {""}
+        with urlopen(f"http://{page}/v1/decisions", timeout=60) as answer:
+            assert msgspec.json.decode(answer.read())["configured"], "the operator's page shows decisions"
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors

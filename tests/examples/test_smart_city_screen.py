@@ -87,7 +87,8 @@ async def test_a_glance_reaches_the_display_unaltered() -> None:
 
 
 TOPIC = TopicGlance("city/ward1/traffic/stadium/gates", "under construction", 79.6, 159.0, 2.0, (2.0, 2.0, 1.4, 1.0))
-LOOP = LoopGlance("the Spark job", "decided: the tree is built", TOPIC, (TOPIC.topic,))
+PAGE = "http://127.0.0.1:31999/"
+LOOP = LoopGlance("the Spark job", "decided: the tree is built", TOPIC, (TOPIC.topic,), PAGE)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60)])
@@ -103,6 +104,7 @@ async def test_the_loop_has_its_place_on_the_screen(width: int, height: int) -> 
     for word in ("under construction", "80", "159", "2.00"):
         assert word in row
     assert any("the Spark job decides; decided: the tree is built" in line for line in lines)
+    assert any(f"look at {PAGE} " in line for line in lines)
     assert "goes by under construction: 80/s, 2.00 packets between clusters for each" in status_line(glance)
     assert msgspec.json.decode(msgspec.json.encode(glance), type=Glance) == glance
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from saps.mesh import Recalled, RunDone, TopicRoute
-from saps.messages import NOBODY, Message, Reached
+from saps.messages import NOBODY, Message, MessageRun, Reached
 
 
 class DelayingMesh:
@@ -42,9 +42,9 @@ class DelayingMesh:
         if done is not None:
             self._publishing.append(done)
 
-    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
-        for start in range(0, len(messages), self.part):
-            part = messages[start : start + self.part]
+    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
+        for start in range(0, len(run), self.part):
+            part = run.messages[start : start + self.part]
             self.published += part
             if done is not None:
                 self._publishing.append(partial(done, start, len(part)))

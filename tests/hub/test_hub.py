@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.hub import LONGEST_KEPT, MAX_ROUTES, Burst, Hub, Publication
-from saps.messages import Message, Properties, Reached
+from saps.hub import LONGEST_KEPT, MAX_ROUTES, Burst, Hub
+from saps.messages import Message, MessageRun, Properties, Reached
 from saps.subscriptions import Subscription, Target
 from saps.topics import matches
 from tests.hub.meshes import DelayingMesh
@@ -187,7 +187,7 @@ def test_burst_equals_its_messages_one_by_one() -> None:
     two, second = subscriber(hub, "two")
     one.subscribe(Subscription("a", no_local=True))
     two.subscribe(Subscription("#"))
-    burst = Burst([Publication(Message("a", b"%d" % i)) for i in range(3)])
+    burst = Burst([MessageRun("a", 0, [b"0", b"1"]), MessageRun.of(Message("a", b"2"))])
     assert hub.spread_burst(hub.route(b"a"), burst, one) == 1
     assert first == []
     assert [m.payload for m in second] == [b"0", b"1", b"2"]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.hub import Burst, Hub, Publication
-from saps.messages import Message
+from saps.hub import Burst, Hub
+from saps.messages import Message, MessageRun
 from saps.statistics import LATENCY_BOUNDS, REST, Statistics, TopicCount, publishers
 from saps.subscriptions import Subscription
 
@@ -96,7 +96,7 @@ def test_the_hub_counts_messages_of_every_way_once(hub: Hub) -> None:
     publisher = SubscriberAgent(hub, "p", lambda message: None)
     hub.publish(Message("a/b", b"12345"), publisher)
     route = hub.route(b"a/b")
-    hub.spread_burst(route, Burst([Publication(Message("a/b", b"12"))] * 3), publisher)
+    hub.spread_burst(route, Burst([MessageRun("a/b", 0, [b"12"] * 3)]), publisher)
     assert hub.deliver(Message("a/b", b"1234567")) == 1
     assert hub.statistics is not None
     count = hub.statistics.of("a/b")

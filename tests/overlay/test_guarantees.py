@@ -52,6 +52,7 @@ FAILED_ONCE = {
     ],
     "crash": [1, 8, 9, 13, 15, 18, 30, 100017, 100034, 510022, 510116, 3000377, 3000383],
     "reset": [15, 19],
+    "pause": [372486604, 971154445, 1129666594, 1708511732],
     "partition": [410021, 4652761],
 }
 
@@ -110,6 +111,34 @@ def reset(seed: int) -> None:
     recorder.judge(faulty=True)
 
 
+def pause(seed: int) -> None:
+    """Processes that stand still, some so long that they are taken for dead: short pauses lose nothing, and after long
+    ones the mesh is one again, and every publisher has its answers."""
+    rng, recorder = scene(seed, 30, churn=False)
+    simulation = recorder.simulation
+    simulation.run(1)
+    harmless = rng.random() < 0.5
+    for _ in range(60):
+        random_step(rng, recorder, False)
+        simulation.run(rng.choice([0, 0.001, 0.01, 0.2]))
+        if rng.random() < 0.1:
+            stopped = rng.choice(simulation.alive())
+            simulation.pause(stopped.name, rng.uniform(0.1, 0.7) if harmless else rng.uniform(0.2, 7))
+            simulation.run(rng.choice([0.01, 0.5, 2]))
+    simulation.run(16)
+    simulation.check_ring()
+    recorder.judge_confirmed()
+    if harmless:
+        recorder.judge(faulty=True)
+    after = recorder.clock
+    for _ in range(40):
+        random_step(rng, recorder, False)
+        simulation.run(0.01)
+    simulation.run(8)
+    recorder.forget_before(after)
+    recorder.judge()
+
+
 def partition(seed: int) -> None:
     """The mesh is split for a while and heals: one ring again, and everything published then arrives."""
     split_and_heal(*scene(seed, 40, churn=False))
@@ -131,6 +160,12 @@ def test_qos_1_between_survivors_of_crashes_all_arrives(seed: int) -> None:
 @given(SEEDS)
 def test_broken_links_lose_no_qos_1(seed: int) -> None:
     reset(seed)
+
+
+@settings(SCHEDULES, max_examples=10)
+@given(SEEDS)
+def test_processes_that_stand_still_lose_nothing_or_come_back(seed: int) -> None:
+    pause(seed)
 
 
 @SCHEDULES
@@ -161,4 +196,4 @@ def test_an_acknowledgement_that_is_lost_is_asked_for_again(milliseconds: int) -
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, seeds in FAILED_ONCE.items() for seed in seeds])
 def test_what_failed_once(kind: str, seed: int) -> None:
-    {"churn": churn, "crash": crash, "reset": reset, "partition": partition}[kind](seed)
+    {"churn": churn, "crash": crash, "reset": reset, "pause": pause, "partition": partition}[kind](seed)

@@ -28,6 +28,7 @@ from saps.overlay.frames import (
     Handed,
     Heal,
     Here,
+    HighWater,
     Keep,
     Level,
     Locate,
@@ -66,6 +67,7 @@ from tests.fuzzing.node import Besieged
 
 TOPIC = "a/b"
 GREATEST = (1 << 64) - 1
+FAR = 1 << 62
 
 
 @pytest.fixture
@@ -269,6 +271,33 @@ def test_what_has_come_once_does_not_come_again(mesh: Besieged) -> None:
         mesh.attack(b1, Data(1, seq, 0, 0, 0, TOPIC, b"first", 1, False))
     mesh.run(1)
     assert got(mesh, 1).count(b"first") == 1
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Data(1, FAR, 0, 0, 7, TOPIC, b"foe", 1, False),
+        Data(1, FAR, FAR - 1, 0, 7, TOPIC, b"foe", 1, False),
+        Data(1, 2000, FAR, 0, 0, TOPIC, b"foe", 0, False),
+        Run(1, FAR, 0, 0, 7, TOPIC, 1, [b"foe"] * 3),
+        HighWater(TOPIC, FAR),
+    ],
+    ids=["delivered", "held", "odd", "run", "expected"],
+)
+def test_a_number_that_it_makes_up_mutes_nobody(mesh: Besieged, forged: Frame) -> None:
+    """In the name of b0, far ahead of its numbers. All that b0 itself publishes is delivered all the same, once."""
+    b0, b1, _ = opened(mesh)
+    if isinstance(forged, HighWater):
+        forged = HighWater(TOPIC, FAR, b0.ref)
+    mesh.attack(b1, DefineBroker(1, b0.ref))
+    assert mesh.attack(b1, forged)
+    honest = [b"honest%d" % number for number in range(3)]
+    for payload in honest:
+        told = publish(mesh, b0, TOPIC, payload)
+        mesh.run_until(lambda told=told: bool(told), 5)  # type: ignore[misc]
+        assert [reached.brokers for reached in told] == [1]
+    mesh.run(1)
+    assert [payload for payload in got(mesh, 1) if payload in honest] == honest
 
 
 def test_gaps_of_its_own_hold_up_nobody_elses_publications(mesh: Besieged) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from saps.messages import Message, Reached
+from saps.messages import Message, MessageRun, Reached
 from saps.overlay.frames import Data, Frame, Run
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.overlay.runs import MOST, singly
@@ -70,7 +70,6 @@ class Bursts(Recorder):
         payloads = [b"%d" % number for number in range(self._serial + 1, self._serial + count + 1)]
         self._serial += count
         self.published += [(self.moment(), broker, topic, qos, payload) for payload in payloads]
-        messages = [Message(topic, payload, qos) for payload in payloads]
 
         def done(start: int, part: int, reached: Reached) -> None:
             for payload in payloads[start : start + part]:
@@ -78,9 +77,9 @@ class Bursts(Recorder):
                 self.confirmed[payload] = reached
 
         if count > 1:
-            broker.node.publish_run(messages, done)
+            broker.node.publish_run(MessageRun(topic, qos, payloads), done)
         else:
-            broker.node.publish(messages[0], partial(done, 0, 1))
+            broker.node.publish(Message(topic, payloads[0], qos), partial(done, 0, 1))
         dice = self._rng.random()
         if dice < 0.05:
             broker.node.obey(None)  # the stream is divided again between two messages of a run
@@ -147,7 +146,7 @@ def test_a_burst_costs_one_frame_for_each_member_and_one_copy_of_each_message(or
         confirmed.extend([reached.brokers] * part)
 
     def publish() -> None:
-        publisher.node.publish_run([Message("a/b", b"%d" % number, qos) for number in range(count)], done)
+        publisher.node.publish_run(MessageRun("a/b", qos, [b"%d" % number for number in range(count)]), done)
 
     publisher.act(publish)
     simulation.run(2)
@@ -166,3 +165,19 @@ def test_a_run_is_its_publications_each_behind_the_one_before(seq: int, prev: in
     assert [data.seq for data in singles] == list(range(seq, seq + len(payloads)))
     assert [data.prev for data in singles] == [prev, *(data.seq for data in singles[:-1])]
     assert [data.token for data in singles] == list(range(101, 101 + len(payloads)))
+
+
+def test_who_records_publications_is_told_of_the_messages_that_subscribers_hold() -> None:
+    simulation = Mixed(1)
+    simulation.build(2, 1)
+    publisher, member = simulation.alive()
+    member.subscribe("a")
+    publisher.publish("a", b"0")
+    simulation.run(2)
+    told: list[Message] = []
+    publisher.node.multicast.seen = lambda message, origin, seq: told.append(message)
+    run = MessageRun("a", 1, [b"1", b"2", b"3"])
+    publisher.act(lambda: publisher.node.publish_run(run, None))
+    simulation.run(2)
+    assert all(one is other for one, other in zip(told, run.messages, strict=True))
+    assert [message.payload for _, message in member.delivered] == [b"0", b"1", b"2", b"3"]

@@ -72,28 +72,32 @@ _PLAIN_QOS_1 = _PLAIN_FORMS[1 << 1]
 
 
 class Relayed(Copy):
-    """A plain publication of QoS 1 that is passed on as it came, but for its packet identifier.
+    """A plain publication that is passed on unopened, but for its packet identifier.
 
     The message is only taken out of it if it must wait or is sent again, perhaps in another form.
     """
 
-    __slots__ = ("_topic", "_version")
+    __slots__ = ("_ahead", "_qos", "_topic")
 
-    def __init__(self, topic: str, head: bytes, tail: bytes, version: int) -> None:
-        """`head` and `tail`: what stands before and behind the packet identifier in protocol level `version`."""
-        self.form = _PLAIN_QOS_1
+    def __init__(
+        self, topic: str, head: bytes, tail: bytes, ahead: int, form: Form = _PLAIN_QOS_1, qos: int = 1
+    ) -> None:
+        """`head` and `tail`: what stands before and behind the packet identifier; in the tail so many bytes `ahead` of
+        the payload. `qos`: that of the message."""
+        self.form = form
         self._publication = None
         self._head = head
         self._tail = tail
         self._id = 0
         self._packet = b""
         self._topic = topic
-        self._version = version
+        self._ahead = ahead
+        self._qos = qos
 
     @property
     def publication(self) -> Publication:
         if self._publication is None:
-            self._publication = Publication(Message(self._topic, self._tail[self._version == V5 :], 1))
+            self._publication = Publication(Message(self._topic, self._tail[self._ahead :], self._qos))
         return self._publication
 
 
@@ -105,6 +109,12 @@ def form_for(publication: Publication, target: Target) -> Form:
     if target.identifiers:
         return Form(qos, retain, target.identifiers)
     return _PLAIN_FORMS[qos << 1 | retain]
+
+
+def form_for_burst(burst: Burst, target: Target) -> Form:
+    """The form in which the target gets all of the burst."""
+    qos = burst.qos if burst.qos < target.qos else target.qos
+    return Form(qos, False, target.identifiers) if target.identifiers else _PLAIN_FORMS[qos << 1]
 
 
 def copy(publication: Publication, form: Form, version: int, now: float) -> Copy:
@@ -141,10 +151,11 @@ def plain_burst(burst: Burst, form: Form, version: int) -> bytes:
     found: bytes | None = burst.packets.get(key)
     if found is None:
         first, before = _burst_parts(form, version)
-        parts: list[bytes] = []
-        for publication in burst.publications:
-            topic, payload = _topic_field(publication.message.topic), publication.message.payload
-            parts += (_head(first, len(topic) + len(before) + len(payload), topic), before, payload)
+        starts, parts = _starts(first), list[bytes]()
+        for run in burst.runs:
+            topic = _topic_field(run.topic) + before
+            ahead = len(topic)
+            parts += [part for payload in run.payloads for part in (starts[ahead + len(payload)], topic, payload)]
         found = burst.packets[key] = b"".join(parts)
     return found
 
@@ -162,13 +173,17 @@ def numbered_burst(burst: Burst, form: Form, version: int, packet_id: int) -> tu
 
 
 def _burst_copies(burst: Burst, form: Form, version: int) -> list[Copy]:
-    """`copy` for each publication of a burst, but what they share is encoded once."""
+    """A copy of each publication of a burst; what they share is encoded once."""
     first, before = _burst_parts(form, version)
-    copies = []
-    for publication in burst.publications:
-        topic, payload = _topic_field(publication.message.topic), publication.message.payload
-        head = _head(first, len(topic) + 2 + len(before) + len(payload), topic)
-        copies.append(Copy(publication, form, head, before + payload))
+    starts, qos, ahead = _starts(first), burst.qos, len(before)
+    copies: list[Copy] = []
+    for run in burst.runs:
+        name, topic = run.topic, _topic_field(run.topic)
+        around = len(topic) + 2 + ahead
+        copies += [
+            Relayed(name, starts[around + len(payload)] + topic, before + payload, ahead, form, qos)
+            for payload in run.payloads
+        ]
     return copies
 
 
@@ -202,6 +217,24 @@ def aliased(publication: Publication, form: Form, now: float, alias: int, known:
 def _head(first: int, length: int, topic: bytes) -> bytes:
     """A packet's first byte, its remaining length, and its topic field."""
     return bytes((first,)) + encode_varint(length) + topic
+
+
+class _Starts(dict[int, bytes]):
+    """By remaining length: how packets with one first byte begin. Those of at most two bytes of length are kept."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self._first = first
+
+    def __missing__(self, length: int) -> bytes:
+        start = bytes((self._first,)) + encode_varint(length)
+        if length < 1 << 14:
+            self[length] = start
+        return start
+
+
+_starts = lru_cache(maxsize=None)(_Starts)
+"""One for each first byte of a PUBLISH: there are six that a burst can have."""
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from saps.frontend.mqtt.sender import Port, Sender
 from saps.frontend.mqtt.session import HALF_DONE, Session
 from saps.frontend.mqtt.wire import Reader, decode_string
 from saps.hub import Burst, Publication, Route, is_reserved
-from saps.messages import Message, Properties, Reached
+from saps.messages import Message, MessageRun, Properties, Reached
 from saps.priority import Priorities
 from saps.topics import topic_fault
 
@@ -67,7 +67,7 @@ class Publisher(Sender):
         else:
             if route.count is not None and route.count.last is not session:
                 route.count.by(session)
-            packet = Relayed(route.topic, data[:end], data[end + 2 :], self.version)
+            packet = Relayed(route.topic, data[:end], data[end + 2 :], self.version == V5)
             hub.relay_numbered(route, packet, len(data) - end - 2)
             self.port.write(b"\x40\x02" + data[end : end + 2])
             self.frontend.counts.answered += 1
@@ -105,13 +105,14 @@ class Publisher(Sender):
                 route.mesh.used = True
                 return run_end
         ahead = first.end - first.topic + (self.version == V5)
-        messages = []
+        payloads = []
         for end in ends:
-            messages.append(Message(route.topic, data[_body(data, pos) + ahead : end]))
+            payloads.append(data[pos + (2 if data[pos + 1] < 0x80 else 3) + ahead : end])
             pos = end
+        run = MessageRun(route.topic, 0, payloads)
         if not verbatim:
-            hub.spread_burst(route, Burst([Publication(message) for message in messages]), session)
-        hub.forward_run(route, messages)
+            hub.spread_burst(route, Burst([run]), session)
+        hub.forward_run(route, run)
         if hub.priorities is not None:
             self._note_priority(hub.priorities, route.topic)
         return run_end
@@ -120,29 +121,29 @@ class Publisher(Sender):
         """A run of QoS 1, as a burst with all its answers at once."""
         ahead = first.end - first.topic
         payload_ahead = ahead + 2 + (self.version == V5)
-        topic, publications, packet_ids = route.topic, [], []
+        payloads, packet_ids = [], []
         for end in ends:
-            body = _body(data, pos)
+            body = pos + 2 if data[pos + 1] < 0x80 else pos + 3
             packet_ids.append(data[body + ahead : body + ahead + 2])
-            publications.append(Publication(Message(topic, data[body + payload_ahead : end], 1)))
+            payloads.append(data[body + payload_ahead : end])
             pos = end
+        run = MessageRun(route.topic, 1, payloads)
         if len(ends) == 1 or self.frontend.refusal is not None or (route.mesh.remote and not self._awaits(len(ends))):
-            for publication, packet_id in zip(publications, packet_ids, strict=True):
-                self._publish_with_id(route, publication, int.from_bytes(packet_id))
+            for message, packet_id in zip(run.messages, packet_ids, strict=True):
+                self._publish_with_id(route, Publication(message), int.from_bytes(packet_id))
             return
         session = self._session
         session.publisher.published += len(ends)
         hub, priorities = session.hub, session.hub.priorities
-        matched = hub.spread_burst(route, Burst(publications), session)
+        matched = hub.spread_burst(route, Burst([run]), session)
         if not route.mesh.remote:
             route.mesh.used = True
             self._acknowledge_run(packet_ids, matched)
             return
         if priorities is not None:
-            self._note_priority(priorities, topic)
+            self._note_priority(priorities, run.topic)
         self._awaiting += len(ends)
-        messages = [publication.message for publication in publications]
-        hub.mesh.publish_run(messages, partial(self._run_confirmed, packet_ids, matched))
+        hub.mesh.publish_run(run, partial(self._run_confirmed, packet_ids, matched))
         if self._awaiting > self.frontend.limits.receive_maximum:
             self.update_reading()
 
@@ -348,8 +349,3 @@ class Publisher(Sender):
         session = self.session
         assert session is not None
         return session
-
-
-def _body(data: bytes, pos: int) -> int:
-    """Where the body of the packet at `pos` begins, if its remaining length has at most two bytes."""
-    return pos + 2 if data[pos + 1] < 0x80 else pos + 3

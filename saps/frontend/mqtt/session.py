@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from saps.agents.user import PublisherAgent, SubscriberAgent
 from saps.frontend.mqtt.budget import ENTRY_COST, Budget
-from saps.frontend.mqtt.outgoing import Copy, Form, Relayed, form_for
+from saps.frontend.mqtt.outgoing import Copy, Form, Relayed, form_for, form_for_burst
 from saps.hub import Burst, Hub, Publication, is_reserved
 from saps.messages import Message
 from saps.subscriptions import Subscription, Takes, Target
@@ -148,9 +148,8 @@ class Session(SubscriberAgent):
     def deliver_burst(self, burst: Burst, target: Target) -> None:
         """As `deliver` for each publication, but in one piece where nothing stands against it."""
         connection = self.connection
-        count = len(burst.publications)
         if connection is not None and connection.wire and connection.writable:
-            form = form_for(burst.publications[0], target)
+            count, form = len(burst), form_for_burst(burst, target)
             if not form.qos:
                 self.delivered += count
                 connection.send_burst(burst, form)

@@ -144,7 +144,9 @@ class WebServer:
         except web.RequestPayloadError as error:
             return answer_problem(Problem(status=400, title="Bad body", detail=str(error)))
         except ConnectionError:
-            raise
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            return web.Response(status=499)  # nobody is there any more to be answered
         except Exception:
             logger.exception("%s %s", request.method, request.path)
             return answer_problem(Problem(status=500, title="Internal error"))

@@ -118,7 +118,7 @@ class Keyring:
         topic = self._topics.get(keys.topic)
         if topic is None or topic.chains.pop(keys.group, None) is None:
             return
-        del topic.roots[keys.group]
+        topic.roots.pop(keys.group, None)
         for epoch in list(topic.epochs):
             epoch.until = min(epoch.until, now + max(0.0, keys.overlap))
             if epoch.until <= now or not topic.chains:

@@ -16,7 +16,7 @@ from saps.config.settings import UpstreamSettings
 from saps.frontend.upstream.driver import Upstream
 from saps.hub import Hub
 from saps.mesh import Recalled, RunDone, TopicRoute
-from saps.messages import Message, Reached
+from saps.messages import Message, MessageRun, Reached
 from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("processes")]
@@ -42,8 +42,8 @@ class Withholding:
         self.has[message.payload.decode()] = done
         self._changed.set()
 
-    def publish_run(self, messages: Sequence[Message], done: RunDone | None) -> None:
-        for number, message in enumerate(messages):
+    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
+        for number, message in enumerate(run.messages):
             self.publish(message, None if done is None else partial(done, number, 1))
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:

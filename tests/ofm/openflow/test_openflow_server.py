@@ -31,8 +31,8 @@ class Peer:
             body = await self._reader.readexactly(int.from_bytes(head[2:4], "big") - 8)
         return head[1], head[4:8], head + body
 
-    async def play(self, dpid: int) -> None:
-        """A switch without ports that does what it is told, until it is up."""
+    async def play(self, dpid: int, ports: int = 0) -> None:
+        """A switch with so many ports that does what it is told, until it is up."""
         self.writer.write(m.hello(4))
         while True:
             kind, xid, asked = await self.message()
@@ -41,7 +41,11 @@ class Peer:
                 self.writer.write(m.features(dpid, number))
             elif kind == m.MULTIPART_REQUEST:
                 what = int.from_bytes(asked[8:10], "big")
-                self.writer.write(m.part(what, m.maker("a model") if what == m.DESC else b"", number))
+                told = {
+                    m.DESC: m.maker("a model"),
+                    m.PORT_DESC: b"".join(m.port(n, f"p{n}") for n in range(1, ports + 1)),
+                }
+                self.writer.write(m.part(what, told.get(what, b""), number))
             elif kind == m.BARRIER_REQUEST:
                 self.writer.write(m.message(m.BARRIER_REPLY, xid=number))
                 return
@@ -128,6 +132,22 @@ async def test_a_peer_that_asks_and_does_not_listen_is_given_up(
     assert [record.getMessage().partition("closed: ")[2] for record in caplog.records] == [
         "it does not take what it is sent"
     ]
+
+
+async def test_a_switch_has_a_bounded_number_of_ports(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it tells of them at once, or of one after the other."""
+    monkeypatch.setattr("saps.ofm.openflow.server.MOST_PORTS", 3)
+    caplog.set_level(logging.INFO)
+    async with server() as (_, port, heard), peer(port) as broad, peer(port) as growing:
+        with pytest.raises(asyncio.IncompleteReadError):
+            await broad.play(1, ports=4)
+        await growing.play(2, ports=3)
+        await heard.connected(2)
+        growing.writer.write(m.message(m.PORT_STATUS, bytes(8) + m.port(4, "p4")))
+        await growing.closed()
+    assert caplog.text.count("it has more than 3 ports") == 2
 
 
 async def test_a_peer_that_says_nothing_is_sent_away(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,7 @@
 // Decisions: which topics shall have trees, why, and what came and went.
 
 import { fill, h } from "/static/dom.js";
-import { bytes, clock, count, plural } from "/static/format.js";
+import { bytes, clock, plural } from "/static/format.js";
 
 export class DecisionsView {
   constructor(element, store, open) {
@@ -27,10 +27,10 @@ export class DecisionsView {
     const most = Math.max(1, ...trees.map((tree) => tree.saving ?? 0));
     fill(this.body,
       decisions.fault ? h("p.warning", {}, decisions.fault) : null,
-      h("h2", {}, `${plural(trees.length, "topic")} shall have trees`),
+      h("h2", {}, trees.length === 1 ? "1 topic shall have a tree" : `${plural(trees.length, "topic")} shall have trees`),
       h("p.hint", {}, decisions.epoch ? `Table of ${new Date(decisions.epoch).toLocaleString("en-GB")}` : "OFGate has been given no table yet."),
       h("div.cards", {}, trees.map((tree) => h("button.card", { onclick: () => this.open(tree.topic) },
-        h("b", {}, tree.topic), h("span.meter", {}, h("i.ok", { style: { width: `${(100 * (tree.saving ?? 0)) / most}%` } }), h("b", {}, `saves ${bytes(tree.saving ?? 0)}/s for ${count(tree.cost ?? 0)} entries and buckets`)),
+        h("b", {}, tree.topic), h("span.meter", {}, h("i.ok", { style: { width: `${(100 * (tree.saving ?? 0)) / most}%` } }), h("b", {}, `saves ${bytes(tree.saving ?? 0)}/s, costs ${bytes(tree.cost ?? 0)}/s`)),
         h("span", {}, tree.reason || "no reason given"),
         states.has(tree.topic) ? h("small", {}, `${states.get(tree.topic).status}${states.get(tree.topic).reason ? `: ${states.get(tree.topic).reason}` : ""}`) : null))),
       h("h2", {}, "What came and went"),

@@ -21,7 +21,7 @@ export function short(value) {
 }
 
 export function bytes(value) {
-  for (const [size, unit] of [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"]])
+  for (const [size, unit] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]])
     if (value >= size) return `${(value / size).toFixed(value >= 10 * size ? 0 : 1)} ${unit}`;
   return `${Math.round(value)} B`;
 }

@@ -1,0 +1,202 @@
+"""Publications in the name of an origin that it has not made: they keep none of its own from being delivered."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from saps.messages import Message
+from saps.overlay import order
+from saps.overlay.frames import Data, Frame, Nack
+from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.multicast import REPEAT
+from saps.overlay.numbers import STILL
+
+ORIGIN, ME = BrokerRef("b0", 1, "", "c"), BrokerRef("b1", 1, "", "c")
+WAY = 0.01
+"""Seconds from the origin to the receiver, and back."""
+EVERY = 0.2
+"""Seconds between two publications of the origin."""
+FORGED = b"forged"
+
+
+@dataclass
+class Receiver:
+    """A receiver with a clock, and an honest origin at the far end of its link: what it publishes with QoS 1 it repeats
+    until the receiver has answered for it."""
+
+    me: BrokerRef = ME
+    order: KeyOrder = KeyOrder.CLUSTER
+    now: float = 0.0
+    grace: float = 0.0
+    dead: bool = False
+    """The origin is taken for dead."""
+    delivered: list[bytes] = field(default_factory=list)
+    given: int = 0
+    """The origin's last number."""
+    unanswered: dict[int, Data] = field(default_factory=dict)
+    events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._number = count()
+        self.inbox = order.Inbox(self, self._deliver, lambda topic, origin: 0, lambda topic: 1)
+
+    def _deliver(self, message: Message) -> int:
+        self.delivered.append(message.payload)
+        return 1
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self.events, (self.now + delay, next(self._number), action))
+
+    def lost(self, broker: BrokerRef) -> bool:
+        return self.dead
+
+    def calm(self) -> bool:
+        return True
+
+    def reachable(self, broker: BrokerRef) -> bool:
+        return True
+
+    def send(self, to: BrokerRef, frame: Frame) -> None:
+        assert isinstance(frame, Nack)
+        self.after(WAY, partial(self._asked, frame))
+
+    def _asked(self, nack: Nack) -> None:
+        """As `Multicast._on_nack`."""
+        after = nack.seq - 1 if nack.after is None else nack.after
+        again = [seq for seq in self.unanswered if after < seq <= nack.seq] if nack.seq <= self.given else []
+        for seq in again:
+            self.after(WAY, partial(self._arrives, self.unanswered[seq]))
+        if not again:
+            given = self.given if self.given < nack.seq else None
+            self.after(WAY, lambda: self.inbox.skip(ORIGIN, nack.topic, nack.seq, given))
+
+    def publish(self) -> None:
+        self.given += 1
+        data = _publication(self.given)
+        self.unanswered[self.given] = data
+        self.after(WAY, partial(self._arrives, data))
+
+    def _arrives(self, data: Data) -> None:
+        if self.inbox.accept(ORIGIN, data) != order.DOUBTED:
+            self.unanswered.pop(data.seq, None)
+        elif data.seq in self.unanswered:
+            self.after(REPEAT, partial(self._arrives, data))
+
+    def forge(self, seq: int, prev: int, qos: int = 1) -> None:
+        self.inbox.accept(ORIGIN, Data(0, seq, prev, 0, 0, "t", FORGED, qos, False))
+
+    def again(self, seq: int) -> None:
+        """Somebody repeats what the origin has published, if it has."""
+        if seq <= self.given:
+            self.inbox.accept(ORIGIN, _publication(seq))
+
+    def run(self, until: float) -> None:
+        while self.events and self.events[0][0] <= until:
+            self.now, _, action = heapq.heappop(self.events)
+            action()
+        self.now = until
+
+    def own(self) -> list[int]:
+        """What has been delivered of the origin's own."""
+        return [int(payload) for payload in self.delivered if payload != FORGED]
+
+
+def _publication(seq: int) -> Data:
+    return Data(0, seq, max(seq - 1, 0), 0, 0, "t", b"%d" % seq, 1, False)
+
+
+far = st.integers(1 << 20, (1 << 63) - 1)
+when = st.floats(0, 20 * EVERY)
+publications = 100
+
+
+def publishing(receiver: Receiver) -> None:
+    for number in range(publications):
+        receiver.after(number * EVERY, receiver.publish)
+
+
+@given(when, far, st.one_of(st.just(0), st.integers(0, 30), far))
+@example(2.05, 1 << 62, 0)
+@example(2.05, 1 << 62, (1 << 62) - 1)
+@example(2.05, 1 << 20, 1 << 62)
+def test_one_number_from_the_far_future_keeps_nothing_back(at: float, seq: int, prev: int) -> None:
+    """Whatever it says that it follows: on something delivered, on something to come, or on what will never be."""
+    receiver = Receiver()
+    publishing(receiver)
+    receiver.after(at, partial(receiver.forge, seq, prev))
+    receiver.run(publications * EVERY + order.GIVE_UP_RELIABLE)
+    assert receiver.own() == list(range(1, publications + 1))
+    assert not receiver.inbox._held_bytes
+
+
+@given(when, far)
+def test_one_highest_number_from_the_far_future_keeps_nothing_back(at: float, seq: int) -> None:
+    receiver = Receiver()
+    publishing(receiver)
+    receiver.after(at, partial(receiver.inbox.expect, ORIGIN, "t", seq))
+    receiver.run(publications * EVERY + order.GIVE_UP_RELIABLE)
+    assert receiver.own() == list(range(1, publications + 1))
+
+
+near = st.integers(0, 2 * publications)
+
+
+@given(
+    st.lists(st.tuples(when, near | far, near | far, st.sampled_from([0, 1])), max_size=12),
+    st.lists(st.tuples(when, near), max_size=5),
+)
+@example([(2.05, 1 << 61, 0, 1), (2.05, 1 << 62, 0, 1)], [])
+def test_whatever_is_forged_nothing_comes_twice_and_it_is_over_soon(
+    forged: list[tuple[float, int, int, int]], repeated: list[tuple[float, int]]
+) -> None:
+    """What is published after `STILL` seconds without it arrives, but for the numbers that have been used."""
+    receiver = Receiver()
+    publishing(receiver)
+    for at, seq, prev, qos in forged:
+        receiver.after(at, partial(receiver.forge, seq, prev, qos))
+    for at, seq in repeated:
+        receiver.after(at, partial(receiver.again, seq))
+    receiver.run(publications * EVERY + 2 * order.GIVE_UP_RELIABLE)
+    own = receiver.own()
+    assert len(own) == len(set(own))
+    used = {seq for _, seq, _, _ in forged} | {prev for _, _, prev, _ in forged}
+    over = 20 * EVERY + STILL + 2 * EVERY
+    later = {number for number in range(1, publications + 1) if (number - 1) * EVERY > over}
+    assert later - used <= set(own)
+
+
+def test_an_origin_that_comes_back_is_heard_although_its_floor_was_forged() -> None:
+    """It was dead for long, so that only a number is left of it: a forged one, that counts for all of its topics."""
+    receiver = Receiver()
+    receiver.publish()
+    receiver.run(1.0)
+    receiver.forge(1 << 62, 1)
+    receiver.dead = True
+    receiver.inbox.forget(ORIGIN)
+    receiver.run(2.0 + order.MEMORY)
+    receiver.dead = False
+    for _ in range(100):
+        receiver.publish()
+        receiver.run(receiver.now + EVERY)
+    assert receiver.own()[-50:] == list(range(52, 102))
+    assert receiver.inbox._floors[ORIGIN] < 102
+
+
+def test_floors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "FLOORS", 20)
+    receiver = Receiver(dead=True)
+    origins = [BrokerRef(f"b{number}", 1, "", "c") for number in range(order.FLOORS + 10)]
+    for origin in origins:
+        receiver.inbox.accept(origin, Data(0, 7, 0, 0, 0, "t", b"7", 0, False))
+        receiver.inbox.forget(origin)
+    receiver.run(order.MEMORY + 1)
+    assert list(receiver.inbox._floors) == origins[-order.FLOORS :]
+    assert not receiver.inbox._sequences

@@ -1,0 +1,145 @@
+"""What a hostile broker can have another one keep is bounded, bound by bound (`test_hostile_peer` has the others)."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from saps.agents import api
+from saps.messages import Message
+from saps.ofm.keys.epochs import EPOCHS, GROUPS, Keyring
+from saps.overlay import multicast, order, sharing, taking, wills
+from saps.overlay.directory import bucket_of
+from saps.overlay.frames import (
+    AgentCall,
+    Claim,
+    Data,
+    DefineBroker,
+    DefineSlice,
+    GroupKeys,
+    Guard,
+    Hand,
+    Luggage,
+    Pull,
+    Spread,
+    TakeOver,
+    Will,
+    Yielded,
+)
+from saps.overlay.keys import BrokerRef
+from saps.simulator import SimBroker
+from tests.fuzzing.frames import FOE
+from tests.fuzzing.node import Besieged
+from tests.overlay.roams import Nomad
+
+TOPIC = "a/b"
+
+
+@pytest.fixture
+def mesh() -> Besieged:
+    """b0, b1 and b2, whose clients want a/#, a/b and calm/topic; and the foe."""
+    return Besieged()
+
+
+def test_wills_of_one_broker(mesh: Besieged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if they come one after the other."""
+    monkeypatch.setattr(wills, "MOST", 5)
+    b0 = mesh.brokers["b0"]
+    for number in range(5):
+        assert mesh.attack(b0, Guard([Will(f"c{number}", 1, 0.0, Message("a", b""))], [], False))
+    assert mesh.attack(b0, Guard([Will("c0", 2, 0.0, Message("a", b""))], [], False))
+    assert not mesh.attack(b0, Guard([Will("c5", 1, 0.0, Message("a", b""))], [], False))
+
+
+def test_bytes_that_wait_for_what_does_not_come(mesh: Besieged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many origins together; who floods has its own gaps given up, and what others wait for stays."""
+    monkeypatch.setattr(order, "HELD_BYTES", 10_000)
+    b1 = mesh.brokers["b1"]
+    strangers = [BrokerRef(f"stranger{number}", 1, f"stranger{number}:1", "c9") for number in range(20)]
+    for number, stranger in enumerate(strangers, 1):
+        mesh.attack(b1, DefineBroker(number, stranger))
+        for seq in range(100, 110):
+            mesh.attack(b1, Data(number, seq, seq - 1, 0, 0, TOPIC, bytes(400), 1, False))
+            assert b1.node.inbox._held_bytes <= 10_000
+    held = [len(sequence.held) for sequence in b1.node.inbox._sequences.values() if sequence.origin in strangers]
+    assert 400 * sum(held) == b1.node.inbox._held_bytes
+    assert held[0] == 10
+
+
+def test_slices_on_a_link_and_brokers_in_them(mesh: Besieged, monkeypatch: pytest.MonkeyPatch) -> None:
+    b1 = mesh.brokers["b1"]
+    monkeypatch.setattr(multicast, "SLICES", 4)
+    mesh.attack(b1, DefineBroker(1, FOE))
+    for number in range(1, 9):
+        assert mesh.attack(b1, DefineSlice(number, [1]))
+    assert mesh.attack(b1, DefineSlice(8, [1]))
+    assert not mesh.attack(b1, DefineSlice(9, [1]))
+    monkeypatch.setattr(multicast, "ENTRIES", 10)
+    mesh.attack(b1, DefineBroker(1, FOE))
+    assert mesh.attack(b1, DefineSlice(1, [1] * 30))
+    assert mesh.attack(b1, DefineSlice(1, [1] * 30))
+    assert not mesh.attack(b1, DefineSlice(2, [1]))
+
+
+def test_messages_for_groups_that_are_remembered(mesh: Besieged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "REMEMBERED", 10)
+    b0 = mesh.brokers["b0"]
+    for serial in range(30):
+        assert mesh.attack(b0, Hand(serial, "$share/g/a", "a", b"", 1, False))
+    assert len(b0.node.sharing._taken) == 10
+
+
+def test_calls_of_agents_that_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "REMEMBERED", 10)
+    registry = api.AgentRegistry()
+    for serial in range(30):
+        registry.answer(AgentCall("nobody", "report", (), serial, FOE), True)
+    assert len(registry._answered) == 10
+
+
+def test_keys_of_a_topic() -> None:
+    """From one that says to be OFGate again and again, and is another one each time."""
+    ring, labels = Keyring(FOE), list[int]()
+    ring._on_labels = lambda held: labels.append(len(list(held)))
+    for number in range(3 * EPOCHS):
+        assert ring.take(GroupKeys("t", number.to_bytes(8), 1, [], 1.0, (1, number.to_bytes(32))), 0.0)
+    assert max(labels) == EPOCHS
+    assert len(ring._topics["t"].chains) == len(ring._topics["t"].roots) == GROUPS
+
+
+@pytest.mark.parametrize("stage", ["parts", "bytes"])
+def test_the_luggage_of_a_session(mesh: Besieged, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    """The foe has claimed a client, that comes to b1: b1 asks the foe for the session. Then it is served without."""
+    monkeypatch.setattr(taking, "MOST_BYTES", 1000)
+    client, b1, asked = _claimed(mesh), mesh.brokers["b1"], list[TakeOver | Pull]()
+
+    def overheard(_: SimBroker, frame: object) -> None:
+        if isinstance(frame, TakeOver | Pull):
+            asked.append(frame)
+
+    mesh.overheard = overheard
+    ghost = Nomad(mesh, client)
+    ghost.connect(b1)
+    mesh.run_until(lambda: bool(asked))
+    serial = asked[-1].serial
+    mesh.attack(b1, Yielded(serial, 1))
+    mesh.run_until(lambda: isinstance(asked[-1], Pull))
+    if stage == "parts":
+        assert not mesh.attack(b1, Luggage(serial, 0, 0, taking.MOST_PARTS + 1, b"x"))
+    else:
+        assert mesh.attack(b1, Luggage(serial, 0, 0, 3, bytes(600)))
+        assert not mesh.attack(b1, Luggage(serial, 0, 1, 3, bytes(600)))
+    mesh.gone()
+    ghost.until(lambda: ghost.greeted)
+
+
+def _claimed(mesh: Besieged) -> str:
+    """A client of which the foe has said that it has its session."""
+    holder = next(broker for broker in mesh.alive() if broker.node.directory.buckets)
+    number = holder.node.directory.buckets[0]
+    client = next(name for name in map("ghost{}".format, count()) if bucket_of(name) == number)
+    key = next(key for key in holder.node.graph.nodes if key.path == b"s\0%d" % number)
+    claim = Claim(number, FOE, [(client, 1)], [])
+    assert mesh.attack(holder, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], claim, 1))
+    return client
