@@ -26,7 +26,8 @@ class Window(NamedTuple):
     bytes: int
     """Their payload."""
     copies: int
-    """Copies that ALM sent from one cluster to another."""
+    """Copies that ALM sent from one cluster to another; 0 if no other cluster is known to want the messages: a copy
+    sent at the end of one window and received in the next is no waste that a tree would save."""
     by_tree: int
     """Publications that left by a tree."""
     up: int
@@ -107,15 +108,16 @@ def _window(topic: str, start: int, rows: list[Row]) -> Window:
         for name, cluster in clusters.items()
         if cluster.subscribing or cluster.publishing
     ]
+    far = sum(cluster.messages * others[name] for name, cluster in clusters.items())
     return Window(
         topic,
         start,
         sum(row.messages for row in rows),
         sum(row.bytes for row in rows),
-        sum(row.copies for row in rows),
+        sum(row.copies for row in rows) if far else 0,
         sum(row.by_tree for row in rows),
         sum(cluster.messages for name, cluster in clusters.items() if others[name]),
-        sum(cluster.messages * others[name] for name, cluster in clusters.items()),
+        far,
         sum(row.messages * row.brokers for row in rows),
         sum(row.joins for row in rows),
         sum(row.leaves for row in rows),

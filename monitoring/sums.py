@@ -78,15 +78,16 @@ def windows(rows: DataFrame, length: int) -> DataFrame:
     )
     outside = F.col("messages") - F.col("inside")
     up = F.when(F.col("wanting") == 0, 0).when(F.col("wanting") == 1, outside).otherwise(F.col("messages"))
+    far = F.col("wanting") * F.col("messages") - F.col("inside")
     return topics.where(F.col("messages") > 0).select(
         "topic",
         F.col("window").alias("start"),
         "messages",
         "bytes",
-        "copies",
+        F.when(far > 0, F.col("copies")).otherwise(0).alias("copies"),
         "by_tree",
         up.cast("long").alias("up"),
-        (F.col("wanting") * F.col("messages") - F.col("inside")).alias("far"),
+        far.alias("far"),
         "reach",
         "joins",
         "leaves",

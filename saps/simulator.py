@@ -242,10 +242,12 @@ class Simulation:
         self._break(source, target)
 
     def pause(self, name: str, seconds: float) -> None:
-        """The broker's process is stopped, and goes on after so long: then it reads what has come meanwhile."""
+        """The broker's process is stopped, and goes on after so long: then it reads what has come meanwhile. One that
+        is stopped already goes on when it was to."""
         self.faulty = True
         broker = self.brokers[name]
-        broker.stands_until = max(broker.stands_until, self.now + seconds)
+        if broker.stands_until <= self.now:
+            broker.stands_until = self.now + seconds
 
     def put_off(self, broker: SimBroker, action: Callable[[], None]) -> bool:
         """If the broker's process stands still: have this done when it goes on, in the order of the calls."""

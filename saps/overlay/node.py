@@ -213,15 +213,17 @@ class OverlayNode:
         """A frame from another broker."""
         if self.detector.superseded(sender):
             return
+        stranger = False
         if sender not in self._farewells:  # an answer to a range call may come later than that
-            if self._parting and sender.name not in self._correspondents:
-                self.send(sender, Bye())
+            stranger = self._parting and sender.name not in self._correspondents
             self._correspondents[sender.name] = sender
         self.roll_calls.know(sender)
         self._heard(sender)
         self._dispatch(sender, frame)
         if self._own:
             self._run_own()
+        if stranger and sender.name in self._correspondents:
+            self.send(sender, Bye())  # after the answer: behind it nothing counts
 
     def answered_for(self, peer: BrokerRef, frame: Frame) -> None:
         """A question was answered in the place of a broker that does not know it: nothing was heard of that one."""
@@ -419,6 +421,8 @@ class OverlayNode:
             self.on_output()
 
     def lost(self, broker: BrokerRef) -> bool:
+        if broker.name == self.me.name:  # of this broker there is no other life while it is here
+            return broker.incarnation != self.me.incarnation
         return self.detector.lost(broker)
 
     def calm(self) -> bool:

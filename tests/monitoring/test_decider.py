@@ -62,6 +62,14 @@ def busy(topic: str, start: int, messages: int) -> list[Row]:
     return [row(topic, start, messages, "a1", "a"), *members]
 
 
+def test_copies_that_nobody_is_known_to_want_are_no_waste() -> None:
+    """They were sent at the end of the window and received in the next one."""
+    (alone,) = windows([row("a/b", MONDAY, 5, "a1", "a")], LENGTH)
+    assert (alone.messages, alone.far, alone.copies) == (5, 0, 0)
+    (wanted,) = windows(busy("a/b", MONDAY, 5), LENGTH)
+    assert (wanted.far, wanted.copies) == (15, 15)
+
+
 def run(decider: Decider, number: int, topics: dict[str, int]) -> dict[str, str]:
     """One window more; what was decided."""
     start = MONDAY + number * LENGTH

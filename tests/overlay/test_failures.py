@@ -6,7 +6,7 @@ import pytest
 
 from saps.overlay.detector import Detector, DetectorSettings
 from saps.overlay.frames import Frame, Ping
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.keys import BrokerRef, KeyOrder, filter_key
 from saps.simulator import Simulation
 
 DEFAULTS = DetectorSettings()
@@ -78,3 +78,18 @@ def test_a_broker_that_loses_all_its_neighbours_finds_the_others_again(seed: int
     for broker in simulation.alive():
         if broker is not newcomer:
             assert [message.payload for _, message in broker.delivered] == [b"x"], broker.name
+
+
+def test_a_key_that_is_back_unseen_is_linked_again() -> None:
+    """Its left neighbour has missed that it was taken out, and knows its former stay: once that went on for ever."""
+    simulation = Simulation(1)
+    _, second, _ = simulation.build(3)
+    second.subscribe("t")
+    simulation.run(2)
+    key = filter_key("t", second.ref, simulation.order)
+    node = second.node.graph.nodes[key]
+    node.ref = node.ref._replace(stay=node.ref.stay + 1)
+    simulation.run(5)
+    simulation.check_ring()
+    links = [n.right[0] for broker in simulation.alive() for n in broker.node.graph.nodes.values()]
+    assert [link for link in links if link is not None and link.key == key] == [node.ref]
