@@ -31,11 +31,12 @@ from saps.overlay.frames import (
     Run,
     Skip,
 )
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.keys import BrokerRef
 from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
 from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, length, singly
+from saps.overlay.shorthand import NumbersGiven, NumbersLearnt
 from saps.overlay.tree import Branch, divide
 from saps.statistics import Statistics
 from saps.topics import matches
@@ -44,12 +45,6 @@ REPEAT = 0.5
 """Seconds between two attempts to reach a missing member."""
 ABROAD = 1024
 """Publications to other OpenFlow domains that are kept for each topic, for members that miss some."""
-SLICES = 4096
-"""Slices remembered per link and direction; beyond it the sender begins anew."""
-NUMBERED = 1 << 17
-"""Brokers that may have numbers on a link. Beyond it the link is ended, and its numbers with it."""
-ENTRIES = 1 << 20
-"""Brokers in all slices that are remembered for a link and direction: 8 MiB. Beyond it the sender begins anew."""
 NUMBERS_KEPT = 60.0
 """Seconds for which the numbers a broker has given are remembered after its death."""
 _WITH_NUMBERS = (Data, Run, DefineBroker, DefineSlice)
@@ -165,64 +160,6 @@ def _counting(answered: Callable[[Reached], None]) -> Callable[[int], None]:
     return lambda groups: answered(Reached(groups, groups))
 
 
-class _Outbound:
-    """What the receiver of a lane, one life of a broker, has been told the numbers for; they are greater than
-    `above`."""
-
-    __slots__ = ("above", "brokers", "entries", "slices", "to")
-
-    def __init__(self, to: BrokerRef, above: int = 0) -> None:
-        self.to = to
-        self.above = above
-        self.brokers: dict[BrokerRef, int] = {}
-        self.slices: dict[tuple[BrokerRef, ...], int] = {}
-        self.entries = 0
-        """Brokers in all of the slices."""
-
-
-class _Inbound:
-    """What a sender has told this broker the numbers for: brokers, and slices as the branches they lead to."""
-
-    __slots__ = ("branches", "brokers", "died", "listed", "of", "sizes")
-
-    def __init__(self) -> None:
-        self.brokers: dict[int, BrokerRef] = {}
-        self.branches: dict[int, list[Branch]] = {0: []}
-        self.sizes: dict[int, int] = {}
-        """Of the slices, in brokers."""
-        self.listed = 0
-        """The sum of them."""
-        self.of: BrokerRef | None = None
-        """The life of the sender that has begun the session."""
-        self.died = 0.0
-        """When the sender was taken for dead the last time."""
-
-    def give(self, number: int, ref: BrokerRef) -> None:
-        """The number stands for a broker. Raises `ProtocolError` if there are too many."""
-        if len(self.brokers) >= NUMBERED and number not in self.brokers:
-            raise ProtocolError(f"more than {NUMBERED} brokers with numbers")
-        self.brokers[number] = ref
-
-    def define(self, number: int, run: tuple[BrokerRef, ...], me: BrokerRef, order: KeyOrder) -> None:
-        """The number stands for a slice. Raises `ProtocolError` if it cannot be for this broker."""
-        if any(ref.name == me.name for ref in run):
-            raise ProtocolError("a slice with the broker in it that is to pass it on")
-        self.listed += len(run) - self.sizes.get(number, 0)
-        self.sizes[number] = len(run)
-        if len(self.sizes) > 2 * SLICES or self.listed > 3 * ENTRIES:
-            raise ProtocolError("more slices than are remembered")
-        self.branches[number] = divide(me, run, order)
-
-    def without(self, ended: Callable[[int], bool]) -> _Inbound:
-        """What is left of it when a lane begins anew: all but the numbers of that lane."""
-        left = _Inbound()
-        left.brokers = {number: ref for number, ref in self.brokers.items() if not ended(number)}
-        left.branches |= {number: branches for number, branches in self.branches.items() if not ended(number)}
-        left.sizes = {number: size for number, size in self.sizes.items() if not ended(number)}
-        left.listed = sum(left.sizes.values())
-        return left
-
-
 class Multicast:
     """Publications that leave, pass through or end at one broker."""
 
@@ -230,11 +167,11 @@ class Multicast:
         self._port = port
         self._presence = presence
         self._inbox = inbox
-        self._outbound: dict[str, _Outbound] = {}
-        self._express: dict[str, _Outbound] = {}
+        self._outbound: dict[str, NumbersGiven] = {}
+        self._express: dict[str, NumbersGiven] = {}
         self.urgent: Callable[[str], bool] | None = None
         """Which topics go by the express lane (`saps.overlay.express`); None: none."""
-        self._inbound: dict[str, _Inbound] = {}
+        self._inbound: dict[str, NumbersLearnt] = {}
         self._parts: dict[int, _Part] = {}
         """Token -> whose answer is awaited, for which slice."""
         self._tokens = 0
@@ -414,7 +351,7 @@ class Multicast:
         elif kind is Ack:
             self._on_ack(sender, frame)  # type: ignore[arg-type]
         elif isinstance(frame, DefineBroker):
-            self._inbound.setdefault(sender.name, _Inbound()).give(frame.number, frame.ref)
+            self._inbound.setdefault(sender.name, NumbersLearnt()).give(frame.number, frame.ref)
         elif isinstance(frame, DefineSlice):
             self._define(sender, frame)
         elif isinstance(frame, Nack):
@@ -431,7 +368,7 @@ class Multicast:
         return True
 
     def _define(self, sender: BrokerRef, frame: DefineSlice) -> None:
-        inbound = self._inbound.setdefault(sender.name, _Inbound())
+        inbound = self._inbound.setdefault(sender.name, NumbersLearnt())
         try:
             run = tuple(inbound.brokers[number] for number in frame.brokers)
         except KeyError as error:
@@ -525,31 +462,16 @@ class Multicast:
         lane = self._express if urgent else self._outbound
         outbound = lane.get(child.name)
         if outbound is None or (outbound.to is not child and outbound.to != child):
-            outbound = lane[child.name] = _Outbound(child, EXPRESS if urgent else 0)
-        number = outbound.brokers.get(origin) or self._define_broker(child, outbound, origin)
+            outbound = lane[child.name] = NumbersGiven(child, EXPRESS if urgent else 0)
+        number = outbound.brokers.get(origin) or outbound.name(origin, self._port)
         run_number = 0
         if run:
-            run_number = outbound.slices.get(run) or self._define_slice(child, outbound, run)
+            run_number = outbound.slices.get(run) or outbound.name_slice(run, self._port)
         copies = length(data)
         self.sent += copies
         if self.statistics is not None and child.cluster != self._cluster:
             self.statistics.crossed(data.topic, copies)
         self._port.send(child, addressed(data, number, run_number, token))
-
-    def _define_broker(self, to: BrokerRef, outbound: _Outbound, ref: BrokerRef) -> int:
-        number = outbound.brokers[ref] = outbound.above + len(outbound.brokers) + 1
-        self._port.send(to, DefineBroker(number, ref))
-        return number
-
-    def _define_slice(self, to: BrokerRef, outbound: _Outbound, run: tuple[BrokerRef, ...]) -> int:
-        if len(outbound.slices) >= SLICES or outbound.entries + len(run) > ENTRIES:
-            outbound.slices.clear()
-            outbound.entries = 0
-        outbound.entries += len(run)
-        numbers = [outbound.brokers.get(ref) or self._define_broker(to, outbound, ref) for ref in run]
-        number = outbound.slices[run] = outbound.above + len(outbound.slices) + 1
-        self._port.send(to, DefineSlice(number, numbers))
-        return number
 
     # --- members served by an OpenFlow tree -----------------------------------------------------------------------
 
@@ -666,7 +588,9 @@ class Multicast:
         """A new link session from `sender`: the numbers of the common lane are given anew, and answers that it sent on
         the one before may be lost."""
         before = self._inbound.get(sender.name)
-        self._inbound[sender.name] = _Inbound() if before is None else before.without(lambda number: number <= EXPRESS)
+        self._inbound[sender.name] = (
+            NumbersLearnt() if before is None else before.without(lambda number: number <= EXPRESS)
+        )
         self._inbound[sender.name].of = sender
         if due := [token for token, part in self._parts.items() if part.child.name == sender.name]:
             self._port.after(REPEAT, lambda: self._unanswered(due))

@@ -57,6 +57,7 @@ from saps.overlay.frames import (
 from saps.overlay.handover import Handovers
 from saps.overlay.healing import Healing
 from saps.overlay.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
+from saps.overlay.leaving import Leaving
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
 from saps.overlay.passages import Seen
@@ -78,9 +79,6 @@ from saps.topics import matches
 NOT_FOLLOWED = frozenset({Ping, Pong, Seek, Level, Gone, Check, Astray, SetLeft})
 """Nobody is watched because such a frame was sent: if one is lost, what it was about is looked at again."""
 CLOSE_IDLE_EVERY = 5.0
-SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
-"""Seconds for which a leaving broker waits until its publications have arrived."""
-LEAVE_KEYS_AT_MOST = 1.5
 CALL_ATTEMPTS = 4
 
 CallAgents = Callable[[AgentCall, bool], list[Answer]]
@@ -115,7 +113,6 @@ class OverlayNode:
         self.on_dead: Callable[[BrokerRef], None] | None = None
         """Called with each broker that is given up: what waits to be sent to it is of no use."""
         self.joined = False
-        self.leaving = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_serial = 0
         self._own: deque[Frame] = deque()
@@ -124,20 +121,14 @@ class OverlayNode:
         """What takes frames of a kind."""
         self._serial = 0
         self._call_agents = call_agents or (lambda call, by_name: [])
-        self._correspondents: dict[str, BrokerRef] = {}
-        """Brokers that have sent to this one in this life: they must know when it leaves."""
-        self._farewells: set[BrokerRef] = set()
-        """Brokers that have parted from this one."""
         self._addressed: dict[str, tuple[BrokerRef, float]] = {}
         """Brokers that something was sent to since the last look at who must be watched, and when it was."""
-        self._left: Callable[[], None] | None = None
-        self._leave_timeout = leave_timeout
-        self._parting = False
         self._repaired_at = -float("inf")
         """When every neighbour of the last neighbour that died has noticed."""
 
         self.detector = Detector(self, detector or DetectorSettings(), self._died)
         self.graph = SkipGraph(self)
+        self._leaving = Leaving(self, self.graph, self._settled, self._withdraw, leave_timeout)
         self.roll_calls = RollCalls(self, self.graph, self._merge)
         self.calls = RangeCalls(self, self.graph, self._run_body, self._told_of)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
@@ -213,17 +204,14 @@ class OverlayNode:
         """A frame from another broker."""
         if self.detector.superseded(sender):
             return
-        stranger = False
-        if sender not in self._farewells:  # an answer to a range call may come later than that
-            stranger = self._parting and sender.name not in self._correspondents
-            self._correspondents[sender.name] = sender
+        stranger = self._leaving.heard(sender)
         self.roll_calls.know(sender)
         self._heard(sender)
         self._dispatch(sender, frame)
         if self._own:
             self._run_own()
-        if stranger and sender.name in self._correspondents:
-            self.send(sender, Bye())  # after the answer: behind it nothing counts
+        if stranger:
+            self._leaving.tell(sender)
 
     def answered_for(self, peer: BrokerRef, frame: Frame) -> None:
         """A question was answered in the place of a broker that does not know it: nothing was heard of that one."""
@@ -257,8 +245,7 @@ class OverlayNode:
         self.multicast.link_down(peer)
         self.sharing.link_down(peer)
         self.wills.link_down(peer)
-        if self._parting:
-            self._parted(peer)
+        self._leaving.link_down(peer)
         self._run_own()
 
     def find(self, target: Key, found: Callable[[Found], None], start: BrokerRef | None = None) -> None:
@@ -292,14 +279,16 @@ class OverlayNode:
         return out
 
     def leave(self, left: Callable[[], None]) -> None:
-        """Leave in order: withdraw the filters and the presence, take out the keys, and part from everyone that sends
-        here. `left` runs when nothing more can arrive, or after `leave_timeout` seconds."""
-        self.leaving = True
-        self._left = left
+        """Leave in order (`saps.overlay.leaving`). `left` runs when nothing more can arrive, or after `leave_timeout`
+        seconds."""
         self.roll_calls.stop()
-        self.after(self._leave_timeout, self._gone)
-        self._withdraw(self.now + SETTLE_AT_MOST)
+        self._leaving.begin(left)
         self._run_own()
+
+    @property
+    def leaving(self) -> bool:
+        """It has begun to leave."""
+        return self._leaving.begun
 
     # --- Mesh -----------------------------------------------------------------------------------------------
 
@@ -447,7 +436,7 @@ class OverlayNode:
 
     def _alone(self) -> bool:
         """Nobody else is in the mesh."""
-        return self.joined and not self._correspondents
+        return self.joined and not self._leaving.correspondents
 
     def _stamp_after(self, stamp: int) -> int:
         self.retention.clock.seen(stamp)
@@ -539,8 +528,7 @@ class OverlayNode:
             self.wills.left(sender)
             self.outbox.append((sender, Farewell()))
         elif isinstance(frame, Farewell):
-            self._farewells.add(sender)
-            self._parted(sender)
+            self._leaving.farewell(sender)
         else:
             return False
         return True
@@ -621,7 +609,7 @@ class OverlayNode:
         self.handovers.forget(broker)
         self.vault.forget(broker)
         self.retention.unsure()
-        self._parted(broker)
+        self._leaving.parted(broker)
 
     def _heard(self, broker: BrokerRef) -> None:
         was = self.detector.heard(broker)
@@ -647,66 +635,29 @@ class OverlayNode:
         self.retention.unsure()
         self.wills.send_all()
 
-    def _withdraw(self, limit: float) -> None:
-        """Once all own publications are out (at the latest at `limit`), give up filters and presence."""
-        settled = self.multicast.settled and self.retention.settled and self.sharing.settled
-        if not settled and self.now < limit:
-            self.after(SETTLE_EVERY, lambda: self._withdraw(limit))
-            return
-        steps = [*self.subscriptions.registrations, None]
-        missing = len(steps) + len(self.presence.streams) + len(self.trees.topics) + 1
+    def _settled(self) -> bool:
+        """Nothing that was published here is under way."""
+        return self.multicast.settled and self.retention.settled and self.sharing.settled
+
+    def _withdraw(self, done: Callable[[], None]) -> None:
+        """Give up filters, presence, trees and what is kept for the mesh; `done` runs when all concerned know."""
+        filters, streams = list(self.subscriptions.registrations), list(self.presence.streams.values())
+        topics = self.trees.topics
+        missing = 1 + len(filters) + len(streams) + len(topics)
 
         def one_done() -> None:
             nonlocal missing
             missing -= 1
             if missing == 0:
-                self._take_out_keys()
+                done()
 
         self.vault.leave(one_done)
-        for stream in list(self.presence.streams.values()):
+        for stream in streams:
             self.presence.close(stream, one_done)
-        for topic in self.trees.topics:
+        for topic in topics:
             self.trees.leave(topic, one_done)
-        for topic_filter in steps:
-            if topic_filter is None:
-                one_done()
-            else:
-                self.subscriptions.unsubscribe(topic_filter, one_done)
-
-    def _take_out_keys(self) -> None:
-        keys = list(self.graph.nodes)
-        missing = len(keys)
-
-        def one_done() -> None:
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                self._part()
-
-        for key in keys:
-            self.graph.remove(key, one_done)
-        # Where everyone leaves at once, each may wait for the next: then leave the repair to those that stay.
-        self.after(LEAVE_KEYS_AT_MOST, self._part)
-
-    def _part(self) -> None:
-        if self._parting:
-            return
-        self._parting = True
-        if not self._correspondents:
-            self._gone()
-        for broker in self._correspondents.values():
-            self.send(broker, Bye())
-
-    def _parted(self, broker: BrokerRef) -> None:
-        """Nothing more can come from a broker."""
-        self._correspondents.pop(broker.name, None)
-        if self._parting and not self._correspondents:
-            self._gone()
-
-    def _gone(self) -> None:
-        left, self._left = self._left, None
-        if left is not None:
-            left()
+        for topic_filter in filters:
+            self.subscriptions.unsubscribe(topic_filter, one_done)
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant of this broker's state does not hold."""

@@ -24,7 +24,7 @@ acts = st.lists(
 
 
 @given(acts)
-def test_numbers_are_dropped_by_filter_and_by_broker(acts: list[tuple[str, str, tuple[str, int]]]) -> None:
+def test_shorthand_are_dropped_by_filter_and_by_broker(acts: list[tuple[str, str, tuple[str, int]]]) -> None:
     kept, model = Baselines(), dict[tuple[str, tuple[str, int]], int]()
     for number, (what, topic_filter, origin) in enumerate(acts):
         if what == "set":

@@ -9,7 +9,7 @@ import pytest
 from saps.agents import api
 from saps.messages import Message
 from saps.ofm.keys.epochs import EPOCHS, GROUPS, Keyring
-from saps.overlay import multicast, order, sharing, taking, wills
+from saps.overlay import order, sharing, shorthand, taking, wills
 from saps.overlay.directory import bucket_of
 from saps.overlay.frames import (
     AgentCall,
@@ -69,13 +69,13 @@ def test_bytes_that_wait_for_what_does_not_come(mesh: Besieged, monkeypatch: pyt
 
 def test_slices_on_a_link_and_brokers_in_them(mesh: Besieged, monkeypatch: pytest.MonkeyPatch) -> None:
     b1 = mesh.brokers["b1"]
-    monkeypatch.setattr(multicast, "SLICES", 4)
+    monkeypatch.setattr(shorthand, "SLICES", 4)
     mesh.attack(b1, DefineBroker(1, FOE))
     for number in range(1, 9):
         assert mesh.attack(b1, DefineSlice(number, [1]))
     assert mesh.attack(b1, DefineSlice(8, [1]))
     assert not mesh.attack(b1, DefineSlice(9, [1]))
-    monkeypatch.setattr(multicast, "ENTRIES", 10)
+    monkeypatch.setattr(shorthand, "ENTRIES", 10)
     mesh.attack(b1, DefineBroker(1, FOE))
     assert mesh.attack(b1, DefineSlice(1, [1] * 30))
     assert mesh.attack(b1, DefineSlice(1, [1] * 30))

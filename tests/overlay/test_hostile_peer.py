@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from saps.messages import Message, Properties, Reached
-from saps.overlay import detector, healing, multicast
+from saps.overlay import detector, healing, shorthand
 from saps.overlay.calls import Call, Outcome
 from saps.overlay.frames import (
     Absent,
@@ -241,7 +241,7 @@ def test_what_it_floods_is_bounded(mesh: Besieged, monkeypatch: pytest.MonkeyPat
     """Acquaintances, merges of rings, brokers that are given up, numbers on a link, buckets."""
     monkeypatch.setattr(detector, "REMEMBERED", 30)
     monkeypatch.setattr(healing, "HEARD", 50)
-    monkeypatch.setattr(multicast, "NUMBERED", 50)
+    monkeypatch.setattr(shorthand, "NUMBERED", 50)
     b0 = mesh.brokers["b0"]
     node = b0.node
     for i in range(90):
