@@ -32,6 +32,7 @@ from saps.overlay.frames import (
     Skip,
 )
 from saps.overlay.keys import BrokerRef
+from saps.overlay.missed import Missed
 from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
@@ -186,6 +187,8 @@ class Multicast:
         self.duplicates = 0
         self.tree_path: TreePath | None = None
         """Carries what leaves by an OpenFlow tree; None if there is none."""
+        self.missed = Missed()
+        """What members that are taken for dead have missed."""
         self.keep: Callable[[Message, int, Callable[[], None] | None], None] | None = None
         """Has a retained publication, with its sequence number, kept in the mesh (`saps.overlay.retention`)."""
         self.share: Callable[[Stream, Message, Callable[[int], None] | None], None] | None = None
@@ -213,7 +216,7 @@ class Multicast:
             self._publish_slowly(stream, (message, done))
         elif message.retain or stream.groups:
             self._publish_specially(stream, message, done)
-        elif stream.members:
+        elif stream.members or stream.absent:
             self._send(stream, message, done)
         elif done is not None:
             done(Reached(0, 0))
@@ -291,12 +294,15 @@ class Multicast:
         else:
             for branch in stream.branches if stream.tree is None else self._beside_tree(stream, data, None):
                 self._forward(self._port.me, data, branch, 0)
+        if message.qos:
+            for broker in stream.absent:
+                self.missed.keep(broker, data)
         if stream.abroad:
             if stream.recent is None:
                 stream.recent = deque(maxlen=ABROAD)
             stream.recent.append(data)
         plain = stream.tree is None and not stream.groups and not message.retain and message.properties is None
-        plain = plain and not stream.abroad
+        plain = plain and not stream.abroad and not stream.absent
         if plain and len(outbox) > first:
             self._open = OpenRun(stream, data, outbox, first)
         if not message.qos and done is not None:
@@ -472,6 +478,29 @@ class Multicast:
         if self.statistics is not None and child.cluster != self._cluster:
             self.statistics.crossed(data.topic, copies)
         self._port.send(child, addressed(data, number, run_number, token))
+
+    # --- members that are taken for dead, and come back -----------------------------------------------------------
+
+    def pending(self, member: BrokerRef) -> list[Data]:
+        """Own publications that not all members have acknowledged, and this may be one of those that have not."""
+        found = []
+        for custody in self._outstanding.values():
+            if custody.stream is not None:
+                self._presence.route(custody.stream)
+                if member in (custody.stream.members or ()):
+                    found += singly(custody.data)
+        return sorted(found, key=lambda data: data.seq)
+
+    def make_up(self, member: BrokerRef, missed: Iterable[Data]) -> None:
+        """A member is back: send it what it has missed, until it has acknowledged that."""
+        for data in missed:
+            custody = self._outstanding.get(data.seq)
+            if custody is not None:
+                custody.missing.append(member)
+                continue
+            custody = self._outstanding[data.seq] = Custody(self._port.me, data)
+            custody.stream = self._presence.stream(data.topic)
+            self._entrust(custody, [Branch(member, ())])
 
     # --- members served by an OpenFlow tree -----------------------------------------------------------------------
 

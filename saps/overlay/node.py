@@ -58,6 +58,7 @@ from saps.overlay.handover import Handovers
 from saps.overlay.healing import Healing
 from saps.overlay.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
 from saps.overlay.leaving import Leaving
+from saps.overlay.missed import KEPT
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
 from saps.overlay.passages import Seen
@@ -580,6 +581,7 @@ class OverlayNode:
         if self.detector.is_hearsay(broker):
             self._disbelieve(broker)
         else:
+            self._miss(broker)
             self._forget(broker)
             self.wills.died(broker)
         if neighbour:
@@ -614,7 +616,26 @@ class OverlayNode:
     def _heard(self, broker: BrokerRef) -> None:
         was = self.detector.heard(broker)
         if was is not None:
+            if was.incarnation == broker.incarnation:
+                missed = self.multicast.missed.back(broker)
+                self.presence.back(broker, bool(missed))
+                self.multicast.make_up(broker, missed)
             self.healing.back(was, broker)
+
+    def _miss(self, broker: BrokerRef) -> None:
+        """A broker is taken for dead: if it is not, it is to get what it misses from now on."""
+        if self.detector.superseded(broker):
+            self.multicast.missed.back(broker)
+            self.presence.gone(broker)
+            return
+        held = self.multicast.missed.died(broker, self.multicast.pending(broker))
+        self.presence.away(broker)
+
+        def gone() -> None:
+            if self.multicast.missed.gone(held):
+                self.presence.gone(broker)
+
+        self.after(KEPT, gone)
 
     def _told_of(self, broker: BrokerRef) -> None:
         """Others have passed on what a broker said."""

@@ -49,8 +49,8 @@ class Stream(TopicRoute):
     """A topic as its publishing broker sees it."""
 
     __slots__ = (
-        "abroad", "branches", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue", "recent",
-        "served", "tree",
+        "abroad", "absent", "branches", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue",
+        "recent", "served", "tree",
     )  # fmt: skip
 
     def __init__(self, topic: str, key: Key) -> None:
@@ -63,6 +63,8 @@ class Stream(TopicRoute):
         """The other brokers with a matching subscriber, by place; None if it must be computed again."""
         self.groups: dict[str, list[BrokerRef]] = {}
         """The shared subscriptions with members at other brokers, and these brokers."""
+        self.absent: tuple[BrokerRef, ...] = ()
+        """Brokers with a matching subscriber that are taken for dead, and may come back (`saps.overlay.missed`)."""
         self.abroad = False
         """Some members are in other OpenFlow domains."""
         self.branches: list[Branch] = []
@@ -82,7 +84,7 @@ class Stream(TopicRoute):
 class _Entry:
     """What one broker has announced for one filter."""
 
-    __slots__ = ("baseline", "broker", "present", "since", "version")
+    __slots__ = ("away", "baseline", "broker", "present", "since", "version")
 
     def __init__(self, broker: BrokerRef, version: int, present: bool, baseline: int, since: float) -> None:
         self.broker = broker
@@ -90,6 +92,8 @@ class _Entry:
         self.present = present
         self.baseline = baseline
         self.since = since
+        self.away = False
+        """The broker is taken for dead."""
 
 
 class _Coverage:
@@ -245,14 +249,16 @@ class Presence:
     def route(self, stream: Stream) -> list[Branch]:
         """The branches by which a publication to an open stream leaves; sets `remote` and `members`."""
         if stream.members is None:
-            members = self._match(stream.topic)
+            members, absent = self._match(stream.topic)
             stream.groups = self._match_shared(stream.topic)
             if self.policy is not None:
                 members = self.permitted(stream.topic, members)
+                absent = self.permitted(stream.topic, absent)
                 groups = {group: self.permitted(stream.topic, refs) for group, refs in stream.groups.items()}
                 stream.groups = {group: refs for group, refs in groups.items() if refs}
             stream.members = tuple(members)
-            stream.remote = bool(members) or bool(stream.groups)
+            stream.absent = tuple(absent)
+            stream.remote = bool(members) or bool(absent) or bool(stream.groups)
             stream.served = ()
             if stream.tree is not None:
                 in_tree = stream.tree.brokers
@@ -381,6 +387,8 @@ class Presence:
             entries = self._add_filter(topic_filter)
         known = entries.get(broker.name)
         if known is not None and (known.broker.incarnation, known.version) >= (broker.incarnation, version):
+            if known.away:
+                self.back(known.broker, False)
             return known
         entry = entries[broker.name] = _Entry(broker, version, present, self.seq, self._port.now)
         self._of_broker.setdefault(broker.name, set()).add(topic_filter)
@@ -447,28 +455,64 @@ class Presence:
         for stream in self._topics.matching(topic_filter if parts is None else parts.topic_filter):
             stream.members, stream.remote = None, True
 
-    def _match(self, topic: str) -> list[BrokerRef]:
+    def _match(self, topic: str) -> tuple[list[BrokerRef], list[BrokerRef]]:
+        """The brokers with matching filters: those that are there, and those that are taken for dead."""
         matching = self._plain.match(topic)
         if (exact := self._filters.get(topic)) is not None:
             matching.append(exact)
-        found = {name: entry.broker for entries in matching for name, entry in entries.items() if entry.present}
-        return by_place(found.values(), self._port.order)
+        found, away = dict[str, BrokerRef](), dict[str, BrokerRef]()
+        for entries in matching:
+            for name, entry in entries.items():
+                if entry.present:
+                    (away if entry.away else found)[name] = entry.broker
+        return by_place(found.values(), self._port.order), list(away.values())
 
     def _match_shared(self, topic: str) -> dict[str, list[BrokerRef]]:
         """The shared subscriptions that match, each with the other brokers that have members."""
         found = {}
         for filters in self._shared.match(topic):
             for topic_filter, entries in filters.items():
-                if brokers := [entry.broker for entry in entries.values() if entry.present]:
+                if brokers := [entry.broker for entry in entries.values() if entry.present and not entry.away]:
                     found[topic_filter] = by_place(brokers, self._port.order)
         return found
 
     def forget(self, broker: BrokerRef, *, exactly: bool = False) -> None:
-        """A broker died: it is a member of nothing any more. `exactly`: this says nothing of its earlier lives."""
+        """A broker died: it is a member of nothing any more. `exactly`: this says nothing of its earlier lives. What is
+        kept for its return (`away`) stays."""
         for topic_filter in list(self._of_broker.get(broker.name, ())):
-            entry = self._filters[topic_filter][broker.name].broker
-            if entry == broker or (entry.incarnation <= broker.incarnation and not exactly):
+            entry = self._filters[topic_filter][broker.name]
+            if not entry.away and (
+                entry.broker == broker or (entry.broker.incarnation <= broker.incarnation and not exactly)
+            ):
                 self._drop_entry(topic_filter, broker.name)
+
+    # --- brokers that are taken for dead, and may come back --------------------------------------------------
+
+    def away(self, broker: BrokerRef) -> None:
+        """It is taken for dead: until it is `back` it is a member of nothing, but what it wanted is kept."""
+        for topic_filter, entry in self._entries_of(broker):
+            entry.away = True
+            self._spoil(topic_filter)
+
+    def back(self, broker: BrokerRef, made_up: bool) -> None:
+        """It is there again in the same life. `made_up`: it is told what it has missed; otherwise it is owed what is
+        published from now on."""
+        for topic_filter, entry in self._entries_of(broker):
+            if entry.away:
+                entry.away = False
+                entry.baseline = entry.baseline if made_up else self.seq
+                self._spoil(topic_filter)
+
+    def gone(self, broker: BrokerRef) -> None:
+        """It will not come back."""
+        for topic_filter, entry in self._entries_of(broker):
+            if entry.away:
+                self._drop_entry(topic_filter, broker.name)
+
+    def _entries_of(self, broker: BrokerRef) -> list[tuple[str, _Entry]]:
+        """What this life of a broker has announced."""
+        found = ((f, self._filters[f][broker.name]) for f in self._of_broker.get(broker.name, ()))
+        return [(f, entry) for f, entry in found if entry.broker.incarnation == broker.incarnation]
 
 
 def prefixes(topic: str) -> list[str | None]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saps.overlay.missed import KEPT
 from saps.overlay.presence import Phase
 from saps.overlay.subscriptions import Baselines
 from saps.simulator import SimBroker, Simulation
@@ -49,14 +50,15 @@ def judge(broker: SimBroker) -> None:
     for stream in presence.streams.values():
         if stream.phase is Phase.OPEN:
             presence.route(stream)
-            wanting = {
-                entry.broker
-                for topic_filter, entries in presence._filters.items()
-                if shared(topic_filter) is None and matches(topic_filter, stream.topic)
-                for entry in entries.values()
-                if entry.present
-            }
-            assert set(stream.members or ()) == wanting, stream.topic
+            for away, found in ((False, stream.members or ()), (True, stream.absent)):
+                wanting = {
+                    entry.broker
+                    for topic_filter, entries in presence._filters.items()
+                    if shared(topic_filter) is None and matches(topic_filter, stream.topic)
+                    for entry in entries.values()
+                    if entry.present and entry.away is away
+                }
+                assert set(found) == wanting, stream.topic
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -72,7 +74,7 @@ def test_indexes_answer_as_a_look_at_every_filter(seed: int) -> None:
         for broker in simulation.alive():
             judge(broker)
     simulation.crash(rng.choice(simulation.alive()).name)
-    simulation.run(30)  # tombstones are gone, too
+    simulation.run(KEPT + 5)  # tombstones are gone, too
     for broker in simulation.alive():
         judge(broker)
         presence = broker.node.presence

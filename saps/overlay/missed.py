@@ -1,0 +1,79 @@
+"""What brokers that are taken for dead miss: kept for a while, as they may be cut off only, or stand still.
+
+A publication of QoS 1 or 2 is acknowledged when all members have it or are dead to this broker. One that comes back in
+the same life, within `KEPT` seconds, gets what it has missed, in order (hinted handoff, as in DeCandia et al., Dynamo,
+2007, 4.6). Its filters are kept as long (`saps.overlay.presence`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from saps.overlay.frames import Data
+from saps.overlay.keys import BrokerRef
+
+KEPT = 30.0
+"""Seconds after which whoever was taken for dead gets nothing that it has missed. Longer costs memory, and what it gets
+is older."""
+MOST_BYTES = 64 << 20
+"""Payload kept, of what each of them misses, in all; beyond it the oldest of the one that misses more is dropped."""
+EACH = 100
+"""Bytes that a publication counts for beside its payload."""
+
+
+class Held:
+    """What one broker has missed, the oldest first."""
+
+    __slots__ = ("broker", "publications")
+
+    def __init__(self, broker: BrokerRef) -> None:
+        self.broker = broker
+        self.publications: deque[Data] = deque()
+
+
+class Missed:
+    """All that is kept at one broker: its own publications."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        """By name."""
+        self.bytes = 0
+        self.dropped = 0
+        """Publications that there was no room for."""
+
+    def died(self, broker: BrokerRef, pending: Iterable[Data]) -> Held:
+        """A broker is taken for dead; of these publications, ascending, it is not known whether it has them."""
+        self.gone(self._held.get(broker.name))
+        held = self._held[broker.name] = Held(broker)
+        for data in pending:
+            self.keep(broker, data)
+        return held
+
+    def keep(self, broker: BrokerRef, data: Data) -> None:
+        """It misses this publication, too."""
+        held = self._held.get(broker.name)
+        if held is None or held.broker.incarnation != broker.incarnation:
+            return
+        held.publications.append(data)
+        self.bytes += len(data.payload) + EACH
+        while self.bytes > MOST_BYTES and held.publications:
+            self.bytes -= len(held.publications.popleft().payload) + EACH
+            self.dropped += 1
+
+    def back(self, broker: BrokerRef) -> list[Data]:
+        """It is there again, in the same life: what it has missed. Nothing is kept for it any more."""
+        held = self._held.get(broker.name)
+        if held is None or held.broker.incarnation != broker.incarnation:
+            return []
+        found = list(held.publications)
+        self.gone(held)
+        return found
+
+    def gone(self, held: Held | None) -> bool:
+        """It has not come back in time. True if that was still open."""
+        if held is None or self._held.get(held.broker.name) is not held:
+            return False
+        del self._held[held.broker.name]
+        self.bytes -= sum(len(data.payload) + EACH for data in held.publications)
+        return True

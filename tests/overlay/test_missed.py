@@ -1,0 +1,138 @@
+"""What a broker misses while it is taken for dead, and gets when it is back in the same life."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from saps.overlay import missed
+from saps.overlay.frames import Data
+from saps.overlay.keys import BrokerRef
+from saps.overlay.missed import EACH, KEPT, Missed
+from saps.simulator import Network, SimBroker, Simulation
+from saps.topics import matches
+
+from .scenes import Recorder
+
+TOPICS, FILTERS = ("a", "a/b", "x"), ("a", "a/#", "x", "+/b")
+
+
+def everybody_knows_everybody(seed: int) -> tuple[random.Random, Recorder]:
+    """Six brokers that subscribe, and have published to every topic."""
+    rng = random.Random(seed)
+    simulation = Simulation(seed, network=Network(latency=(0.001, rng.choice([0.002, 0.02]))))
+    brokers, recorder = simulation.build(6, 3), Recorder(simulation)
+    for broker in brokers:
+        for topic_filter in rng.sample(FILTERS, 2):
+            recorder.subscribe(broker, topic_filter)
+    simulation.run(2)
+    for broker in brokers:
+        for topic in TOPICS:
+            recorder.publish(broker, topic, 1)
+    simulation.run(3)
+    return rng, recorder
+
+
+def publish(rng: random.Random, recorder: Recorder, seconds: float) -> None:
+    for _ in range(round(seconds / 0.05)):
+        recorder.publish(rng.choice(recorder.simulation.alive()), rng.choice(TOPICS), rng.choice([1, 1, 2]))
+        recorder.simulation.run(0.05)
+
+
+def lost(recorder: Recorder) -> list[bytes]:
+    """Of all that was published, during the fault too, what did not reach a subscriber."""
+    found = []
+    for broker, intervals in recorder.intervals.items():
+        have = {message.payload for _, message in broker.delivered}
+        for _, publisher, topic, _, payload in recorder.published:
+            wanted = publisher is not broker and any(matches(i.topic_filter, topic) for i in intervals)
+            if wanted and payload not in have:
+                found.append(payload)
+    return found
+
+
+def cut(rng: random.Random, simulation: Simulation) -> Callable[[], None]:
+    names = [broker.name for broker in simulation.alive()]
+    rng.shuffle(names)
+    simulation.partition(names[: rng.randrange(1, len(names))])
+    return simulation.heal
+
+
+def stop(rng: random.Random, simulation: Simulation) -> Callable[[], None]:
+    simulation.pause(rng.choice(simulation.alive()).name, rng.uniform(2, 7))
+    return lambda: None
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("fault", [cut, stop])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_nothing_is_lost_while_a_broker_is_taken_for_dead_wrongly(
+    fault: Callable[[random.Random, Simulation], Callable[[], None]], seed: int
+) -> None:
+    rng, recorder = everybody_knows_everybody(seed)
+    end = fault(rng, recorder.simulation)
+    publish(rng, recorder, rng.choice([1, 3, 6, 12]))
+    end()
+    publish(rng, recorder, 3)
+    recorder.simulation.run(16)
+    assert lost(recorder) == []
+    recorder.judge(faulty=True)
+    assert not any(broker.node.multicast.missed.bytes for broker in recorder.simulation.alive())
+
+
+def two(simulation: Simulation) -> tuple[SimBroker, SimBroker]:
+    publisher, subscriber = simulation.build(2)
+    subscriber.subscribe("t")
+    simulation.run(2)
+    publisher.publish("t", b"before", 1)
+    simulation.run(2)
+    return publisher, subscriber
+
+
+def test_who_does_not_come_back_in_time_gets_nothing_and_costs_nothing() -> None:
+    simulation = Simulation(1)
+    publisher, subscriber = two(simulation)
+    simulation.partition([publisher.name])
+    simulation.run(5)
+    publisher.publish("t", b"missed", 1)
+    assert publisher.node.multicast.missed.bytes
+    simulation.run(KEPT)
+    assert not publisher.node.multicast.missed.bytes
+    simulation.heal()
+    simulation.run(10)
+    publisher.publish("t", b"after", 1)
+    simulation.run(3)
+    assert [message.payload for _, message in subscriber.delivered] == [b"before", b"after"]
+
+
+def test_a_later_life_gets_nothing_that_an_earlier_one_has_missed() -> None:
+    simulation = Simulation(1)
+    publisher, subscriber = two(simulation)
+    simulation.crash(subscriber.name)
+    simulation.run(5)
+    publisher.publish("t", b"missed", 1)
+    assert publisher.node.multicast.missed.bytes
+    again = simulation.add(subscriber.name, "c0", publisher.name)
+    simulation.run(5)
+    assert not publisher.node.multicast.missed.bytes
+    again.subscribe("t")
+    simulation.run(3)
+    publisher.publish("t", b"after", 1)
+    simulation.run(3)
+    assert [message.payload for _, message in again.delivered] == [b"after"]
+
+
+def test_what_is_kept_is_bounded_and_the_latest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(missed, "MOST_BYTES", 10 * (EACH + 8))
+    kept, broker = Missed(), BrokerRef("b", 1, "b:1", "c")
+    kept.died(broker, [])
+    for seq in range(1, 31):
+        kept.keep(broker, Data(0, seq, seq - 1, 0, 0, "t", bytes(8), 1, False, None))
+    assert kept.dropped == 20
+    assert [data.seq for data in kept.back(broker)] == list(range(21, 31))
+    assert kept.bytes == 0
