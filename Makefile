@@ -39,7 +39,7 @@ examples: setup ## Run five smaller applications, one after the other; about 2 m
 test: setup ## Run all tests.
 	@$(PYTEST)
 
-check: lint ## Check format, lint and types, and run the fast tests: under 2 minutes.
+check: lint ## Check format, lint and types, and run the fast tests: about 4 minutes.
 	@$(PYTEST) -m "$(FAST)"
 
 lint: setup ## Check format, lint and types only.
