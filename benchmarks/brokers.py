@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +11,9 @@ import msgspec
 from rich.console import Console
 
 from benchmarks import peers, scenarios
-from benchmarks.machine import this_machine
+from benchmarks.conclusion import conclude, report_of
 from benchmarks.progress import interrupt_at_termination, progress_bar
-from benchmarks.report import Contender, Report, faults, markdown, terminal_table
+from benchmarks.report import Contender, markdown
 from benchmarks.runs import Measurement, Plan, run
 from benchmarks.scenarios import Scenario
 from benchmarks.section import update_page
@@ -98,22 +97,11 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted; nothing is left running")
         return 130
-    report = Report(
-        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        command=command_of(chosen),
-        machine=this_machine(),
-        plan=plan,
-        peers=tested,
-        measurements=measurements,
-    )
-    Console(width=None if sys.stdout.isatty() else 160).print(terminal_table(report, wanted))
-    for fault in faults(report):
-        console.print(f"[red]failed[/]: {fault}", highlight=False)
-    if chosen.json:
-        chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    report = report_of(command_of(chosen), plan, tested, measurements)
+    status = conclude(report, wanted, console, chosen.json)
     if chosen.markdown:
         update_page(PAGE, "brokers", markdown(report, wanted))
-    return int(any(m.outcome is None or m.outcome.lost or m.outcome.repeated for m in measurements))
+    return status
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ All brokers run on the first processor and together take less than it has, the g
 from __future__ import annotations
 
 import argparse
-import datetime
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,11 +17,11 @@ from rich.console import Console
 
 from benchmarks import peers
 from benchmarks.client import SetupError
-from benchmarks.machine import this_machine
+from benchmarks.conclusion import conclude, report_of
 from benchmarks.probes import family
 from benchmarks.processes import Place, StartError, pinned
 from benchmarks.progress import interrupt_at_termination, progress_bar
-from benchmarks.report import Contender, Report, faults, markdown, terminal_table, values_of
+from benchmarks.report import Contender, Report, markdown, values_of
 from benchmarks.runs import GeneratorError, Measurement, Plan, allow_many_files, cells, generate, processors
 from benchmarks.scenarios import VARY, WINDOW, Scenario
 from benchmarks.section import update_page
@@ -221,23 +220,11 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted; nothing is left running")
         return 130
-    report = Report(
-        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        command=command_of(chosen),
-        machine=this_machine(),
-        plan=plan,
-        peers=tested,
-        measurements=measurements,
-    )
-    Console(width=None if sys.stdout.isatty() else 160).print(terminal_table(report, wanted))
-    print("\n".join(growth(report, wanted, chosen.workers)))
-    for fault in faults(report):
-        console.print(f"[red]failed[/]: {fault}", highlight=False)
-    if chosen.json:
-        chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    report = report_of(command_of(chosen), plan, tested, measurements)
+    status = conclude(report, wanted, console, chosen.json, growth(report, wanted, chosen.workers))
     if chosen.markdown:
         update_page(PAGE, "workers", section(report, wanted, chosen.workers, chosen.share))
-    return int(any(m.outcome is None or m.outcome.lost or m.outcome.repeated for m in measurements))
+    return status
 
 
 if __name__ == "__main__":

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 
 import pytest
 from hypothesis import example, given
@@ -15,11 +11,13 @@ from hypothesis import strategies as st
 from saps.messages import Message
 from saps.overlay import order
 from saps.overlay.frames import Data, Frame, Nack
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.keys import BrokerRef
 from saps.overlay.multicast import REPEAT
 from saps.overlay.numbers import STILL
 
-ORIGIN, ME = BrokerRef("b0", 1, "", "c"), BrokerRef("b1", 1, "", "c")
+from .ports import LonePort
+
+ORIGIN = BrokerRef("b0", 1, "", "c")
 WAY = 0.01
 """Seconds from the origin to the receiver, and back."""
 EVERY = 0.2
@@ -27,42 +25,21 @@ EVERY = 0.2
 FORGED = b"forged"
 
 
-@dataclass
-class Receiver:
+class Receiver(LonePort):
     """A receiver with a clock, and an honest origin at the far end of its link: what it publishes with QoS 1 it repeats
     until the receiver has answered for it."""
 
-    me: BrokerRef = ME
-    order: KeyOrder = KeyOrder.CLUSTER
-    now: float = 0.0
-    grace: float = 0.0
-    dead: bool = False
-    """The origin is taken for dead."""
-    delivered: list[bytes] = field(default_factory=list)
-    given: int = 0
-    """The origin's last number."""
-    unanswered: dict[int, Data] = field(default_factory=dict)
-    events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._number = count()
+    def __init__(self, *, dead: bool = False) -> None:
+        super().__init__(dead=dead)
+        self.delivered: list[bytes] = []
+        self.given = 0
+        """The origin's last number."""
+        self.unanswered: dict[int, Data] = {}
         self.inbox = order.Inbox(self, self._deliver, lambda topic, origin: 0, lambda topic: 1)
 
     def _deliver(self, message: Message) -> int:
         self.delivered.append(message.payload)
         return 1
-
-    def after(self, delay: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self.events, (self.now + delay, next(self._number), action))
-
-    def lost(self, broker: BrokerRef) -> bool:
-        return self.dead
-
-    def calm(self) -> bool:
-        return True
-
-    def reachable(self, broker: BrokerRef) -> bool:
-        return True
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Nack)
@@ -97,12 +74,6 @@ class Receiver:
         """Somebody repeats what the origin has published, if it has."""
         if seq <= self.given:
             self.inbox.accept(ORIGIN, _publication(seq))
-
-    def run(self, until: float) -> None:
-        while self.events and self.events[0][0] <= until:
-            self.now, _, action = heapq.heappop(self.events)
-            action()
-        self.now = until
 
     def own(self) -> list[int]:
         """What has been delivered of the origin's own."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
 from functools import partial
-from itertools import count
 
 import pytest
 from hypothesis import given
@@ -14,7 +11,9 @@ from hypothesis import strategies as st
 from saps.messages import Message
 from saps.overlay import order
 from saps.overlay.frames import Data, Frame, Nack
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.keys import BrokerRef
+
+from .ports import LonePort
 
 ORIGIN = BrokerRef("b0", 1, "", "c")
 WAY = 0.01
@@ -23,21 +22,17 @@ LATE = 0.5
 """Seconds by which a publication may be late at most, of those that come."""
 
 
-class Origin:
+class Origin(LonePort):
     """A port with a clock, and the origin at its far end: it `has` some publications to repeat, and says that there are
     none, if it `answers`."""
 
     def __init__(self, *, answers: bool = True) -> None:
-        self.me, self.order, self.now, self.grace = BrokerRef("b1", 1, "", "c"), KeyOrder.CLUSTER, 0.0, 0.0
+        super().__init__()
         self.delivered: dict[int, float] = {}
         """When each publication was delivered, in the order in which they were."""
         self.has: dict[int, Data] = {}
-        self.dead = False
-        """It is taken for dead."""
         self.doubled: list[int] = []
         self._answers = answers
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._number = count()
         self.inbox = order.Inbox(self, self._deliver, lambda topic, origin: 0, lambda topic: 1)
 
     def _deliver(self, message: Message) -> int:
@@ -46,9 +41,6 @@ class Origin:
             self.doubled.append(number)
         self.delivered[number] = self.now
         return 1
-
-    def after(self, delay: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now + delay, next(self._number), action))
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Nack)
@@ -62,26 +54,11 @@ class Origin:
         if not found:
             self.after(2 * WAY, lambda: self.inbox.skip(ORIGIN, nack.topic, nack.seq))
 
-    def lost(self, broker: BrokerRef) -> bool:
-        return self.dead
-
-    def calm(self) -> bool:
-        return True
-
-    def reachable(self, broker: BrokerRef) -> bool:
-        return True
-
     def arrives(self, data: Data, when: float) -> None:
         def accept() -> None:
             self.inbox.accept(ORIGIN, data)
 
         self.after(when - self.now, accept)
-
-    def run(self) -> None:
-        """Until nothing is to happen any more."""
-        while self._events:
-            self.now, _, action = heapq.heappop(self._events)
-            action()
 
 
 def data(seq: int, qos: int) -> Data:
