@@ -12,6 +12,7 @@ neither takes the place of the life that speaks nor, if it is silent, has that o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -140,6 +141,11 @@ class Detector:
         if watched.broken is None:
             watched.broken = self._port.now
             self._port.send(broker, Ping())
+            self._port.after(self.settings.dead_after, partial(self._still_broken, watched, watched.broken))
+
+    def _still_broken(self, watched: _Watched, since: float) -> None:
+        if watched.broken == since and watched in self._all():
+            self._give_up(watched.ref)
 
     def left(self, broker: BrokerRef) -> None:
         """A broker has taken its leave: nothing more is expected of it."""
@@ -162,9 +168,7 @@ class Detector:
                     watched.answered = False
         for watched in self._all():
             silent = now - watched.heard
-            if (watched.broken is not None and now - watched.broken >= settings.dead_after) or (
-                silent >= settings.suspect_after and now - watched.pinged < settings.suspect_after
-            ):
+            if silent >= settings.suspect_after and now - watched.pinged < settings.suspect_after:
                 self._give_up(watched.ref)
             elif watched not in wanted and watched.broken is None and watched.answered:
                 self._unwatch(watched.ref)

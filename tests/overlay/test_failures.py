@@ -59,6 +59,20 @@ def test_a_host_that_vanishes_is_given_up_by_its_neighbours_in_time(seed: int) -
 
 
 @pytest.mark.simulation
+@pytest.mark.parametrize("seed", range(6))
+def test_a_broker_whose_links_break_is_given_up_without_waiting_for_a_heartbeat(seed: int) -> None:
+    simulation = Simulation(seed)
+    brokers = simulation.build(8, 2)
+    simulation.run(3)
+    victim = brokers[seed]
+    neighbours = [simulation.brokers[name] for name in victim.node.graph.neighbours()]
+    simulation.crash(victim.name)
+    simulation.run(DEFAULTS.dead_after + 0.1)
+    assert neighbours
+    assert all(broker.node.lost(victim.ref) for broker in neighbours)
+
+
+@pytest.mark.simulation
 @pytest.mark.parametrize("seed", range(8))
 def test_a_broker_that_loses_all_its_neighbours_finds_the_others_again(seed: int) -> None:
     """Its island is whole in itself, so only a roll call can tell; until then it must take nothing for complete."""
