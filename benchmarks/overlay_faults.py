@@ -117,7 +117,7 @@ class Mesh:
         self.settings = settings
         self._report = report
         beat = settings.heartbeat
-        detector = DetectorSettings(heartbeat=beat, suspect_after=3 * beat, dead_after=2 * beat, probe=2 * beat)
+        detector = DetectorSettings(heartbeat=beat, suspect_after=3 * beat, probe=2 * beat)
         network = Network(latency=(0.001, 0.005), between_clusters=0.02)
         self.simulation = Simulation(settings.seed, network=network, detector=detector, check=False, trace=False)
         self.rng = self.simulation.rng

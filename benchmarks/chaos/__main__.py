@@ -28,7 +28,7 @@ from benchmarks.chaos.faults import available
 from benchmarks.chaos.ground import Ground, in_lab, on_loopback, topology
 from benchmarks.chaos.report import COUNTS, FAULTS, Result, count_rows, fault_rows, markdown, together, verdict
 from benchmarks.chaos.run import Outcome, Run, Traffic
-from benchmarks.chaos.schedule import OPENFLOW, Kind, Step, steps
+from benchmarks.chaos.schedule import CLOCKS, OPENFLOW, Kind, Step, steps
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
 from examples.smart_city.processes import BrokerError
@@ -132,6 +132,8 @@ def _carry_out(chosen: argparse.Namespace, lab: bool, disks: bool, kinds: list[K
         else:
             ground = on_loopback(chosen.brokers, folder, random.Random(chosen.seed), {}, disks=disks)
             cable, switches = None, []
+        for site in ground.sites.values():
+            site.own_clock = not CLOCKS.isdisjoint(kinds)
         planned = list(steps(chosen.seed, list(ground.sites), kinds, chosen.faults, switches))
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         return runner.run(_perform(ground, cable, planned, chosen))

@@ -42,12 +42,15 @@ class Site(ABC):
         """How its publications travel."""
         self.process: BrokerProcess | None = None
         self.clock = WallClock(folder.with_suffix(".clock"))
+        self.own_clock = True
+        """Its processes start with a clock that can be set: each look at it then costs several times as much."""
 
     async def start(self) -> None:
         """A new life. Raises `BrokerError`."""
         own = {"storage.file": str(self.folder / "broker.db"), "links.highest_version": str(self.version)}
         self.process = self.broker({**own, **self.settings})
-        self.process.environment |= self.clock.environment
+        if self.own_clock:
+            self.process.environment |= self.clock.environment
         await self.process.start(START)
 
     async def end(self, number: signal.Signals) -> None:
