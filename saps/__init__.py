@@ -7,10 +7,12 @@ Devices speak MQTT to the nearest broker (`saps.frontend`); brokers form a Skip 
 first asked for, so that ``import saps`` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from saps.config import SettingError
     from saps.embedded.broker import Broker
     from saps.embedded.messages import ClosedError, Messages, TooSlowError
@@ -45,5 +47,7 @@ _FROM = {
 def __getattr__(name: str) -> Any:
     if name not in _FROM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = globals()[name] = getattr(import_module(_FROM[name]), name)
     return value

@@ -29,6 +29,7 @@ from saps.hub import Hub
 from saps.identity.plain import say_plain, sealed
 from saps.links import LinkError, Links
 from saps.logs import configure_logging
+from saps.memory import keep_freed
 from saps.mesh import Arrival, Origin, Recalled, RunDone, SessionHost, TopicRoute
 from saps.messages import Message, MessageRun, Reached
 from saps.overlay.domains import Domains
@@ -341,6 +342,7 @@ class Broker:
         self.mesh = (LiveMesh if self.tracing is None else self.tracing.mesh)(node, self.links, self.hub)
         self.hub.mesh = self.mesh
         self.server.sessions = LiveSessions(self.mesh)
+        self.server.sources.append(self.watch.values)
         self.agents.bind(node, self.hub.agents)
         node.presence.domains = Domains(settings.ofm.domains)
         if settings.ofm.listen:
@@ -367,7 +369,8 @@ class Broker:
             except OSError as error:
                 raise SettingError("tls.listen", process.refused(address, error)) from None
         if settings.web.listen:
-            self.web = await _web(self)
+            self.web = _web(self)
+            await self.web.listen()
         self.drain = BrokerDrain(self)
         try:
             async with asyncio.timeout(overlay.join_timeout):
@@ -463,17 +466,30 @@ class Broker:
         return None
 
     async def stop(self) -> None:
-        """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing."""
+        """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing.
+
+        Cancelled, it waits for nobody any more: clients and links are cut, and what is owed to the file is written."""
         if self._stopped:
             return
         self._stopped = True
-        if self.web is not None:
-            self.web.stop_listening()
-        if self._leaving is None:
-            await self.server.stop()
+        try:
+            if self.web is not None:
+                self.web.stop_listening()
+            if self._leaving is None:
+                await self.server.stop()
+            if self.web is not None:
+                await self.web.close()
+            await self.leave()
+        finally:
+            await process.to_the_end(self._close())
+
+    async def _close(self) -> None:
+        """End what is left, in order or not."""
+        if self._leaving is not None and not self._leaving.done():
+            self._leaving.cancel()
+            await asyncio.wait({self._leaving})
         if self.web is not None:
             await self.web.close()
-        await self.leave()
         if self.drain is not None:
             self.drain.close()
         if self.ofm is not None:
@@ -538,6 +554,7 @@ def run(settings: BrokerSettings) -> int:
 async def serve(settings: BrokerSettings, stop: asyncio.Event, on_ready: Callable[[Broker], None]) -> int:
     """A broker's whole life, until `stop`. Returns the exit status; raises `SettingError` if it cannot start."""
     process.allow_many_files()
+    keep_freed()
     broker = Broker(settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.reload)
     for number, order in DRAINING.items():
@@ -618,16 +635,14 @@ def _store(broker: Broker) -> Store:
     return store
 
 
-async def _web(broker: Broker) -> BrokerWeb:
-    """The Web port, listening. Raises `SettingError` if an address cannot be had."""
+def _web(broker: Broker) -> BrokerWeb:
+    """The Web port. Raises `SettingError` if a token cannot be read."""
     from saps.broker_web import BrokerWeb  # here: brokers without it do not carry aiohttp
 
     topics, node = broker.settings.web.topics, broker.mesh.node
     if topics and broker.hub.statistics is None:
         node.multicast.statistics = broker.hub.count(topics)
-    web = BrokerWeb(broker)
-    await web.listen()
-    return web
+    return BrokerWeb(broker)
 
 
 def _access(settings: BrokerSettings) -> AccessControl:

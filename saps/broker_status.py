@@ -51,6 +51,7 @@ class BrokerWatch(Watched):
         broker, frontend = self._broker, self._broker.server.frontend
         found, hub = totals(frontend), broker.hub
         element = broker.ofm.element if broker.ofm is not None else None
+        missed = broker.mesh.node.multicast.missed
         return report.Broker(
             name=broker.ref.name,
             cluster=broker.ref.cluster,
@@ -74,7 +75,19 @@ class BrokerWatch(Watched):
             ofm=None if element is None else f"{element.ip}:{element.port}",
             topics=0,
             counts=False,
+            missed_messages=missed.messages,
+            missed_bytes=missed.bytes,
+            missed_dropped=missed.dropped,
         )
+
+    def values(self) -> dict[str, int]:
+        """What the ``$SYS`` tree tells of the mesh."""
+        missed = self._broker.mesh.node.multicast.missed
+        return {
+            "saps/missed/messages": missed.messages,
+            "saps/missed/bytes": missed.bytes,
+            "saps/missed/dropped": missed.dropped,
+        }
 
     def topics(self) -> dict[str, tuple[int, bool, int, int, int]]:
         node = self._broker.mesh.node

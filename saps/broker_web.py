@@ -141,6 +141,12 @@ def samples(broker: Broker) -> Iterator[Sample]:
     )
     yield Sample("overlay_links", "Brokers it has overlay links to.", len(broker.watch.linked))
     yield total("alm_messages", "Publications sent to other brokers by ALM, own and passed on.", node.multicast.sent)
+    missed = node.multicast.missed
+    yield Sample("missed_messages", "Publications kept for brokers that are taken for dead.", missed.messages)
+    yield Sample("missed_bytes", "Bytes that these take.", missed.bytes)
+    yield total(
+        "missed_dropped", "Publications given up, for brokers taken for dead, for want of room.", missed.dropped
+    )
     if broker.ofm is not None:
         datagrams = {kind: float(number) for kind, number in broker.ofm.datapath.counts.items()}
         yield Sample("ofm_datagrams", "What happened to OFM datagrams.", datagrams, "what", counter=True)

@@ -51,6 +51,16 @@ async def started(starting: Coroutine[None, None, None], stop: asyncio.Event) ->
     return True
 
 
+async def to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Do what must not stay half done: if it is cancelled it is done all the same, and then that is told."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
 async def orders() -> AsyncIterator[str]:
     """The lines on standard input, to its end; none if it is closed, or nothing that can be waited for: a file, or
     /dev/null as under a service manager, at which uvloop would abort the process."""

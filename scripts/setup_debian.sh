@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing:
-# Python's venv, mosquitto and its clients, nats-server, nodejs, npm and Chromium, Open vSwitch, iproute2, Java 17
-# and libfaketime.
+# Python's venv, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Open vSwitch, iproute2, Java 17 and
+# libfaketime.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
 # tests that need it are skipped. The brokers are wanted as programs, not as services: none is left running by an
@@ -15,11 +15,11 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 missing=()
 "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+has curl || missing+=(curl)
 has mosquitto || missing+=(mosquitto)
 { has mosquitto_pub && has mosquitto_sub; } || missing+=(mosquitto-clients)
 has nats-server || missing+=(nats-server)
 has node || missing+=(nodejs)
-has npm || missing+=(npm)
 has chromium || has chromium-browser || has google-chrome || missing+=(chromium)
 has ovs-vswitchd || missing+=(openvswitch-switch)
 { has ip && has tc; } || missing+=(iproute2)
@@ -49,7 +49,7 @@ if [ ! -e "$policy" ]; then
     "${as_root[@]}" chmod +x "$policy"
 fi
 
-echo "setup: installing ${missing[*]}"
+echo "setup: installing Debian packages, which takes some minutes: ${missing[*]}"
 install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends)
 "${install[@]}" "${missing[@]}" </dev/null >/dev/null 2>&1 || {
     "${as_root[@]}" apt-get update -qq </dev/null || true

@@ -45,6 +45,7 @@ PYTHON
     "$VENV/bin/python" -m pip install -q -r "$VENV/requirements.txt"
 }
 
+echo "setup: installing Python packages into $VENV, which takes some minutes"
 with_uv || {
     echo "setup: uv did not work here; installing with pip" >&2
     with_pip

@@ -8,13 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from saps.cli import app
+from saps.commands import app
 from saps.config import Address
 from saps.config.sources import faults_of_file, load
 from saps.lab.topologies import parse as parse_topology
@@ -59,7 +60,8 @@ def test_example_configurations_have_no_fault(file: Path) -> None:
 def test_the_compose_file_starts_what_there_is_and_everybody_finds_everybody() -> None:
     """Settings of brokers and options of the other programs, by the parsers of the product itself."""
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    composed = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services = composed["services"]
     ours = {name: service for name, service in services.items() if service["image"] == "saps"}
     options = {name: options_of(*service["command"]) for name, service in ours.items()}
     brokers = {
@@ -83,6 +85,10 @@ def test_the_compose_file_starts_what_there_is_and_everybody_finds_everybody() -
     assert scraped == [{"targets": [f"{name}:{settings.web.listen[0].port}" for name, settings in brokers.items()]}]
     mounted = [volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", ())]
     assert all((DEPLOY / path).exists() for path in mounted)
+    (pool,) = composed["networks"]["default"]["ipam"]["config"]
+    fixed = IPv4Address(services["switches"]["networks"]["default"]["ipv4_address"])
+    assert fixed in IPv4Network(pool["subnet"])
+    assert fixed not in IPv4Network(pool["ip_range"])  # nobody who starts earlier gets it
 
 
 def options_of(command: str, *arguments: str) -> dict[str, Any]:

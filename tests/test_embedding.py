@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
 import socket
 import subprocess
 import sys
 import weakref
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import pytest
@@ -191,6 +195,58 @@ async def test_a_start_that_fails_names_the_setting_and_leaves_nothing_behind(tm
     (tmp_path / "b1.toml").write_text(f'mqtt = "{taken_port}"\ncluster = "tokyo/ward1"\n')
     async with broker("b1", config=tmp_path / "b1.toml") as one:
         assert one.mqtt == taken_port
+
+
+def _sockets() -> int:
+    """Open ones of this process."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{number}").startswith("socket:")
+    return found
+
+
+async def _cancelled(work: Coroutine[Any, Any, None], steps: int) -> None:
+    """Cancel it after so many turns of the event loop."""
+    task = asyncio.ensure_future(work)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.wait_for(task, PATIENCE)
+
+
+async def _nothing_left(began: set[asyncio.Task[Any]], sockets: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while asyncio.all_tasks() != began or _sockets() > sockets:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.001)
+
+
+async def test_whenever_a_start_or_stop_is_cancelled_nothing_is_left_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next one opens the same file."""
+    began, sockets = asyncio.all_tasks(), _sockets()
+    settings = FAST | {"storage.file": str(tmp_path / "b1.db"), "sys_interval": 10}
+    for steps in (0, 1, 2, 3, 5, 8, 13):
+        one = saps.Broker("b1", settings=settings, web="127.0.0.1:0")
+        await _cancelled(one.start(), steps)
+        await one.stop()
+        await _nothing_left(began, sockets)
+        other = saps.Broker("b1", settings=settings, web="127.0.0.1:0")
+        await other.start()
+        host, _, port = other.mqtt.partition(":")
+        client, writer = await asyncio.open_connection(host, int(port))
+        await _cancelled(other.stop(), 1 + steps)
+        assert await asyncio.wait_for(client.read(), PATIENCE) == b""
+        writer.close()
+        await _nothing_left(began, sockets)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        joining = saps.Broker("b1", settings=FAST, join=f"127.0.0.1:{silent.getsockname()[1]}")
+        await _cancelled(joining.start(), 10)
+    await _nothing_left(began, sockets)
+    gc.collect()
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], caplog.text
 
 
 @pytest.mark.parametrize("topic", ["", "a/#", "$SYS/x", "\0"])

@@ -38,6 +38,7 @@ RINGS: dict[str, str] = {
     "saps.identity.names": "pure",
     "saps.identity.verdict": "pure",
     "saps.logs": "driver",
+    "saps.memory": "driver",
     "saps.process": "driver",
     "saps.service_manager": "driver",
     "saps.wholefile": "driver",
@@ -114,10 +115,14 @@ RINGS: dict[str, str] = {
     "saps.config": "pure",
     "saps.config.sources": "driver",
     "saps.cli": "program",
+    "saps.__main__": "program",
+    "saps.commands": "program",
+    "saps.loading": "driver",
     "saps.embedded": "program",
     "saps.terminal": "program",
     "saps.broker": "program",
     "saps.worker": "program",
+    "saps.worker_process": "program",
     "saps.workers": "program",
 }
 """The ring of each module. A package stands for its modules too, unless they have an entry of their own."""

@@ -15,7 +15,7 @@ import uvloop
 
 from saps import links as module
 from saps.agents.user import SubscriberAgent
-from saps.links import GUEST, HIGH_WATER, LinkError, Links
+from saps.links import GUEST, HIGH_WATER, LinkError, Links, inbound
 from saps.messages import Message
 from saps.overlay.frames import (
     Data,
@@ -246,7 +246,7 @@ async def test_meeting_someone_silent_ends_after_the_handshake_time() -> None:
 @on_both_loops
 async def test_a_connection_without_hello_is_closed_after_the_handshake_time() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "HANDSHAKE", 0.05)
+        patch.setattr(inbound, "HANDSHAKE", 0.05)
         async with ends("a") as (a,):
             reader, writer = await asyncio.open_connection(*address(a.ref))
             assert await everything(reader) == hello(a.ref, ORDER)

@@ -110,7 +110,9 @@ class Broker:
         self._publisher = PublisherAgent(self._hub, f"$app/{self.name}")
 
     async def stop(self) -> None:
-        """End the subscriptions, disconnect the clients, leave the mesh in order. A second call does nothing."""
+        """End the subscriptions, disconnect the clients, leave the mesh in order. A second call does nothing.
+
+        Cancelled, it waits for nobody any more; nothing of it is left then, either."""
         if self._publisher is None or self._ended:
             return
         self._ended = True
@@ -250,8 +252,11 @@ class _Core(Core):
         """Undo a start that has failed, however far it came."""
         if hasattr(self, "mesh"):
             await self.stop()
-        elif hasattr(self, "links"):
+            return
+        if hasattr(self, "links"):
             await self.links.close()
+        if self.tracing is not None:
+            await self.tracing.close()
 
 
 def _listed(addresses: str | Sequence[str]) -> str | None:

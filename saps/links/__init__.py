@@ -97,8 +97,10 @@ class Links:
             self._listener, port = await self.identity.listen(lambda: Inbound(self), host, port)
             return port
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Inbound(self), host, port, backlog=256)
-        return int(self._listener.sockets[0].getsockname()[1])
+        listener = await loop.create_server(lambda: Inbound(self), host, port, backlog=256, start_serving=False)
+        self._listener = listener  # known before it listens: a start that is cancelled closes it
+        await listener.start_serving()
+        return int(listener.sockets[0].getsockname()[1])
 
     async def meet(self, host: str, port: int) -> BrokerRef:
         """Ask who listens at an address. Raises `LinkError`."""
@@ -125,6 +127,8 @@ class Links:
         except OSError as error:
             raise LinkError(os.strerror(error.errno) if error.errno else str(error)) from None
         finally:
+            if not asked.cancel() and not asked.cancelled():
+                asked.exception()  # it came too late for anybody to see it
             if transport is not None:
                 transport.close()
 

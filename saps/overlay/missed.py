@@ -39,8 +39,14 @@ class Missed:
         self._held: dict[str, Held] = {}
         """By name."""
         self.bytes = 0
+        """Of payload, and `EACH` for each publication."""
         self.dropped = 0
-        """Publications that there was no room for."""
+        """Publications that there was no room for: whoever has missed them does not get them."""
+
+    @property
+    def messages(self) -> int:
+        """Publications kept; one that several brokers have missed counts for each."""
+        return sum(len(held.publications) for held in self._held.values())
 
     def died(self, broker: BrokerRef, pending: Iterable[Data]) -> Held:
         """A broker is taken for dead; of these publications, ascending, it is not known whether it has them."""

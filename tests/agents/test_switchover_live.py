@@ -22,6 +22,7 @@ from saps.config.settings import OverlaySettings
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from saps.ofm.topology import BrokerAddress
 from saps.ofm.udp import UdpEndpoint, mac_of
+from tests.network.meshes import cut
 
 ANY = Address("127.0.0.1", 0)
 PATIENCE = 30.0
@@ -148,7 +149,7 @@ async def city(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             join = Address.parse(brokers[0].ref.address) if brokers else None
             broker = Broker(settings(f"b{number}", request.param, join))
             await broker.start()
-            stack.push_async_callback(broker.stop)
+            stack.push_async_callback(cut, broker)
             brokers.append(broker)
         gateway = Gateway(settings("gate", request.param, Address.parse(brokers[0].ref.address), ""), ["http://ofc"])
         await gateway.start()
@@ -189,7 +190,7 @@ async def test_a_topic_is_moved_to_the_tree_and_back_under_traffic(city: City, q
                 got.append(int(message.payload))
 
         tasks = [asyncio.create_task(publish()), *(asyncio.create_task(listen(client)) for client in clients)]
-        for _ in range(3):
+        for _ in range(2):
             await city.gateway.exploit("air/ward1")
             await city.status("air/ward1", Status.CONSTRUCTED)
             await city.copied(50)

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiomqtt
 import pytest
 
-from examples.smart_city.processes import BrokerProcess, free_ports, saps_broker, stop_all
+from examples.smart_city.processes import BrokerProcess, free_ports, saps_broker
 from tests.network.meshes import Client
 
 pytestmark = pytest.mark.chaos
@@ -62,7 +62,7 @@ async def sites(seed: int) -> AsyncIterator[list[Site]]:
             await site.process.start()
         yield started
     finally:
-        await stop_all([site.process for site in started])
+        await asyncio.gather(*(site.process.stop(0) for site in started))
 
 
 class Traffic:

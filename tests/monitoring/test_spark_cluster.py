@@ -42,6 +42,7 @@ def daemon(log: Path, *command: str) -> Iterator[None]:
     environment = os.environ | {
         "SPARK_HOME": str(SPARK),
         "SPARK_DAEMON_MEMORY": "256m",
+        "JDK_JAVA_OPTIONS": SMALL,  # also for the Java that only puts together the command line
         "SPARK_DAEMON_JAVA_OPTS": f"{SMALL} -Dspark.master.rest.enabled=false",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,

@@ -11,7 +11,7 @@ from saps.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.settings import OverlaySettings
 from saps.overlay.designed import Designs
-from tests.network.meshes import PATIENCE, Client, data_messages
+from tests.network.meshes import PATIENCE, Client, cut, data_messages
 
 pytestmark = pytest.mark.network
 
@@ -45,7 +45,7 @@ async def test_a_mesh_designs_its_overlay_while_messages_flow() -> None:
         brokers: list[Broker] = []
         for number in range(5):
             brokers.append(await started(number, brokers[0] if brokers else None))
-            stack.push_async_callback(brokers[-1].stop)
+            stack.push_async_callback(cut, brokers[-1])
         clients = [await stack.enter_async_context(Client(broker.server.address)) for broker in brokers]
         for client in clients:
             await client.subscribe(TOPIC)

@@ -25,7 +25,7 @@ from typer.testing import CliRunner, Result
 from examples.smart_city.processes import BrokerProcess, free_ports, saps_broker
 from saps.broker import Broker
 from saps.broker_web import obstacles
-from saps.cli import app
+from saps.commands import app
 from saps.config import Address, BrokerSettings
 from saps.config.drain import DrainSettings
 from saps.config.links import LinkSettings

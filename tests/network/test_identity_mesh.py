@@ -18,7 +18,7 @@ from saps.config.settings import OverlaySettings
 from saps.identity.plain import sealed
 from saps.identity.secret import new_secret
 from tests.identity.authorities import Town
-from tests.network.meshes import Client, settings
+from tests.network.meshes import Client, cut, settings
 
 pytestmark = pytest.mark.network
 
@@ -37,7 +37,7 @@ async def broker(name: str, links: LinkSettings, join: str | None = None) -> Asy
         yield started
     finally:
         if hasattr(started, "mesh"):
-            await started.stop()
+            await cut(started)
 
 
 async def until(condition: Callable[[], bool]) -> None:

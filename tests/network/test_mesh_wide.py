@@ -93,6 +93,7 @@ async def test_kill_9_loses_nothing_that_is_the_whole_meshs() -> None:
             join = [told(processes[0], "overlay")] if processes else []
             process = saps_broker(f"b{number}", f"c{number % 2}", ANY, ANY, join)
             processes.append(await stack.enter_async_context(process))
+            stack.push_async_callback(process.stop, 0)
         addresses = [address(process) for process in processes]
         watcher = await stack.enter_async_context(Client(addresses[0]))
         await watcher.subscribe("gone/#")

@@ -48,6 +48,7 @@ async def processes(count: int) -> AsyncIterator[list[BrokerProcess]]:
             join = [told(started[0])["overlay"]] if started else []
             process = saps_broker(f"b{number}", f"c{number % 2}", ANY, ANY, join)
             started.append(await stack.enter_async_context(process))
+            stack.push_async_callback(process.stop, 0)
         yield started
 
 
@@ -114,16 +115,17 @@ async def test_sigterm_while_it_still_tries_to_join_ends_it_in_order() -> None:
         assert process.exit_status == 0, process.errors
 
 
-@pytest.mark.parametrize("contact", [0, 1], ids=["directly", "by way of another broker"])
-async def test_a_name_that_is_taken_is_refused_by_its_setting(contact: int) -> None:
+async def test_a_name_that_is_taken_is_refused_by_its_setting() -> None:
+    """Directly, and by way of another broker."""
     async with processes(2) as brokers:
-        twin = saps_broker("b0", "c1", ANY, ANY, [told(brokers[contact])["overlay"]])
-        twin.command = (*twin.command, "--set", "overlay.join_timeout=1")
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(twin.stop)
-            line = await refused(twin)
-        assert line.startswith("saps: join (flag --join): ")
-        assert "there is a broker with the same name, 'b0'" in line
+        for contact in brokers:
+            twin = saps_broker("b0", "c1", ANY, ANY, [told(contact)["overlay"]])
+            twin.command = (*twin.command, "--set", "overlay.join_timeout=1")
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(twin.stop)
+                line = await refused(twin)
+            assert line.startswith("saps: join (flag --join): ")
+            assert "there is a broker with the same name, 'b0'" in line
         async with Client(mqtt(brokers[0])) as subscriber, Client(mqtt(brokers[1])) as publisher:
             await subscriber.subscribe("a/b")
             await publisher.publish("a/b", b"x", 1)

@@ -161,7 +161,10 @@ async def test_stored_sessions_move_from_file_to_file(tmp_path: Path) -> None:
             join = [told(process, "overlay") for n, process in enumerate(processes) if n != number]
             stored = {"storage.file": str(tmp_path / f"b{number}.db"), "storage.sync": "off"}
             stored["limits.maximum_queued"] = str(ENOUGH)
-            return await stack.enter_async_context(saps_broker(f"b{number}", "c0", mqtt, overlay, join, stored))
+            process = saps_broker(f"b{number}", "c0", mqtt, overlay, join, stored)
+            stack.push_async_callback(process.stop, 0)
+            await process.start()
+            return process
 
         async def restart(number: int) -> None:
             dead = processes[number]

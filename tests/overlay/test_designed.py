@@ -18,7 +18,9 @@ from .scenes import Recorder, random_step, split_and_heal
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = settings(
+    max_examples=settings().max_examples // 8, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 LEVELS = {1: 2, 2: 4}
 """Levels of the trees -> hops of a publication at most."""
 

@@ -17,7 +17,9 @@ from .scenes import Recorder, random_step, split_and_heal
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings().max_examples // 4
+"""The profile says how many (tests/conftest.py); these take long."""
+SCHEDULES = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FAILED_ONCE = {
     "churn": [
         0,
@@ -163,7 +165,7 @@ def test_broken_links_lose_no_qos_1(seed: int) -> None:
     reset(seed)
 
 
-@settings(SCHEDULES, max_examples=10)
+@settings(SCHEDULES, max_examples=EXAMPLES // 2)
 @given(SEEDS)
 def test_processes_that_stand_still_lose_nothing_or_come_back(seed: int) -> None:
     pause(seed)

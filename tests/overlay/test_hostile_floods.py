@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, islice
 
 import pytest
 
 from saps.agents import api
-from saps.messages import Message
+from saps.messages import Message, Properties
 from saps.ofm.keys.epochs import EPOCHS, GROUPS, Keyring
-from saps.overlay import order, sharing, shorthand, taking, wills
+from saps.overlay import designed, giving, order, sharing, shorthand, taking, vault, wills
 from saps.overlay.directory import bucket_of
 from saps.overlay.frames import (
     AgentCall,
+    Arrived,
     Claim,
     Data,
     DefineBroker,
     DefineSlice,
+    Departed,
+    DesignPart,
     GroupKeys,
     Guard,
     Hand,
+    Keep,
     Luggage,
     Pull,
+    Record,
     Spread,
     TakeOver,
     Will,
     Yielded,
 )
-from saps.overlay.keys import BrokerRef
+from saps.overlay.keys import BrokerRef, bucket_of_key
+from saps.overlay.tree import Branch
 from saps.simulator import SimBroker
 from tests.fuzzing.frames import FOE
 from tests.fuzzing.node import Besieged
+from tests.overlay.ports import LonePort
 from tests.overlay.roams import Nomad
 
 TOPIC = "a/b"
@@ -132,6 +139,68 @@ def test_the_luggage_of_a_session(mesh: Besieged, monkeypatch: pytest.MonkeyPatc
         assert not mesh.attack(b1, Luggage(serial, 0, 1, 3, bytes(600)))
     mesh.gone()
     ghost.until(lambda: ghost.greeted)
+
+
+def test_hand_overs_that_are_remembered_as_done(mesh: Besieged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The foe takes one session after the other. It is told again that a late one is its own, not so an early one."""
+    monkeypatch.setattr(giving, "REMEMBERED", 2)
+    b1, said = mesh.brokers["b1"], list[Departed]()
+
+    def overheard(_: SimBroker, frame: object) -> None:
+        if isinstance(frame, Departed):
+            said.append(frame)
+
+    mesh.overheard = overheard
+    for serial in range(5):
+        victim = Nomad(mesh, f"victim{serial}")
+        victim.arrive(b1)
+        victim.subscribe("wanted", qos=1)
+        assert mesh.attack(b1, TakeOver(serial, f"victim{serial}", 1 << 63, None, True))
+        assert mesh.attack(b1, Arrived(serial))
+    assert b1.node.handovers.giver.given == 5
+    assert len(b1.node.handovers.giver._done) == 2
+    for serial in range(5):
+        assert mesh.attack(b1, Arrived(serial))
+    mesh.run(0.1)
+    assert said[:5] == [Departed(serial, True) for serial in range(5)]
+    assert said[5:] == [Departed(serial, serial > 2) for serial in range(5)]
+
+
+def test_retained_messages_of_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is kept can still be replaced when there is no room for more."""
+    monkeypatch.setattr(vault, "TOPICS", 5)
+    mesh = Besieged()
+    holder = next(broker for broker in mesh.alive() if broker.node.vault.buckets)
+    number = holder.node.vault.buckets[0]
+    key = next(key for key in holder.node.graph.nodes if bucket_of_key(key) == number)
+    before = len(holder.node.vault)
+    topics = [*islice((name for name in map("flood/{}".format, count()) if vault.bucket_of(name) == number), 30)]
+
+    def keep(topic: str, payload: bytes, stamp: int) -> None:
+        message = Message(topic, payload, 1, True, Properties(stamp=stamp))
+        body = Keep([Record(message, 0, FOE, 1)])
+        assert mesh.attack(holder, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], body, 1))
+
+    for topic in topics:
+        keep(topic, b"first", 1)
+    assert before < len(holder.node.vault) <= before + 5
+    keep(topics[0], b"second", 2)
+    (held,) = holder.node.vault._held[number].records.matching(topics[0])
+    assert held.message.payload == b"second"
+
+
+def test_slices_of_which_it_is_remembered_how_a_design_divides_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gives ever new numbers to slices of a topic with a tree; it is divided as before all the same."""
+    monkeypatch.setattr(designed, "DIVIDED", 10)
+    designs = designed.Designs(LonePort(), lambda topics: None)  # type: ignore[arg-type]
+    shape = designed.Shape("b1", {"b2": "b1", "b3": "b2"})
+    names: dict[str, int] = {}
+    tree = designed.pack("t", shape, names)
+    designs.accept(DesignPart(FOE.name, 1, 0, 1, list(names), [tree]))
+    b2, b3 = (BrokerRef(name, 1, f"{name}:1", "c") for name in ("b2", "b3"))
+    for number in range(100):
+        assert designs.onward(FOE.name, number, "t", [Branch(b2, ()), Branch(b3, ())]) == [Branch(b2, (b3,))]
+        assert len(designs._divided) <= 10
 
 
 def _claimed(mesh: Besieged) -> str:

@@ -13,6 +13,7 @@ from saps.overlay import missed
 from saps.overlay.frames import Data
 from saps.overlay.keys import BrokerRef
 from saps.overlay.missed import EACH, KEPT, Missed
+from saps.overlay.presence import IDLE
 from saps.simulator import Network, SimBroker, Simulation
 from saps.topics import matches
 
@@ -136,3 +137,30 @@ def test_what_is_kept_is_bounded_and_the_latest_stays(monkeypatch: pytest.Monkey
     assert kept.dropped == 20
     assert [data.seq for data in kept.back(broker)] == list(range(21, 31))
     assert kept.bytes == 0
+
+
+@pytest.mark.parametrize("case", ["new topic", "idle topic", "new filter", "shared"])
+def test_what_is_not_made_up(case: str) -> None:
+    """A limit, not a promise: the two sides of a cut do not know of each other what begins during it."""
+    simulation = Simulation(1)
+    publisher, subscriber = simulation.build(2)
+    topic_filter = "$share/g/t" if case == "shared" else "t"
+    if case != "new filter":
+        subscriber.subscribe(topic_filter)
+        simulation.run(2)
+    if case != "new topic":
+        publisher.publish("t", b"before", 1)
+        simulation.run(2)
+    if case == "idle topic":
+        simulation.run(IDLE + 10)
+    simulation.partition([publisher.name])
+    simulation.run(5)
+    if case == "new filter":
+        subscriber.subscribe(topic_filter)
+    publisher.publish("t", b"missed", 1)
+    simulation.run(5)
+    simulation.heal()
+    simulation.run(20)
+    publisher.publish("t", b"after", 1)
+    simulation.run(3)
+    assert [message.payload for _, message in subscriber.delivered if message.payload != b"before"] == [b"after"]

@@ -11,13 +11,17 @@ from typer.testing import CliRunner
 
 from saps.ofm.planner.instances import SHAPES
 from saps.reproduce.cli import app
-from saps.reproduce.sdnps import EVENTS, QUICK_TOPICS, THOROUGH
+from saps.reproduce.sdnps import EVENTS, QUICK_TOPICS, THOROUGH, Instance, measure
+
+pytestmark = pytest.mark.xdist_group("test_reproduce_sdnps")
+"""On one worker, which runs the command once."""
 
 Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    measure(Instance(3, 0), 1)  # compiles, for the command's processes too
     directory = tmp_path_factory.mktemp("reproduction")
     result = CliRunner().invoke(app, ["sdnps", "--quick", "--seed", "2", "--out", str(directory)])
     assert result.exit_code == 0, result.output

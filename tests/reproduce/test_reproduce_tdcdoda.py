@@ -10,14 +10,19 @@ import pytest
 from typer.testing import CliRunner
 
 from saps.overlay.design.registry import ALGORITHMS
+from saps.reproduce import tdcdoda as study
 from saps.reproduce.cli import app
-from saps.reproduce.published import COLUMNS, TABLES
+from saps.reproduce.published import COLUMNS, TABLES, Setting
+
+pytestmark = pytest.mark.xdist_group("test_reproduce_tdcdoda")
+"""On one worker, which runs the command once for all tests but one."""
 
 Cells = dict[tuple[str, str, int], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    study.measure(study.Instance(Setting(20, 10, 3), 0), 1)  # compiles, for the command's processes too
     directory = tmp_path_factory.mktemp("reproduction")
     result = CliRunner().invoke(app, ["tdcdoda", "--quick", "--seed", "3", "--out", str(directory)])
     assert result.exit_code == 0, result.output

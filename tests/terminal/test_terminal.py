@@ -23,7 +23,7 @@ from typer.testing import CliRunner, Result
 
 from saps.agents.user import SubscriberAgent
 from saps.broker import Broker
-from saps.cli import app
+from saps.commands import app
 from saps.config.sources import load
 from saps.frontend.mqtt.auth.files import edit_users
 from saps.subscriptions import Subscription

@@ -153,9 +153,12 @@ def plain_burst(burst: Burst, form: Form, version: int) -> bytes:
         first, before = _burst_parts(form, version)
         starts, parts = _starts(first), list[bytes]()
         for run in burst.runs:
-            topic = _topic_field(run.topic) + before
+            topic, payloads = _topic_field(run.topic) + before, run.payloads
             ahead = len(topic)
-            parts += [part for payload in run.payloads for part in (starts[ahead + len(payload)], topic, payload)]
+            packets = [topic] * (3 * len(payloads))
+            packets[::3] = [starts[ahead + len(payload)] for payload in payloads]
+            packets[2::3] = payloads
+            parts += packets
         found = burst.packets[key] = b"".join(parts)
     return found
 

@@ -10,7 +10,7 @@ from saps.frontend.mqtt.outgoing import Relayed, received_properties
 from saps.frontend.mqtt.packets import V5, Ack, PacketType
 from saps.frontend.mqtt.properties import Property, PropertyMap, decode_properties
 from saps.frontend.mqtt.reasons import MalformedPacket, ProtocolError, Reason
-from saps.frontend.mqtt.runs import First, first_packet, lone_publication, plain_run
+from saps.frontend.mqtt.runs import First, first_packet, lone_publication, plain_payloads, plain_run
 from saps.frontend.mqtt.sender import Port, Sender
 from saps.frontend.mqtt.session import HALF_DONE, Session
 from saps.frontend.mqtt.wire import Reader, decode_string
@@ -105,11 +105,7 @@ class Publisher(Sender):
                 route.mesh.used = True
                 return run_end
         ahead = first.end - first.topic + (self.version == V5)
-        payloads = []
-        for end in ends:
-            payloads.append(data[pos + (2 if data[pos + 1] < 0x80 else 3) + ahead : end])
-            pos = end
-        run = MessageRun(route.topic, 0, payloads)
+        run = MessageRun(route.topic, 0, plain_payloads(data, pos, ahead, ends))
         if not verbatim:
             hub.spread_burst(route, Burst([run]), session)
         hub.forward_run(route, run)

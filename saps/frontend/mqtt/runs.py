@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from saps.frontend.mqtt.packets import V5
 
+SHORT = 129
+"""Bytes of the longest packet whose remaining length has one byte."""
+
 
 class First(NamedTuple):
     """The first packet of a run: where its topic field is."""
@@ -62,9 +65,11 @@ def plain_run(data: bytes, pos: int, first: First, version: int, limit: int) -> 
     size, kind = len(data), data[pos]
     numbered, bare = kind == 0x32, version == V5
     field = data[first.topic : first.end]
-    ahead = len(field) + 2 * numbered + bare  # from the topic field to the payload
+    named = len(field)
+    ahead = named + 2 * numbered + bare  # from the topic field to the payload
+    last, before = size - 5, 0
     ends: list[int] = []
-    while pos + 5 <= size and data[pos] == kind:
+    while pos <= last and data[pos] == kind:
         length, body = data[pos + 1], pos + 2
         if length > 0x7F:
             high = data[body]
@@ -72,22 +77,30 @@ def plain_run(data: bytes, pos: int, first: First, version: int, limit: int) -> 
                 break
             length += (high << 7) - 0x80
             body += 1
-        end, payload = body + length, body + ahead
-        if end > size or payload > end or end - pos > limit or not data.startswith(field, body):
+        end = body + length
+        step = end - pos
+        if end > size or length < ahead or step > limit or not data.startswith(field, body):
             break
-        if bare and data[payload - 1]:  # it has properties
+        if bare and data[body + ahead - 1]:  # it has properties
             break
         if numbered:
-            tail = body + len(field)
-            if not (data[tail] or data[tail + 1]):
+            if not (data[body + named] or data[body + named + 1]):
                 break
-            ends.append(end)
-            pos = end
-            continue
+        elif step == before:
+            same = data[pos : body + ahead]
+            while end + step <= size and data.startswith(same, end):  # of that size, too: one comparison for each
+                ends.append(end)
+                end += step
         ends.append(end)
-        same = data[pos:payload]
-        pos, end = end, end + end - pos
-        while end <= size and data.startswith(same, pos):  # of the same size, too: one comparison for each
-            ends.append(end)
-            pos, end = end, end + end - pos
+        pos, before = end, step
     return ends
+
+
+def plain_payloads(data: bytes, pos: int, ahead: int, ends: list[int]) -> list[bytes]:
+    """The payloads of the publications from `pos` on that end there. So many bytes are `ahead` of each, from its topic
+    field on."""
+    short, long = ahead + 2, ahead + 3  # the remaining length of a packet above 129 bytes has two
+    return [
+        data[start + (long if end - start > SHORT else short) : end]
+        for start, end in zip([pos, *ends], ends, strict=False)
+    ]

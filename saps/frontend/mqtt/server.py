@@ -119,16 +119,19 @@ class MqttServer:
             frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
         if self.store is not None:
             self._restore(self.store)
-        self._listener = await loop.create_server(lambda: _Client(self), host, port, backlog=1024, reuse_port=shared)
+        self._listener = await loop.create_server(  # known before it listens: a start that is cancelled closes it
+            lambda: _Client(self), host, port, backlog=1024, reuse_port=shared, start_serving=False
+        )
         self.address = self._listener.sockets[0].getsockname()[:2]
+        await self._listener.start_serving()
 
     async def start_tls(self, host: str, port: int = 0, *, shared: bool = False) -> None:
         """Listen for TLS, too. `shared` and errors as for `start`."""
         assert self._access is not None
         assert self._access.context is not None
         listener = TlsListener(lambda: _Client(self), self.limits.connect_timeout)
-        await listener.open(host, port, self._access.context, shared=shared)
         self._tls_listeners.append(listener)
+        await listener.open(host, port, self._access.context, shared=shared)
         self.tls_addresses.append(listener.address)
 
     def _restore(self, store: Store) -> None:
@@ -164,32 +167,50 @@ class MqttServer:
     async def stop(self, reason: Reason = Reason.SERVER_SHUTTING_DOWN) -> None:
         """Close the listener and every connection (MQTT 5 clients learn `reason`), end the sessions.
 
-        Returns when the connections are closed, at the latest after `Limits.linger` seconds.
+        Returns when the connections are closed, at the latest after `Limits.linger` seconds. Cancelled, it cuts them.
         """
-        if self._frontend is None or self._listener is None:
+        if self._listener is None:
+            self._stop_timer()
             return
         if self._access is not None:
             self._access.stop()
-        self._frontend.leaving = True
+        self.frontend.leaving = True
         self._listener.close()
         for listener in self._tls_listeners:
             listener.close()
-        for connection in list(self._frontend.connections):
+        for connection in list(self.frontend.connections):
             connection.close(reason)
         self.flush()
-        if self._clients:
+        try:
+            await self._emptied()
+        finally:
+            await self._end(self._listener)
+
+    async def _emptied(self) -> None:
+        """Returns when there is no connection any more."""
+        while self._clients:
             self._all_closed.clear()
             await self._all_closed.wait()
-        for session in list(self._frontend.sessions.values()):
+
+    async def _end(self, listener: asyncio.Server) -> None:
+        """End the sessions, and what is left of the connections."""
+        for client in list(self._clients):
+            if client.transport is not None:
+                client.transport.abort()
+        await self._emptied()
+        for session in list(self.frontend.sessions.values()):
             if not session.stored:
                 session.will = None
-                self._frontend.end(session)
-        await self._listener.wait_closed()
-        if self._timer is not None:
-            self._timer.cancel()
+                self.frontend.end(session)
+        await listener.wait_closed()
+        self._stop_timer()
         if self._access is not None:
             await self._access.close()
         self._listener = None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def pause_publishers(self) -> None:
         """Stop reading the clients that publish: the links to other brokers are congested."""
@@ -335,7 +356,9 @@ class _Client(asyncio.Protocol):
         transport.set_write_buffer_limits(high=server.limits.write_high_water)
         self._connection = server.connection_for(self, transport)
         server.connected(self)
-        if server.full:
+        if server.frontend.leaving:  # it was let in at the last moment
+            transport.abort()
+        elif server.full:
             server.frontend.counts.refused += 1
             transport.abort()
 

@@ -115,13 +115,15 @@ class Upstream:
         self._exporter.close()
         self._publisher.close()
         self._empty.clear()
-        if self._link is not None and len(self.outbox):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), DRAIN)
-        if len(self.outbox):
-            logger.warning("%d messages for the upstream %s are lost", len(self.outbox), self.access.endpoint)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            if self._link is not None and len(self.outbox):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._empty.wait(), DRAIN)
+        finally:
+            if len(self.outbox):
+                logger.warning("%d messages for the upstream %s are lost", len(self.outbox), self.access.endpoint)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     @property
     def connected(self) -> bool:

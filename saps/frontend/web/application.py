@@ -84,14 +84,15 @@ class WebServer:
             await self._runner.setup()
         if context is None:
             server = await asyncio.get_running_loop().create_server(
-                self._connection, host, port, backlog=BACKLOG, reuse_port=shared
+                self._connection, host, port, backlog=BACKLOG, reuse_port=shared, start_serving=False
             )
             self._plain.append(server)
+            await server.start_serving()
             self.addresses.append(server.sockets[0].getsockname()[:2])
         else:
             listener = TlsListener(self._connection, self._patience)
-            await listener.open(host, port, context, shared=shared)
             self._tls.append(listener)
+            await listener.open(host, port, context, shared=shared)
             self.addresses.append(listener.address)
 
     async def renew_tls(self, context: ssl.SSLContext) -> None:

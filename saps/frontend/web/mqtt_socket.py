@@ -80,6 +80,8 @@ class _Client:
         self._pending_bytes = 0
         """Of `_pending`, and of what is being sent."""
         self._full = False
+        self._lingering: asyncio.TimerHandle | None = None
+        """Until it is cut off."""
         self._received = self._sent = 0
         """Bytes, without the framing."""
         self._connection = server.connection_for(self, transport)
@@ -108,6 +110,8 @@ class _Client:
             self._wake.set()
             self._server.disconnected(self)
             await sending
+            if self._lingering is not None:
+                self._lingering.cancel()
 
     # ---- the port
 
@@ -133,6 +137,9 @@ class _Client:
         if connection.closing:
             self._reading.set()
             self._wake.set()
+            if self._lingering is None:  # what is being sent may not be taken for ever
+                linger = self._server.limits.linger
+                self._lingering = asyncio.get_running_loop().call_later(linger, self._transport.abort)
 
     # ---- the two directions
 
@@ -163,14 +170,12 @@ class _Client:
                     continue
                 data = b"".join(self._pending)
                 self._pending.clear()
-                linger = self._server.limits.linger if connection.closing else None
-                async with asyncio.timeout(linger):
-                    await self._socket.send_bytes(data)
+                await self._socket.send_bytes(data)
                 self._pending_bytes -= len(data)
                 self._sent += len(data)
                 self._drained()
             await self._socket.close()
-        except (ClientConnectionResetError, ConnectionError, TimeoutError):
+        except (ClientConnectionResetError, ConnectionError):
             self._transport.abort()
 
     def _drained(self) -> None:

@@ -76,6 +76,12 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     """Topics known here, those that are not in the report among them."""
     counts: bool
     """Does it count by topic? Else its topics have no rates."""
+    missed_messages: int = 0
+    """Publications kept for brokers that are taken for dead (`saps.overlay.missed`). Brokers of an older version do not
+    tell, as the next two."""
+    missed_bytes: int = 0
+    missed_dropped: int = 0
+    """Those given up for want of room, ever."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

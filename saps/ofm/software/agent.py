@@ -89,8 +89,9 @@ class Agent:
 
     def hand(self, packets: list[Handed]) -> None:
         """Packet-ins."""
-        for port, cookie, frame in packets if self.ready and len(self._out) < MOST_WAITING else ():
-            self._out += words.packet_in(port, cookie, frame, self._length)
+        for port, cookie, frame in packets if self.ready else ():
+            if len(self._out) < MOST_WAITING:
+                self._out += words.packet_in(port, cookie, frame, self._length)
 
     def port_changed(self, info: PortInfo) -> None:
         """A port has gone up or down."""

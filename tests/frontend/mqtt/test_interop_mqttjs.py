@@ -24,7 +24,7 @@ PATIENCE = 90.0
 
 def need_mqttjs() -> None:
     if not (PACKAGE / "node_modules" / "mqtt").is_dir():
-        pytest.skip("MQTT.js is not installed: run `npm ci` in tests/interop_js")
+        pytest.skip("MQTT.js is not installed: run `make setup`")
 
 
 def check(result: dict[str, Any], version: int) -> None:

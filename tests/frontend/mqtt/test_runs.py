@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import V5, Publish
 from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.runs import first_packet, lone_publication, plain_run
+from saps.frontend.mqtt.runs import first_packet, lone_publication, plain_payloads, plain_run
 from tests.frontend.mqtt.strategies import versions
 
 LIMIT = 300
 
-payloads = st.sampled_from([b"", b"x", b"x" * 115, b"x" * 130, b"y" * 200, b"x" * LIMIT])
+payloads = st.sampled_from([b"", b"x", b"x" * 115, b"x" * 124, b"x" * 125, b"x" * 130, b"y" * 200, b"x" * LIMIT])
 publications = st.builds(
     lambda topic, payload, qos, retain, bare: Publish(
         topic, payload, qos, retain, properties=PropertyMap() if bare else {Property.CONTENT_TYPE: "t"}
@@ -59,6 +59,10 @@ def test_a_run_ends_where_a_packet_differs(version: int, sent: list[Publish], cu
     if data[:1] in (b"\x30", b"\x32"):
         first = first_packet(data, 0)
         assert (plain_run(data, 0, first, version, LIMIT) if first else []) == expected
+        if first and not head.qos:
+            ahead = first.end - first.topic + (version == V5)
+            found = plain_payloads(data, 0, ahead, expected)
+            assert found == [packet.payload for packet in sent[: len(expected)]]
 
 
 @given(

@@ -25,6 +25,7 @@ from saps.frontend.mqtt.packets import (
 )
 from saps.frontend.mqtt.reasons import Reason
 from saps.frontend.web.origins import origin_allowed
+from saps.messages import Message
 from tests.frontend.mqtt.peers import running
 from tests.frontend.mqtt.websockets import web_server
 
@@ -127,6 +128,20 @@ async def test_a_client_that_does_not_read_is_held_to_the_limits_and_does_not_sl
                     await fast.send_bytes(b"\xc0\0")
                     await packets(1)
             assert server.frontend.budget.used == 0
+
+
+async def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
+    """It was being sent something when the server was told to stop."""
+    async with running(Limits(linger=0.2)) as server, web_server(server) as site, ClientSession() as session:
+        host, port = site.addresses[0]
+        async with session.ws_connect(f"ws://{host}:{port}/mqtt", protocols=("mqtt",)) as deaf:
+            await deaf.send_bytes(encode(Connect("deaf"), V5) + encode(Subscribe(1, [SubscribeEntry("a")]), V5))
+            async with asyncio.timeout(PATIENCE):
+                while not server.frontend.budget.used:
+                    server.hub.publish(Message("a", bytes(1 << 20)))
+                    server.flush()
+                    await asyncio.sleep(0)
+                await server.stop()
 
 
 async def test_a_client_that_is_not_to_be_read_is_not_and_goes_on_where_it_was() -> None:

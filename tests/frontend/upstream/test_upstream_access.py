@@ -143,4 +143,5 @@ async def test_tls_with_user_and_password(tmp_path: Path) -> None:
             await at_b.subscribe("#")
             await at_a.publish("t", "from one mesh to the other")
             await at_b.has("t", "from one mesh to the other")
+            await asyncio.gather(a.stop(), b.stop(), c.stop(), d.stop())
         assert SECRET not in "".join(a.log + b.log + d.log)

@@ -9,6 +9,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from saps.overlay.frames import Data
+from saps.overlay.keys import BrokerRef
+from saps.overlay.missed import EACH
 from tests.frontend.web.conftest import Site, Start
 from tests.frontend.web.test_web_topics import subscribed
 
@@ -77,3 +80,23 @@ async def test_a_broker_that_cannot_serve_says_why_and_lives(site: Site) -> None
     assert (await status("/readyz"))[0] == 503
     assert "stored" in (await status("/readyz"))[1]
     assert (await status("/healthz"))[0] == 200
+
+
+async def test_what_is_kept_for_brokers_taken_for_dead_is_told_everywhere(site: Site) -> None:
+    kept, gone = site.broker.mesh.node.multicast.missed, BrokerRef("gone", 1, "gone:1", "c")
+    one = Data(0, 1, 0, 0, 0, "t", bytes(50), 1, False, None)
+    kept.died(gone, [one, one])
+    kept.dropped = 3
+    expected = {"messages": 2, "bytes": 2 * (50 + EACH), "dropped": 3}
+    found = await metrics(site)
+    assert value(found, "saps_missed_messages") == expected["messages"]
+    assert value(found, "saps_missed_bytes") == expected["bytes"]
+    assert value(found, "saps_missed_dropped_total") == expected["dropped"]
+    (row,) = (await site.json("/v1/brokers"))["brokers"]
+    assert {name: row[f"missed_{name}"] for name in expected} == expected
+    status = site.broker.server.frontend.status
+    assert status is not None
+    told = status.values()
+    assert {name: int(told[f"$SYS/saps/missed/{name}"]) for name in expected} == expected
+    kept.back(gone)
+    assert value(await metrics(site), "saps_missed_messages") == 0

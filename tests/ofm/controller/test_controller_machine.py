@@ -211,7 +211,7 @@ class Membership(RuleBasedStateMachine):
                     assert stay <= set(record.state.brokers), "who stays, stays connected"
 
 
-@settings(phases=[Phase.generate], max_examples=150)
+@settings(phases=[Phase.generate], max_examples=60)
 @given(st.data(), networks(least=4), st.booleans(), st.sampled_from([0, AMPLE]), st.booleans())
 def test_a_restarted_controller_finds_everything_in_place_and_changes_nothing(
     data: st.DataObject, network: Network, kept: bool, limit: int, spread: bool

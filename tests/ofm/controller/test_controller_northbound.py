@@ -21,9 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saps.config import SettingError
+from saps.ofm import desk
 from saps.ofm.cli import settings_of
 from saps.ofm.controller import Controller
-from saps.ofm.events import HostMoved, SwitchUp, TablesRead
+from saps.ofm.events import HostMoved, SwitchUp, TablesRead, Wish
+from saps.ofm.northbound import server
 from saps.ofm.northbound.client import Client, NorthboundError, UnreachableError
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from saps.ofm.northbound.server import NorthboundServer
@@ -277,3 +279,35 @@ def test_a_state_file_that_is_none_is_refused(tmp_path: Path) -> None:
     process = controller("--state", str(file))
     _, error = process.communicate(timeout=120)
     assert (process.returncode, error.startswith("saps: state (flag --state): cannot read")) == (2, True)
+
+
+async def test_what_is_remembered_of_ofms_that_are_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for changes later than that is told everything."""
+    monkeypatch.setattr(desk, "REMEMBERED", 5)
+    async with northbound() as (_, service):
+        begun = await service.changes("", 0)
+        for number in range(20):
+            await service.wish(f"t/{number}", Wish(frozenset(BROKERS)))
+            await service.wish(f"t/{number}", None)
+        assert len(service._states) == 5
+        assert (await service.changes(begun.run, begun.revision)).complete
+        late = await service.changes(begun.run, 2 * (20 - 5))
+        assert (late.complete, [ofm.topic for ofm in late.ofms]) == (False, [f"t/{number}" for number in range(15, 20)])
+
+
+async def test_requests_are_taken_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer lines than those of aiohttp are read, as topics may be 64 KiB, and smaller bodies."""
+    monkeypatch.setattr(server, "LONGEST_LINE", 30_000)
+    monkeypatch.setattr(server, "LARGEST_BODY", 10_000)
+    body = msgspec.json.encode({"brokers": BROKERS})
+    async with northbound() as (url, _), aiohttp.ClientSession() as session:
+
+        async def put(topic: int, size: int) -> int:
+            """The answer to a wish with a topic and a body of so many bytes."""
+            async with session.put(f"{url}/v1/ofms/{'t' * topic}", data=body.ljust(size)) as response:
+                return response.status
+
+        assert await put(20_000, 0) == 202
+        assert await put(40_000, 0) == 400
+        assert await put(1, 9_000) == 202
+        assert await put(1, 11_000) == 413

@@ -18,7 +18,7 @@ from saps.ofm.openflow.values import MeterCount, PacketIn, PortChange, PortInfo,
 from saps.ofm.packets import Packet
 from saps.ofm.reconcile import difference
 from saps.ofm.software.agent import Agent
-from saps.ofm.software.bridge import Bridge
+from saps.ofm.software.bridge import Bridge, Handed
 from saps.ofm.switch import Switch
 from saps.ofm.tables import (
     CONTROLLER,
@@ -247,3 +247,18 @@ def test_a_controller_that_is_silent_is_asked_and_then_left() -> None:
     pair.agent.tick(20.0)
     assert pair.agent.lost is not None
     assert pair.controller.state is State.READY
+
+
+def test_packet_ins_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that come together; what is answered to the controller still is."""
+    monkeypatch.setattr("saps.ofm.software.agent.MOST_WAITING", 2000)
+    pair = Pair()
+    for _ in range(30):
+        pair.agent.hand([Handed(1, 0, bytes(64))] * 30)
+    assert 2000 <= len(pair.agent._out) < 2000 + 200
+    pair.run()
+    came = len([event for event in pair.events if isinstance(event, PacketIn)])
+    assert 0 < came < 30
+    pair.agent.hand([Handed(1, 0, bytes(64))])
+    pair.run()
+    assert len([event for event in pair.events if isinstance(event, PacketIn)]) == came + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -23,9 +24,11 @@ from saps.ofm.northbound.schema import Status
 from saps.ofm.program import OfcProgram
 from saps.ofm.settings import ControllerSettings
 from saps.ofm.software import bridge as software
+from saps.ofm.software import sockets
 from saps.ofm.software.program import order
 from saps.ofm.software.sockets import SoftwareSwitches
 from saps.ofm.topology import BrokerAddress
+from tests.ofm.openflow import messages
 
 PATIENCE = 120.0
 TOPIC = "alert/fire"
@@ -140,6 +143,39 @@ async def test_links_that_fail_and_switches_that_restart_are_told_and_gone_aroun
         assert "not an order" in order(it.switches, "explode")["error"]
         said = [record.message for record in caplog.records if "not limited" in record.message]
         assert len(said) == len(set(said)) == 3
+
+
+async def test_a_controller_that_asks_and_does_not_listen_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sockets, "MOST_UNSENT", 1 << 16)
+    caplog.set_level(logging.INFO)
+    connections: list[asyncio.StreamWriter] = []
+
+    async def ask(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        if len(connections) > 1:
+            return
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(messages.hello(4))
+        try:
+            for _ in range(1000):  # what the kernel holds of the answers is far less
+                writer.write(messages.message(messages.ECHO_REQUEST, bytes(60_000)))
+                await writer.drain()
+        except ConnectionError:
+            pass
+
+    controller = await asyncio.start_server(ask, "127.0.0.1", 0)
+    async with controller:
+        switches = SoftwareSwitches(parse("line:1x1"), controller.sockets[0].getsockname()[:2])
+        try:
+            await switches.start("127.0.0.1", 0)
+            await until(lambda: len(connections) > 1)  # it comes back
+        finally:
+            await switches.close()
+            for writer in connections:
+                writer.transport.abort()
+    assert "the connection has ended: the controller does not take what it is sent" in caplog.text
 
 
 @pytest.mark.network

@@ -25,9 +25,10 @@ class TlsListener:
 
     async def open(self, host: str, port: int, context: ssl.SSLContext, *, shared: bool = False) -> None:
         """Listen. `shared`: beside other processes that do so, too. Raises `OSError` if the address cannot be had."""
-        server = await self._serve(context, host=host, port=port, reuse_port=shared)
+        server = await self._made(context, host=host, port=port, reuse_port=shared)
         self._servers = [server]
         self.address = server.sockets[0].getsockname()[:2]
+        await server.start_serving()
 
     async def renew(self, context: ssl.SSLContext) -> None:
         """Use this context for new connections. Those that wait in the sockets' backlog get it, too.
@@ -38,7 +39,8 @@ class TlsListener:
         try:
             for listening in [sock for server in self._servers for sock in server.sockets]:
                 sock = socket.socket(fileno=os.dup(listening.fileno()))
-                fresh.append(await self._serve(context, sock=sock))
+                fresh.append(await self._made(context, sock=sock))
+                await fresh[-1].start_serving()
         except BaseException:
             for server in fresh:
                 server.close()
@@ -52,11 +54,13 @@ class TlsListener:
         for server in self._servers:
             server.close()
 
-    async def _serve(self, context: ssl.SSLContext, **where: Any) -> asyncio.Server:
+    async def _made(self, context: ssl.SSLContext, **where: Any) -> asyncio.Server:
+        """Does not listen yet: who waits for that, and is cancelled, knows what is to be closed."""
         return await asyncio.get_running_loop().create_server(
             self._factory,
             **where,
             ssl=context,
             backlog=BACKLOG,
             ssl_handshake_timeout=self._handshake_timeout,
+            start_serving=False,
         )

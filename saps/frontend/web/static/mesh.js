@@ -170,6 +170,8 @@ export class MeshView {
         ["Published", `${rate(row.published_rate)} /s`], ["From brokers", `${rate(row.received_rate)} /s`], ["To clients", `${rate(row.delivered_rate)} /s`],
         ["Kept for slow", bytes(row.queued_bytes)], ["Dropped", count(row.dropped)], ["OpenFlow", row.ofm ?? "no"],
         ["Links", row.links.join(", ") || "none"],
+        ["Kept for lost brokers", row.missed_messages ? `${plural(row.missed_messages, "message")}, ${bytes(row.missed_bytes)}` : "nothing"],
+        ["Lost brokers: dropped", row.missed_dropped ? count(row.missed_dropped) : null],
       ]),
       row.counts ? null : h("p.hint", {}, "This broker has no Web port and no monitoring: its topics have no rates."),
       topics.length ? h("h3", {}, "Publishes most to") : null,

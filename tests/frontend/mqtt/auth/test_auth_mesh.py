@@ -14,7 +14,7 @@ from saps.config import Address
 from saps.config.access import AuthSettings
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import V5, Connect, Will
-from tests.network.meshes import Client, settings
+from tests.network.meshes import Client, cut, settings
 
 pytestmark = pytest.mark.network
 
@@ -33,11 +33,11 @@ async def test_a_subscriber_does_not_get_what_it_may_not_read_from_another_broke
     acl.write_text(ACL)
     async with AsyncExitStack() as stack:
         free = Broker(settings("free", "c"))
-        stack.push_async_callback(free.stop)
+        stack.push_async_callback(cut, free)
         await free.start()
         contact = Address.parse(free.ref.address)
         ruled = Broker(msgspec.structs.replace(settings("ruled", "d", [contact]), auth=AuthSettings(acl=str(acl))))
-        stack.push_async_callback(ruled.stop)
+        stack.push_async_callback(cut, ruled)
         await ruled.start()
         reader = await stack.enter_async_context(Client(ruled.server.address))
         other = await stack.enter_async_context(Client(free.server.address))
