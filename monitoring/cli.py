@@ -118,7 +118,7 @@ def monitor(
     try:  # here, so that --help does not pay for Spark
         from monitoring.run import Order, run
         from monitoring.sink import Identity
-        from monitoring.spark import session
+        from monitoring.spark import NoSparkError, session
     except ImportError as error:
         typer.echo(f"saps: {error}: install saps[spark]", err=True)
         raise typer.Exit(2) from None
@@ -127,7 +127,11 @@ def monitor(
 
     told = Budgets(budgets, rules.network, asking) if budgets is not None else None
     kept = state or source.absolute().parent / "monitor"
-    spark = session(master or None, memory, partitions)
+    try:
+        spark = session(master or None, memory, partitions)
+    except NoSparkError as error:
+        typer.echo(f"saps: {error}", err=True)
+        raise typer.Exit(1) from None
     try:
         typer.echo(f"ready source={source} state={kept}")
         order = Order(source, kept, ofgate or [], token, every, rules=rules, budgets=told, identity=identity)

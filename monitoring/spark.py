@@ -9,6 +9,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import monitoring
@@ -18,14 +19,21 @@ LOCAL_PARTITIONS = 4
 """Parts that topics are divided into on one machine. More needs less memory at a time, and costs more per part."""
 
 
+class NoSparkError(Exception):
+    """Spark's Java cannot be started here. It has said why on standard error."""
+
+
 def session(master: str | None, memory: str = "3g", partitions: int | None = None, options: str = "") -> SparkSession:
-    """A session. `master` None: what `spark-submit` says; `options`: for the driver's Java. One in a process only."""
+    """A session. `master` None: what `spark-submit` says; `options`: for the driver's Java. One in a process only.
+
+    Raises `NoSparkError`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("saps monitor")
     if master is not None:
         builder = builder.master(master)
         if master.startswith("local") or "//127.0.0.1:" in master:
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Java asks for the machine's own name's address
     settings = {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": options,
@@ -42,7 +50,10 @@ def session(master: str | None, memory: str = "3g", partitions: int | None = Non
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise NoSparkError(f"Spark's Java did not start, see above; it needs Java 17: {error}") from None
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

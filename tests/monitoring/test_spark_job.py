@@ -198,3 +198,12 @@ def test_all_topics_never_come_to_the_driver(spark: SparkSession, tmp_path: Path
     held = store.last().held
     assert len(store.table(store.last().epoch).decisions) <= 2
     assert len(Job(spark, store, rules).candidates(store.root / store.last().topics, held)) <= 2 + len(held)
+
+
+def test_without_its_java_the_job_says_so_in_one_line(tmp_path: Path) -> None:
+    argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(tmp_path), "--once"]
+    environment = os.environ | {"JAVA_HOME": str(tmp_path / "none")}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("saps: Spark's Java did not start, see above; it needs Java 17:")
+    assert "Traceback" not in done.stderr
