@@ -50,8 +50,8 @@ def test_without_root_it_says_so() -> None:
     done = subprocess.run(
         ["setpriv", "--reuid=65534", "--clear-groups", *COMMAND], capture_output=True, text=True, check=False
     )
-    if "Permission denied" in done.stderr:
-        pytest.skip("nobody may not read the interpreter here")
+    if "Permission denied" in done.stderr or "No module named 'examples'" in done.stderr:
+        pytest.skip("nobody may not read the interpreter, or this folder")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("lab_city: the lab makes network namespaces and needs root")
 

@@ -18,6 +18,10 @@ export class DecisionsView {
     const { decisions } = this.store;
     if (decisions === this.shown) return;
     this.shown = decisions;
+    if (decisions.configured === null) {
+      fill(this.body, h("div.empty", {}, h("p", {}, "The broker has not answered yet.")));
+      return;
+    }
     if (!decisions.configured) {
       fill(this.body, h("div.empty", {}, h("h2", {}, "No decisions"), h("p", {}, "This broker has not been told where OFGate takes decisions. Set ", h("code", {}, "web.ofgate"), " to the address of ", h("code", {}, "saps ofgate --decisions"), ", such as http://127.0.0.1:8282, to see here which topics get an OpenFlow tree, and why.")));
       return;

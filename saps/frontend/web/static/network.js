@@ -32,9 +32,13 @@ export class NetworkView {
 
   refresh() {
     const { network } = this.store;
-    const known = network.configured;
+    const known = network.configured === true;
     this.empty.hidden = known;
     this.stage.hidden = this.side.hidden = !known;
+    if (network.configured === null) {
+      fill(this.empty, h("p", {}, "The broker has not answered yet."));
+      return;
+    }
     if (!known) {
       fill(this.empty, h("h2", {}, "No controller"), h("p", {}, "This broker has not been told of an OpenFlow controller. Set ", h("code", {}, "web.controller"), " to the address of its northbound, such as http://127.0.0.1:8181, to see the network here. Without one all topics go by ALM."));
       return;
