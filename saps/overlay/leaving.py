@@ -94,10 +94,12 @@ class Leaving:
             if missing == 0:
                 self._part()
 
+        # Keys that all leave at once wait for each other, round the ring. Own ones that are all of it concern nobody
+        # else; where others leave, too, the repair is left to those that stay.
+        patience = 0.0 if self._graph.alone else LEAVE_KEYS_AT_MOST
         for key in keys:
             self._graph.remove(key, one_done)
-        # Where everyone leaves at once, each may wait for the next: then leave the repair to those that stay.
-        self._port.after(LEAVE_KEYS_AT_MOST, self._part)
+        self._port.after(patience, self._part)
 
     def _part(self) -> None:
         if self._parting:

@@ -132,6 +132,11 @@ class Ring(Routing, ABC):
         """There may be own nodes whose right link is in doubt."""
         return bool(self._doubted)
 
+    @property
+    def alone(self) -> bool:
+        """The ring has own keys only, and none is about to be put in: nobody else has to do with their removal."""
+        return not self._beside and not self._asked and len(self.order) == len(self.nodes)
+
     def neighbours(self) -> dict[str, BrokerRef]:
         """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
         me = self._port.me.name
