@@ -75,7 +75,9 @@ class Relay:
     def _start_relaying(self, sock: socket.socket, head: bytes) -> None:
         start = 3 if head[1] & 0x80 else 2
         end = start + 2 + int.from_bytes(head[start : start + 2], "big")
-        group = self._subscribers.setdefault(head[start + 2 : end], [])
+        topic = head[start + 2 : end]
+        above = topic.rpartition(b"/")[0] + b"/+"  # the only filter with a wildcard that the generator has
+        group = self._subscribers.get(above) or self._subscribers.setdefault(topic, [])
         acknowledger = Acknowledger(head[0], end - start) if head[0] & 0x06 else None
         self._watch(sock, lambda: self._relay(sock, group, acknowledger))
 

@@ -59,6 +59,9 @@ class SimBroker:
         )
         self.node.epoch = 0.0
         self.node.on_dead = lambda dead: simulation.give_up(self, dead)
+        self.node.on_output = self._wanted
+        self.woken = False
+        """The node has said that it wants something sent: a driver that is not told looks at its next timer only."""
         self.agents.bind(self.node)
         if simulation.attach is not None:
             simulation.attach(self)
@@ -70,6 +73,9 @@ class SimBroker:
         self.wake_at = float("inf")
         self.stands_until = 0.0
         """The process was stopped: it does nothing until then."""
+
+    def _wanted(self) -> None:
+        self.woken = True
 
     def deliver(self, message: Message) -> int:
         self.delivered.append((self.simulation.now, message))
@@ -311,8 +317,10 @@ class Simulation:
         """Send what the broker wants sent, see that it is woken, check the invariants."""
         node = broker.node
         if node.outbox:
+            assert broker.woken, f"{broker.name} waits with {node.outbox[0]} for its next timer (seed {self.seed})"
             for to, frame in node.take():
                 self._send(broker, to, frame)
+        broker.woken = False
         if node.deadline < broker.wake_at:
             broker.wake_at = when = max(node.deadline, self.now)
             self.at(when, lambda: self._wake(broker, when))
@@ -336,6 +344,7 @@ class Simulation:
         if broker.alive:
             broker.node.now = self.now
             broker.node.wake()
+            broker.woken = True
             self.after_event(broker)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:

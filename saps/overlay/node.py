@@ -77,8 +77,9 @@ from saps.overlay.wills import LOOK, Wills
 from saps.policy.model import Policy
 from saps.topics import matches
 
-NOT_FOLLOWED = frozenset({Ping, Pong, Seek, Level, Gone, Check, Astray, SetLeft})
-"""Nobody is watched because such a frame was sent: if one is lost, what it was about is looked at again."""
+NOT_FOLLOWED = frozenset({Ping, Pong, Seek, Level, Gone, Check, Astray, SetLeft, Farewell})
+"""Nobody is watched because such a frame was sent: if one is lost, what it was about is looked at again, or waits for
+nobody for long."""
 CLOSE_IDLE_EVERY = 5.0
 CALL_ATTEMPTS = 4
 
@@ -527,7 +528,7 @@ class OverlayNode:
             self.detector.left(sender)
             self._forget(sender)
             self.wills.left(sender)
-            self.outbox.append((sender, Farewell()))
+            self.send(sender, Farewell())
         elif isinstance(frame, Farewell):
             self._leaving.farewell(sender)
         else:
@@ -657,8 +658,9 @@ class OverlayNode:
         self.wills.send_all()
 
     def _settled(self) -> bool:
-        """Nothing that was published here is under way."""
-        return self.multicast.settled and self.retention.settled and self.sharing.settled
+        """Nothing that was published here is under way, and no session is on its way to another broker."""
+        own = self.multicast.settled and self.retention.settled and self.sharing.settled
+        return own and not self.handovers.giver.leaving
 
     def _withdraw(self, done: Callable[[], None]) -> None:
         """Give up filters, presence, trees and what is kept for the mesh; `done` runs when all concerned know."""

@@ -102,8 +102,9 @@ class Client:
         assert self._reader is not None
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
-        with suppress(aiomqtt.MqttError):  # its broker went first
-            await self._client.__aexit__(None, None, None)
+        with suppress(aiomqtt.MqttError, TimeoutError):  # its broker went first; uvloop does not tell of every reset
+            async with asyncio.timeout(1.0):
+                await self._client.__aexit__(None, None, None)
 
     async def subscribe(self, *filters: str, qos: int = 1) -> None:
         """Returns after SUBACK."""

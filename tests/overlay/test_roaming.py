@@ -44,6 +44,31 @@ def test_a_session_follows_its_client() -> None:
     assert nomad.ended == []  # it has not listened to its old connections any more
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_broker_that_stops_while_a_session_is_on_its_way_hands_it_over(seed: int, steps: int) -> None:
+    mesh = Roams(seed, network=Network(latency=(0.001, 0.01)))
+    one, two, three = mesh.build(3, 2)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    nomad.lose()
+    for number in range(10):
+        mesh.tell(three, number, 1)
+    mesh.run(1)
+    nomad.connect(two)
+    mesh.run_until(lambda: "c" in one.node.handovers.giver.leaving)
+    for _ in range(steps):
+        mesh.step()
+    one.act(mesh.benches[one].frontend.close)
+    one.leave()
+    nomad.until(lambda: nomad.greeted and len(nomad.got[1]) == 10)
+    assert nomad.present[-1]
+    for topic in (0, 1):
+        assert [p for p in nomad.got[1] if int(p[3:]) % 2 == topic] == [b"b2 %d" % n for n in range(topic, 10, 2)]
+    mesh.run_until(lambda: not one.alive)
+
+
 class Journey:
     """A client that goes from broker to broker while two brokers that never die publish to it, and its judge."""
 

@@ -179,6 +179,15 @@ class Frontend:
             if self.roaming is not None:
                 self.roaming.ended(session.client_id)
 
+    def close(self) -> None:
+        """The broker stops: end the sessions that are in memory only, without their wills. One that is on its way to or
+        from another broker is left to those who carry it."""
+        for session in list(self.sessions.values()):
+            moving = self.roaming is not None and self.roaming.moving(session.client_id)
+            if not (session.stored or moving):
+                session.will = None
+                self.end(session)
+
     def _expire(self, session: Session, now: float) -> None:
         if session.connection is None and session.ends_at <= now:
             self.counts.expired += 1

@@ -98,6 +98,10 @@ class Roaming:
             settle(session)
         self._arrived(client, arrival if arrival in (Arrival.MOVED, Arrival.LATER) else Arrival.BUSY)
 
+    def moving(self, client: str) -> bool:
+        """Is the client's session on its way to or from another broker?"""
+        return client in self._leaving or client in self._coming
+
     def ended(self, client: str) -> None:
         """A session has ended; perhaps another one of the client begins at once."""
         if not self._sessions.claimed(client):

@@ -198,10 +198,7 @@ class MqttServer:
             if client.transport is not None:
                 client.transport.abort()
         await self._emptied()
-        for session in list(self.frontend.sessions.values()):
-            if not session.stored:
-                session.will = None
-                self.frontend.end(session)
+        self.frontend.close()
         await listener.wait_closed()
         self._stop_timer()
         if self._access is not None:
