@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -22,6 +23,11 @@ settings.register_profile(
     "thorough", deadline=None, print_blob=True, max_examples=600, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun by a shell in its background
+    # Programs that the tests begin would ignore Ctrl-C, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
