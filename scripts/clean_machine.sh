@@ -54,6 +54,7 @@ step "a decision is on it: $(grep -o '"topic":"[^"]*"\|"reason":"[^"]*"' /root/d
 wait "$demo"
 step "the demo has ended: $(grep -i 'every message' /root/demo.log)"
 .venv/bin/pytest -q -n 0 tests/test_tutorial.py -k first_mesh >/root/mesh.log 2>&1
+grep -q '1 passed' /root/mesh.log
 step "the first mesh, its device and the way of its message, as the README has them"
 make fast >/root/fast.log 2>&1
 step "make fast: $(tail -1 /root/fast.log | tr -d =)"
