@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.schedule import Kind
+from examples.smart_city.ofm import QUICK
 from saps.lab import MANAGEMENT_GATE, Lab
 from saps.lab.namespace import Namespace
 from saps.lab.programs import GATE, NORTHBOUND, OPENFLOW, UDP, Program
@@ -27,8 +28,6 @@ DOOR = 8282
 """Port of OFGate, for the job's decisions."""
 COUNTING = 1
 """Seconds of the brokers' counting intervals, for the job."""
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of Java for a job that will not live long: compile quickly, not well."""
 PATIENCE = 120.0
 """Seconds to wait for the trees: the end of hope, no requirement."""
 

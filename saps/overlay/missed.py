@@ -62,9 +62,9 @@ class Missed:
         if held is None or held.broker.incarnation != broker.incarnation:
             return
         held.publications.append(data)
-        self.bytes += len(data.payload) + EACH
+        self.bytes += _size(data)
         while self.bytes > MOST_BYTES and held.publications:
-            self.bytes -= len(held.publications.popleft().payload) + EACH
+            self.bytes -= _size(held.publications.popleft())
             self.dropped += 1
 
     def back(self, broker: BrokerRef) -> list[Data]:
@@ -81,5 +81,9 @@ class Missed:
         if held is None or self._held.get(held.broker.name) is not held:
             return False
         del self._held[held.broker.name]
-        self.bytes -= sum(len(data.payload) + EACH for data in held.publications)
+        self.bytes -= sum(map(_size, held.publications))
         return True
+
+
+def _size(data: Data) -> int:
+    return len(data.payload) + EACH

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from saps.drain.signals import DRAINING
 from saps.drain.values import Drained, Order, Stage
+from saps.loading import INTERRUPTED
 from saps.terminal.asking import AskError, SilentError, WebPort
 from saps.terminal.options import Json, asks, command_app
 from saps.terminal.shown import console, emit, safe
@@ -23,8 +24,6 @@ app = command_app("drain")
 EVERY = 0.5
 """Seconds between two looks."""
 PATH = "/v1/drain"
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as of shells."""
 ENDED = (Stage.LEAVING, Stage.LEFT)
 
 

@@ -21,6 +21,7 @@ if shutil.which("java") is None:
 
 import pyspark
 
+from examples.smart_city.ofm import QUICK
 from monitoring.decider import Decider
 from monitoring.model import Pace
 from monitoring.settings import Rules
@@ -33,7 +34,6 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("spark"), pytest
 SPARK = Path(pyspark.__file__).parent
 PATIENCE = 300.0
 """Seconds for what must come: on a machine under full load Java takes its time."""
-SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextmanager
@@ -42,8 +42,8 @@ def daemon(log: Path, *command: str) -> Iterator[None]:
     environment = os.environ | {
         "SPARK_HOME": str(SPARK),
         "SPARK_DAEMON_MEMORY": "256m",
-        "JDK_JAVA_OPTIONS": SMALL,  # also for the Java that only puts together the command line
-        "SPARK_DAEMON_JAVA_OPTS": f"{SMALL} -Dspark.master.rest.enabled=false",
+        "JDK_JAVA_OPTIONS": QUICK,  # also for the Java that only puts together the command line
+        "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
@@ -94,8 +94,8 @@ def test_a_master_and_two_workers_decide_as_the_small_decider_does(tmp_path: Pat
         options = ["--once", "--lateness", "1s", "--horizon", "3", "--memory", "512m", "--partitions", "2"]
         argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", str(state)]
         argv += ["--master", master, *options]
-        submit = f'--conf spark.executor.memory=512m --conf spark.executor.extraJavaOptions="{SMALL}" pyspark-shell'
-        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": submit, "JDK_JAVA_OPTIONS": SMALL}
+        submit = f'--conf spark.executor.memory=512m --conf spark.executor.extraJavaOptions="{QUICK}" pyspark-shell'
+        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": submit, "JDK_JAVA_OPTIONS": QUICK}
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     store = Store(state)

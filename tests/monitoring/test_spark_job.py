@@ -20,6 +20,7 @@ pytest.importorskip("pyarrow")
 if shutil.which("java") is None:
     pytest.skip("there is no Java", allow_module_level=True)
 
+from examples.smart_city.ofm import QUICK
 from monitoring.decider import Decider
 from monitoring.decisions import Table
 from monitoring.features import windows as summed
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("spark"), pytest.mark.spark]
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of Java: compile quickly, not well."""
 PLACE: City = city(topics=60, clusters=4, brokers=2, seed=9)
 RULES = Rules(network=Network(Room(25, 25), {"*core*": Room(60, 60)}), lateness=0)
 

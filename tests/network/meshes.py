@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Literal, Self
 
 import aiomqtt
 
+from examples.common.clients import NO_DELAY
 from saps.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.settings import LimitSettings, OverlaySettings
@@ -87,7 +87,7 @@ class Client:
             identifier=self.name,
             protocol=aiomqtt.ProtocolVersion.V5,
             will=will,
-            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],  # a publication need not wait for an ACK
+            socket_options=NO_DELAY,  # a publication need not wait for an ACK
         )
         self._changed = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None

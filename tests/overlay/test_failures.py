@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from saps.overlay.detector import Detector, DetectorSettings
@@ -47,27 +49,26 @@ def test_a_frame_sent_just_after_a_sign_of_life_is_followed_up() -> None:
 @pytest.mark.simulation
 @pytest.mark.parametrize("seed", range(6))
 def test_a_host_that_vanishes_is_given_up_by_its_neighbours_in_time(seed: int) -> None:
-    simulation = Simulation(seed)
-    brokers = simulation.build(8, 2)
-    simulation.run(3)
-    victim = brokers[seed]
-    neighbours = [simulation.brokers[name] for name in victim.node.graph.neighbours()]
-    simulation.partition([victim.name])
-    simulation.run(DEFAULTS.suspect_after + DEFAULTS.heartbeat + 0.1)
-    assert neighbours
-    assert all(broker.node.lost(victim.ref) for broker in neighbours)
+    def vanish(simulation: Simulation, name: str) -> None:
+        simulation.partition([name])
+
+    given_up_by_its_neighbours(seed, vanish, DEFAULTS.suspect_after + DEFAULTS.heartbeat + 0.1)
 
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("seed", range(6))
 def test_a_broker_whose_links_break_is_given_up_without_waiting_for_a_heartbeat(seed: int) -> None:
+    given_up_by_its_neighbours(seed, Simulation.crash, DEFAULTS.dead_after + 0.1)
+
+
+def given_up_by_its_neighbours(seed: int, strike: Callable[[Simulation, str], None], within: float) -> None:
     simulation = Simulation(seed)
     brokers = simulation.build(8, 2)
     simulation.run(3)
     victim = brokers[seed]
     neighbours = [simulation.brokers[name] for name in victim.node.graph.neighbours()]
-    simulation.crash(victim.name)
-    simulation.run(DEFAULTS.dead_after + 0.1)
+    strike(simulation, victim.name)
+    simulation.run(within)
     assert neighbours
     assert all(broker.node.lost(victim.ref) for broker in neighbours)
 

@@ -15,8 +15,6 @@ from saps.reproduce.published import Setting
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (pip install 'saps[spark]')")
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of Java: compile quickly, not well."""
 INSTANCES = [study.Instance(Setting(20, 10, 3), seed) for seed in range(3)]
 
 
@@ -30,6 +28,8 @@ def main() -> None:
 @pytest.mark.simulation
 @pytest.mark.xdist_group("spark")
 def test_the_engine_changes_no_result() -> None:
+    from examples.smart_city.ofm import QUICK  # here: the file is a program, too, which finds no examples
+
     quick = os.environ | {"JDK_JAVA_OPTIONS": QUICK}
     expected = [repr(study.measure(instance, 1)) for instance in INSTANCES]  # first: what is compiled here is kept
     run = subprocess.run([sys.executable, Path(__file__)], capture_output=True, text=True, check=True, env=quick)

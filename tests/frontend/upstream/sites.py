@@ -18,6 +18,8 @@ from typing import Any, Self
 import aiomqtt
 import pytest
 
+from examples.common.clients import NO_DELAY
+
 PATIENCE = 60.0
 """Seconds a test waits for what must come: no requirement, only the end of hope."""
 
@@ -182,7 +184,7 @@ class Peer:
             port,
             identifier=self.name,
             protocol=aiomqtt.ProtocolVersion.V5,
-            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],  # a publication need not wait for an ACK
+            socket_options=NO_DELAY,  # a publication need not wait for an ACK
             **options,
         )
         self._changed = asyncio.Event()

@@ -18,7 +18,7 @@ export class DecisionsView {
     const { decisions } = this.store;
     if (decisions === this.shown) return;
     this.shown = decisions;
-    if (decisions.configured === null) {
+    if (!this.store.at) {
       fill(this.body, h("div.empty", {}, h("p", {}, "The broker has not answered yet.")));
       return;
     }

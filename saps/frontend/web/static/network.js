@@ -32,10 +32,10 @@ export class NetworkView {
 
   refresh() {
     const { network } = this.store;
-    const known = network.configured === true;
+    const known = network.configured;
     this.empty.hidden = known;
     this.stage.hidden = this.side.hidden = !known;
-    if (network.configured === null) {
+    if (!this.store.at) {
       fill(this.empty, h("p", {}, "The broker has not answered yet."));
       return;
     }

@@ -6,9 +6,8 @@ const RETRY = [500, 1000, 2000, 4000, 8000];
 export class Store extends EventTarget {
   brokers = new Map();
   topics = new Map();
-  // Until the broker has answered nobody knows whether it has been told of a controller and OFGate.
-  network = { configured: null, switches: [], links: [], places: [], trees: [] };
-  decisions = { configured: null, trees: [], topics: [], history: [] };
+  network = { configured: false, switches: [], links: [], places: [], trees: [] };
+  decisions = { configured: false, trees: [], topics: [], history: [] };
   at = 0;
   seenFrom = "";
   complete = true;
