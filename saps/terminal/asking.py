@@ -98,8 +98,8 @@ def url_of(text: str) -> str:
     them. Raises `AskError`."""
     first = text.partition(",")[0].strip()
     url = first if "://" in first else f"http://{first}"
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not parts.query
     except ValueError:
         good = False

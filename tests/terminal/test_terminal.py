@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
@@ -254,6 +254,7 @@ def test_what_others_write_does_not_steer_the_terminal(text: str) -> None:
 
 
 @given(st.text())
+@example("[")
 def test_any_web_port_is_understood_or_refused(text: str) -> None:
     try:
         url = url_of(text)
