@@ -6,8 +6,9 @@ Frontends (MQTT, Web) and in-process agents stand on one side, `saps.mesh.Mesh` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from saps.mesh import Alone, Mesh, Recalled, TopicRoute
@@ -90,6 +91,16 @@ class Route:
         """The wire formats in which a plain QoS 0 packet may be relayed verbatim to all of `relays`."""
         self.numbered = bool(targets) and all(target.qos and not target.agent.stored for target in targets)
         """A QoS 1 packet may be, too, but for its packet identifier; and there are subscribers."""
+
+
+def _alike(routes: list[Route]) -> Iterator[tuple[int, int]]:
+    """Where those that follow each other have the same subscribers: the first of them, and the one behind the last."""
+    begin, targets = 0, routes[0].targets
+    for number, route in enumerate(routes):
+        if route.targets is not targets:
+            yield begin, number
+            begin, targets = number, route.targets
+    yield begin, len(routes)
 
 
 class Hub:
@@ -314,8 +325,38 @@ class Hub:
             counted.bytes += sum([sum(map(len, run.payloads)) for run in burst.runs])
             if counted.last is not sender:
                 counted.by(sender)
+        matched = self._hand_burst(route.targets, burst, sender)
+        if route.groups:
+            for publication in burst.publications:
+                self._share(route, publication)
+        return matched + len(route.groups)
+
+    def spread_several(self, routes: list[Route], runs: list[MessageRun], sender: SubscriberAgent | None) -> list[int]:
+        """`spread_burst` for runs of one quality of service, each with its route: those that follow each other and have
+        the same subscribers go to them as one burst. Returns how many subscribers matched, for each run."""
+        matched: list[int] = []
+        for route, run in zip(routes, runs, strict=True):
+            self.published += len(run.payloads)
+            if (count := route.count) is not None:
+                count.messages += len(run.payloads)
+                count.bytes += sum(map(len, run.payloads))
+                if count.last is not sender:
+                    count.by(sender)
+        for begin, end in _alike(routes):
+            burst = Burst(runs[begin:end])
+            here = self._hand_burst(routes[begin].targets, burst, sender)
+            matched += [here + len(route.groups) for route in routes[begin:end]]
+            if any(route.groups for route in routes[begin:end]):
+                publications = iter(burst.publications)
+                for route, run in zip(routes[begin:end], runs[begin:end], strict=True):
+                    for publication in islice(publications, len(run)):
+                        self._share(route, publication)
+        return matched
+
+    def _hand_burst(self, targets: tuple[Target, ...], burst: Burst, sender: SubscriberAgent | None) -> int:
+        """Hand a burst that was published here to its subscribers. Returns how many they are."""
         matched = 0
-        for target in route.targets:
+        for target in targets:
             agent = target.agent
             if agent is sender:
                 if target.own is None:
@@ -323,11 +364,8 @@ class Hub:
                 target = target.own
             agent.deliver_burst(burst, target)
             matched += 1
-        self.delivered += matched * count
-        if route.groups:
-            for publication in burst.publications:
-                self._share(route, publication)
-        return matched + len(route.groups)
+        self.delivered += matched * len(burst)
+        return matched
 
     def relay(self, route: Route, packets: bytes, count: int, at_once: bool) -> None:
         """`spread` for `count` encoded publications of QoS 0, in a wire format that is among the route's `wires`.
@@ -341,6 +379,33 @@ class Hub:
             agent.relay(packets, count, at_once)
         self.published += count
         self.delivered += count * len(route.relays)
+
+    def relay_several(
+        self,
+        routes: list[Route],
+        packets: bytes,
+        pos: int,
+        payloads: list[int],
+        ends: list[int],
+        sender: SubscriberAgent | None,
+    ) -> None:
+        """`relay` for encoded publications that follow each other from `pos` on, in a wire format that is among the
+        `wires` of all their routes: those that have the same subscribers are relayed as one.
+
+        Of each is given its route, where its payload begins and where it ends.
+        """
+        for begin, end in _alike(routes):
+            relays, start, pos = routes[begin].relays, pos, ends[end - 1]
+            for agent in relays:
+                agent.relay(packets[start:pos], end - begin)
+            self.delivered += (end - begin) * len(relays)
+        for route, payload, end in zip(routes, payloads, ends, strict=True):
+            if (count := route.count) is not None:
+                if count.last is not sender:
+                    count.by(sender)
+                count.messages += 1
+                count.bytes += end - payload
+        self.published += len(routes)
 
     def relay_numbered(self, route: Route, packet: Any, size: int = 0) -> None:
         """`spread` for a publication of QoS 1, in a wire format that is among the `wires` of a `numbered` route.

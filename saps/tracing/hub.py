@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from saps.hub import Burst, Hub, Publication, Route
-from saps.messages import Message
+from saps.messages import Message, MessageRun
 from saps.tracing.context import Context, carried
 from saps.tracing.spans import Span, Traces, handed
 
@@ -70,6 +70,24 @@ class TracedHub(Hub):
     def spread_burst(self, route: Route, burst: Burst, sender: SubscriberAgent | None) -> int:
         self._count(route, len(burst))
         return super().spread_burst(route, burst, sender)
+
+    def spread_several(self, routes: list[Route], runs: list[MessageRun], sender: SubscriberAgent | None) -> list[int]:
+        for route, run in zip(routes, runs, strict=True):
+            self._count(route, len(run))
+        return super().spread_several(routes, runs, sender)
+
+    def relay_several(
+        self,
+        routes: list[Route],
+        packets: bytes,
+        pos: int,
+        payloads: list[int],
+        ends: list[int],
+        sender: SubscriberAgent | None,
+    ) -> None:
+        for route in routes:
+            self._count(route, 1)
+        super().relay_several(routes, packets, pos, payloads, ends, sender)
 
     def relay(self, route: Route, packets: bytes, count: int, at_once: bool) -> None:
         self._count(route, count)

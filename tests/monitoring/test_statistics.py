@@ -112,6 +112,24 @@ def test_a_relayed_packet_counts_its_payload(hub: Hub) -> None:
     assert (hub.statistics.of("a/b").messages, hub.statistics.of("a/b").bytes) == (4, 8)
 
 
+def test_publications_to_several_topics_count_for_each(hub: Hub) -> None:
+    publisher = SubscriberAgent(hub, "p", lambda message: None)
+    routes = [hub.route(topic) for topic in (b"a", b"b", b"a")]
+    hub.relay_several(
+        routes,
+        b"\x30\x04\x00\x01ax" + b"\x30\x03\x00\x01b" + b"\x30\x05\x00\x01axy",
+        0,
+        [5, 11, 16],
+        [6, 11, 18],
+        publisher,
+    )
+    hub.spread_several(routes, [MessageRun(route.topic, 0, [b"123"]) for route in routes], publisher)
+    assert hub.statistics is not None
+    a, b = hub.statistics.of("a"), hub.statistics.of("b")
+    assert (a.messages, a.bytes, publishers(a.publishers)) == (4, 3 + 6, 1)
+    assert (b.messages, b.bytes, publishers(b.publishers)) == (2, 0 + 3, 1)
+
+
 @pytest.mark.parametrize("topic_filter", ["a/b", "a/+"])
 def test_members_come_and_go_once(hub: Hub, topic_filter: str) -> None:
     first, second = SubscriberAgent(hub, "1", lambda m: None), SubscriberAgent(hub, "2", lambda m: None)

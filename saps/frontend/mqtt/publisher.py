@@ -10,7 +10,7 @@ from saps.frontend.mqtt.outgoing import Relayed, received_properties
 from saps.frontend.mqtt.packets import V5, Ack, PacketType
 from saps.frontend.mqtt.properties import Property, PropertyMap, decode_properties
 from saps.frontend.mqtt.reasons import MalformedPacket, ProtocolError, Reason
-from saps.frontend.mqtt.runs import First, first_packet, lone_publication, plain_payloads, plain_run
+from saps.frontend.mqtt.runs import First, first_packet, lone_publication, plain_payloads, plain_run, plain_stretch
 from saps.frontend.mqtt.sender import Port, Sender
 from saps.frontend.mqtt.session import HALF_DONE, Session
 from saps.frontend.mqtt.wire import Reader, decode_string
@@ -23,6 +23,9 @@ REACHED = "saps-reached"
 """The user property by which a publication asks how many subscribers it reaches, and its PUBACK or PUBREC says it."""
 REACHED_BROKERS = "saps-reached-brokers"
 """The user property by which a `Publisher.tell_reached` says, beside it, how many other brokers have it."""
+
+FEW = 3
+"""Publications in a run up to which it is worth to look if those behind it are to other topics."""
 
 
 class Publisher(Sender):
@@ -92,6 +95,8 @@ class Publisher(Sender):
         if not ends:
             return 0
         run_end = ends[-1]
+        if len(ends) <= FEW and run_end < len(data) and (stretch_end := self._publish_stretch(data, pos)):
+            return stretch_end
         if data[pos] == 0x32:
             self._publish_numbered_run(route, data, pos, first, ends)
             return run_end
@@ -140,6 +145,73 @@ class Publisher(Sender):
             self._note_priority(priorities, run.topic)
         self._awaiting += len(ends)
         hub.mesh.publish_run(run, partial(self._run_confirmed, packet_ids, matched))
+        if self._awaiting > self.frontend.limits.receive_maximum:
+            self.update_reading()
+
+    def _publish_stretch(self, data: bytes, pos: int) -> int:
+        """Publish the plain publications from `pos` on, to several topics, QoS 0 or 1, with few steps for each.
+
+        Returns where they end, or 0 if there is no more than one of a topic at hand, or each must be looked at.
+        """
+        session, frontend, version = self._session, self.frontend, self.version
+        qos = int(data[pos] == 0x32)
+        if qos and (frontend.refusal is not None or self.tell_reached):
+            return 0
+        hub, limit = session.hub, frontend.limits.maximum_packet_size
+        routes, starts, ends = plain_stretch(data, pos, version, limit, self._look_up)
+        distinct = set(routes)
+        remote = any(route.mesh.remote for route in distinct)
+        if len(routes) < 2 or (qos and remote and not self._awaits(len(routes))):
+            return 0
+        session.publisher.published += len(routes)
+        for route in distinct:
+            if not route.mesh.remote:
+                route.mesh.used = True
+            elif hub.priorities is not None:
+                self._note_priority(hub.priorities, route.topic)
+        verbatim = not qos and all(version in route.wires for route in distinct)
+        if verbatim:
+            hub.relay_several(routes, data, pos, starts, ends, session)
+            if not remote:
+                return ends[-1]
+        payloads = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+        matched: list[int] = []
+        if not verbatim:
+            runs = [MessageRun(route.topic, qos, [payload]) for route, payload in zip(routes, payloads, strict=True)]
+            matched = hub.spread_several(routes, runs, session)
+        if qos:
+            behind = 2 + (version == V5)
+            packet_ids = [data[start - behind : start - behind + 2] for start in starts]
+            self._answer_stretch(routes, payloads, packet_ids, matched)
+        elif remote:
+            self._forward_stretch(routes, payloads)
+        return ends[-1]
+
+    def _look_up(self, topic: bytes) -> Route | None:
+        """The route of a topic that the client is known to be allowed to publish to, if it is at hand."""
+        return self._session.hub.routes.get(topic)
+
+    def _forward_stretch(self, routes: list[Route], payloads: list[bytes]) -> None:
+        """Hand a stretch of QoS 0 to the mesh, where it is wanted."""
+        hub = self._session.hub
+        for route, payload in zip(routes, payloads, strict=True):
+            hub.forward_run(route, MessageRun(route.topic, 0, [payload]))
+
+    def _answer_stretch(
+        self, routes: list[Route], payloads: list[bytes], packet_ids: list[bytes], matched: list[int]
+    ) -> None:
+        """Answer a stretch of QoS 1 of which each has so many subscribers here: at once, or when the mesh has it."""
+        mesh, v5 = self._session.hub.mesh, self.version == V5
+        answers: list[bytes] = []
+        for route, payload, packet_id, here in zip(routes, payloads, packet_ids, matched, strict=True):
+            if route.mesh.remote:
+                self._awaiting += 1
+                mesh.publish_run(MessageRun(route.topic, 1, [payload]), partial(self._run_confirmed, [packet_id], here))
+            else:
+                answers.append(b"\x40\x02" + packet_id if here or not v5 else b"\x40\x03" + packet_id + b"\x10")
+        if answers:
+            self.frontend.counts.answered += len(answers)
+            self.write(b"".join(answers))
         if self._awaiting > self.frontend.limits.receive_maximum:
             self.update_reading()
 

@@ -1,16 +1,24 @@
 """Runs of plain publications: what a busy publisher sends, cut into packets with few steps for each.
 
-A publication is plain if it is a PUBLISH of QoS 0 or 1, not retained, not a duplicate, and without properties.
+A publication is plain if it is a PUBLISH of QoS 0 or 1, not retained, not a duplicate, and without properties. A run is
+to one topic; a stretch is to any.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 from saps.frontend.mqtt.packets import V5
 
+Known = TypeVar("Known")
+
 SHORT = 129
 """Bytes of the longest packet whose remaining length has one byte."""
+
+
+LONGEST_STRETCH = 256
+"""Publications that a stretch is cut for before a run is looked for again."""
 
 
 class First(NamedTuple):
@@ -104,3 +112,56 @@ def plain_payloads(data: bytes, pos: int, ahead: int, ends: list[int]) -> list[b
         data[start + (long if end - start > SHORT else short) : end]
         for start, end in zip([pos, *ends], ends, strict=False)
     ]
+
+
+class Stretch(NamedTuple, Generic[Known]):
+    """Plain publications of one quality of service that follow each other: of each, in three lists as long."""
+
+    known: list[Known]
+    """What is known of its topic."""
+    payloads: list[int]
+    """Where its payload begins."""
+    ends: list[int]
+    """Where it ends, and the next one begins."""
+
+
+def plain_stretch(
+    data: bytes, pos: int, version: int, limit: int, look_up: Callable[[bytes], Known | None]
+) -> Stretch[Known]:
+    """The plain publications from `pos` on that have the first byte of the first, whatever their topics, as long as
+    `look_up` knows them.
+
+    Empty if already the first is not plain, not complete, larger than `limit` bytes, or to an unknown topic.
+    """
+    size, kind = len(data), data[pos]
+    numbered, bare = kind == 0x32, version == V5
+    ahead = 2 * numbered + bare  # from the topic to the payload
+    last = size - 5
+    found: list[Known] = []
+    payloads: list[int] = []
+    ends: list[int] = []
+    while pos <= last and data[pos] == kind and len(ends) < LONGEST_STRETCH:
+        length, topic = data[pos + 1], pos + 4
+        if length > 0x7F:
+            high = data[pos + 2]
+            if not 0 < high < 0x80:
+                break
+            length += (high << 7) - 0x80
+            topic += 1
+        end = topic - 2 + length
+        behind = topic + (data[topic - 2] << 8 | data[topic - 1])
+        payload = behind + ahead
+        if end > size or payload > end or end - pos > limit:
+            break
+        if bare and data[payload - 1]:  # it has properties
+            break
+        if numbered and not (data[behind] or data[behind + 1]):
+            break
+        known = look_up(data[topic:behind])
+        if known is None:
+            break
+        found.append(known)
+        payloads.append(payload)
+        ends.append(end)
+        pos = end
+    return Stretch(found, payloads, ends)

@@ -140,6 +140,10 @@ class AuthorisedConnection(GuardedConnection):
             return 0
         return super()._publish_run(data, pos)
 
+    def _look_up(self, topic: bytes) -> Route | None:
+        rights = self._session.rights
+        return super()._look_up(topic) if rights is None or topic in rights.publishable else None
+
     def _find_route(self, topic: bytes, name: str) -> Route:
         """A topic that may not be published to leaves nothing behind, here or in the mesh."""
         rights = self._session.rights
