@@ -19,13 +19,19 @@ WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 FAST := not (simulation or interop or network or chaos or spark)
 
-.PHONY: help setup demo lab-demo examples test fast check lint format bench chaos reproduce lock clean
+.PHONY: help setup compiled pure demo lab-demo examples test fast check lint format bench chaos reproduce lock clean
 
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE) ## Install what the project needs; instant when nothing changed.
 	@:
+
+compiled: setup ## Compile the MQTT codec; instant when nothing changed. Needs a C compiler. To undo it: make pure.
+	@$(BIN)/python scripts/compile_codec.py
+
+pure: ## Run the MQTT codec as Python again.
+	@find saps -name '*.so' -delete && rm -f saps/compiled.json
 
 demo: setup ## Run the smart city with the whole loop: traffic rises, Spark decides, a tree is built and goes; 1 to 2 min.
 	@$(BIN)/python -m examples.smart_city $(ARGS)
@@ -68,7 +74,7 @@ reproduce: setup ## Compute the papers' evaluations anew, paper beside ours, int
 lock: setup ## Write uv.lock anew after a change of pyproject.toml.
 	@$(BIN)/uv lock
 
-clean: ## Remove all that the other commands made.
+clean: pure ## Remove all that the other commands made.
 	@rm -rf .venv .setup-* $(JS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -18,6 +18,7 @@ from saps import process
 from saps.agents.api import AgentRegistry
 from saps.broker_drain import BrokerDrain
 from saps.broker_status import BrokerWatch
+from saps.compiled import say_codec
 from saps.config import Address, BrokerSettings, SettingError
 from saps.drain.signals import DRAINING
 from saps.drain.values import Order
@@ -555,6 +556,7 @@ async def serve(settings: BrokerSettings, stop: asyncio.Event, on_ready: Callabl
     """A broker's whole life, until `stop`. Returns the exit status; raises `SettingError` if it cannot start."""
     process.allow_many_files()
     keep_freed()
+    say_codec()
     broker = Broker(settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.reload)
     for number, order in DRAINING.items():

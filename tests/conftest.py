@@ -15,6 +15,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from saps.compiled import Codec, codec
+
 _SEED = pytest.StashKey[int]()
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True, max_examples=60)
@@ -28,6 +30,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun by a shell in its background
     # Programs that the tests begin would ignore Ctrl-C, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart() -> None:
+    """With a compiled codec the tests are of that; not with one that was made before its sources were changed."""
+    if codec() is Codec.STALE:
+        pytest.exit("the MQTT codec was compiled from other sources: run make compiled, or make pure", returncode=4)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -42,6 +42,7 @@ RINGS: dict[str, str] = {
     "saps.process": "driver",
     "saps.service_manager": "driver",
     "saps.wholefile": "driver",
+    "saps.compiled": "driver",
     "saps.overlay": "pure",
     "saps.agents": "pure",
     "saps.agents.cli": "program",

@@ -10,8 +10,8 @@ from saps.frontend.mqtt.packets import V5
 from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.reasons import ProtocolError
 from saps.frontend.mqtt.wire import encode_binary, encode_string, encode_varint
-from saps.hub import Burst, Publication
 from saps.messages import Message, Properties
+from saps.publication import Burst, Publication
 from saps.subscriptions import Target
 from saps.topics import topic_fault
 

@@ -45,6 +45,7 @@ async def test_metrics_count_what_has_happened_and_have_no_label_that_grows(site
         "broker",
         "cluster",
         "version",
+        "codec",
         "by",
         "mode",
         "what",

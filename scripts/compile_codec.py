@@ -1,0 +1,131 @@
+"""Compiles the MQTT codec with mypyc, from the very files that also run as they are (decision 120).
+
+    python scripts/compile_codec.py [--into FOLDER]
+
+Writes the libraries, and `saps/compiled.json` with what they were made from, beside their sources or into a folder.
+Does nothing if that is what is there. Without a C compiler it says what to install; exit status 3. Needs mypy and
+setuptools, msgspec for its types, and nothing of SAPS: a wheel is built with it, too (`scripts/hatch_build.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MQTT = "saps/frontend/mqtt"
+COMPILED = tuple(f"{MQTT}/{name}.py" for name in ("decode", "encode", "outgoing", "properties", "runs", "wire"))
+"""The codec: functions and small values. Nothing that is not compiled may have subclasses of these."""
+READ = (
+    f"{MQTT}/packets.py",
+    f"{MQTT}/reasons.py",
+    *(f"saps/{name}.py" for name in ("messages", "publication", "subscriptions", "topics")),
+)
+"""What the codec takes from these is known by its type; of all other modules nothing is."""
+GROUP = "saps.codec"
+"""All that is compiled is in one library, ``saps/codec__mypyc``; the other libraries lead to it."""
+STAMP = "saps/compiled.json"
+OPTIONS = ("--config-file=", f"--cache-dir={os.devnull}", "--follow-imports=skip", "--ignore-missing-imports")
+"""Types are checked elsewhere. To read no more than is named here takes 1 s instead of 25."""
+NO_TOOLS = 3
+"""Exit status: something must be installed first."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--into", type=Path, default=ROOT, metavar="FOLDER")
+    folder: Path = parser.parse_args().into.resolve()
+    if up_to_date(folder):
+        return 0
+    if missing := missing_tools():
+        print(f"compiled codec: {missing}. Without it everything works, only slower.", file=sys.stderr)
+        return NO_TOOLS
+    with tempfile.TemporaryDirectory() as built:
+        if fault := build(Path(built)):
+            print(f"compiled codec: mypyc or the C compiler failed\n{fault}", file=sys.stderr)
+            return 1
+        put(Path(built), folder)
+    print(f"compiled codec: {len(COMPILED)} modules, in {folder / 'saps'}")
+    return 0
+
+
+def digests() -> dict[str, str]:
+    """What is compiled: the SHA-256 of each source."""
+    return {source: hashlib.sha256((ROOT / source).read_bytes()).hexdigest() for source in COMPILED}
+
+
+def libraries() -> list[str]:
+    """The files that are made, for this Python."""
+    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
+    doors = [Path(source).with_suffix(suffix).as_posix() for source in COMPILED]
+    return [*doors, f"{GROUP.replace('.', '/')}__mypyc{suffix}"]
+
+
+def up_to_date(folder: Path) -> bool:
+    """True if all of it is there, made from the present sources."""
+    try:
+        stamp = json.loads((folder / STAMP).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return bool(stamp == digests()) and all((folder / library).exists() for library in libraries())
+
+
+def missing_tools() -> str:
+    """What a build needs and is not there, and how to get it; empty if nothing is missing."""
+    compiler = (os.environ.get("CC") or str(sysconfig.get_config_var("CC") or "cc")).split()[0]
+    if shutil.which(compiler) is None:
+        return f"no C compiler ({compiler}): sudo apt-get install gcc python3-dev"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "no Python.h: sudo apt-get install python3-dev"
+    return ""
+
+
+def build(into: Path) -> str:
+    """Build the libraries in an empty folder. Returns what the tools said if they failed, else nothing."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution  # type: ignore[import-untyped,unused-ignore]
+
+    os.chdir(ROOT)  # mypyc takes the modules' names from their paths
+    generated, said = str(into / "generated"), io.StringIO()
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            extensions = mypycify(
+                [*OPTIONS, *COMPILED, *READ],
+                only_compile_paths=COMPILED,
+                opt_level="3",
+                debug_level="0",
+                target_dir=generated,
+                group_name=GROUP,
+            )
+            command = Distribution({"name": "codec", "ext_modules": extensions}).get_command_obj("build_ext")
+            command.build_lib, command.build_temp = str(into), generated
+            command.ensure_finalized()
+            command.run()
+    except (Exception, SystemExit) as error:
+        return f"{said.getvalue()}{error}"
+    return ""
+
+
+def put(built: Path, folder: Path) -> None:
+    """Put the libraries in their places, each in one step: a broker that runs keeps those it has loaded."""
+    (folder / STAMP).unlink(missing_ok=True)
+    for library in libraries():
+        target = folder / library
+        target.parent.mkdir(parents=True, exist_ok=True)
+        half = target.with_name(f"{target.name}.{os.getpid()}")
+        shutil.copyfile(built / library, half)
+        half.replace(target)
+    (folder / STAMP).write_text(json.dumps(digests(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
