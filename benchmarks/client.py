@@ -33,12 +33,12 @@ def read_exactly(sock: socket.socket, size: int) -> bytes:
     return out
 
 
-def connected(port: int) -> socket.socket:
-    """A blocking socket to the broker at loopback `port`, past CONNACK."""
+def connected(port: int, lasting: bool = False) -> socket.socket:
+    """A blocking socket to the broker at loopback `port`, past CONNACK. `lasting`: its session outlives it."""
     sock = socket.create_connection(("127.0.0.1", port), TIMEOUT)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(packets.connect(f"bench-{os.getpid()}-{next(_numbers)}"))
+        sock.sendall(packets.connect(f"bench-{os.getpid()}-{next(_numbers)}", lasting))
         answer = read_exactly(sock, packets.CONNACK_BYTES)
         if answer[0] != 0x20 or answer[3] != 0:
             raise SetupError(f"CONNECT was answered with {answer.hex()}")
@@ -48,9 +48,9 @@ def connected(port: int) -> socket.socket:
     return sock
 
 
-def subscribed(port: int, topic_filter: str, qos: int) -> socket.socket:
-    """A blocking socket to the broker at loopback `port`, past SUBACK for `topic_filter`."""
-    sock = connected(port)
+def subscribed(port: int, topic_filter: str, qos: int, lasting: bool = False) -> socket.socket:
+    """A blocking socket to the broker at loopback `port`, past SUBACK for `topic_filter`. `lasting`: as `connected`."""
+    sock = connected(port, lasting)
     try:
         sock.sendall(packets.subscribe(topic_filter, qos))
         answer = read_exactly(sock, packets.SUBACK_BYTES)

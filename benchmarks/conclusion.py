@@ -11,13 +11,16 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.machine import this_machine
+from benchmarks.peers import BASE
 from benchmarks.report import Contender, Report, faults, terminal_table
 from benchmarks.runs import Measurement, Plan
 from benchmarks.scenarios import Scenario
 
 
-def report_of(command: str, plan: Plan, peers: list[Contender], measurements: list[Measurement]) -> Report:
-    """The report of what has been measured here, just now."""
+def report_of(
+    command: str, plan: Plan, peers: list[Contender], measurements: list[Measurement], base: str = BASE
+) -> Report:
+    """The report of what has been measured here, just now. `base`: the peer the others are compared with."""
     return Report(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         command=command,
@@ -25,6 +28,7 @@ def report_of(command: str, plan: Plan, peers: list[Contender], measurements: li
         plan=plan,
         peers=peers,
         measurements=measurements,
+        base=base,
     )
 
 

@@ -26,7 +26,7 @@ from benchmarks import packets
 from benchmarks.matching import PAGE
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family
-from benchmarks.processes import Place
+from benchmarks.processes import Place, StartError
 from benchmarks.section import update_page
 from saps.mesh import Arrival, SessionHost
 from saps.overlay.notices import LINGER
@@ -38,6 +38,8 @@ PARALLEL = (1, 20)
 """Clients that connect at the same time."""
 CLAIMS = 2000
 """Clients of a simulated mesh."""
+SECONDS = 5.0
+"""Of each measurement with processes."""
 WARM_UP = 2.0
 """Seconds before anything counts: the brokers find out who knows where sessions are."""
 
@@ -199,25 +201,44 @@ def measured(kinds: Sequence[str], brokers: Sequence[int], parallels: Sequence[i
                 yield from (simulated(count, parallel) for parallel in parallels)
 
 
-def main() -> int:
-    """The command."""
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.connects", description=__doc__.partition("\n")[0])
     parser.add_argument("--kinds", nargs="+", choices=["simulated", "live"], default=["simulated", "live"])
     parser.add_argument("--brokers", type=int, nargs="+", metavar="N", default=MESHES)
     parser.add_argument("--parallel", type=int, nargs="+", metavar="N", default=PARALLEL, help="clients at a time")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each measurement (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for each measurement (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
-    chosen = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def command_of(chosen: argparse.Namespace) -> str:
+    """The command that repeats the measurement."""
+    words = ["python -m benchmarks.connects"]
+    words += [f"--kinds {chosen.kinds[0]}"] * (len(chosen.kinds) == 1)
+    words += [f"--brokers {' '.join(map(str, chosen.brokers))}"] * (tuple(chosen.brokers) != MESHES)
+    words += [f"--parallel {' '.join(map(str, chosen.parallel))}"] * (tuple(chosen.parallel) != PARALLEL)
+    words += [f"--seconds {chosen.seconds:g}"] * (chosen.seconds != SECONDS)
+    return " ".join(words)
+
+
+def main() -> int:
+    """The command. Exit status 1 if a broker failed."""
+    chosen = arguments(sys.argv[1:])
     points = []
-    print(*HEADERS, sep="  ")
-    for point in measured(chosen.kinds, chosen.brokers, chosen.parallel, chosen.seconds):
-        points.append(point)
-        print(*cells(point), sep="  ", flush=True)
+    print(*HEADERS, sep="  ", flush=True)
+    try:
+        for point in measured(chosen.kinds, chosen.brokers, chosen.parallel, chosen.seconds):
+            points.append(point)
+            print(*cells(point), sep="  ", flush=True)
+    except (StartError, EOFError, OSError) as error:
+        print(f"failed after {len(points)} figures: {error}", file=sys.stderr)
+        return 1
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(points)))
     if chosen.markdown:
-        update_page(PAGE, "connects", markdown(points, "python -m benchmarks.connects"))
+        update_page(PAGE, "connects", markdown(points, command_of(chosen)))
     return 0
 
 

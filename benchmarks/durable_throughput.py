@@ -1,137 +1,115 @@
-"""QoS 1 throughput with storage, beside Mosquitto: ``python -m benchmarks.durable_throughput``.
+"""QoS 1 with storage, beside Mosquitto with persistence: ``python -m benchmarks.durable_throughput --help``.
 
-One publisher with a window of messages, one subscriber whose session lasts, on loopback, one after the other, in
-rounds that alternate. What an acknowledgement is worth differs; the table says it.
+The generator of `benchmarks.brokers`, with sessions that last, so that brokers with storage store their messages. What
+an acknowledgement is worth differs from row to row, and the table says it.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import shutil
-import statistics
+import os
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.durable_clients import DurableClient, Publisher, Subscriber
-from benchmarks.processes import Place, free_port
+import msgspec
+from rich.console import Console
 
-SAPS = Path(sys.executable).parent / "saps"
+from benchmarks.conclusion import conclude, report_of
+from benchmarks.durable_peers import BASE, Keeper, keepers
+from benchmarks.progress import interrupt_at_termination, progress_bar
+from benchmarks.report import Contender, markdown
+from benchmarks.runs import Measurement, Plan, run
+from benchmarks.scenarios import VARY, Scenario
+from benchmarks.section import update_page
 
-
-class Load(Publisher):
-    """QoS 1 alone: every number is odd."""
-
-    def _fill(self) -> None:
-        while len(self._unfinished) < self._window:
-            self._number = (self._number + 2) | 1
-            self._packet_id = self._packet_id % (2 * self._window) + 1
-            self._unfinished[self._packet_id] = self._number, False
-            self.write(self._publish(self._packet_id, self._number, 0))
-
-    def _publish(self, packet_id: int, number: int, duplicate: int) -> bytes:
-        topic = b"durable/load/qos1"
-        body = len(topic).to_bytes(2) + topic + packet_id.to_bytes(2) + b"%0200d" % number
-        return bytes((0x32 | duplicate, len(body) & 0x7F | 0x80, len(body) >> 7)) + body
-
-    def _acknowledged(self, number: int) -> None:
-        self.acknowledged.add(number)
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+"""Where `--markdown` writes."""
+PLAN = Plan(rounds=3, warm_up=0.5, measure=2.0)
+"""Seconds enough for a Mosquitto that saves each second to do so."""
+SHAPES = ((1, 1, 100), (1, 1, 1000), (1, 10, 1000), (10, 1, 100))
+"""Topics (with one publisher each), subscribers of each topic, messages of each publisher in flight."""
+SCENARIOS = tuple(
+    Scenario(f"{n}:{n * each}-q1-window{window}", "durable", "throughput", n, each, 1, window, VARY, lasting=True)
+    for n, each, window in SHAPES
+)
 
 
-def contenders(folder: Path, port: int) -> dict[str, tuple[str, list[str]]]:
-    """By name: what an acknowledged message outlives, and the command."""
-    saps = [str(SAPS), "broker", "--name", "b", "--mqtt", f"127.0.0.1:{port}"]
-    saps += ["--overlay", f"127.0.0.1:{free_port()}", "--log-level", "error"]
-    found = {"SAPS, memory": ("nothing", saps)}
-    outlives = {"full": "loss of power", "normal": "kill -9", "off": "kill -9"}
-    for sync, worth in outlives.items():
-        storage = ["--set", f"storage.file={folder}/saps-{sync}.db", "--set", f"storage.sync={sync}"]
-        found[f"SAPS, sync {sync}"] = (worth, [*saps, *storage])
-    mosquitto = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-    for name, lines in {
-        "Mosquitto, memory": ["persistence false"],
-        "Mosquitto, persistence": ["persistence true", "autosave_interval 1800"],
-        "Mosquitto, autosave each second": ["persistence true", "autosave_interval 1"],
-        "Mosquitto, autosave each change": ["persistence true", "autosave_on_changes true", "autosave_interval 1"],
-    }.items():
-        file = folder / f"{len(found)}.conf"
-        data = folder / f"{len(found)}"
-        data.mkdir(exist_ok=True)
-        always = [f"listener {port} 127.0.0.1", "allow_anonymous true", f"persistence_location {data}/", "user root"]
-        file.write_text("\n".join([*always, "max_queued_messages 0", "log_type error", *lines, ""]))
-        worth = {
-            "Mosquitto, memory": "nothing",
-            "Mosquitto, autosave each change": "kill -9, but for the last changes",
-        }.get(name, "up to its age")
-        if mosquitto is not None:
-            found[name] = (worth, [mosquitto, "-c", str(file)])
-    return found
-
-
-async def measure(port: int, seconds: float, window: int) -> float:
-    """Messages a second, acknowledged to the publisher and delivered."""
-    subscriber, publisher = Subscriber(port, "s"), Load(port, "load", window)
-    clients: list[DurableClient] = [subscriber, publisher]
-    tasks = [asyncio.create_task(subscriber.run())]
-    try:
-        await asyncio.wait_for(subscriber.subscribed.wait(), 30)
-        tasks.append(asyncio.create_task(publisher.run()))
-        await asyncio.sleep(0.5)
-        before, begun = len(publisher.acknowledged), time.monotonic()
-        await asyncio.sleep(seconds)
-        done = len(publisher.acknowledged) - before
-        return done / (time.monotonic() - begun)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(client.connections for client in clients)
-
-
-def one(name: str, folder: Path, seconds: float, window: int) -> float:
-    """One broker, from its start to its end."""
-    port = free_port()
-    with Place(None) as place:
-        place.start(contenders(folder, port)[name][1])
-        place.wait_until(lambda: _listens(port))
-        return asyncio.run(measure(port, seconds, window))
-
-
-def _listens(port: int) -> bool:
-    import socket
-
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.durable_throughput", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--window", type=int, default=100)
-    parser.add_argument("--folder", type=Path, help="where the files are to be; a temporary folder by default")
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    known = [scenario.name for scenario in SCENARIOS]
+    peers = [keeper.peer.name for keeper in keepers(Path())]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.durable_throughput",
+        description="QoS 1 throughput with storage, and what an acknowledged message outlives, beside Mosquitto.",
+        epilog=f"Scenarios: {', '.join(known)}. Peers: {'; '.join(peers)}.",
+    )
+    parser.add_argument("--rounds", type=int, default=PLAN.rounds, metavar="N", help=f"default {PLAN.rounds}")
+    parser.add_argument("--seconds", type=float, default=PLAN.measure, metavar="S", help="of each measurement")
+    parser.add_argument("--scenarios", nargs="+", choices=known, default=known, metavar="NAME", help="only these")
+    parser.add_argument("--peers", nargs="+", choices=peers, default=peers, metavar="NAME", help="only these")
+    parser.add_argument(
+        "--folder", type=Path, help="where the brokers' files are to be; the folder for temporary files"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
+    parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
     chosen = parser.parse_args(argv)
-    rates: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="saps-durable-", dir=chosen.folder) as base:
-        known = contenders(Path(base), 1)
-        for turn in range(chosen.rounds):
-            for name in known:
-                folder = Path(base) / f"{turn}"
-                folder.mkdir(exist_ok=True)
-                rates.setdefault(name, []).append(one(name, folder, chosen.seconds, chosen.window))
-    print("| broker | messages/s, median (least - most) | an acknowledged message outlives |")
-    print("| --- | --- | --- |")
-    for name, (worth, _) in known.items():
-        found = rates[name]
-        print(f"| {name} | {statistics.median(found):,.0f} ({min(found):,.0f} - {max(found):,.0f}) | {worth} |")
-    return 0
+    if not 1 <= chosen.rounds <= 100 or not 0.1 <= chosen.seconds <= 60:
+        parser.error("--rounds must be from 1 to 100, --seconds from 0.1 to 60")
+    if chosen.folder is not None and not chosen.folder.is_dir():
+        parser.error(f"{chosen.folder} is not a folder")
+    return chosen
+
+
+def command_of(chosen: argparse.Namespace) -> str:
+    """The command that repeats the measurement."""
+    words = ["python -m benchmarks.durable_throughput"]
+    words += [f"--rounds {chosen.rounds}"] * (chosen.rounds != PLAN.rounds)
+    words += [f"--seconds {chosen.seconds:g}"] * (chosen.seconds != PLAN.measure)
+    words += [f"--scenarios {' '.join(chosen.scenarios)}"] * (len(chosen.scenarios) < len(SCENARIOS))
+    words += ["--peers " + " ".join(f"'{name}'" for name in chosen.peers)] * (len(chosen.peers) < len(keepers(Path())))
+    return " ".join(words)
+
+
+def file_system(folder: Path, mounts: str) -> str:
+    """The type of the file system that a folder is on, from the text of ``/proc/mounts``: on tmpfs nothing outlives a
+    loss of power, and waiting for the disk costs nothing."""
+    place = os.path.realpath(folder)
+    found = [line.split()[1:3] for line in mounts.splitlines()]
+    over = [(point, kind) for point, kind in found if os.path.commonpath([point, place]) == point]
+    return max(over, key=lambda each: len(each[0]))[1] if over else "an unknown one"
+
+
+def measured(console: Console, plan: Plan, wanted: Sequence[Scenario], present: Sequence[Keeper]) -> list[Measurement]:
+    """Run with a progress bar on the terminal."""
+    with progress_bar(console, len(wanted) * len(present) * plan.rounds) as show:
+        return run(plan, wanted, [keeper.peer for keeper in present], show)
+
+
+def main() -> int:
+    """The command. Exit status 1 if a measurement failed or a message was lost, 130 if interrupted."""
+    chosen = arguments(sys.argv[1:])
+    console = Console(stderr=True)
+    interrupt_at_termination()
+    plan = msgspec.structs.replace(PLAN, rounds=chosen.rounds, measure=chosen.seconds)
+    wanted = [scenario for scenario in SCENARIOS if scenario.name in chosen.scenarios]
+    with tempfile.TemporaryDirectory(prefix="saps-durable-", dir=chosen.folder) as folder:
+        invited = [keeper for keeper in keepers(Path(folder)) if keeper.peer.name in chosen.peers]
+        tested = [Contender(peer.name, peer.version(), peer.settings, outlives) for peer, outlives in invited]
+        present = [keeper for keeper, found in zip(invited, tested, strict=True) if found.version is not None]
+        disk = file_system(Path(folder), Path("/proc/mounts").read_text())
+        try:
+            measurements = measured(console, plan, wanted, present)
+        except KeyboardInterrupt:
+            console.print("interrupted; nothing is left running")
+            return 130
+    report = report_of(command_of(chosen), plan, tested, measurements, BASE)
+    said = f"The files are on {disk}."
+    status = conclude(report, wanted, console, chosen.json, [said])
+    if chosen.markdown:
+        update_page(PAGE, "durable", f"{said}\n\n{markdown(report, wanted)}")
+    return status
 
 
 if __name__ == "__main__":

@@ -116,11 +116,11 @@ def throughput(load: Load) -> Outcome:
             group: list[Subscriber] = []
             socks: list[socket.socket] = []
             for _ in range(load.subscribers):
-                sock = bench.adopt(client.subscribed(load.subscribe_port, wanted, load.qos))
+                sock = bench.adopt(client.subscribed(load.subscribe_port, wanted, load.qos, load.lasting))
                 socks.append(sock)
                 group.append(subscriber(sock, ring, buffer))
                 bench.watch(sock, group[-1].on_readable)
-            sock = bench.adopt(client.connected(load.publish_port))
+            sock = bench.adopt(client.connected(load.publish_port, load.lasting))
             publisher = Publisher(sock, ring, group, load.window)
             bench.watch(sock, publisher.on_readable)
             publishers |= {end.fileno(): publisher for end in (*socks, sock)}

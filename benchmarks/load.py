@@ -26,6 +26,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     leaves: int = 1
     """Topics that each publisher goes through, another with every message; its subscribers take them all by one filter
     (throughput)."""
+    lasting: bool = False
+    """The clients' sessions outlive their connections, so that a broker with storage stores them (throughput)."""
     window: int = 1000
     """Messages in flight for each publisher (throughput)."""
     rate: int = 1000

@@ -32,9 +32,10 @@ def _text(text: str) -> bytes:
     return len(raw).to_bytes(2, "big") + raw
 
 
-def connect(client_id: str) -> bytes:
-    """CONNECT with a clean session and without keep-alive: nothing but the load is on the wire."""
-    body = _text("MQTT") + b"\x04\x02\x00\x00" + _text(client_id)
+def connect(client_id: str, lasting: bool = False) -> bytes:
+    """CONNECT without keep-alive: nothing but the load is on the wire. `lasting`: with a session that outlives the
+    connection; else with a clean one (3.1.2.4)."""
+    body = _text("MQTT") + (b"\x04\x00\x00\x00" if lasting else b"\x04\x02\x00\x00") + _text(client_id)
     return b"\x10" + remaining_length(len(body)) + body
 
 

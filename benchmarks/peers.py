@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -95,14 +96,16 @@ restart_timeout 1
         self._start(place, near, nodelay=False, bridge=bridge)
         return _joined(near, far)
 
-    def _start(self, place: Place, port: int, *, nodelay: bool, bridge: str = "") -> None:
+    def _start(
+        self, place: Place, port: int, *, nodelay: bool, bridge: str = "", persistence: str = "persistence false"
+    ) -> None:
         config = place.folder / f"mosquitto-{port}.conf"
         config.write_text(
             f"""\
 listener {port} 127.0.0.1
 user {getpass.getuser()}
 allow_anonymous true
-persistence false
+{persistence}
 max_queued_messages 0
 max_inflight_messages 0
 set_tcp_nodelay {str(nodelay).lower()}
@@ -179,13 +182,17 @@ class Saps:
             self._start(place, f"b{number}", port, overlay, join=overlays[0] if number else None)
         return ports
 
-    def _start(self, place: Place, name: str, mqtt: int, overlay: int, join: int | None) -> None:
+    def _start(
+        self, place: Place, name: str, mqtt: int, overlay: int, join: int | None, settings: Sequence[str] = ()
+    ) -> None:
         argv = [str(self._program), "broker", "--name", name, "--cluster", "bench"]
         argv += ["--mqtt", f"127.0.0.1:{mqtt}", "--overlay", f"127.0.0.1:{overlay}"]
         if join is not None:
             argv += ["--join", f"127.0.0.1:{join}"]
         if self.spread:
             argv += ["--workers", str(self._workers)]
+        for setting in settings:
+            argv += ["--set", setting]
         log = place.start(argv)
         place.wait_until(lambda: "ready name=" in log.read_text())
         _listening(place, mqtt)

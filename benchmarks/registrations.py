@@ -29,7 +29,7 @@ from benchmarks import client, packets
 from benchmarks.matching import PAGE, SHAPES, topic_of
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family, resident_bytes
-from benchmarks.processes import Place
+from benchmarks.processes import Place, StartError
 from benchmarks.section import update_page
 from saps.simulator import Network, SimBroker, Simulation
 
@@ -211,7 +211,7 @@ def measured(kinds: Sequence[str], sizes: Sequence[int]) -> Iterator[Point]:
 
 
 def main() -> int:
-    """The command."""
+    """The command. Exit status 1 if a broker failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.registrations", description=__doc__.partition("\n")[0])
     parser.add_argument("--sizes", type=int, nargs="+", metavar="N", default=[], help="numbers of filters")
     parser.add_argument("--kinds", nargs="+", choices=["simulated", "live"], default=["simulated", "live"])
@@ -219,9 +219,14 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
     chosen = parser.parse_args()
     points = []
-    for point in measured(chosen.kinds, chosen.sizes):
-        points.append(point)
-        print(*cells(point), sep="  ", flush=True)
+    print(*HEADERS, sep="  ", flush=True)
+    try:
+        for point in measured(chosen.kinds, chosen.sizes):
+            points.append(point)
+            print(*cells(point), sep="  ", flush=True)
+    except (client.SetupError, StartError, OSError) as error:
+        print(f"failed after {len(points)} figures: {error}", file=sys.stderr)
+        return 1
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(points)))
     if chosen.markdown:

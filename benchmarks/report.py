@@ -19,13 +19,15 @@ HEADERS = (
     "peer",
     "median",
     "min - max",
-    f"x {BASE}",
+    "x {base}",
     "(min - max)",
     "p99 (min - max)",
     "broker CPU",
     "generator CPU",
+    "an acknowledged message outlives",
     "lost",
 )
+"""`{base}` is the peer the others are compared with."""
 
 
 Show = Callable[[float], str]
@@ -39,6 +41,8 @@ class Contender(msgspec.Struct, frozen=True):
     version: str | None
     """None: missing on this machine, so not measured."""
     settings: str
+    outlives: str = ""
+    """What a message that was acknowledged to its publisher outlives, where brokers are compared that differ in it."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -50,6 +54,12 @@ class Report(msgspec.Struct, frozen=True):
     plan: Plan
     peers: list[Contender]
     measurements: list[Measurement]
+    base: str = BASE
+    """The peer the others are compared with."""
+
+    def headers(self) -> tuple[str, ...]:
+        """HEADERS with the name of that peer."""
+        return tuple(header.format(base=self.base) for header in HEADERS)
 
 
 class Row(NamedTuple):
@@ -64,10 +74,10 @@ class Row(NamedTuple):
 def rows(report: Report, scenarios: Sequence[Scenario]) -> Iterator[Row]:
     """The rows of the table: scenarios in their order, and in each the peers in theirs."""
     for scenario in scenarios:
-        base = values_of(report, scenario, BASE)
+        base = values_of(report, scenario, report.base)
         for peer in report.peers:
             if any(m.scenario == scenario.name and m.peer == peer.name for m in report.measurements):
-                cells = (scenario.name, peer.name, *_figures(report, scenario, peer.name, base))
+                cells = (scenario.name, peer.name, *_figures(report, scenario, peer, base))
                 yield Row(scenario.name, scenario.group, peer.name, cells)
 
 
@@ -84,15 +94,15 @@ def values_of(report: Report, scenario: Scenario, peer: str) -> list[float | Non
     return out
 
 
-def _figures(report: Report, scenario: Scenario, peer: str, base: list[float | None]) -> tuple[str, ...]:
-    measured = _of(report, scenario, peer)
+def _figures(report: Report, scenario: Scenario, peer: Contender, base: list[float | None]) -> tuple[str, ...]:
+    measured = _of(report, scenario, peer.name)
     outcomes = [m.outcome for m in measured if m.outcome is not None]
     if not outcomes:
         return ("failed", *[""] * (len(HEADERS) - 3))
-    values = values_of(report, scenario, peer)
+    values = values_of(report, scenario, peer.name)
     show = _FORMATS[scenario.kind]
     own = spread([value for value in values if value is not None])
-    relative = ratios(values, base) if peer != BASE else []
+    relative = ratios(values, base) if peer.name != report.base else []
     timed = scenario.kind != "idle"
     return (
         show(own.median),
@@ -102,6 +112,7 @@ def _figures(report: Report, scenario: Scenario, peer: str, base: list[float | N
         _tail([o.p99 for o in outcomes]) if scenario.kind == "latency" else "",
         f"{spread([o.broker_cpu for o in outcomes]).median:.0%}" if timed else "",
         f"{spread([o.generator_cpu for o in outcomes]).median:.0%}" if scenario.kind == "throughput" else "",
+        peer.outlives,
         _losses(measured, outcomes) if timed else "",
     )
 
@@ -148,14 +159,16 @@ def faults(report: Report) -> list[str]:
 def terminal_table(report: Report, scenarios: Sequence[Scenario]) -> Table:
     """All rows, for rich."""
     table = Table(title=f"median of {report.plan.rounds} rounds, payloads of {PAYLOAD} bytes (mixed: +-{VARY})")
-    for header in HEADERS:
-        table.add_column(header, justify="left" if header in HEADERS[:2] else "right", overflow="fold")
+    found = list(rows(report, scenarios))
+    used = _used(found)
+    for i in used:
+        table.add_column(report.headers()[i], justify="left" if i < 2 else "right", overflow="fold")
     last = ""
-    for row in rows(report, scenarios):
+    for row in found:
         if last and row.scenario != last:
             table.add_section()
         first = "" if row.scenario == last else row.scenario
-        table.add_row(first, *row.cells[1:])
+        table.add_row(first, *(row.cells[i] for i in used[1:]))
         last = row.scenario
     return table
 
@@ -168,6 +181,7 @@ GROUPS = {
     "crowd": "1,000 publishers and 1,000 subscribers, pairwise, one message of each under way",
     "spread": "20 publishers, with 1 or 10 subscribers each, on all processors",
     "workers": "Workers with a share of a processor each: deliveries per second, payloads of 150 to 250 bytes",
+    "durable": "QoS 1 with sessions that last: deliveries per second, payloads of 150 to 250 bytes",
     "latency": "Latency at 1,000 messages a second (the median column is p50)",
     "memory": "Resident memory for each idle connection",
     "cross": "Publisher at one broker, 10 subscribers at another",
@@ -188,6 +202,10 @@ NOTES = {
     "spread": "No process is bound to a processor, at most 100 messages of each publisher are under way; NATS uses "
     "more than one processor here, too. The generator takes its share of the same processors.",
     "workers": "Of 20 publishers with QoS 1 each has 400 messages in flight, the one with QoS 0 has 3,000.",
+    "durable": "The column before the last says what a message outlives that was acknowledged and waits for its "
+    "subscriber: compare rows that say the same. With autosave Mosquitto loses what came after its last save. The bare "
+    "relay stores nothing: what it reaches, the generator can carry. Nobody is killed here, but by "
+    "`benchmarks.durability`.",
     "latency": "The bare relay shows what the machine and the generator add by themselves, with p99 nearly all of it: "
     "compare its least value of the rounds, not one value.",
     "memory": "After 1,000 other connections, which fill what the broker holds in reserve. In the end each "
@@ -219,7 +237,7 @@ def markdown(report: Report, scenarios: Sequence[Scenario]) -> str:
         found = [row for row in rows(report, scenarios) if row.group == group]
         if found:
             note = [NOTES[group], ""] if group in NOTES else []
-            lines += ["", f"### {title}", "", *note, *_markdown_table(found)]
+            lines += ["", f"### {title}", "", *note, *_markdown_table(report, found)]
     if failed := faults(report):
         lines += ["", "### Failed measurements", "", *(f"- {fault}" for fault in failed)]
     return "\n".join(lines) + "\n"
@@ -244,9 +262,14 @@ def _noise(report: Report, *, worst: bool = False) -> str:
     return f"{spread(shares).high if worst else spread(shares).median:.0%}"
 
 
-def _markdown_table(found: Sequence[Row]) -> Iterator[str]:
-    used = [i for i in range(len(HEADERS)) if any(row.cells[i] for row in found)]
-    yield "| " + " | ".join(HEADERS[i] for i in used) + " |"
+def _used(found: Sequence[Row]) -> list[int]:
+    """The columns in which any of the rows has something."""
+    return [i for i in range(len(HEADERS)) if any(row.cells[i] for row in found)]
+
+
+def _markdown_table(report: Report, found: Sequence[Row]) -> Iterator[str]:
+    used, headers = _used(found), report.headers()
+    yield "| " + " | ".join(headers[i] for i in used) + " |"
     yield "|" + "|".join("---" if i < 2 else "---:" for i in used) + "|"
     for row in found:
         yield "| " + " | ".join(row.cells[i] for i in used) + " |"

@@ -50,6 +50,8 @@ class Scenario(NamedTuple):
     """Topics each publisher goes through, another with every message."""
     spread: bool = False
     """No process is bound to a processor, so that peers of several processes can be compared."""
+    lasting: bool = False
+    """Sessions outlive their connections."""
 
     def applies(self, peer: Peer) -> bool:
         """The peer is measured so."""
@@ -68,6 +70,7 @@ class Scenario(NamedTuple):
             payload=PAYLOAD,
             vary=self.vary,
             leaves=self.leaves,
+            lasting=self.lasting,
             window=self.window,
             warm_up=warm_up,
             measure=measure * (LATENCY_STRETCH if self.kind == "latency" else 1),

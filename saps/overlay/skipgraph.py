@@ -7,7 +7,7 @@ range call (`saps.overlay.calls`) stands on: going right from any node, no key t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from saps.overlay.frames import (
     Astray,
@@ -42,6 +42,8 @@ class SkipGraph(Merging):
         super().__init__(port)
         self._finds: dict[int, Callable[[Found], None]] = {}
         self._serial = 0
+        self._gone_here: set[Key] = set()
+        """Own keys that a frame was sent to and that have no node, since own links to them were last dropped."""
         self._on: dict[type, Callable[[BrokerRef, Frame], None]] = {
             Insert: self._on_insert,
             Inserted: self._on_inserted,
@@ -81,11 +83,24 @@ class SkipGraph(Merging):
 
     def _on_gone(self, sender: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Gone)
-        keys = list(self.nodes) if sender == self._port.me else self._linking.get(sender, ())
+        if sender != self._port.me:
+            self._drop_links(self._linking.get(sender, ()), sender, {frame.key})
+            return
+        if not self._gone_here:  # a client that goes takes many nodes with it: all own nodes are looked through once
+            self._port.after(0.0, self._drop_own)
+        self._gone_here.add(frame.key)
+
+    def _drop_own(self) -> None:
+        """Drop the links between own nodes to those that are gone."""
+        gone, self._gone_here = self._gone_here, set()
+        self._drop_links(self.nodes, self._port.me, gone)
+
+    def _drop_links(self, keys: Iterable[Key], broker: BrokerRef, gone: Set[Key]) -> None:
+        """Drop the links that the own nodes at `keys` have to a broker's nodes that are `gone`."""
         for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
             for rightward in (True, False):
                 for i, known in enumerate(node.links(rightward)):
-                    if known is None or known.key != frame.key or known.broker != sender:
+                    if known is None or known.key not in gone or known.broker != broker:
                         continue
                     if i or not rightward or self._is_lost_for_good(node, known):
                         self.point(node, rightward, i, None)

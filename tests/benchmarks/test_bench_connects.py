@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.connects import HEADERS, cells, simulated
+from benchmarks.connects import HEADERS, arguments, cells, command_of, simulated
 
 
 def test_a_small_mesh_is_measured() -> None:
@@ -12,3 +12,9 @@ def test_a_small_mesh_is_measured() -> None:
     median, most, longest = point.times
     assert 0 < median <= most <= longest
     assert len(cells(point)) == len(HEADERS)
+
+
+def test_the_command_repeats_the_measurement() -> None:
+    assert command_of(arguments([])) == "python -m benchmarks.connects"
+    few = ["--kinds", "live", "--brokers", "3", "--seconds", "0.5"]
+    assert command_of(arguments([*few, "--markdown"])) == f"python -m benchmarks.connects {' '.join(few)}"

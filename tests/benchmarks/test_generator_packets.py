@@ -27,6 +27,11 @@ def test_remaining_length_as_in_table_2_4_of_the_standard(size: int, encoded: st
     assert packets.remaining_length(size).hex() == encoded
 
 
+def test_connect_asks_for_a_clean_session_unless_it_is_to_last() -> None:
+    assert packets.connect("c").hex() == "100d00044d51545404020000000163"
+    assert packets.connect("c", lasting=True).hex() == "100d00044d51545404000000000163"
+
+
 def test_publish_is_what_the_standard_says() -> None:
     assert packets.publish("a/b", b"xy", 0, 7).hex() == "30070003612f627879"
     assert packets.publish("a/b", b"xy", 1, 7).hex() == "32090003612f6200077879"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Set
+from functools import partial
 
 import pytest
 
+from saps.overlay.keys import BrokerRef, Key
+from saps.overlay.skipgraph import SkipGraph
 from saps.simulator import Network, Simulation
 
 from .scenes import FILTERS, Recorder, random_step
@@ -60,3 +64,32 @@ def test_one_after_the_other_leaves_and_the_last_waits_for_nobody(seed: int) -> 
     for broker in rng.sample(recorder.simulation.alive(), 4):
         recorder.leave(broker)
         recorder.simulation.run_until(lambda broker=broker: not broker.alive, AT_ONCE)  # type: ignore[misc]
+
+
+def test_many_keys_of_a_broker_that_go_together_do_not_each_look_through_all_that_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client with many subscriptions disconnects: they stand side by side, and frames meet keys that have gone."""
+    looked: list[int] = []
+    drop_links = SkipGraph._drop_links
+
+    def counting(graph: SkipGraph, keys: Iterable[Key], broker: BrokerRef, gone: Set[Key]) -> None:
+        looked.append(len(gone))
+        drop_links(graph, keys, broker, gone)
+
+    monkeypatch.setattr(SkipGraph, "_drop_links", counting)
+    simulation = Simulation(1, network=Network(latency=(0.001, 0.002)))
+    simulation.build(2, 1)
+    broker = simulation.alive()[1]
+    filters = [f"site/{number:03}/#" for number in range(200)]
+    ready: list[str] = []
+    for topic_filter in filters:
+        broker.subscribe(topic_filter, partial(ready.append, topic_filter))
+    simulation.run_until(lambda: len(ready) == len(filters), 60)
+    looked.clear()
+    for topic_filter in filters[50:150]:
+        broker.act(partial(broker.node.subscriptions.unsubscribe, topic_filter, ready.clear))
+    simulation.run(5)
+    simulation.check_ring()
+    assert sum(looked) > 20
+    assert len(looked) < 10

@@ -60,6 +60,7 @@ class Connection(Publisher):
         "_later",
         "_later_bytes",
         "_metered",
+        "_postponed",
         "_rate",
         "_reading",
         "_throttled",
@@ -77,6 +78,8 @@ class Connection(Publisher):
         self._heard = frontend.clock()
         self._holds = 0
         """Slow subscribers this publisher waits for."""
+        self._postponed = False
+        """The rest of an input that met a slow subscriber waits with this publisher."""
         self._reading = True
         self._rate = Rate(frontend.limits.message_rate) if frontend.limits.message_rate else None
         self._metered = 0
@@ -102,6 +105,9 @@ class Connection(Publisher):
         limit = frontend.limits.maximum_packet_size
         try:
             while pos < size and not self.closing:
+                if frontend.blocked and self.wait_for_slow():
+                    self._postponed = True
+                    break
                 first = data[pos]
                 if first in _SHORTCUTS and (end := self._shortcut(first, data, pos, size)):
                     pos = end
@@ -119,8 +125,11 @@ class Connection(Publisher):
         except MqttError as error:
             self._fail(error, data[pos : pos + 16])
         if not self.closing:
-            self._framer.keep(data, pos)
-            if frontend.blocked or frontend.publishers_paused or not self.writable:
+            if self._postponed:
+                self._framer.postpone(data, pos)
+            else:
+                self._framer.keep(data, pos)
+            if frontend.blocked or self._postponed or frontend.publishers_paused or not self.writable:
                 self._yield()
         frontend.blocked.clear()
         if self._rate is not None:
@@ -351,14 +360,36 @@ class Connection(Publisher):
         self._throttled = False
         self.update_reading()
 
+    def wait_for_slow(self) -> bool:
+        blocked = self.frontend.blocked
+        for subscriber in blocked:
+            self._holds += self.wait_for(subscriber)
+        if self._holds:
+            return True
+        blocked.clear()
+        return False
+
     def _yield(self) -> None:
         """After input that met a slow subscriber, a congested mesh, or a client that does not read its answers."""
-        for blocked in self.frontend.blocked:
-            self._holds += self.wait_for(blocked)
+        self.wait_for_slow()
         self.update_reading()
 
     def released(self) -> None:
         self._holds -= 1
+        if self._postponed and not self._holds:  # it may be in the midst of another client's input
+            self.frontend.timers.at(self.frontend.clock(), self._take_up)
+        self.update_reading()
+
+    def _take_up(self, now: float) -> None:
+        """Go on with the rest of the input that was postponed."""
+        if self.closing or self._holds or not self._postponed:
+            return
+        self._postponed = False
+        try:
+            self.receive(b"")
+        except Exception:  # a fault of ours must not take down the other clients
+            logger.exception("MQTT client at %s closed after an internal error", self.peer)
+            self.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
         self.update_reading()
 
     def resume_writing(self) -> None:
@@ -372,6 +403,7 @@ class Connection(Publisher):
             return
         reading = (
             not self._holds
+            and not self._postponed
             and self.writable
             and self._awaiting <= self.frontend.limits.receive_maximum
             and not self._throttled

@@ -77,8 +77,9 @@ class Limits(msgspec.Struct, frozen=True):
     """Bytes in a client's transport above which its messages are queued instead. The memory a slow client costs."""
 
     patience: float = 0.2
-    """Seconds the publishers are not read for the sake of a subscriber over its high-water mark, before messages to
-    it are queued and then dropped. It smooths bursts; raising it lets a slow subscriber hold publishers longer."""
+    """Seconds the publishers are not read for the sake of a subscriber over its high-water mark or with a queue half
+    full, in all within `patience_again`, before messages to it are queued and then dropped. It smooths bursts; raising
+    it lets a slow subscriber hold publishers longer. Reading what acknowledgements have arrived costs none of it."""
 
     patience_again: float = 10.0
     """Seconds until a subscriber that used up the patience is waited for again: at most patience / patience_again

@@ -98,8 +98,7 @@ class Publisher(Sender):
         if len(ends) <= FEW and run_end < len(data) and (stretch_end := self._publish_stretch(data, pos)):
             return stretch_end
         if data[pos] == 0x32:
-            self._publish_numbered_run(route, data, pos, first, ends)
-            return run_end
+            return self._publish_numbered_run(route, data, pos, first, ends)
         session.publisher.published += len(ends)
         verbatim = self.version in route.wires
         if verbatim:  # one list operation for each subscriber, however many packets it is
@@ -118,8 +117,9 @@ class Publisher(Sender):
             self._note_priority(hub.priorities, route.topic)
         return run_end
 
-    def _publish_numbered_run(self, route: Route, data: bytes, pos: int, first: First, ends: list[int]) -> None:
-        """A run of QoS 1, as a burst with all its answers at once."""
+    def _publish_numbered_run(self, route: Route, data: bytes, pos: int, first: First, ends: list[int]) -> int:
+        """A run of QoS 1, as bursts of which a queue that is not half full takes one more, and no further than to one
+        that made a subscriber's queue so. Returns where it ends."""
         ahead = first.end - first.topic
         payload_ahead = ahead + 2 + (self.version == V5)
         payloads, packet_ids = [], []
@@ -128,13 +128,31 @@ class Publisher(Sender):
             packet_ids.append(data[body + ahead : body + ahead + 2])
             payloads.append(data[body + payload_ahead : end])
             pos = end
-        run = MessageRun(route.topic, 1, payloads)
-        if len(ends) == 1 or self.frontend.refusal is not None or (route.mesh.remote and not self._awaits(len(ends))):
+        frontend, most = self.frontend, self._portion
+        for begin in range(0, len(ends), most):
+            if begin and frontend.blocked and self.wait_for_slow():
+                return ends[begin - 1]
+            self._publish_numbered(route, payloads[begin : begin + most], packet_ids[begin : begin + most])
+        return ends[-1]
+
+    def wait_for_slow(self) -> bool:
+        """Wait for the slow subscribers that this input has met so far. True if there are any that are waited for."""
+        raise NotImplementedError
+
+    @property
+    def _portion(self) -> int:
+        """Publications of QoS 1 that a subscriber's queue takes at once while it is not more than half full."""
+        return max(1, self.frontend.limits.maximum_queued // 2)
+
+    def _publish_numbered(self, route: Route, payloads: list[bytes], packet_ids: list[bytes]) -> None:
+        """Publications of QoS 1 to one topic as a burst, with all its answers at once."""
+        run, count = MessageRun(route.topic, 1, payloads), len(payloads)
+        if count == 1 or self.frontend.refusal is not None or (route.mesh.remote and not self._awaits(count)):
             for message, packet_id in zip(run.messages, packet_ids, strict=True):
                 self._publish_with_id(route, Publication(message), int.from_bytes(packet_id))
             return
         session = self._session
-        session.publisher.published += len(ends)
+        session.publisher.published += count
         hub, priorities = session.hub, session.hub.priorities
         matched = hub.spread_burst(route, Burst([run]), session)
         if not route.mesh.remote:
@@ -143,7 +161,7 @@ class Publisher(Sender):
             return
         if priorities is not None:
             self._note_priority(priorities, run.topic)
-        self._awaiting += len(ends)
+        self._awaiting += count
         hub.mesh.publish_run(run, partial(self._run_confirmed, packet_ids, matched))
         if self._awaiting > self.frontend.limits.receive_maximum:
             self.update_reading()
@@ -159,6 +177,8 @@ class Publisher(Sender):
             return 0
         hub, limit = session.hub, frontend.limits.maximum_packet_size
         routes, starts, ends = plain_stretch(data, pos, version, limit, self._look_up)
+        if qos and len(routes) > (most := self._portion):
+            del routes[most:], starts[most:], ends[most:]
         distinct = set(routes)
         remote = any(route.mesh.remote for route in distinct)
         if len(routes) < 2 or (qos and remote and not self._awaits(len(routes))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from saps.frontend.mqtt.budget import ENTRY_COST
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 
 _NOTHING: deque[tuple[bytes, int]] = deque()
+
+TURN = 0.001
+"""Seconds: when two such timers have run, one after the other, all that had arrived from a client has been read."""
 
 
 class Port(Protocol):
@@ -49,8 +53,10 @@ class Sender:
         "_held",
         "_held_bytes",
         "_held_count",
-        "_impatient_until",
+        "_spent",
+        "_spent_since",
         "_too_slow",
+        "_waited_since",
         "_waiters",
         "alias_limit",
         "closing",
@@ -88,7 +94,11 @@ class Sender:
         self._held_count = 0
         self._held_bytes = 0
         self._too_slow = False
-        self._impatient_until = 0.0
+        self._spent = 0.0
+        """Seconds of patience that are used up, since `_spent_since`."""
+        self._spent_since = 0.0
+        self._waited_since: float | None = None
+        """Since when it costs patience that publishers wait."""
         self._waiters: list[Sender] | None = None
 
     def write(self, packet: bytes) -> None:
@@ -252,25 +262,57 @@ class Sender:
 
         False if there is nothing to wait for.
         """
-        now = self.frontend.clock()
-        if blocked is self or not blocked.behind or now < blocked._impatient_until:
+        if blocked is self or not blocked.behind or not (blocked._waiters is not None or blocked._let_wait()):
             return False
-        if blocked._waiters is None:
-            blocked._waiters = []
-            self.frontend.timers.at(now + self.frontend.limits.patience, blocked._lose_patience)
+        assert blocked._waiters is not None
         if self in blocked._waiters:
             return False
         blocked._waiters.append(self)
         return True
 
-    def _lose_patience(self, now: float) -> None:
-        if self._waiters is not None:
-            self._impatient_until = now + self.frontend.limits.patience_again
+    def _let_wait(self) -> bool:
+        """From now on publishers wait for this client. False if there is no patience left for it.
+
+        Where only its acknowledgements are missing it has its turn first, which costs no patience: they may have
+        arrived, and not been read as its publishers were served before it.
+        """
+        now = self.frontend.clock()
+        if self.writable:
+            self._waiters = []
+            self.frontend.timers.at(now + TURN, partial(self._in_turn, self._waiters))
+            return True
+        if self._patience(now) < TURN:
+            return False
+        self._waiters = []
+        self._count_wait(self._waiters, now)
+        return True
+
+    def _in_turn(self, waiters: list[Sender], now: float) -> None:
+        self.frontend.timers.at(now + TURN, partial(self._count_wait, waiters))
+
+    def _count_wait(self, waiters: list[Sender], now: float) -> None:
+        """It costs patience from now on, unless it has caught up."""
+        if waiters is self._waiters:
+            self._waited_since = now
+            self.frontend.timers.at(now + self._patience(now), partial(self._lose_patience, waiters))
+
+    def _patience(self, now: float) -> float:
+        """Seconds that publishers may wait for this client now."""
+        limits = self.frontend.limits
+        if now >= self._spent_since + limits.patience_again:
+            self._spent, self._spent_since = 0.0, now
+        return max(0.0, limits.patience - self._spent)
+
+    def _lose_patience(self, waiters: list[Sender], now: float) -> None:
+        if waiters is self._waiters:
             self.release_waiters()
 
     def release_waiters(self) -> None:
         """Let the publishers that wait for this client continue."""
         waiters, self._waiters = self._waiters, None
+        if self._waited_since is not None:
+            self._spent += self.frontend.clock() - self._waited_since
+            self._waited_since = None
         for waiter in waiters or ():
             waiter.released()
 

@@ -210,7 +210,11 @@ class Session(SubscriberAgent):
             return
         if not fits:
             connection.too_slow()
-        if not connection.writable or len(queue) * 2 > limits.maximum_queued:
+        if (
+            not connection.writable
+            or len(queue) * 2 > limits.maximum_queued
+            or self.queued_bytes * 2 > limits.maximum_queued_bytes
+        ):
             connection.frontend.blocked.append(connection)
 
     def _lose(self, publication: Publication) -> None:

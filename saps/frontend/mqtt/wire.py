@@ -86,6 +86,11 @@ class Framer:
         bounds = fixed_header(data, pos)
         self._need = 2 if bounds is None else bounds[1] - pos
 
+    def postpone(self, data: bytes, pos: int) -> None:
+        """Keep `data[pos:]`, of which nothing has been looked at, for the next `feed`."""
+        self._partial = bytearray(memoryview(data)[pos:])
+        self._need = 0
+
 
 class Reader:
     """Reads the fields of one packet's body in order. Every method raises `MalformedPacket`."""

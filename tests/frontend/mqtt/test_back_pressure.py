@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Pingreq, Publish
+from saps.frontend.mqtt.packets import V5, V311, Ack, Pingreq, Pingresp, Publish
 from saps.frontend.mqtt.properties import Property
-from tests.frontend.mqtt.bench import Bench, Client
+from tests.frontend.mqtt.bench import Bench, Client, puback
 
 
 def scene(limits: Limits | None = None, qos: int = 0) -> tuple[Bench, Client, Client]:
@@ -44,6 +46,20 @@ def test_the_wait_is_bounded_and_not_repeated_soon() -> None:
     slow.connection.pause_writing()
     publisher.publish("a", b"3")
     assert not publisher.reading
+
+
+def test_only_the_time_that_publishers_wait_uses_up_patience() -> None:
+    bench, slow, publisher = scene(Limits(patience=0.2, patience_again=10))
+    publisher.publish("a", b"1")
+    bench.advance(0.01)
+    drain(bench, slow)
+    bench.advance(0.18)
+    slow.connection.pause_writing()
+    publisher.publish("a", b"2")
+    bench.advance(0.18)
+    assert not publisher.reading, "0.19 s of waiting"
+    bench.advance(0.02)
+    assert publisher.reading
 
 
 def test_qos_0_beyond_the_limit_is_dropped_and_counted() -> None:
@@ -100,6 +116,17 @@ def test_a_subscriber_slow_to_acknowledge_holds_the_publisher_before_its_queue_i
         assert not publisher.reading
         slow.send_bytes(b"\x40\2" + number.to_bytes(2))
     assert publisher.reading
+
+
+def test_large_messages_hold_the_publisher_before_the_queue_is_full() -> None:
+    bench = Bench(Limits(maximum_queued_bytes=100, send_maximum=1))
+    slow, publisher = bench.client("s"), bench.client("p")
+    slow.subscribe("a", qos=1)
+    for number in range(1, 4):
+        assert publisher.reading
+        publisher.publish("a", bytes(30), qos=1, packet_id=number)
+    assert not publisher.reading
+    assert not slow.closed
 
 
 def test_a_slow_client_that_goes_away_frees_the_publisher() -> None:
@@ -169,3 +196,29 @@ def test_congested_mesh_stops_the_clients_that_publish_and_no_others() -> None:
     assert not idle.reading, "it publishes now"
     bench.frontend.pause_publishers(False)
     assert (publisher.reading, idle.reading) == (True, True)
+
+
+@pytest.mark.parametrize("topics", [1, 2], ids=["one topic", "two topics in turn"])
+@pytest.mark.parametrize("version", [V311, V5])
+def test_one_input_never_overflows_the_queue_of_a_client_that_keeps_up(version: int, topics: int) -> None:
+    bench = Bench(Limits(send_maximum=3, maximum_queued=8))
+    subscriber, publisher = bench.client("s", version=version), bench.client("p", version=version)
+    subscriber.subscribe("+", qos=1)
+    sent = [b"%d" % number for number in range(100)]
+    packets = [
+        encode(Publish("ab"[number % topics], payload, 1, packet_id=number + 1), version)
+        for number, payload in enumerate(sent)
+    ]
+    publisher.send_bytes(packets[0])  # the routes are known from now on
+    publisher.send_bytes(packets[1])
+    publisher.send_bytes(b"".join(packets[2:]) + encode(Pingreq(), version))
+    assert not publisher.reading
+    got = []
+    while messages := subscriber.messages():
+        got += [message.payload for message in messages]
+        subscriber.send(*[puback(message.packet_id or 0) for message in messages])
+        bench.advance(0)
+    assert got == sent
+    assert not subscriber.closed
+    assert publisher.reading
+    assert [type(packet) for packet in publisher.take()] == [Ack] * 100 + [Pingresp]
