@@ -6,13 +6,15 @@ import getpass
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from benchmarks import client
-from benchmarks.processes import START_TIMEOUT, Place, free_port
+from benchmarks.processes import START_TIMEOUT, Place, StartError, free_port
+from scripts.compile_codec import ROOT, missing_tools
 
 
 class Site(NamedTuple):
@@ -182,10 +184,14 @@ class Saps:
             self._start(place, f"b{number}", port, overlay, join=overlays[0] if number else None)
         return ports
 
+    def _command(self) -> list[str]:
+        """What runs the program ``saps``."""
+        return [str(self._program)]
+
     def _start(
         self, place: Place, name: str, mqtt: int, overlay: int, join: int | None, settings: Sequence[str] = ()
     ) -> None:
-        argv = [str(self._program), "broker", "--name", name, "--cluster", "bench"]
+        argv = [*self._command(), "broker", "--name", name, "--cluster", "bench"]
         argv += ["--mqtt", f"127.0.0.1:{mqtt}", "--overlay", f"127.0.0.1:{overlay}"]
         if join is not None:
             argv += ["--join", f"127.0.0.1:{join}"]
@@ -196,6 +202,29 @@ class Saps:
         log = place.start(argv)
         place.wait_until(lambda: "ready name=" in log.read_text())
         _listening(place, mqtt)
+
+
+class CompiledSaps(Saps):
+    """SAPS with its codec compiled: a copy of the package, so that the working tree stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "SAPS, compiled"
+        self.settings = "defaults, with the MQTT codec compiled (`make compiled`)"
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+
+    def version(self) -> str | None:
+        return None if missing_tools() else super().version()
+
+    def _command(self) -> list[str]:
+        if self._copy is None:
+            self._copy = tempfile.TemporaryDirectory(prefix="saps-compiled-")
+            ignored = shutil.ignore_patterns("__pycache__", "*.so")
+            shutil.copytree(ROOT / "saps", Path(self._copy.name, "saps"), ignore=ignored)
+            compile_codec = [sys.executable, str(ROOT / "scripts" / "compile_codec.py"), "--into", self._copy.name]
+            if fault := subprocess.run(compile_codec, capture_output=True, text=True, check=False).stderr:
+                raise StartError(fault)
+        return ["env", f"PYTHONPATH={self._copy.name}", *super()._command()]
 
 
 class BareRelay:
@@ -221,4 +250,4 @@ class BareRelay:
 BASE = Mosquitto.name
 """The peer the others are compared with."""
 
-ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), Saps(workers=2), BareRelay())
+ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), CompiledSaps(), Saps(workers=2), BareRelay())

@@ -191,11 +191,11 @@ GROUPS = {
 NOTES = {
     "mixed": "Judge by this table: neighbouring packets differ in size, as they do in real traffic. But each publisher "
     "keeps to one topic, and SAPS hands on as a whole what one read brings to one topic; for one that does "
-    "not, see below.",
+    "not, see below. *SAPS, compiled* is the same program with its codec [compiled](running.md#a-compiled-codec).",
     "throughput": "Every packet has the same size and topic, which is the best case. Where the generator's processor "
     "is busy as well, a figure is a lower bound.",
     "changing": "As a gateway of many devices publishes: 16 topics in turn, payloads of 150 to 250 bytes, taken "
-    "by one filter with `+`. Nothing can be handed on as a whole.",
+    "by one filter with `+`.",
     "window": "Fewer messages in flight: less to join into one write. With a window of 1 everyone waits for wake-ups.",
     "crowd": "Each publisher sends its next message when its subscriber has the last one (and, with QoS 1, when the "
     "broker has acknowledged it).",
