@@ -26,7 +26,8 @@ from benchmarks import packets
 from benchmarks.matching import PAGE
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family
-from benchmarks.processes import Place, StartError
+from benchmarks.processes import Place
+from benchmarks.progress import shown
 from benchmarks.section import update_page
 from saps.mesh import Arrival, SessionHost
 from saps.overlay.notices import LINGER
@@ -226,15 +227,7 @@ def command_of(chosen: argparse.Namespace) -> str:
 def main() -> int:
     """The command. Exit status 1 if a broker failed."""
     chosen = arguments(sys.argv[1:])
-    points = []
-    print(*HEADERS, sep="  ", flush=True)
-    try:
-        for point in measured(chosen.kinds, chosen.brokers, chosen.parallel, chosen.seconds):
-            points.append(point)
-            print(*cells(point), sep="  ", flush=True)
-    except (StartError, EOFError, OSError) as error:
-        print(f"failed after {len(points)} figures: {error}", file=sys.stderr)
-        return 1
+    points = shown(measured(chosen.kinds, chosen.brokers, chosen.parallel, chosen.seconds), HEADERS, cells)
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(points)))
     if chosen.markdown:

@@ -16,16 +16,15 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from benchmarks.brokers import PAGE, measured
 from benchmarks.conclusion import conclude, report_of
-from benchmarks.durable_peers import BASE, Keeper, keepers
-from benchmarks.progress import interrupt_at_termination, progress_bar
+from benchmarks.durable_peers import BASE, keepers
+from benchmarks.progress import interrupt_at_termination
 from benchmarks.report import Contender, markdown
-from benchmarks.runs import Measurement, Plan, run
+from benchmarks.runs import Plan
 from benchmarks.scenarios import VARY, Scenario
 from benchmarks.section import update_page
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-"""Where `--markdown` writes."""
 PLAN = Plan(rounds=3, warm_up=0.5, measure=2.0)
 """Seconds enough for a Mosquitto that saves each second to do so."""
 SHAPES = ((1, 1, 100), (1, 1, 1000), (1, 10, 1000), (10, 1, 100))
@@ -81,12 +80,6 @@ def file_system(folder: Path, mounts: str) -> str:
     return max(over, key=lambda each: len(each[0]))[1] if over else "an unknown one"
 
 
-def measured(console: Console, plan: Plan, wanted: Sequence[Scenario], present: Sequence[Keeper]) -> list[Measurement]:
-    """Run with a progress bar on the terminal."""
-    with progress_bar(console, len(wanted) * len(present) * plan.rounds) as show:
-        return run(plan, wanted, [keeper.peer for keeper in present], show)
-
-
 def main() -> int:
     """The command. Exit status 1 if a measurement failed or a message was lost, 130 if interrupted."""
     chosen = arguments(sys.argv[1:])
@@ -97,7 +90,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="saps-durable-", dir=chosen.folder) as folder:
         invited = [keeper for keeper in keepers(Path(folder)) if keeper.peer.name in chosen.peers]
         tested = [Contender(peer.name, peer.version(), peer.settings, outlives) for peer, outlives in invited]
-        present = [keeper for keeper, found in zip(invited, tested, strict=True) if found.version is not None]
+        present = [keeper.peer for keeper, found in zip(invited, tested, strict=True) if found.version is not None]
         disk = file_system(Path(folder), Path("/proc/mounts").read_text())
         try:
             measurements = measured(console, plan, wanted, present)

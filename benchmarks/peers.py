@@ -222,8 +222,9 @@ class CompiledSaps(Saps):
             ignored = shutil.ignore_patterns("__pycache__", "*.so")
             shutil.copytree(ROOT / "saps", Path(self._copy.name, "saps"), ignore=ignored)
             compile_codec = [sys.executable, str(ROOT / "scripts" / "compile_codec.py"), "--into", self._copy.name]
-            if fault := subprocess.run(compile_codec, capture_output=True, text=True, check=False).stderr:
-                raise StartError(fault)
+            done = subprocess.run(compile_codec, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise StartError(done.stderr)
         return ["env", f"PYTHONPATH={self._copy.name}", *super()._command()]
 
 

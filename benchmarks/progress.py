@@ -1,14 +1,21 @@
-"""What a long command does around its work: a bar on the terminal, and the same end for SIGTERM as for Ctrl-C."""
+"""What a long command does around its work: a bar or its figures on the terminal, and the same end for SIGTERM as for
+Ctrl-C."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NoReturn, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from benchmarks.client import SetupError
+from benchmarks.processes import StartError
+
+P = TypeVar("P")
 
 
 @contextlib.contextmanager
@@ -27,6 +34,20 @@ def progress_bar(console: Console, total: int) -> Iterator[Callable[[str], None]
 
         yield show
         progress.update(task, description="done", advance=1)
+
+
+def shown(points: Iterable[P], headers: Sequence[str], cells: Callable[[P], Sequence[str]]) -> list[P]:
+    """The figures, each printed as it comes, below these headers. Ends the program, with one line and status 1, if a
+    broker fails."""
+    found: list[P] = []
+    print(*headers, sep="  ", flush=True)
+    try:
+        for point in points:
+            found.append(point)
+            print(*cells(point), sep="  ", flush=True)
+    except (SetupError, StartError, EOFError, OSError) as error:
+        sys.exit(f"failed after {len(found)} figures: {error}")
+    return found
 
 
 def _interrupted(_signal: int, _frame: object) -> NoReturn:

@@ -29,7 +29,8 @@ from benchmarks import client, packets
 from benchmarks.matching import PAGE, SHAPES, topic_of
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family, resident_bytes
-from benchmarks.processes import Place, StartError
+from benchmarks.processes import Place
+from benchmarks.progress import shown
 from benchmarks.section import update_page
 from saps.simulator import Network, SimBroker, Simulation
 
@@ -218,15 +219,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
     chosen = parser.parse_args()
-    points = []
-    print(*HEADERS, sep="  ", flush=True)
-    try:
-        for point in measured(chosen.kinds, chosen.sizes):
-            points.append(point)
-            print(*cells(point), sep="  ", flush=True)
-    except (client.SetupError, StartError, OSError) as error:
-        print(f"failed after {len(points)} figures: {error}", file=sys.stderr)
-        return 1
+    points = shown(measured(chosen.kinds, chosen.sizes), HEADERS, cells)
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(points)))
     if chosen.markdown:

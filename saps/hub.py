@@ -318,18 +318,7 @@ class Hub:
 
     def spread_burst(self, route: Route, burst: Burst, sender: SubscriberAgent | None) -> int:
         """`spread` for a burst that is not retained. Returns how many subscribers matched each publication."""
-        count = len(burst)
-        self.published += count
-        if (counted := route.count) is not None:
-            counted.messages += count
-            counted.bytes += sum([sum(map(len, run.payloads)) for run in burst.runs])
-            if counted.last is not sender:
-                counted.by(sender)
-        matched = self._hand_burst(route.targets, burst, sender)
-        if route.groups:
-            for publication in burst.publications:
-                self._share(route, publication)
-        return matched + len(route.groups)
+        return self.spread_several([route] * len(burst.runs), burst.runs, sender)[0]
 
     def spread_several(self, routes: list[Route], runs: list[MessageRun], sender: SubscriberAgent | None) -> list[int]:
         """`spread_burst` for runs of one quality of service, each with its route: those that follow each other and have

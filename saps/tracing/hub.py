@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saps.hub import Burst, Hub, Publication, Route
+from saps.hub import Hub, Publication, Route
 from saps.messages import Message, MessageRun
 from saps.tracing.context import Context, carried
 from saps.tracing.spans import Span, Traces, handed
@@ -66,10 +66,6 @@ class TracedHub(Hub):
             publication.span.set_attributes({"messaging.client.id": sender.client_id})
         publication.span.end()
         return matched
-
-    def spread_burst(self, route: Route, burst: Burst, sender: SubscriberAgent | None) -> int:
-        self._count(route, len(burst))
-        return super().spread_burst(route, burst, sender)
 
     def spread_several(self, routes: list[Route], runs: list[MessageRun], sender: SubscriberAgent | None) -> list[int]:
         for route, run in zip(routes, runs, strict=True):

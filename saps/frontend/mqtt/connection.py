@@ -225,8 +225,7 @@ class Connection(Publisher):
                 refuse_level(self, error.reason, version)
             self.close(error.reason, str(error))
         except Exception:  # a fault of ours must not take down the other clients
-            logger.exception("MQTT client at %s closed after an internal error", self.peer)
-            self.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
+            self.close_as_faulty()
         if not self.closing:
             self.receive(b"")
 
@@ -291,6 +290,11 @@ class Connection(Publisher):
         if text:
             logger.warning("MQTT client %s closed: %s (0x%02x %s)", self._label, text, reason, reason.name)
         self._end(with_will=reason is not Reason.SERVER_SHUTTING_DOWN)
+
+    def close_as_faulty(self) -> None:
+        """Close the connection because handling it has raised: to be called where that is caught."""
+        logger.exception("MQTT client at %s closed after an internal error", self.peer)
+        self.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
 
     def taken_over(self) -> None:
         """The same client has connected anew (3.1.4)."""
@@ -388,8 +392,7 @@ class Connection(Publisher):
         try:
             self.receive(b"")
         except Exception:  # a fault of ours must not take down the other clients
-            logger.exception("MQTT client at %s closed after an internal error", self.peer)
-            self.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
+            self.close_as_faulty()
         self.update_reading()
 
     def resume_writing(self) -> None:

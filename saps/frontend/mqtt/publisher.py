@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 from saps.frontend.mqtt.decode import check_publish_flags
 from saps.frontend.mqtt.frontend import Frontend
@@ -161,8 +163,12 @@ class Publisher(Sender):
             return
         if priorities is not None:
             self._note_priority(priorities, run.topic)
-        self._awaiting += count
-        hub.mesh.publish_run(run, partial(self._run_confirmed, packet_ids, matched))
+        self._publish_run_to_mesh(run, packet_ids, matched)
+
+    def _publish_run_to_mesh(self, run: MessageRun, packet_ids: list[bytes], matched: int) -> None:
+        """Have the mesh take a run, which `matched` subscribers here have got, and acknowledge it then."""
+        self._awaiting += len(packet_ids)
+        self._session.hub.mesh.publish_run(run, partial(self._run_confirmed, packet_ids, matched))
         if self._awaiting > self.frontend.limits.receive_maximum:
             self.update_reading()
 
@@ -194,46 +200,36 @@ class Publisher(Sender):
             hub.relay_several(routes, data, pos, starts, ends, session)
             if not remote:
                 return ends[-1]
-        payloads = [data[start:end] for start, end in zip(starts, ends, strict=True)]
-        matched: list[int] = []
-        if not verbatim:
-            runs = [MessageRun(route.topic, qos, [payload]) for route, payload in zip(routes, payloads, strict=True)]
-            matched = hub.spread_several(routes, runs, session)
+        runs = [
+            MessageRun(route.topic, qos, [data[start:end]])
+            for route, start, end in zip(routes, starts, ends, strict=True)
+        ]
+        matched = [] if verbatim else hub.spread_several(routes, runs, session)
         if qos:
             behind = 2 + (version == V5)
             packet_ids = [data[start - behind : start - behind + 2] for start in starts]
-            self._answer_stretch(routes, payloads, packet_ids, matched)
+            self._answer_stretch(routes, runs, packet_ids, matched)
         elif remote:
-            self._forward_stretch(routes, payloads)
+            for route, run in zip(routes, runs, strict=True):
+                hub.forward_run(route, run)
         return ends[-1]
 
     def _look_up(self, topic: bytes) -> Route | None:
         """The route of a topic that the client is known to be allowed to publish to, if it is at hand."""
         return self._session.hub.routes.get(topic)
 
-    def _forward_stretch(self, routes: list[Route], payloads: list[bytes]) -> None:
-        """Hand a stretch of QoS 0 to the mesh, where it is wanted."""
-        hub = self._session.hub
-        for route, payload in zip(routes, payloads, strict=True):
-            hub.forward_run(route, MessageRun(route.topic, 0, [payload]))
-
     def _answer_stretch(
-        self, routes: list[Route], payloads: list[bytes], packet_ids: list[bytes], matched: list[int]
+        self, routes: list[Route], runs: list[MessageRun], packet_ids: list[bytes], matched: list[int]
     ) -> None:
         """Answer a stretch of QoS 1 of which each has so many subscribers here: at once, or when the mesh has it."""
-        mesh, v5 = self._session.hub.mesh, self.version == V5
-        answers: list[bytes] = []
-        for route, payload, packet_id, here in zip(routes, payloads, packet_ids, matched, strict=True):
+        here: list[tuple[bool, bytes]] = []
+        for route, run, packet_id, count in zip(routes, runs, packet_ids, matched, strict=True):
             if route.mesh.remote:
-                self._awaiting += 1
-                mesh.publish_run(MessageRun(route.topic, 1, [payload]), partial(self._run_confirmed, [packet_id], here))
+                self._publish_run_to_mesh(run, [packet_id], count)
             else:
-                answers.append(b"\x40\x02" + packet_id if here or not v5 else b"\x40\x03" + packet_id + b"\x10")
-        if answers:
-            self.frontend.counts.answered += len(answers)
-            self.write(b"".join(answers))
-        if self._awaiting > self.frontend.limits.receive_maximum:
-            self.update_reading()
+                here.append((count > 0, packet_id))
+        for reached, alike in groupby(here, key=itemgetter(0)):
+            self._acknowledge_run([packet_id for _, packet_id in alike], reached)
 
     def _awaits(self, count: int) -> bool:
         """May so many publications wait together for the mesh to confirm them? Else each must be looked at."""

@@ -298,8 +298,7 @@ class MqttServer:
         try:
             connection.receive(data)
         except Exception:  # a fault of ours must not take down the other clients
-            logger.exception("MQTT client at %s closed after an internal error", connection.peer)
-            connection.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
+            connection.close_as_faulty()
         finally:
             self._receiving = False
             self.flush()

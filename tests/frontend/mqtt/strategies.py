@@ -122,3 +122,26 @@ def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 cut_lists = st.lists(st.integers(0, 1 << 16), max_size=12)
+
+
+LIMIT = 300
+"""Bytes of the largest packet, where plain publications are cut."""
+
+
+def publications_to(*topics: str) -> st.SearchStrategy[Publish]:
+    """Publications to these topics, most of them plain, around the sizes at which the remaining length grows."""
+    return st.builds(
+        lambda topic, payload, qos, retain, bare: Publish(
+            topic, payload, qos, retain, properties=PropertyMap() if bare else {Property.CONTENT_TYPE: "t"}
+        ),
+        st.sampled_from(topics),
+        st.sampled_from([b"", b"x", b"x" * 115, b"x" * 124, b"x" * 125, b"x" * 130, b"y" * 200, b"x" * LIMIT]),
+        st.sampled_from([0, 0, 1, 1, 2]),
+        st.sampled_from([False, False, False, True]),
+        st.sampled_from([True, True, True, False]),
+    )
+
+
+def is_plain(packet: Publish, version: int) -> bool:
+    """It is a plain publication (`saps.frontend.mqtt.runs`)."""
+    return packet.qos < 2 and not packet.retain and not (version == V5 and packet.properties)

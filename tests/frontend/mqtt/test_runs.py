@@ -9,27 +9,10 @@ from hypothesis import strategies as st
 
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import V5, Publish
-from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.runs import first_packet, lone_publication, plain_payloads, plain_run
-from tests.frontend.mqtt.strategies import versions
+from tests.frontend.mqtt.strategies import LIMIT, is_plain, publications_to, versions
 
-LIMIT = 300
-
-payloads = st.sampled_from([b"", b"x", b"x" * 115, b"x" * 124, b"x" * 125, b"x" * 130, b"y" * 200, b"x" * LIMIT])
-publications = st.builds(
-    lambda topic, payload, qos, retain, bare: Publish(
-        topic, payload, qos, retain, properties=PropertyMap() if bare else {Property.CONTENT_TYPE: "t"}
-    ),
-    st.sampled_from(["a", "a", "a", "ab"]),
-    payloads,
-    st.sampled_from([0, 0, 1, 1, 2]),
-    st.sampled_from([False, False, False, True]),
-    st.sampled_from([True, True, True, False]),
-)
-
-
-def _is_plain(packet: Publish, version: int) -> bool:
-    return packet.qos < 2 and not packet.retain and not (version == V5 and packet.properties)
+publications = publications_to("a", "a", "a", "ab")
 
 
 @given(versions, st.lists(publications, min_size=1, max_size=20), st.integers(0, 40))
@@ -41,11 +24,11 @@ def test_a_run_ends_where_a_packet_differs(version: int, sent: list[Publish], cu
     data = data[: len(data) - cut]
     head = sent[0]
     expected: list[int] = []
-    if _is_plain(head, version):
+    if is_plain(head, version):
         end = 0
         for _, size in takewhile(
             lambda pair: (
-                _is_plain(pair[0], version)
+                is_plain(pair[0], version)
                 and (pair[0].topic, pair[0].qos) == (head.topic, head.qos)
                 and pair[1] <= LIMIT
             ),

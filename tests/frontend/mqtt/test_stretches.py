@@ -19,12 +19,11 @@ from saps.mesh import Alone
 from saps.messages import Reached
 from saps.statistics import publishers
 from tests.frontend.mqtt.bench import Bench, Client, puback
-from tests.frontend.mqtt.strategies import versions
+from tests.frontend.mqtt.strategies import LIMIT, is_plain, publications_to, versions
 from tests.hub.meshes import DelayingMesh
 
 TOPICS = ["a", "b", "c/d", "$x"]
 FILTERS = ["#", "+", "a", "b", "$x", "+/d", "$share/g/+", "$share/g/a"]
-LIMIT = 300
 
 
 class Subscriber(NamedTuple):
@@ -153,19 +152,7 @@ def test_the_receive_maximum_holds_for_a_stretch(too_many: int) -> None:
     assert len(mesh.published) == 2 + 10
 
 
-publications = st.builds(
-    lambda topic, payload, qos, retain, bare: Publish(
-        topic, payload, qos, retain, properties=PropertyMap() if bare else {Property.CONTENT_TYPE: "t"}
-    ),
-    st.sampled_from(["a", "a", "b", "ab", "unknown"]),
-    st.sampled_from([b"", b"x", b"x" * 115, b"x" * 124, b"x" * 125, b"x" * 130, b"y" * 200, b"x" * LIMIT]),
-    st.sampled_from([0, 0, 0, 1, 1, 1, 2]),
-    st.sampled_from([False, False, False, True]),
-    st.sampled_from([True, True, True, False]),
-)
-
-
-@given(versions, st.lists(publications, min_size=1, max_size=20), st.integers(0, 40))
+@given(versions, st.lists(publications_to("a", "a", "b", "ab", "unknown"), min_size=1, max_size=20), st.integers(0, 40))
 def test_a_stretch_ends_where_a_packet_is_not_plain_or_its_topic_not_known(
     version: int, sent: list[Publish], cut: int
 ) -> None:
@@ -178,8 +165,13 @@ def test_a_stretch_ends_where_a_packet_is_not_plain_or_its_topic_not_known(
     end = 0
     for packet, raw in zip(sent, encoded, strict=True):
         end += len(raw)
-        plain = packet.qos < 2 and not packet.retain and not (version == V5 and packet.properties)
-        if not plain or packet.qos != sent[0].qos or packet.topic == "unknown" or len(raw) > LIMIT or end > len(data):
+        if (
+            not is_plain(packet, version)
+            or packet.qos != sent[0].qos
+            or packet.topic == "unknown"
+            or len(raw) > LIMIT
+            or end > len(data)
+        ):
             break
         expected.append((packet.topic, packet.payload))
     if data[:1] in (b"\x30", b"\x32"):

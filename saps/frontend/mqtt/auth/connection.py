@@ -94,8 +94,7 @@ class GuardedConnection(Connection):
                 refuse_level(self, error.reason, packet.version)
             self.close(error.reason, str(error))
         except Exception:  # a fault of ours must not take down the other clients
-            logger.exception("MQTT client at %s closed after an internal error", self.peer)
-            self.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
+            self.close_as_faulty()
         if not self.closing:
             self.receive(b"")
 
