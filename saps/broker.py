@@ -38,6 +38,7 @@ from saps.overlay.express import by_express
 from saps.overlay.frames import Frame
 from saps.overlay.keys import BrokerRef
 from saps.overlay.node import OverlayNode
+from saps.plain import Encoded
 from saps.policy.files import PolicyFiles
 from saps.policy.model import Policy
 from saps.priority import Priorities
@@ -79,6 +80,7 @@ class LiveMesh:
         node.now = self._loop.time()
         node.on_output = self._soon
         node.inbox.deliver_run = hub.deliver_run
+        node.inbox.deliver_stretch = hub.deliver_stretch
         node.on_dead = links.drop
         self.receive: Callable[[BrokerRef, Frame], None] = node.receive
         """Handles a frame from another broker."""
@@ -107,6 +109,10 @@ class LiveMesh:
     def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
         self.node.now = self._loop.time()
         self.node.publish_run(run, done)
+
+    def publish_stretch(self, stretch: Encoded) -> None:
+        self.node.now = self._loop.time()
+        self.node.publish_stretch(stretch)
 
     def stamp(self, message: Message) -> Message:
         self.node.now = self._loop.time()

@@ -9,7 +9,7 @@ from enum import StrEnum
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from saps.frontend.mqtt import runs
+from saps import plain
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Codec(StrEnum):
 
 def codec() -> Codec:
     """What this process runs. Reads the sources of a compiled codec: about 0.1 ms."""
-    if not str(runs.__file__).endswith(tuple(EXTENSION_SUFFIXES)):
+    if not str(plain.__file__).endswith(tuple(EXTENSION_SUFFIXES)):
         return Codec.PURE
     return Codec.COMPILED if _is_fresh(ROOT) else Codec.STALE
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from saps.mesh import Alone, Mesh, Recalled, TopicRoute
 from saps.messages import NOBODY, Message, MessageRun, Reached, stamp_of
+from saps.plain import Encoded
 from saps.priority import Priorities
 from saps.publication import Burst as Burst
 from saps.publication import Publication as Publication
@@ -426,6 +427,10 @@ class Hub:
         else:
             route.mesh.used = True
 
+    def forward_stretch(self, stretch: Encoded) -> None:
+        """`forward` for a stretch, of which the mesh may want every topic."""
+        self._mesh.publish_stretch(stretch)
+
     # ---- shared subscriptions
 
     def _share(self, route: Route, publication: Publication) -> int:
@@ -505,6 +510,39 @@ class Hub:
         if not self._gathering:
             self._hand_out()
         return len(route.targets)
+
+    def deliver_stretch(self, stretch: Encoded) -> None:
+        """`deliver` for the messages of a stretch: as they came, if all their subscribers take them so."""
+        distinct = [self.route(topic.encode()) for topic in stretch.topics]
+        if not all(stretch.version in route.wires for route in distinct):
+            for run in stretch.runs():
+                self.deliver_run(run.topic, run.qos, run.payloads)
+            return
+        self._hand_out()
+        pos, routes = 0, distinct if stretch.which is None else [distinct[number] for number in stretch.which]
+        for begin, end in _alike(routes) if stretch.which is not None else [(0, len(stretch))]:
+            start, pos = pos, stretch.ends[end - 1]
+            for agent in routes[begin].relays:
+                agent.relay(stretch.packets[start:pos], end - begin)
+        self.received += len(stretch)
+        for route, count in zip(distinct, stretch.counts, strict=True):
+            self.delivered += len(route.relays) * count
+        if self.statistics is not None:
+            self._count_received(distinct, stretch)
+
+    def _count_received(self, routes: list[Route], stretch: Encoded) -> None:
+        """Count what has come from another broker, by topic; these are the routes of a stretch's."""
+        counts = [route.count for route in routes]
+        for counted, count in zip(counts, stretch.counts, strict=True):
+            if counted is not None:
+                counted.received += count
+        if stretch.which is None or stretch.payloads is None:
+            if (counted := counts[0]) is not None:
+                counted.received_bytes += len(stretch.packets) - len(stretch) * counted.header
+            return
+        for number, payload, end in zip(stretch.which, stretch.payloads, stretch.ends, strict=True):
+            if (counted := counts[number]) is not None:
+                counted.received_bytes += end - payload
 
     def matching(self, topic: str) -> int:
         """How many local subscribers a message from another broker to `topic` has now."""

@@ -11,6 +11,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
 from saps.messages import NOBODY, Message, MessageRun, Reached
+from saps.plain import Encoded
 
 
 class TopicRoute:
@@ -53,6 +54,9 @@ class Mesh(Protocol):
 
     def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
         """`publish` for each message of a run."""
+
+    def publish_stretch(self, stretch: Encoded) -> None:
+        """`publish` for each message of a stretch."""
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         """The will of a client of this broker (None: it is void) and its delay in seconds: it is to be published
@@ -235,6 +239,9 @@ class Alone:
     def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
         if done is not None:
             done(0, len(run), NOBODY)
+
+    def publish_stretch(self, stretch: Encoded) -> None:
+        pass
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass

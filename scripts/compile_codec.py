@@ -23,7 +23,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MQTT = "saps/frontend/mqtt"
-COMPILED = tuple(f"{MQTT}/{name}.py" for name in ("decode", "encode", "outgoing", "properties", "runs", "wire"))
+COMPILED = (
+    *(f"{MQTT}/{name}.py" for name in ("decode", "encode", "outgoing", "properties", "wire")),
+    "saps/plain.py",
+)
 """The codec: functions and small values. Nothing that is not compiled may have subclasses of these."""
 READ = (
     f"{MQTT}/packets.py",

@@ -24,6 +24,7 @@ RINGS: dict[str, str] = {
     "saps.retained_messages": "pure",
     "saps.publication": "pure",
     "saps.hub": "pure",
+    "saps.plain": "pure",
     "saps.agents.decisions_door": "driver",
     "saps.agents.decisions_gate": "program",
     "saps.statistics": "pure",

@@ -13,6 +13,7 @@ from msgspec import Meta
 from saps.messages import Message, Properties
 from saps.overlay.bounds import Count, Delay, First, Given, Height, Hops, Meant, Number, Quality, Seconds, Stamp
 from saps.overlay.keys import BrokerRef, Key, Ref
+from saps.plain import MOST_ENCODED
 
 LARGEST_SLICE = 1 << 16
 """Brokers."""
@@ -519,6 +520,31 @@ class Run(Frame, tag=41):
     """At least one."""
 
 
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """The publications to one topic in a `Stretch`, in the order in which they stand there."""
+
+    topic: str
+    seq: First
+    """Sequence number of the first; those of the others follow one by one, each with the one before as `prev`."""
+    prev: Number
+    """Of the first."""
+    count: Annotated[int, Meta(ge=1, le=MOST_ENCODED)]
+
+
+class Stretch(Frame, tag=42):
+    """Publications of QoS 0 that follow each other, to one topic or several, as the packets they came to the broker as:
+    without retain flag and properties. Only to brokers that speak version 2."""
+
+    origin: Meant
+    slice: Meant
+    level: Annotated[int, Meta(ge=4, le=5)]
+    """The protocol level of MQTT whose packets these are: 4 for 3.1.1, 5 for 5.0."""
+    parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST_ENCODED)]
+    """Each to another topic."""
+    packets: bytes
+    """PUBLISH packets that are at most 16,386 bytes long."""
+
+
 class Ack(Frame, tag=21):
     """The aggregated reply to `Data` or `Run`: everyone has it except `missing`."""
 
@@ -793,6 +819,7 @@ AnyFrame = (
     | DefineSlice
     | Data
     | Run
+    | Stretch
     | Ack
     | Nack
     | Skip

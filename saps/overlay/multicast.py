@@ -4,7 +4,7 @@ With QoS 1 and 2 each broker that passes a message on answers for its whole slic
 subscribers reached and names the members it could not reach. A child that fails is repaired around: its slice is handed
 on without it, and the publisher's broker repeats the message to the missing members until they have it or are dead.
 Duplicates are dropped by `saps.overlay.order`. Publications to one topic that follow each other go as one frame
-(`saps.overlay.runs`): with one token, one custody and one answer.
+(`saps.overlay.runs`): with one token, one custody and one answer. With QoS 0 they do so also if they are to several.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ from saps.overlay.frames import (
     HighWater,
     Nack,
     OfmAck,
+    Part,
     ProtocolError,
     Run,
     Skip,
+    Stretch,
 )
 from saps.overlay.keys import BrokerRef
 from saps.overlay.missed import Missed
 from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
-from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, length, singly
+from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, encoded, length, singly, topics
 from saps.overlay.shorthand import NumbersGiven, NumbersLearnt
 from saps.overlay.tree import Branch, divide
+from saps.plain import Encoded
 from saps.statistics import Statistics
 from saps.topics import matches
 
@@ -48,7 +51,7 @@ ABROAD = 1024
 """Publications to other OpenFlow domains that are kept for each topic, for members that miss some."""
 NUMBERS_KEPT = 60.0
 """Seconds for which the numbers a broker has given are remembered after its death."""
-_WITH_NUMBERS = (Data, Run, DefineBroker, DefineSlice)
+_WITH_NUMBERS = (Data, Run, Stretch, DefineBroker, DefineSlice)
 
 
 class Outbox(Port, Protocol):
@@ -236,6 +239,30 @@ class Multicast:
                 self._owe(joins, joined, None if done is None else partial(done, start, joined))
                 start += joined
 
+    def publish_stretch(self, stretch: Encoded) -> None:
+        """Publish what came as these packets: in one frame if all of it takes the same way, and nobody must look at it
+        on that."""
+        presence, streams = self._presence, [self._presence.stream(topic) for topic in stretch.topics]
+        branches = streams[0].branches
+        if not self._looks_at_each and all(stream.plain and stream.branches == branches for stream in streams):
+            self._open, parts = None, []
+            for stream, count in zip(streams, stretch.counts, strict=True):
+                parts.append(Part(stream.topic, presence.seq + 1, stream.last_seq, count))
+                presence.seq += count
+                stream.last_seq = presence.seq
+                stream.used = True
+            frame = Stretch(0, 0, stretch.version, parts, stretch.packets)
+            for branch in branches:
+                self._forward(self._port.me, frame, branch, 0)
+        else:
+            for run in stretch.runs():
+                self.publish_run(run, None)
+
+    @property
+    def _looks_at_each(self) -> bool:
+        """Messages to different topics take different ways, or somebody wants to know of each."""
+        return self.urgent is not None or self._presence.designs is not None or self.seen is not None
+
     def _publish_specially(self, stream: Stream, message: Message, done: Callable[[Reached], None] | None) -> None:
         """Publish to the members, to groups that take turns, and have it kept if it is retained: with QoS 1 and 2
         `done` waits for all of it."""
@@ -352,7 +379,7 @@ class Multicast:
     def handle(self, sender: BrokerRef, frame: Frame) -> bool:
         """Handle one frame; False if it does not concern multicast."""
         kind = type(frame)
-        if kind is Data or kind is Run:
+        if kind is Data or kind is Run or kind is Stretch:
             self._on_data(sender, frame)  # type: ignore[arg-type]
         elif kind is Ack:
             self._on_ack(sender, frame)  # type: ignore[arg-type]
@@ -381,7 +408,7 @@ class Multicast:
             raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
         inbound.define(frame.number, run, self._port.me, self._port.order)
 
-    def _on_data(self, sender: BrokerRef, data: Data | Run) -> None:
+    def _on_data(self, sender: BrokerRef, data: Data | Run | Stretch) -> None:
         try:
             inbound = self._inbound[sender.name]
             origin = inbound.brokers[data.origin]
@@ -390,6 +417,9 @@ class Multicast:
             raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
         if not length(data):
             raise ProtocolError(f"{sender.name} sends a run of nothing")
+        if isinstance(data, Stretch):
+            self._on_stretch(sender, origin, data, onward)
+            return
         if onward and self._presence.designs is not None:
             onward = self._presence.designs.onward(sender.name, data.slice, data.topic, onward)
         self.received += length(data)
@@ -407,6 +437,16 @@ class Multicast:
         else:
             custody.brokers, custody.subscribers = 1, subscribers
         self._entrust(custody, self._represented(origin, data, onward, custody))
+
+    def _on_stretch(self, sender: BrokerRef, origin: BrokerRef, stretch: Stretch, onward: list[Branch]) -> None:
+        found = encoded(stretch)
+        if (onward and self._looks_at_each) or not self._inbox.accept_stretch(origin, stretch.parts, found):
+            for single in singly(stretch):
+                self._on_data(sender, single)
+            return
+        self.received += len(found)
+        for branch in onward:
+            self._forward(origin, stretch, branch, 0)
 
     def _represented(
         self, origin: BrokerRef, data: Data | Run, onward: list[Branch], custody: Custody | None
@@ -458,13 +498,13 @@ class Multicast:
         if not custody.waiting:
             self._settle(custody)
 
-    def _forward(self, origin: BrokerRef, data: Data | Run, branch: Branch, token: int) -> None:
+    def _forward(self, origin: BrokerRef, data: Data | Run | Stretch, branch: Branch, token: int) -> None:
         child, run = branch
         if not token and not self._port.reachable(child):
             for onward in divide(self._port.me, run, self._port.order):
                 self._forward(origin, data, onward, 0)
             return
-        urgent = self.urgent is not None and self.urgent(data.topic)
+        urgent = self.urgent is not None and not isinstance(data, Stretch) and self.urgent(data.topic)
         lane = self._express if urgent else self._outbound
         outbound = lane.get(child.name)
         if outbound is None or (outbound.to is not child and outbound.to != child):
@@ -473,10 +513,10 @@ class Multicast:
         run_number = 0
         if run:
             run_number = outbound.slices.get(run) or outbound.name_slice(run, self._port)
-        copies = length(data)
-        self.sent += copies
+        self.sent += length(data)
         if self.statistics is not None and child.cluster != self._cluster:
-            self.statistics.crossed(data.topic, copies)
+            for topic, copies in topics(data):
+                self.statistics.crossed(topic, copies)
         self._port.send(child, addressed(data, number, run_number, token))
 
     # --- members that are taken for dead, and come back -----------------------------------------------------------

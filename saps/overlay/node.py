@@ -74,6 +74,7 @@ from saps.overlay.subscriptions import Subscriptions
 from saps.overlay.trees import Trees
 from saps.overlay.vault import CENSUS, Vault
 from saps.overlay.wills import LOOK, Wills
+from saps.plain import Encoded
 from saps.policy.model import Policy
 from saps.topics import matches
 
@@ -313,6 +314,11 @@ class OverlayNode:
 
     def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
         self.multicast.publish_run(run, done)
+        if self._own:
+            self._run_own()
+
+    def publish_stretch(self, stretch: Encoded) -> None:
+        self.multicast.publish_stretch(stretch)
         if self._own:
             self._run_own()
 

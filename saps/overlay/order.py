@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from saps.messages import Message
-from saps.overlay.frames import Data, Nack, Run
+from saps.overlay.frames import Data, Nack, Part, Run
 from saps.overlay.keys import BrokerRef
 from saps.overlay.numbers import Numbers
 from saps.overlay.port import Port
+from saps.plain import Encoded
 
 ASK_AFTER = 0.1
 """Seconds a publication is held before the origin is asked for its predecessor, and between two questions."""
@@ -134,6 +135,8 @@ class Inbox:
         """Told which publication each message is, before it is delivered, while somebody wants to know."""
         self.deliver_run: Callable[[str, int, list[bytes]], int] = self._deliver_each
         """Hands plain messages (topic, QoS, payloads) to the local subscribers, as `deliver` does each."""
+        self.deliver_stretch: Callable[[Encoded], None] = self._deliver_runs
+        """The same for those of a stretch."""
 
     def accept(self, origin: BrokerRef, data: Data) -> int | None:
         """Deliver a publication or hold it. Returns the number of subscribers it reaches now or, with QoS 1 and 2,
@@ -156,7 +159,7 @@ class Inbox:
         self._drain(origin, sequence)
         return reached
 
-    def follows(self, origin: BrokerRef, run: Run) -> bool:
+    def follows(self, origin: BrokerRef, run: Run | Part) -> bool:
         """Are these the next publications to be delivered, all of them? Else each goes its own way (`accept`)."""
         sequence = self._sequences.get((origin, run.topic))
         if sequence is None:
@@ -170,18 +173,35 @@ class Inbox:
 
     def accept_run(self, origin: BrokerRef, run: Run) -> int:
         """Deliver a run that `follows`. Returns the number of subscribers it reaches."""
+        self._pass_several(origin, run, len(run.payloads)).reliable |= run.qos > 0
+        return self.deliver_run(run.topic, run.qos, run.payloads)
+
+    def accept_stretch(self, origin: BrokerRef, parts: list[Part], stretch: Encoded) -> bool:
+        """Deliver a stretch of these parts if each of them `follows`. False if not: each message goes its own way."""
+        if not all(self.follows(origin, part) for part in parts):
+            return False
+        for part in parts:
+            self._pass_several(origin, part, part.count)
+        self.deliver_stretch(stretch)
+        return True
+
+    def _pass_several(self, origin: BrokerRef, run: Run | Part, count: int) -> _Sequence:
+        """So many publications to one topic are delivered, which `follow`."""
         sequence = self._sequences[origin, run.topic]
         sequence.used = True
-        sequence.reliable |= run.qos > 0
         sequence.left, sequence.entered = sequence.last, run.seq
-        sequence.last = run.seq + len(run.payloads) - 1
-        return self.deliver_run(run.topic, run.qos, run.payloads)
+        sequence.last = run.seq + count - 1
+        return sequence
 
     def _deliver_each(self, topic: str, qos: int, payloads: list[bytes]) -> int:
         reached = 0
         for payload in payloads:
             reached = self._deliver(Message(topic, payload, qos))
         return reached
+
+    def _deliver_runs(self, stretch: Encoded) -> None:
+        for run in stretch.runs():
+            self.deliver_run(run.topic, run.qos, run.payloads)
 
     def skip(self, origin: BrokerRef, topic: str, seq: int, given: int | None = None) -> None:
         """The origin says that `seq` will not come; or that it is none of its own, which are `given` at most."""
@@ -266,7 +286,7 @@ class Inbox:
             self.seen(message, sequence.origin, data.seq)
         return self._deliver(message)
 
-    def _waits(self, origin: BrokerRef, data: Data | Run, sequence: _Sequence) -> bool:
+    def _waits(self, origin: BrokerRef, data: Data | Run | Part, sequence: _Sequence) -> bool:
         """Is something owed missing before it?"""
         if data.prev <= sequence.last:
             return False

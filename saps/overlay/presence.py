@@ -80,6 +80,11 @@ class Stream(TopicRoute):
         and lose some."""
         self.idle_since = 0.0
 
+    @property
+    def plain(self) -> bool:
+        """Publications leave along the branches, at once, and by no other way."""
+        return bool(self.members) and not (self.queue or self.groups or self.tree is not None or self.abroad)
+
 
 class _Entry:
     """What one broker has announced for one filter."""

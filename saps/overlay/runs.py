@@ -1,15 +1,17 @@
-"""Runs: publications to one topic that follow each other in one turn of a broker's event loop leave as one frame.
+"""Runs and stretches: publications that follow each other in one turn of a broker's event loop leave as one frame.
 
-A run costs its senders, its receivers and those who answer for it little more than a single publication. It is an
-economy of the way only: each message has its own sequence number, and a run is at any time as good as the publications
-it consists of (`singly`).
+A run is to one topic. A stretch is to one or several, and of QoS 0: it goes as the packets that it came as. Both cost
+their senders, their receivers and those who answer for them little more than a single publication. They are an economy
+of the way only: each message has its own sequence number, and both are at any time as good as the publications they
+consist of (`singly`).
 """
 
 from __future__ import annotations
 
-from saps.overlay.frames import Data, Frame, Run
+from saps.overlay.frames import Data, Frame, ProtocolError, Run, Stretch
 from saps.overlay.keys import BrokerRef
 from saps.overlay.presence import Stream
+from saps.plain import Encoded, cut
 
 MOST = 512
 """Publications in a run. More saves nothing; fewer let the first of them arrive sooner."""
@@ -19,11 +21,13 @@ MOST_BYTES = 1 << 17
 Addressed = tuple[BrokerRef, Frame]
 
 
-def singly(data: Data | Run) -> list[Data]:
-    """The publications of a run, each by itself. Where the run asks for an answer, so does each, by the tokens that
-    follow the run's."""
+def singly(data: Data | Run | Stretch) -> list[Data]:
+    """The publications of a run or a stretch, each by itself. Where the run asks for an answer, so does each, by the
+    tokens that follow the run's. Raises `ProtocolError` if the packets of a stretch are not what it says."""
     if type(data) is Data:
         return [data]
+    if type(data) is Stretch:
+        return _opened(data)
     assert type(data) is Run
     token = data.token
     return [
@@ -42,13 +46,46 @@ def singly(data: Data | Run) -> list[Data]:
     ]
 
 
-def length(data: Data | Run) -> int:
+def _opened(stretch: Stretch) -> list[Data]:
+    before = {part.topic: (part.seq - 1, part.prev) for part in stretch.parts}
+    found = []
+    for run in encoded(stretch).runs():
+        seq, prev = before[run.topic]
+        for payload in run.payloads:
+            seq += 1
+            found.append(Data(stretch.origin, seq, prev, stretch.slice, 0, run.topic, payload, 0, retain=False))
+            prev = seq
+        before[run.topic] = seq, prev
+    return found
+
+
+def encoded(stretch: Stretch) -> Encoded:
+    """The publications of a stretch. Raises `ProtocolError` if its packets are not what it says."""
+    topics = [part.topic for part in stretch.parts]
+    found = cut(stretch.level, stretch.packets, topics, [part.count for part in stretch.parts])
+    if found is None:
+        raise ProtocolError("a stretch whose packets are not the publications it names")
+    return found
+
+
+def length(data: Data | Run | Stretch) -> int:
     """How many publications it carries."""
+    if type(data) is Stretch:
+        return sum([part.count for part in data.parts])
     return len(data.payloads) if type(data) is Run else 1
 
 
-def addressed(data: Data | Run, origin: int, run_number: int, token: int) -> Data | Run:
+def topics(data: Data | Run | Stretch) -> list[tuple[str, int]]:
+    """The topics it is to, and how many publications are to each."""
+    if isinstance(data, Stretch):
+        return [(part.topic, part.count) for part in data.parts]
+    return [(data.topic, length(data))]
+
+
+def addressed(data: Data | Run | Stretch, origin: int, run_number: int, token: int) -> Data | Run | Stretch:
     """The same publication, or publications, with the numbers that hold on one link."""
+    if type(data) is Stretch:
+        return Stretch(origin, run_number, data.level, data.parts, data.packets)
     if type(data) is Run:
         return Run(origin, data.seq, data.prev, run_number, token, data.topic, data.qos, data.payloads)
     assert type(data) is Data

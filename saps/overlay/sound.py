@@ -25,6 +25,7 @@ from saps.overlay.frames import (
     Run,
     Spread,
     Stored,
+    Stretch,
     Unsettled,
 )
 from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
@@ -104,6 +105,7 @@ def _data(frame: Data) -> str | None:
 UNSOUND: dict[type, Callable[[Any], str | None]] = {
     Data: _data,
     Run: lambda frame: topic_unsound(frame.topic),
+    Stretch: lambda frame: _first(topic_unsound(part.topic) for part in frame.parts),
     Hand: lambda frame: carried_unsound(frame.topic, frame.properties),
     HighWater: lambda frame: topic_unsound(frame.topic),
     Guard: lambda frame: _first(message_unsound(will.message) for will in frame.wills),

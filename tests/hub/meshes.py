@@ -7,6 +7,7 @@ from functools import partial
 
 from saps.mesh import Recalled, RunDone, TopicRoute
 from saps.messages import NOBODY, Message, MessageRun, Reached
+from saps.plain import Encoded
 
 
 class DelayingMesh:
@@ -48,6 +49,10 @@ class DelayingMesh:
             self.published += part
             if done is not None:
                 self._publishing.append(partial(done, start, len(part)))
+
+    def publish_stretch(self, stretch: Encoded) -> None:
+        for run in stretch.runs():
+            self.publish_run(run, None)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass

@@ -12,12 +12,21 @@ from saps.frontend.mqtt.outgoing import Relayed, received_properties
 from saps.frontend.mqtt.packets import V5, Ack, PacketType
 from saps.frontend.mqtt.properties import Property, PropertyMap, decode_properties
 from saps.frontend.mqtt.reasons import MalformedPacket, ProtocolError, Reason
-from saps.frontend.mqtt.runs import First, first_packet, lone_publication, plain_payloads, plain_run, plain_stretch
 from saps.frontend.mqtt.sender import Port, Sender
 from saps.frontend.mqtt.session import HALF_DONE, Session
 from saps.frontend.mqtt.wire import Reader, decode_string
 from saps.hub import Burst, Publication, Route, is_reserved
 from saps.messages import Message, MessageRun, Properties, Reached
+from saps.plain import (
+    MOST_ENCODED,
+    Encoded,
+    First,
+    first_packet,
+    lone_publication,
+    plain_payloads,
+    plain_run,
+    plain_stretch,
+)
 from saps.priority import Priorities
 from saps.topics import topic_fault
 
@@ -28,6 +37,10 @@ REACHED_BROKERS = "saps-reached-brokers"
 
 FEW = 3
 """Publications in a run up to which it is worth to look if those behind it are to other topics."""
+
+MANY = 8
+"""Publications in a run from which on it crosses to other brokers as the packets it came as. Fewer are opened: they may
+join what others publish to the topic in the same turn."""
 
 
 class Publisher(Sender):
@@ -102,6 +115,8 @@ class Publisher(Sender):
         if data[pos] == 0x32:
             return self._publish_numbered_run(route, data, pos, first, ends)
         session.publisher.published += len(ends)
+        if hub.priorities is not None and route.mesh.remote:
+            self._note_priority(hub.priorities, route.topic)
         verbatim = self.version in route.wires
         if verbatim:  # one list operation for each subscriber, however many packets it is
             if route.count is not None and route.count.last is not session:
@@ -110,14 +125,24 @@ class Publisher(Sender):
             if not route.mesh.remote:
                 route.mesh.used = True
                 return run_end
+            if len(ends) >= MANY:
+                self._forward_encoded(route, data, pos, ends)
+                return run_end
         ahead = first.end - first.topic + (self.version == V5)
         run = MessageRun(route.topic, 0, plain_payloads(data, pos, ahead, ends))
         if not verbatim:
             hub.spread_burst(route, Burst([run]), session)
         hub.forward_run(route, run)
-        if hub.priorities is not None:
-            self._note_priority(hub.priorities, route.topic)
         return run_end
+
+    def _forward_encoded(self, route: Route, data: bytes, pos: int, ends: list[int]) -> None:
+        """Hand a run of QoS 0 to the mesh as the packets it came as."""
+        hub = self._session.hub
+        for begin in range(0, len(ends), MOST_ENCODED):
+            part = ends[begin : begin + MOST_ENCODED]
+            shifted = [end - pos for end in part] if pos else part
+            hub.forward_stretch(Encoded(self.version, data[pos : part[-1]], [route.topic], shifted))
+            pos = part[-1]
 
     def _publish_numbered_run(self, route: Route, data: bytes, pos: int, first: First, ends: list[int]) -> int:
         """A run of QoS 1, as bursts of which a queue that is not half full takes one more, and no further than to one
@@ -200,6 +225,9 @@ class Publisher(Sender):
             hub.relay_several(routes, data, pos, starts, ends, session)
             if not remote:
                 return ends[-1]
+            if all(route.mesh.remote for route in distinct):
+                self._forward_several(routes, data, pos, starts, ends)
+                return ends[-1]
         runs = [
             MessageRun(route.topic, qos, [data[start:end]])
             for route, start, end in zip(routes, starts, ends, strict=True)
@@ -213,6 +241,16 @@ class Publisher(Sender):
             for route, run in zip(routes, runs, strict=True):
                 hub.forward_run(route, run)
         return ends[-1]
+
+    def _forward_several(self, routes: list[Route], data: bytes, pos: int, starts: list[int], ends: list[int]) -> None:
+        """Hand a stretch of QoS 0 to the mesh as the packets it came as."""
+        numbers: dict[Route, int] = {}
+        which = [numbers.setdefault(route, len(numbers)) for route in routes]
+        if pos:
+            starts, ends = [start - pos for start in starts], [end - pos for end in ends]
+        packets = data[pos : pos + ends[-1]]
+        topics = [route.topic for route in numbers]
+        self._session.hub.forward_stretch(Encoded(self.version, packets, topics, ends, which, starts))
 
     def _look_up(self, topic: bytes) -> Route | None:
         """The route of a topic that the client is known to be allowed to publish to, if it is at hand."""

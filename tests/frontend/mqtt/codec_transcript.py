@@ -13,8 +13,9 @@ from functools import partial
 from hashlib import sha256
 from random import Random
 
+from saps import plain
 from saps.compiled import codec
-from saps.frontend.mqtt import outgoing, runs, wire
+from saps.frontend.mqtt import outgoing, wire
 from saps.frontend.mqtt.decode import PacketReader
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import (
@@ -111,16 +112,16 @@ def run(rng: Random) -> str:
     data = spoil(b"".join(encode(packet, version) for packet in packets), rng)
     limit = rng.choice((150, 1 << 28))
     known = {topic.encode(): number for number, topic in enumerate(topics[:1] if rng.random() < 0.2 else topics)}
-    first = attempt(lambda: runs.first_packet(data, 0))
-    lone = attempt(lambda: runs.lone_publication(data, version))
-    several = attempt(lambda: runs.plain_stretch(data, 0, version, limit, known.get))
+    first = attempt(lambda: plain.first_packet(data, 0))
+    lone = attempt(lambda: plain.lone_publication(data, version))
+    several = attempt(lambda: plain.plain_stretch(data, 0, version, limit, known.get))
 
     def of_one_topic() -> object:
-        found = runs.first_packet(data, 0)
+        found = plain.first_packet(data, 0)
         if found is None:
             return None
-        ends = runs.plain_run(data, 0, found, version, limit)
-        return ends, runs.plain_payloads(data, 0, found.end - found.topic + 2 * bool(qos) + (version == V5), ends)
+        ends = plain.plain_run(data, 0, found, version, limit)
+        return ends, plain.plain_payloads(data, 0, found.end - found.topic + 2 * bool(qos) + (version == V5), ends)
 
     return " ".join((first, lone, several, attempt(of_one_topic)))
 

@@ -143,5 +143,5 @@ def publications_to(*topics: str) -> st.SearchStrategy[Publish]:
 
 
 def is_plain(packet: Publish, version: int) -> bool:
-    """It is a plain publication (`saps.frontend.mqtt.runs`)."""
+    """It is a plain publication (`saps.plain`)."""
     return packet.qos < 2 and not packet.retain and not (version == V5 and packet.properties)

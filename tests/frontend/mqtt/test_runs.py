@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import V5, Publish
-from saps.frontend.mqtt.runs import first_packet, lone_publication, plain_payloads, plain_run
+from saps.plain import first_packet, lone_publication, plain_payloads, plain_run
 from tests.frontend.mqtt.strategies import LIMIT, is_plain, publications_to, versions
 
 publications = publications_to("a", "a", "a", "ab")

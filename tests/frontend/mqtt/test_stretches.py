@@ -14,9 +14,9 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.packets import V5, V311, Ack, Publish, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.reasons import Reason
-from saps.frontend.mqtt.runs import plain_stretch
 from saps.mesh import Alone
 from saps.messages import Reached
+from saps.plain import plain_stretch
 from saps.statistics import publishers
 from tests.frontend.mqtt.bench import Bench, Client, puback
 from tests.frontend.mqtt.strategies import LIMIT, is_plain, publications_to, versions

@@ -17,6 +17,7 @@ from saps.frontend.upstream.driver import Upstream
 from saps.hub import Hub
 from saps.mesh import Recalled, RunDone, TopicRoute
 from saps.messages import Message, MessageRun, Reached
+from saps.plain import Encoded
 from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("processes")]
@@ -45,6 +46,10 @@ class Withholding:
     def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
         for number, message in enumerate(run.messages):
             self.publish(message, None if done is None else partial(done, number, 1))
+
+    def publish_stretch(self, stretch: Encoded) -> None:
+        for run in stretch.runs():
+            self.publish_run(run, None)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass

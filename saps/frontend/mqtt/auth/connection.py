@@ -13,9 +13,9 @@ from saps.frontend.mqtt.connect import refuse_level
 from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.packets import Connect
 from saps.frontend.mqtt.reasons import MqttError, ProtocolError, Reason
-from saps.frontend.mqtt.runs import first_packet
 from saps.hub import Route
 from saps.mesh import TopicRoute
+from saps.plain import first_packet
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.auth.acl import Rights

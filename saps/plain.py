@@ -1,7 +1,8 @@
-"""Runs of plain publications: what a busy publisher sends, cut into packets with few steps for each.
+"""Plain publications: what a busy publisher sends, cut into packets with few steps for each.
 
-A publication is plain if it is a PUBLISH of QoS 0 or 1, not retained, not a duplicate, and without properties. A run is
-to one topic; a stretch is to any.
+A publication is plain if it is a PUBLISH of QoS 0 or 1, not retained, not a duplicate, and without properties (MQTT
+3.1.1 and 5.0, section 3.3). A run is to one topic; a stretch is to any. Those of QoS 0 also cross from broker to broker
+as the packets they came as (`Encoded`), which is why this belongs neither to the frontend nor to the overlay.
 """
 
 from __future__ import annotations
@@ -9,16 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from saps.frontend.mqtt.packets import V5
+from saps.messages import MessageRun
+
+V5 = 5
+"""The protocol level of MQTT 5.0, whose packets have a field for properties; those before have none."""
 
 Known = TypeVar("Known")
 
 SHORT = 129
 """Bytes of the longest packet whose remaining length has one byte."""
 
+SHORTEST = 5
+"""Bytes of the shortest publication: one with a topic of one byte, without payload, of MQTT 3.1.1."""
 
 LONGEST_STRETCH = 256
 """Publications that a stretch is cut for before a run is looked for again."""
+
+MOST_ENCODED = 512
+"""Publications that cross in one piece: no frame between brokers has more."""
 
 
 class First(NamedTuple):
@@ -126,10 +135,15 @@ class Stretch(NamedTuple, Generic[Known]):
 
 
 def plain_stretch(
-    data: bytes, pos: int, version: int, limit: int, look_up: Callable[[bytes], Known | None]
+    data: bytes,
+    pos: int,
+    version: int,
+    limit: int,
+    look_up: Callable[[bytes], Known | None],
+    most: int = LONGEST_STRETCH,
 ) -> Stretch[Known]:
     """The plain publications from `pos` on that have the first byte of the first, whatever their topics, as long as
-    `look_up` knows them.
+    `look_up` knows them; so many at `most`.
 
     Empty if already the first is not plain, not complete, larger than `limit` bytes, or to an unknown topic.
     """
@@ -140,7 +154,7 @@ def plain_stretch(
     found: list[Known] = []
     payloads: list[int] = []
     ends: list[int] = []
-    while pos <= last and data[pos] == kind and len(ends) < LONGEST_STRETCH:
+    while pos <= last and data[pos] == kind and len(ends) < most:
         length, topic = data[pos + 1], pos + 4
         if length > 0x7F:
             high = data[pos + 2]
@@ -165,3 +179,74 @@ def plain_stretch(
         ends.append(end)
         pos = end
     return Stretch(found, payloads, ends)
+
+
+class Encoded:
+    """Plain publications of QoS 0 that follow each other, to one topic or several, as the packets they came as."""
+
+    __slots__ = ("counts", "ends", "packets", "payloads", "topics", "version", "which")
+
+    def __init__(
+        self,
+        version: int,
+        packets: bytes,
+        topics: list[str],
+        ends: list[int],
+        which: list[int] | None = None,
+        payloads: list[int] | None = None,
+    ) -> None:
+        self.version = version
+        """The protocol level whose packets these are."""
+        self.packets = packets
+        self.topics = topics
+        """Each once."""
+        self.ends = ends
+        """Where in the packets each publication ends."""
+        self.which = which
+        """Of each publication the number of its topic; None if there is but one."""
+        self.payloads = payloads
+        """Where each payload begins; None if there is but one topic."""
+        counts = [len(ends)]
+        if which is not None:
+            counts = [0] * len(topics)
+            for number in which:
+                counts[number] += 1
+        self.counts = counts
+        """How many publications each topic has."""
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def runs(self) -> list[MessageRun]:
+        """The same, opened: those to one topic that follow each other are one."""
+        packets = self.packets
+        if self.which is None or self.payloads is None:
+            ahead = 2 + len(self.topics[0].encode()) + (self.version == V5)
+            return [MessageRun(self.topics[0], 0, plain_payloads(packets, 0, ahead, self.ends))]
+        runs: list[MessageRun] = []
+        before = -1
+        for number, start, end in zip(self.which, self.payloads, self.ends, strict=True):
+            if number == before:
+                runs[-1].payloads.append(packets[start:end])
+            else:
+                runs.append(MessageRun(self.topics[number], 0, [packets[start:end]]))
+                before = number
+        return runs
+
+
+def cut(version: int, packets: bytes, topics: list[str], counts: list[int]) -> Encoded | None:
+    """The publications of which somebody says that they are plain, of QoS 0, and so many to each of these topics. None
+    if they are not exactly that."""
+    size = len(packets)
+    if size < SHORTEST or packets[0] != 0x30:
+        return None
+    if len(topics) == 1:
+        first = first_packet(packets, 0)
+        if first is None or packets[first.topic + 2 : first.end] != topics[0].encode():
+            return None
+        found = Encoded(version, packets, topics, plain_run(packets, 0, first, version, size))
+    else:
+        numbers = {topic.encode(): number for number, topic in enumerate(topics)}
+        which, payloads, ends = plain_stretch(packets, 0, version, size, numbers.get, sum(counts))
+        found = Encoded(version, packets, topics, ends, which, payloads)
+    return found if found.ends and found.ends[-1] == size and found.counts == counts else None
