@@ -525,24 +525,14 @@ class Hub:
             for agent in routes[begin].relays:
                 agent.relay(stretch.packets[start:pos], end - begin)
         self.received += len(stretch)
-        for route, count in zip(distinct, stretch.counts, strict=True):
+        counts = stretch.counts
+        for route, count in zip(distinct, counts, strict=True):
             self.delivered += len(route.relays) * count
         if self.statistics is not None:
-            self._count_received(distinct, stretch)
-
-    def _count_received(self, routes: list[Route], stretch: Encoded) -> None:
-        """Count what has come from another broker, by topic; these are the routes of a stretch's."""
-        counts = [route.count for route in routes]
-        for counted, count in zip(counts, stretch.counts, strict=True):
-            if counted is not None:
-                counted.received += count
-        if stretch.which is None or stretch.payloads is None:
-            if (counted := counts[0]) is not None:
-                counted.received_bytes += len(stretch.packets) - len(stretch) * counted.header
-            return
-        for number, payload, end in zip(stretch.which, stretch.payloads, stretch.ends, strict=True):
-            if (counted := counts[number]) is not None:
-                counted.received_bytes += end - payload
+            for route, count, size in zip(distinct, counts, stretch.bytes_by_topic, strict=True):
+                if (counted := route.count) is not None:
+                    counted.received += count
+                    counted.received_bytes += size - count * counted.header
 
     def matching(self, topic: str) -> int:
         """How many local subscribers a message from another broker to `topic` has now."""

@@ -7,7 +7,10 @@ as the packets they came as (`Encoded`), which is why this belongs neither to th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate, groupby, repeat
+from operator import getitem, sub
 from typing import Generic, NamedTuple, TypeVar
 
 from saps.messages import MessageRun
@@ -19,15 +22,16 @@ Known = TypeVar("Known")
 
 SHORT = 129
 """Bytes of the longest packet whose remaining length has one byte."""
-
-SHORTEST = 5
-"""Bytes of the shortest publication: one with a topic of one byte, without payload, of MQTT 3.1.1."""
+LONGEST = (1 << 14) - 1
+"""The longest remaining length of two bytes; packets that have more are none of these."""
 
 LONGEST_STRETCH = 256
 """Publications that a stretch is cut for before a run is looked for again."""
 
 MOST_ENCODED = 512
 """Publications that cross in one piece: no frame between brokers has more."""
+HEADS_KEPT = 256
+"""Sizes of packets for which it is kept how those to one topic begin. Of 128 topics that is 4 MiB."""
 
 
 class First(NamedTuple):
@@ -135,15 +139,10 @@ class Stretch(NamedTuple, Generic[Known]):
 
 
 def plain_stretch(
-    data: bytes,
-    pos: int,
-    version: int,
-    limit: int,
-    look_up: Callable[[bytes], Known | None],
-    most: int = LONGEST_STRETCH,
+    data: bytes, pos: int, version: int, limit: int, look_up: Callable[[bytes], Known | None]
 ) -> Stretch[Known]:
     """The plain publications from `pos` on that have the first byte of the first, whatever their topics, as long as
-    `look_up` knows them; so many at `most`.
+    `look_up` knows them.
 
     Empty if already the first is not plain, not complete, larger than `limit` bytes, or to an unknown topic.
     """
@@ -154,7 +153,7 @@ def plain_stretch(
     found: list[Known] = []
     payloads: list[int] = []
     ends: list[int] = []
-    while pos <= last and data[pos] == kind and len(ends) < most:
+    while pos <= last and data[pos] == kind and len(ends) < LONGEST_STRETCH:
         length, topic = data[pos + 1], pos + 4
         if length > 0x7F:
             high = data[pos + 2]
@@ -184,16 +183,10 @@ def plain_stretch(
 class Encoded:
     """Plain publications of QoS 0 that follow each other, to one topic or several, as the packets they came as."""
 
-    __slots__ = ("counts", "ends", "packets", "payloads", "topics", "version", "which")
+    __slots__ = ("ends", "packets", "topics", "version", "which")
 
     def __init__(
-        self,
-        version: int,
-        packets: bytes,
-        topics: list[str],
-        ends: list[int],
-        which: list[int] | None = None,
-        payloads: list[int] | None = None,
+        self, version: int, packets: bytes, topics: list[str], ends: list[int], which: Sequence[int] | None = None
     ) -> None:
         self.version = version
         """The protocol level whose packets these are."""
@@ -204,49 +197,86 @@ class Encoded:
         """Where in the packets each publication ends."""
         self.which = which
         """Of each publication the number of its topic; None if there is but one."""
-        self.payloads = payloads
-        """Where each payload begins; None if there is but one topic."""
-        counts = [len(ends)]
-        if which is not None:
-            counts = [0] * len(topics)
-            for number in which:
-                counts[number] += 1
-        self.counts = counts
-        """How many publications each topic has."""
 
     def __len__(self) -> int:
         return len(self.ends)
 
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each packet."""
+        return list(map(sub, self.ends, [0, *self.ends]))
+
+    @property
+    def counts(self) -> list[int]:
+        """How many publications each topic has."""
+        return [len(self.ends)] if self.which is None else _added(len(self.topics), self.which, repeat(1))
+
+    @property
+    def bytes_by_topic(self) -> list[int]:
+        """Bytes of the packets to each topic."""
+        return [len(self.packets)] if self.which is None else _added(len(self.topics), self.which, self.sizes)
+
     def runs(self) -> list[MessageRun]:
         """The same, opened: those to one topic that follow each other are one."""
-        packets = self.packets
-        if self.which is None or self.payloads is None:
-            ahead = 2 + len(self.topics[0].encode()) + (self.version == V5)
-            return [MessageRun(self.topics[0], 0, plain_payloads(packets, 0, ahead, self.ends))]
+        aheads = [2 + len(topic.encode()) + (self.version == V5) for topic in self.topics]
+        if self.which is None:
+            return [MessageRun(self.topics[0], 0, plain_payloads(self.packets, 0, aheads[0], self.ends))]
         runs: list[MessageRun] = []
-        before = -1
-        for number, start, end in zip(self.which, self.payloads, self.ends, strict=True):
-            if number == before:
-                runs[-1].payloads.append(packets[start:end])
-            else:
-                runs.append(MessageRun(self.topics[number], 0, [packets[start:end]]))
-                before = number
+        begin = pos = 0
+        for number, alike in groupby(self.which):
+            ends = self.ends[begin : begin + len(list(alike))]
+            runs.append(MessageRun(self.topics[number], 0, plain_payloads(self.packets, pos, aheads[number], ends)))
+            begin, pos = begin + len(ends), ends[-1]
         return runs
 
 
-def cut(version: int, packets: bytes, topics: list[str], counts: list[int]) -> Encoded | None:
-    """The publications of which somebody says that they are plain, of QoS 0, and so many to each of these topics. None
-    if they are not exactly that."""
-    size = len(packets)
-    if size < SHORTEST or packets[0] != 0x30:
+def _added(size: int, which: Sequence[int], what: Iterable[int]) -> list[int]:
+    sums = [0] * size
+    for number, each in zip(which, what):  # noqa: B905  it may be endless
+        sums[number] += each
+    return sums
+
+
+def encoded(
+    version: int, packets: bytes, topics: list[str], sizes: Sequence[int], which: Sequence[int]
+) -> Encoded | None:
+    """The publications of which somebody says that they are plain, of QoS 0, of these sizes, and which of the topics
+    each is to; nothing if there is but one. None if they are not exactly that."""
+    ends = list(accumulate(sizes))
+    if not ends or ends[-1] != len(packets) or len(which) != (len(ends) if len(topics) > 1 else 0):
         return None
-    if len(topics) == 1:
-        first = first_packet(packets, 0)
-        if first is None or packets[first.topic + 2 : first.end] != topics[0].encode():
-            return None
-        found = Encoded(version, packets, topics, plain_run(packets, 0, first, version, size))
+    heads = [_heads(version, topic) for topic in topics]
+    if len(set(topics)) != len(topics) or (which and len(set(which)) != len(topics)):
+        return None
+    if not which:
+        expected = map(heads[0].__getitem__, sizes)
+    elif max(which) < len(heads):
+        expected = map(getitem, map(heads.__getitem__, which), sizes)
     else:
-        numbers = {topic.encode(): number for number, topic in enumerate(topics)}
-        which, payloads, ends = plain_stretch(packets, 0, version, size, numbers.get, sum(counts))
-        found = Encoded(version, packets, topics, ends, which, payloads)
-    return found if found.ends and found.ends[-1] == size and found.counts == counts else None
+        return None
+    if not all(map(packets.startswith, expected, [0, *ends])):
+        return None
+    return Encoded(version, packets, topics, ends, which or None)
+
+
+class _Heads(dict[int, bytes]):
+    """By their size: how plain publications of QoS 0 to one topic begin, up to their payloads."""
+
+    def __init__(self, topic: bytes) -> None:
+        super().__init__()
+        self._topic = topic
+
+    def __missing__(self, size: int) -> bytes:
+        length = size - (2 if size <= SHORT else 3)
+        if length < len(self._topic) or length > LONGEST or size == SHORT + 1:
+            return b"\xff"  # as no publication does
+        head = bytes((0x30, length) if size <= SHORT else (0x30, length & 0x7F | 0x80, length >> 7)) + self._topic
+        if len(self) < HEADS_KEPT:
+            self[size] = head
+        return head
+
+
+@lru_cache(maxsize=128)
+def _heads(version: int, topic: str) -> _Heads:
+    name = topic.encode()
+    return _Heads(len(name).to_bytes(2) + name + b"\0" * (version == V5))

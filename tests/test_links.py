@@ -26,6 +26,7 @@ from saps.overlay.frames import (
     Pong,
     Run,
     Spread,
+    Stretch,
     Unsettled,
 )
 from saps.overlay.keys import BrokerRef, broker_key
@@ -33,6 +34,7 @@ from saps.overlay.runs import singly
 from saps.overlay.versions import unanswered
 from saps.subscriptions import Subscription
 from saps.wire import MAX_FRAME, FrameReader, Hello, encode_into, hello
+from tests.encoded import stretch
 from tests.network.meshes import data_messages, mesh
 
 ORDER = "alm-la"
@@ -150,25 +152,32 @@ async def test_a_large_frame_goes_through() -> None:
 
 
 @on_both_loops
-async def test_a_run_goes_as_one_frame_to_those_who_know_runs_and_as_single_publications_to_others() -> None:
-    run = Run(1, 7, 3, 0, 100, "a/b", 1, [b"x", b"y", b"z"])
+async def test_runs_and_stretches_go_as_one_frame_to_those_who_know_them_and_as_single_publications_to_others() -> None:
+    sent: list[Run | Stretch] = [
+        Run(1, 7, 3, 0, 100, "a/b", 1, [b"x", b"y", b"z"]),
+        stretch(1, [("a/b", 11, 9), ("a/c", 13, 0)], [("a/b", b"x"), ("a/c", b"y"), ("a/b", b"z")]),
+    ]
+    singles = [data for frame in sent for data in singly(frame)]
     async with ends("a", "b") as (a, b), silent() as (port, accepted):
         a.send(b.ref, Ping())
         await b.until(lambda: bool(b.frames))  # until then nobody knows what the other side understands
-        a.send(b.ref, run)
-        await b.until(lambda: len(b.frames) > 1)
-        assert b.frames[1:] == [(a.ref, run)]
+        for frame in sent:
+            a.send(b.ref, frame)
+        await b.until(lambda: len(b.frames) > 2)
+        assert b.frames[1:] == [(a.ref, frame) for frame in sent]
         old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
-        a.send(old, run)
+        for frame in sent:
+            a.send(old, frame)
         reader, writer = await accepted.get()
         body = msgspec.msgpack.encode(Hello("SAPS", 1, 1, ORDER, old))
         writer.write(len(body).to_bytes(4) + body)
         got, frames = FrameReader(), list[Frame]()
-        while len(frames) < 6:
+        while len(frames) < 2 * len(singles):
             frames += got.feed(await reader.read(1 << 16))
-            if len(frames) == 3:
-                a.send(old, run)
-        assert frames == 2 * singly(run)
+            if len(frames) == len(singles):
+                for frame in sent:
+                    a.send(old, frame)
+        assert frames == 2 * singles
 
 
 @on_both_loops
@@ -462,6 +471,10 @@ BAD_NUMBERS: dict[str, list[Frame]] = {
     "data of a broker never defined": [data(1)],
     "data for a slice never defined": [DefineBroker(1, STRANGER), Data(1, 1, 0, 7, 0, "a", b"", 0, False)],
     "a run of nothing": [DefineBroker(1, STRANGER), Run(1, 1, 0, 0, 0, "a/b", 0, [])],
+    "a stretch that names one publication more than it has": [
+        DefineBroker(1, STRANGER),
+        msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b""), ("a", b"")]), packets=b"\x30\4\0\1a\0"),
+    ],
     "a slice of brokers never defined": [DefineSlice(1, [1, 2])],
 }
 

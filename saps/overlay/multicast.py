@@ -38,7 +38,7 @@ from saps.overlay.missed import Missed
 from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
-from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, encoded, length, singly, topics
+from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, encoded, length, singly, stretch_of, topics
 from saps.overlay.shorthand import NumbersGiven, NumbersLearnt
 from saps.overlay.tree import Branch, divide
 from saps.plain import Encoded
@@ -247,11 +247,11 @@ class Multicast:
         if not self._looks_at_each and all(stream.plain and stream.branches == branches for stream in streams):
             self._open, parts = None, []
             for stream, count in zip(streams, stretch.counts, strict=True):
-                parts.append(Part(stream.topic, presence.seq + 1, stream.last_seq, count))
+                parts.append(Part(stream.topic, presence.seq + 1, stream.last_seq))
                 presence.seq += count
                 stream.last_seq = presence.seq
                 stream.used = True
-            frame = Stretch(0, 0, stretch.version, parts, stretch.packets)
+            frame = stretch_of(stretch, parts)
             for branch in branches:
                 self._forward(self._port.me, frame, branch, 0)
         else:

@@ -180,8 +180,8 @@ class Inbox:
         """Deliver a stretch of these parts if each of them `follows`. False if not: each message goes its own way."""
         if not all(self.follows(origin, part) for part in parts):
             return False
-        for part in parts:
-            self._pass_several(origin, part, part.count)
+        for part, count in zip(parts, stretch.counts, strict=True):
+            self._pass_several(origin, part, count)
         self.deliver_stretch(stretch)
         return True
 

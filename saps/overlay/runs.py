@@ -8,10 +8,15 @@ consist of (`singly`).
 
 from __future__ import annotations
 
-from saps.overlay.frames import Data, Frame, ProtocolError, Run, Stretch
+from collections import Counter
+from collections.abc import Sequence
+from struct import pack, unpack
+
+from saps import plain
+from saps.overlay.frames import Data, Frame, Part, ProtocolError, Run, Stretch
 from saps.overlay.keys import BrokerRef
 from saps.overlay.presence import Stream
-from saps.plain import Encoded, cut
+from saps.plain import Encoded
 
 MOST = 512
 """Publications in a run. More saves nothing; fewer let the first of them arrive sooner."""
@@ -61,31 +66,48 @@ def _opened(stretch: Stretch) -> list[Data]:
 
 def encoded(stretch: Stretch) -> Encoded:
     """The publications of a stretch. Raises `ProtocolError` if its packets are not what it says."""
-    topics = [part.topic for part in stretch.parts]
-    found = cut(stretch.level, stretch.packets, topics, [part.count for part in stretch.parts])
+    if len(stretch.sizes) % 2 or len(stretch.which) % 2:
+        raise ProtocolError("a stretch of half a number")
+    topics, sizes, which = [part.topic for part in stretch.parts], _numbers(stretch.sizes), _numbers(stretch.which)
+    found = plain.encoded(stretch.level, stretch.packets, topics, sizes, which)
     if found is None:
         raise ProtocolError("a stretch whose packets are not the publications it names")
     return found
 
 
+def stretch_of(found: Encoded, parts: list[Part]) -> Stretch:
+    """The frame, with its numbers still to be set."""
+    sizes, which = found.sizes, found.which or ()
+    return Stretch(0, 0, found.version, parts, _packed(sizes), _packed(which), found.packets)
+
+
+def _numbers(packed: bytes) -> tuple[int, ...]:
+    return unpack(f">{len(packed) // 2}H", packed)
+
+
+def _packed(numbers: Sequence[int]) -> bytes:
+    return pack(f">{len(numbers)}H", *numbers)
+
+
 def length(data: Data | Run | Stretch) -> int:
     """How many publications it carries."""
     if type(data) is Stretch:
-        return sum([part.count for part in data.parts])
+        return len(data.sizes) // 2
     return len(data.payloads) if type(data) is Run else 1
 
 
 def topics(data: Data | Run | Stretch) -> list[tuple[str, int]]:
     """The topics it is to, and how many publications are to each."""
     if isinstance(data, Stretch):
-        return [(part.topic, part.count) for part in data.parts]
+        numbers = Counter(_numbers(data.which)) if data.which else {0: length(data)}
+        return [(data.parts[number].topic, count) for number, count in numbers.items()]
     return [(data.topic, length(data))]
 
 
 def addressed(data: Data | Run | Stretch, origin: int, run_number: int, token: int) -> Data | Run | Stretch:
     """The same publication, or publications, with the numbers that hold on one link."""
     if type(data) is Stretch:
-        return Stretch(origin, run_number, data.level, data.parts, data.packets)
+        return Stretch(origin, run_number, data.level, data.parts, data.sizes, data.which, data.packets)
     if type(data) is Run:
         return Run(origin, data.seq, data.prev, run_number, token, data.topic, data.qos, data.payloads)
     assert type(data) is Data

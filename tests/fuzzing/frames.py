@@ -21,10 +21,12 @@ from saps.overlay.frames import (
     Insert,
     Keep,
     Locate,
+    Part,
     ProtocolError,
     Record,
     Run,
     Seek,
+    Stretch,
 )
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publisher_key, vault
 from saps.wire import FrameReader, WireError, encode_into, hello
@@ -170,6 +172,7 @@ def seeds() -> list[bytes]:
         DefineSlice(1, [1]),
         Data(1, 7, 0, 1, 3, "a/b", b"payload", 1, False, Properties(message_expiry=5)),
         Run(1, 8, 7, 0, 4, "a/b", 1, [b"x", b"y"]),
+        Stretch(1, 0, 4, [Part("a/b", 10, 9), Part("a", 11, 0)], b"\0\x07\0\x05", b"\0\0\0\1", b"0\5\0\3a/b0\3\0\1a"),
         Locate(0, None, FOE, 1, *vault(1), Keep([Record(Message("a/b", b"x", 1, True), 0, FOE, 1)])),
     ]
     found = []

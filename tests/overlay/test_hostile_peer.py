@@ -5,6 +5,7 @@ docs/security.md says the same in words. Each frame passes the decoder and the l
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from saps.messages import Message, Properties, Reached
@@ -62,6 +63,7 @@ from saps.overlay.keys import (
 from saps.overlay.rollcalls import ACQUAINTANCES
 from saps.overlay.vault import BUCKETS, HOLDERS
 from saps.simulator import SimBroker
+from tests.encoded import stretch
 from tests.fuzzing.frames import FOE, ORDER
 from tests.fuzzing.node import Besieged
 
@@ -174,6 +176,7 @@ def test_no_frame_has_an_honest_broker_say_what_the_next_one_refuses(mesh: Besie
     mesh.attack(b1, DefineSlice(1, [2]))
     assert mesh.attack(b1, Data(1, edge, edge - 1, 1, 5, TOPIC, b"x", 1, False))
     assert mesh.attack(b1, Run(1, 1 << 62, (1 << 62) - 1, 1, 1 << 62, TOPIC, 1, [b"x", b"y"]))
+    assert mesh.attack(b1, stretch(1, [(TOPIC, 1 << 62, 0)], [(TOPIC, b"x"), (TOPIC, b"y")]))
     assert not mesh.attack(b1, Run(1, edge, edge - 1, 1, 5, TOPIC, 1, [b"x", b"y"]))
     assert not mesh.attack(b1, Spread(FOE, 1, [(Key(b""), Key(b"x"))], Absent([]), 2000))
     mesh.attack(b1, Ack(1, 1 << 40, 1 << 40, []))
@@ -222,6 +225,11 @@ def test_nobody_takes_itself_for_dead_by_what_others_say(mesh: Besieged) -> None
         Data(1, 1, 0, 0, 0, "a", b"", 0, False, Properties(content_type="\0")),
         Data(1, 1, 0, 0, 0, "a", b"", 0, False, Properties(user=(("x" * 70_000, ""),))),
         Run(1, 1, 0, 0, 0, "a\0", 0, [b""]),
+        stretch(1, [("a", (1 << 62) + 1, 0)], [("a", b"x")]),
+        stretch(1, [("a\0", 1, 0)], [("a\0", b"")]),
+        msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b"x")]), sizes=b"\0\6\0"),
+        msgspec.structs.replace(stretch(1, [("a", 1, 0), ("b", 2, 0)], [("a", b""), ("b", b"")]), which=b"\0\0\0\0"),
+        msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("b", b"x")]), packets=b"\x30\5\0\1a\0"),
         Guard([Will("c", 1, float("nan"), Message("a", b""))], [], True),
         Guard([Will("c", 1, 0.0, Message("", b""))], [], True),
         Announce("a", FOE, 1, True),

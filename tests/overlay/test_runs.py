@@ -1,4 +1,5 @@
-"""Publications that follow each other travel as runs: the guarantees hold, also beside brokers that know no runs."""
+"""Publications that follow each other travel as runs and stretches: the guarantees hold, also beside brokers that know
+neither."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.messages import Message, MessageRun, Reached
-from saps.overlay.frames import Data, Frame, Run
+from saps.overlay.frames import Data, Frame, Part, Run, Stretch
 from saps.overlay.keys import BrokerRef, KeyOrder
-from saps.overlay.runs import MOST, singly
+from saps.overlay.runs import MOST, length, singly, stretch_of
 from saps.simulator import Network, SimBroker, Simulation
+from tests.encoded import encoded_of
 
 from .scenes import TOPICS, Recorder, random_step
 from .test_guarantees import SEEDS
@@ -24,24 +26,26 @@ SCHEDULES = settings(max_examples=6, deadline=None, suppress_health_check=[Healt
 
 
 class Mixed(Simulation):
-    """A mesh in which links to some brokers carry no runs, as `saps.links` does with those of version 1."""
+    """A mesh in which links to some brokers carry no runs and stretches, as `saps.links` does with those of version
+    1."""
 
     def __init__(self, seed: int, order: KeyOrder = KeyOrder.CLUSTER, latency: float = 0.02) -> None:
         super().__init__(seed, network=Network(latency=(0.001, latency)), order=order)
         self.old: set[str] = set()
-        self.runs = self.copies = 0
+        self.runs = self.stretches = self.copies = 0
         """Frames with several publications, and copies of publications."""
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
-        if isinstance(frame, Run) and to.name in self.old:
+        if isinstance(frame, Run | Stretch) and to.name in self.old:
             for data in singly(frame):
                 super()._send(source, to, data)
         else:
             super()._send(source, to, frame)
         if isinstance(frame, Run):
             self.runs += 1
-        if isinstance(frame, Data | Run):
-            self.copies += len(singly(frame))
+        self.stretches += isinstance(frame, Stretch)
+        if isinstance(frame, Data | Run | Stretch):
+            self.copies += length(frame)
 
 
 class Bursts(Recorder):
@@ -51,13 +55,28 @@ class Bursts(Recorder):
         super().__init__(simulation)
         self._rng = random.Random(simulation.seed)
 
+    def begin(self) -> None:
+        """Nothing goes as a stretch before its way is known: let that be so for two topics of one broker."""
+        first, *others = self.simulation.alive()
+        for broker in others[:2]:
+            self.subscribe(broker, "#")
+        self.simulation.run(1)
+        for topic in TOPICS[:2]:
+            super().publish(first, topic, 0)
+        self.simulation.run(1)
+
     def publish(self, broker: SimBroker, topic: str, qos: int) -> None:
         rng = self._rng
+        there = [each for each in self.simulation.alive() if each.joined and not each.node.leaving]
+        if rng.random() < 0.7:
+            topic, broker = rng.choice(TOPICS[:2]), there[0]
         wanted = [(topic, qos)] * rng.choice([1, 2, 5, 20])
         if rng.random() < 0.3:
             wanted.insert(rng.randrange(len(wanted)), (rng.choice(TOPICS), rng.choice((0, 1))))
 
         def act() -> None:
+            if not qos and rng.random() < 0.6:
+                self._publish_stretch(broker, topic)
             while wanted:
                 count = next((n for n, each in enumerate(wanted) if each != wanted[0]), len(wanted))
                 count = rng.choice([1, count])
@@ -65,6 +84,15 @@ class Bursts(Recorder):
                 del wanted[:count]
 
         broker.act(act)
+
+    def _publish_stretch(self, broker: SimBroker, topic: str) -> None:
+        """Many messages with QoS 0, most of them to this topic."""
+        several = self._rng.choice(([topic], TOPICS[:2], TOPICS))
+        topics = [self._rng.choice(several) for _ in range(self._rng.choice([2, 5, 20]))]
+        sent = [(each, b"%d" % number) for number, each in enumerate(topics, self._serial + 1)]
+        self._serial += len(sent)
+        self.published += [(self.moment(), broker, each, 0, payload) for each, payload in sent]
+        broker.node.publish_stretch(encoded_of(sent, self._rng.choice((4, 5))))
 
     def _publish(self, broker: SimBroker, topic: str, qos: int, count: int) -> None:
         payloads = [b"%d" % number for number in range(self._serial + 1, self._serial + count + 1)]
@@ -97,6 +125,7 @@ def test_bursts_under_churn_arrive_once_and_in_order(seed: int) -> None:
     simulation.build(6, 3)
     simulation.old = {name for name in simulation.brokers if rng.random() < 0.4}
     recorder = Bursts(simulation)
+    recorder.begin()
     for _ in range(60):
         random_step(rng, recorder, churn=True)
         simulation.run(rng.choice([0, 0, 0.001, 0.01, 0.05]))
@@ -113,6 +142,7 @@ def test_bursts_over_breaking_links_and_crashing_brokers_lose_no_qos_1(seed: int
     simulation.build(6, 3)
     simulation.old = {name for name in simulation.brokers if rng.random() < 0.4}
     recorder = Bursts(simulation)
+    recorder.begin()
     for step in range(50):
         random_step(rng, recorder, churn=False)
         simulation.run(rng.choice([0, 0.001, 0.01, 0.05]))
@@ -181,3 +211,72 @@ def test_who_records_publications_is_told_of_the_messages_that_subscribers_hold(
     simulation.run(2)
     assert all(one is other for one, other in zip(told, run.messages, strict=True))
     assert [message.payload for _, message in member.delivered] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("order", KeyOrder)
+def test_a_stretch_keeps_the_publisher_s_order_between_topics_at_one_frame_for_each_member(order: KeyOrder) -> None:
+    """Also if some members know no stretches, and where runs and single messages stand before and behind it."""
+    simulation = Mixed(1, order)
+    simulation.build(7, 3)
+    publisher, *others = simulation.alive()
+    for member in others[:4]:
+        member.subscribe("a/+")
+    for topic in ("a/1", "a/2", "a/3"):
+        publisher.publish(topic, b"0")
+    simulation.run(2)
+    before = simulation.stretches, simulation.copies
+    sent = [(f"a/{number * number % 3 + 1}", b"%d" % number) for number in range(1, 41)]
+
+    def publish() -> None:
+        node = publisher.node
+        node.publish_run(MessageRun("a/2", 0, [b"first", b"second"]), None)
+        node.publish_stretch(encoded_of(sent))
+        node.publish(Message("a/2", b"last"), None)
+
+    publisher.act(publish)
+    simulation.run(2)
+    assert (simulation.stretches - before[0], simulation.copies - before[1]) == (4, 4 * 43)
+    simulation.old = {broker.name for broker in others[:2]}
+    publisher.act(publish)
+    simulation.run(2)
+    once = [b"first", b"second", *(payload for _, payload in sent), b"last"]
+    for member in others[:4]:
+        assert [message.payload for _, message in member.delivered[3:]] == 2 * once
+
+
+def test_what_must_be_looked_at_message_by_message_is_not_sent_as_a_stretch() -> None:
+    """Where their members differ, or somebody takes turns, or records them: they arrive all the same, in order."""
+    simulation = Mixed(1)
+    simulation.build(4, 2)
+    publisher, *others = simulation.alive()
+    for member, topic_filter in zip(others, ("a", "#", "#"), strict=True):
+        member.subscribe(topic_filter)
+    for topic in ("a", "b"):
+        publisher.publish(topic, b"0")
+    simulation.run(2)
+    sent = [("ab"[number % 2], b"%d" % number) for number in range(10)]
+    publisher.act(lambda: publisher.node.publish_stretch(encoded_of(sent)))
+    simulation.run(2)
+    assert not simulation.stretches
+    for member, topics in zip(others, ("a", "ab", "ab"), strict=True):
+        expected = [payload for topic, payload in sent if topic in topics]
+        assert [message.payload for _, message in member.delivered][1 + (topics == "ab") :] == expected
+
+
+@given(
+    first=st.integers(1, 1 << 40),
+    prev=st.integers(0, 1 << 40),
+    which=st.lists(st.integers(0, 2), min_size=1, max_size=9),
+)
+def test_a_stretch_is_its_publications_each_behind_the_one_before_to_its_topic(
+    first: int, prev: int, which: list[int]
+) -> None:
+    sent = [("abc"[number], b"%d" % place) for place, number in enumerate(which)]
+    found = encoded_of(sent)
+    parts = [Part(topic, first + 1000 * number, prev + number) for number, topic in enumerate(found.topics)]
+    singles = singly(stretch_of(found, parts))
+    assert [(data.topic, data.payload) for data in singles] == sent
+    for part in parts:
+        mine = [data for data in singles if data.topic == part.topic]
+        assert [data.seq for data in mine] == list(range(part.seq, part.seq + len(mine)))
+        assert [data.prev for data in mine] == [part.prev, *(data.seq for data in mine[:-1])]

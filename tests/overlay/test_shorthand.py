@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from saps.messages import Message
-from saps.overlay.frames import Announce, Data, DefineBroker, DefineSlice, Frame, Run
+from saps.overlay.frames import Announce, Data, DefineBroker, DefineSlice, Frame, Run, Stretch
 from saps.overlay.keys import BrokerRef
 from saps.overlay.multicast import NUMBERS_KEPT
 from saps.simulator import SimBroker, Simulation
@@ -48,7 +48,7 @@ def check_defined(frames: list[Frame]) -> None:
         elif isinstance(frame, DefineSlice):
             assert brokers.issuperset(frame.brokers)
             slices.add(frame.number)
-        elif isinstance(frame, Data | Run):
+        elif isinstance(frame, Data | Run | Stretch):
             assert frame.origin in brokers
             assert frame.slice in slices
 

@@ -226,7 +226,7 @@ class Publisher(Sender):
             if not remote:
                 return ends[-1]
             if all(route.mesh.remote for route in distinct):
-                self._forward_several(routes, data, pos, starts, ends)
+                self._forward_several(routes, data, pos, ends)
                 return ends[-1]
         runs = [
             MessageRun(route.topic, qos, [data[start:end]])
@@ -242,15 +242,15 @@ class Publisher(Sender):
                 hub.forward_run(route, run)
         return ends[-1]
 
-    def _forward_several(self, routes: list[Route], data: bytes, pos: int, starts: list[int], ends: list[int]) -> None:
+    def _forward_several(self, routes: list[Route], data: bytes, pos: int, ends: list[int]) -> None:
         """Hand a stretch of QoS 0 to the mesh as the packets it came as."""
         numbers: dict[Route, int] = {}
         which = [numbers.setdefault(route, len(numbers)) for route in routes]
         if pos:
-            starts, ends = [start - pos for start in starts], [end - pos for end in ends]
+            ends = [end - pos for end in ends]
         packets = data[pos : pos + ends[-1]]
         topics = [route.topic for route in numbers]
-        self._session.hub.forward_stretch(Encoded(self.version, packets, topics, ends, which, starts))
+        self._session.hub.forward_stretch(Encoded(self.version, packets, topics, ends, which))
 
     def _look_up(self, topic: bytes) -> Route | None:
         """The route of a topic that the client is known to be allowed to publish to, if it is at hand."""

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.interop
 ROOT = compile_codec.ROOT
 HERE = Path(__file__).parent
 CASES = 10_000
-PROPERTIES = ["test_codec.py", "test_runs.py", "test_wire.py", "test_bursts_encoded.py"]
+PROPERTIES = ["test_codec.py", "../../test_plain.py", "test_wire.py", "test_bursts_encoded.py"]
 """The tests of the codec itself, which the compiled one must pass, too."""
 
 
