@@ -8,9 +8,8 @@ as the packets they came as (`Encoded`), which is why this belongs neither to th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from itertools import accumulate, groupby, repeat
-from operator import getitem, sub
+from operator import add, ge, sub
 from typing import Generic, NamedTuple, TypeVar
 
 from saps.messages import MessageRun
@@ -30,8 +29,6 @@ LONGEST_STRETCH = 256
 
 MOST_ENCODED = 512
 """Publications that cross in one piece: no frame between brokers has more."""
-HEADS_KEPT = 256
-"""Sizes of packets for which it is kept how those to one topic begin. Of 128 topics that is 4 MiB."""
 
 
 class First(NamedTuple):
@@ -245,38 +242,38 @@ def encoded(
     ends = list(accumulate(sizes))
     if not ends or ends[-1] != len(packets) or len(which) != (len(ends) if len(topics) > 1 else 0):
         return None
-    heads = [_heads(version, topic) for topic in topics]
-    if len(set(topics)) != len(topics) or (which and len(set(which)) != len(topics)):
+    if len(set(topics)) != len(topics) or (which and set(which) != set(range(len(topics)))):
         return None
-    if not which:
-        expected = map(heads[0].__getitem__, sizes)
-    elif max(which) < len(heads):
-        expected = map(getitem, map(heads.__getitem__, which), sizes)
-    else:
+    fields = [_field(version, topic) for topic in topics]
+    shortest = [len(field) + (2 if len(field) <= SHORT - 2 else 3) for field in fields]
+    numbers = which or [0] * len(ends)
+    heads = map(add, map(_STARTS.__getitem__, sizes), map(fields.__getitem__, numbers))
+    if not all(map(packets.startswith, heads, [0, *ends])):
         return None
-    if not all(map(packets.startswith, expected, [0, *ends])):
-        return None
+    if min(sizes) < max(shortest) and not all(map(ge, sizes, map(shortest.__getitem__, numbers))):
+        return None  # packets that begin rightly, but in each other
     return Encoded(version, packets, topics, ends, which or None)
 
 
-class _Heads(dict[int, bytes]):
-    """By their size: how plain publications of QoS 0 to one topic begin, up to their payloads."""
+def _field(version: int, topic: str) -> bytes:
+    """What stands in a plain publication of QoS 0 between its remaining length and its payload."""
+    name = topic.encode()
+    return len(name).to_bytes(2) + name + b"\0" * (version == V5)
 
-    def __init__(self, topic: bytes) -> None:
-        super().__init__()
-        self._topic = topic
+
+class _Starts(dict[int, bytes]):
+    """By their size: how plain publications of QoS 0 begin, up to the topic field."""
 
     def __missing__(self, size: int) -> bytes:
-        length = size - (2 if size <= SHORT else 3)
-        if length < len(self._topic) or length > LONGEST or size == SHORT + 1:
-            return b"\xff"  # as no publication does
-        head = bytes((0x30, length) if size <= SHORT else (0x30, length & 0x7F | 0x80, length >> 7)) + self._topic
-        if len(self) < HEADS_KEPT:
-            self[size] = head
-        return head
+        if size <= SHORT:
+            start = bytes((0x30, max(0, size - 2)))
+        elif SHORT + 1 < size <= LONGEST + 3:
+            start = bytes((0x30, (size - 3) & 0x7F | 0x80, (size - 3) >> 7))
+        else:
+            start = b"\xff"  # as no publication does
+        self[size] = start
+        return start
 
 
-@lru_cache(maxsize=128)
-def _heads(version: int, topic: str) -> _Heads:
-    name = topic.encode()
-    return _Heads(len(name).to_bytes(2) + name + b"\0" * (version == V5))
+_STARTS = _Starts()
+"""Sizes are of two bytes, so this has an end."""
