@@ -192,7 +192,7 @@ class Encoded:
         """Each once."""
         self.ends = ends
         """Where in the packets each publication ends."""
-        self.which = which
+        self.which = which if len(topics) > 1 else None
         """Of each publication the number of its topic; None if there is but one."""
 
     def __len__(self) -> int:
@@ -252,7 +252,7 @@ def encoded(
         return None
     if min(sizes) < max(shortest) and not all(map(ge, sizes, map(shortest.__getitem__, numbers))):
         return None  # packets that begin rightly, but in each other
-    return Encoded(version, packets, topics, ends, which or None)
+    return Encoded(version, packets, topics, ends, which)
 
 
 def _field(version: int, topic: str) -> bytes:

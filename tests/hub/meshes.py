@@ -7,6 +7,8 @@ from functools import partial
 
 from saps.mesh import Recalled, RunDone, TopicRoute
 from saps.messages import NOBODY, Message, MessageRun, Reached
+from saps.overlay.frames import Part
+from saps.overlay.runs import encoded, stretch_of
 from saps.plain import Encoded
 
 
@@ -51,7 +53,8 @@ class DelayingMesh:
                 self._publishing.append(partial(done, start, len(part)))
 
     def publish_stretch(self, stretch: Encoded) -> None:
-        for run in stretch.runs():
+        arrived = encoded(stretch_of(stretch, [Part(topic, 1, 0) for topic in stretch.topics]))
+        for run in arrived.runs():
             self.publish_run(run, None)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
