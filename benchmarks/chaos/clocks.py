@@ -37,6 +37,7 @@ class WallClock:
             "LD_PRELOAD": preloaded,
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else a thread that waits for the interpreter never waits
             "FAKETIME_CACHE_DURATION": str(NOTICED),
         }
 
