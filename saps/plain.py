@@ -229,7 +229,7 @@ class Encoded:
 
 def _added(size: int, which: Sequence[int], what: Iterable[int]) -> list[int]:
     sums = [0] * size
-    for number, each in zip(which, what):  # noqa: B905  it may be endless
+    for number, each in zip(which, what, strict=False):
         sums[number] += each
     return sums
 

@@ -123,7 +123,15 @@ def run(rng: Random) -> str:
         ends = plain.plain_run(data, 0, found, version, limit)
         return ends, plain.plain_payloads(data, 0, found.end - found.topic + 2 * bool(qos) + (version == V5), ends)
 
-    return " ".join((first, lone, several, attempt(of_one_topic)))
+    def crossed() -> object:
+        names = list(dict.fromkeys(packet.topic for packet in packets))
+        which = [names.index(packet.topic) for packet in packets] if len(names) > 1 else []
+        found = plain.encoded(version, data, names, [len(encode(packet, version)) for packet in packets], which)
+        if found is None:
+            return None
+        return found.ends, found.counts, found.bytes_by_topic, [(run.topic, run.payloads) for run in found.runs()]
+
+    return " ".join((first, lone, several, attempt(of_one_topic), attempt(crossed)))
 
 
 def out(rng: Random) -> str:
