@@ -540,8 +540,8 @@ class Stretch(Frame, tag=42):
     """The protocol level of MQTT whose packets these are: 4 for 3.1.1, 5 for 5.0."""
     parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST_ENCODED)]
     """Each to another topic."""
-    sizes: Annotated[bytes, Meta(min_length=2, max_length=2 * MOST_ENCODED)]
-    """Bytes of each packet, 16,386 at most: numbers of two bytes, big endian."""
+    sizes: Annotated[bytes, Meta(max_length=2 * MOST_ENCODED)]
+    """Bytes of each packet, 16,386 at most: numbers of two bytes, big endian. At least one."""
     which: Annotated[bytes, Meta(max_length=2 * MOST_ENCODED)]
     """Of each packet the number of its part, in as many bytes; nothing if there is one part."""
     packets: bytes

@@ -226,6 +226,7 @@ def test_nobody_takes_itself_for_dead_by_what_others_say(mesh: Besieged) -> None
         Data(1, 1, 0, 0, 0, "a", b"", 0, False, Properties(user=(("x" * 70_000, ""),))),
         Run(1, 1, 0, 0, 0, "a\0", 0, [b""]),
         stretch(1, [("a", (1 << 62) + 1, 0)], [("a", b"x")]),
+        msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b"x")]), sizes=b"", packets=b""),
         stretch(1, [("a\0", 1, 0)], [("a\0", b"")]),
         msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b"x")]), sizes=b"\0\6\0"),
         msgspec.structs.replace(stretch(1, [("a", 1, 0), ("b", 2, 0)], [("a", b""), ("b", b"")]), which=b"\0\0\0\0"),
