@@ -14,8 +14,9 @@ DEBIAN_DONE := .setup-debian
 PYTHON_DONE := .venv/.setup-python
 JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js)
 
-# Test processes; the tests of a module that starts processes are kept together on one of them (tests/conftest.py).
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+# Test processes, one more than processors, as many tests wait; the tests of a module that starts processes are kept
+# together on one of them (tests/conftest.py).
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 3 ? 4 : n + 1)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 FAST := not (simulation or interop or network or chaos or spark)
 
