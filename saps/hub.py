@@ -384,11 +384,7 @@ class Hub:
 
         Of each is given its route, where its payload begins and where it ends.
         """
-        for begin, end in _alike(routes):
-            relays, start, pos = routes[begin].relays, pos, ends[end - 1]
-            for agent in relays:
-                agent.relay(packets[start:pos], end - begin)
-            self.delivered += (end - begin) * len(relays)
+        self._relay_alike(routes, packets, pos, ends)
         for route, payload, end in zip(routes, payloads, ends, strict=True):
             if (count := route.count) is not None:
                 if count.last is not sender:
@@ -396,6 +392,16 @@ class Hub:
                 count.messages += 1
                 count.bytes += end - payload
         self.published += len(routes)
+
+    def _relay_alike(self, routes: list[Route], packets: bytes, pos: int, ends: list[int]) -> None:
+        for begin, end in _alike(routes):
+            start, pos = pos, ends[end - 1]
+            self._relay_to(routes[begin].relays, packets[start:pos], end - begin)
+
+    def _relay_to(self, relays: list[Relay], packets: bytes, count: int) -> None:
+        for agent in relays:
+            agent.relay(packets, count)
+        self.delivered += count * len(relays)
 
     def relay_numbered(self, route: Route, packet: Any, size: int = 0) -> None:
         """`spread` for a publication of QoS 1, in a wire format that is among the `wires` of a `numbered` route.
@@ -519,17 +525,13 @@ class Hub:
                 self.deliver_run(run.topic, run.qos, run.payloads)
             return
         self._hand_out()
-        pos, routes = 0, distinct if stretch.which is None else [distinct[number] for number in stretch.which]
-        for begin, end in _alike(routes) if stretch.which is not None else [(0, len(stretch))]:
-            start, pos = pos, stretch.ends[end - 1]
-            for agent in routes[begin].relays:
-                agent.relay(stretch.packets[start:pos], end - begin)
+        if stretch.which is None:
+            self._relay_to(distinct[0].relays, stretch.packets, len(stretch))
+        else:
+            self._relay_alike([distinct[number] for number in stretch.which], stretch.packets, 0, stretch.ends)
         self.received += len(stretch)
-        counts = stretch.counts
-        for route, count in zip(distinct, counts, strict=True):
-            self.delivered += len(route.relays) * count
         if self.statistics is not None:
-            for route, count, size in zip(distinct, counts, stretch.bytes_by_topic, strict=True):
+            for route, count, size in zip(distinct, stretch.counts, stretch.bytes_by_topic, strict=True):
                 if (counted := route.count) is not None:
                     counted.received += count
                     counted.received_bytes += size - count * counted.header

@@ -180,7 +180,7 @@ def plain_stretch(
 class Encoded:
     """Plain publications of QoS 0 that follow each other, to one topic or several, as the packets they came as."""
 
-    __slots__ = ("ends", "packets", "topics", "version", "which")
+    __slots__ = ("counts", "ends", "packets", "topics", "version", "which")
 
     def __init__(
         self, version: int, packets: bytes, topics: list[str], ends: list[int], which: Sequence[int] | None = None
@@ -194,6 +194,8 @@ class Encoded:
         """Where in the packets each publication ends."""
         self.which = which if len(topics) > 1 else None
         """Of each publication the number of its topic; None if there is but one."""
+        self.counts = [len(ends)] if self.which is None else _added(len(topics), self.which, repeat(1))
+        """How many publications each topic has."""
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -202,11 +204,6 @@ class Encoded:
     def sizes(self) -> list[int]:
         """Bytes of each packet."""
         return list(map(sub, self.ends, [0, *self.ends]))
-
-    @property
-    def counts(self) -> list[int]:
-        """How many publications each topic has."""
-        return [len(self.ends)] if self.which is None else _added(len(self.topics), self.which, repeat(1))
 
     @property
     def bytes_by_topic(self) -> list[int]:

@@ -38,7 +38,7 @@ from saps.overlay.missed import Missed
 from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
-from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, encoded, length, singly, stretch_of, topics
+from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, encoded, length, opened, singly, stretch_of, topics
 from saps.overlay.shorthand import NumbersGiven, NumbersLearnt
 from saps.overlay.tree import Branch, divide
 from saps.plain import Encoded
@@ -441,7 +441,7 @@ class Multicast:
     def _on_stretch(self, sender: BrokerRef, origin: BrokerRef, stretch: Stretch, onward: list[Branch]) -> None:
         found = encoded(stretch)
         if (onward and self._looks_at_each) or not self._inbox.accept_stretch(origin, stretch.parts, found):
-            for single in singly(stretch):
+            for single in opened(stretch, found):
                 self._on_data(sender, single)
             return
         self.received += len(found)

@@ -32,7 +32,7 @@ def singly(data: Data | Run | Stretch) -> list[Data]:
     if type(data) is Data:
         return [data]
     if type(data) is Stretch:
-        return _opened(data)
+        return opened(data, encoded(data))
     assert type(data) is Run
     token = data.token
     return [
@@ -51,17 +51,18 @@ def singly(data: Data | Run | Stretch) -> list[Data]:
     ]
 
 
-def _opened(stretch: Stretch) -> list[Data]:
+def opened(stretch: Stretch, found: Encoded) -> list[Data]:
+    """The publications of a stretch, which have been `found` in it, each by itself."""
     before = {part.topic: (part.seq - 1, part.prev) for part in stretch.parts}
-    found = []
-    for run in encoded(stretch).runs():
+    singles = []
+    for run in found.runs():
         seq, prev = before[run.topic]
         for payload in run.payloads:
             seq += 1
-            found.append(Data(stretch.origin, seq, prev, stretch.slice, 0, run.topic, payload, 0, retain=False))
+            singles.append(Data(stretch.origin, seq, prev, stretch.slice, 0, run.topic, payload, 0, retain=False))
             prev = seq
         before[run.topic] = seq, prev
-    return found
+    return singles
 
 
 def encoded(stretch: Stretch) -> Encoded:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from saps.frontend.mqtt.packets import V5, Publish, Subscribe, SubscribeEntry
-from saps.frontend.mqtt.properties import Property, PropertyMap
+from saps.frontend.mqtt.packets import V5, Publish
 from saps.messages import Message
 from tests.encoded import encoded_of
-from tests.frontend.mqtt.bench import Bench
+from tests.frontend.mqtt.bench import Bench, Subscriber, subscribed
 from tests.frontend.mqtt.strategies import versions
 
 TOPICS = ["a", "b", "c/d", "$x"]
 FILTERS = ["#", "+", "a", "b", "+/d", "$share/g/+"]
-
-
-class Subscriber(NamedTuple):
-    version: int
-    filter: str
-    qos: int
-    identifier: int
-    """0: none."""
 
 
 def _play(
@@ -32,11 +21,7 @@ def _play(
     bench = Bench()
     if counting:
         bench.hub.count(100)
-    clients = [bench.client(f"s{number}", version=each.version) for number, each in enumerate(subscribers)]
-    for client, each in zip(clients, subscribers, strict=True):
-        named = each.identifier and each.version == V5
-        properties: PropertyMap = {Property.SUBSCRIPTION_IDENTIFIER: [each.identifier]} if named else {}
-        client.send(Subscribe(1, [SubscribeEntry(each.filter, each.qos)], properties))
+    clients = subscribed(bench, subscribers)
     bench.flush()
     if slow and clients:
         clients[0].connection.pause_writing()

@@ -245,7 +245,7 @@ def test_a_stretch_keeps_the_publisher_s_order_between_topics_at_one_frame_for_e
 
 
 def test_what_must_be_looked_at_message_by_message_is_not_sent_as_a_stretch() -> None:
-    """Where their members differ, or somebody takes turns, or records them: they arrive all the same, in order."""
+    """Here the members of two topics differ: all arrives, in order."""
     simulation = Mixed(1)
     simulation.build(4, 2)
     publisher, *others = simulation.alive()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.decode import PacketReader
@@ -23,6 +24,7 @@ from saps.frontend.mqtt.packets import (
     SubscribeEntry,
     Will,
 )
+from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.hub import Hub
 from saps.mesh import Mesh
 
@@ -59,6 +61,26 @@ class Bench:
         client = Client(self, fields.get("version", V5))
         client.connect(client_id, **fields)
         return client
+
+
+class Subscriber(NamedTuple):
+    """Somebody who takes what a filter matches."""
+
+    version: int
+    filter: str
+    qos: int
+    identifier: int
+    """0: none."""
+
+
+def subscribed(bench: Bench, wanted: Sequence[Subscriber]) -> list[Client]:
+    """Clients that have asked for these subscriptions."""
+    clients = [bench.client(f"s{number}", version=each.version) for number, each in enumerate(wanted)]
+    for client, each in zip(clients, wanted, strict=True):
+        named = each.identifier and each.version == V5
+        properties: PropertyMap = {Property.SUBSCRIPTION_IDENTIFIER: [each.identifier]} if named else {}
+        client.send(Subscribe(1, [SubscribeEntry(each.filter, each.qos)], properties))
+    return clients
 
 
 class Client:

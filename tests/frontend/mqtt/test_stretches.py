@@ -12,26 +12,18 @@ from hypothesis import strategies as st
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.packets import V5, V311, Ack, Publish, Subscribe, SubscribeEntry
-from saps.frontend.mqtt.properties import Property, PropertyMap
+from saps.frontend.mqtt.properties import Property
 from saps.frontend.mqtt.reasons import Reason
 from saps.mesh import Alone
 from saps.messages import Reached
 from saps.plain import plain_stretch
 from saps.statistics import publishers
-from tests.frontend.mqtt.bench import Bench, Client, puback
+from tests.frontend.mqtt.bench import Bench, Client, Subscriber, puback, subscribed
 from tests.frontend.mqtt.strategies import LIMIT, is_plain, publications_to, versions
 from tests.hub.meshes import DelayingMesh
 
 TOPICS = ["a", "b", "c/d", "$x"]
 FILTERS = ["#", "+", "a", "b", "$x", "+/d", "$share/g/+", "$share/g/a"]
-
-
-class Subscriber(NamedTuple):
-    version: int
-    filter: str
-    qos: int
-    identifier: int
-    """0: none."""
 
 
 class Outcome(NamedTuple):
@@ -67,11 +59,7 @@ def _play(
     bench.hub.count(100)
     publisher = bench.client("p", version=version)
     publisher.send(Subscribe(1, [SubscribeEntry("+", 1, no_local=version == V5)]))
-    clients = [bench.client(f"s{number}", version=each.version) for number, each in enumerate(subscribers)]
-    for client, each in zip(clients, subscribers, strict=True):
-        named = each.identifier and each.version == V5
-        properties: PropertyMap = {Property.SUBSCRIPTION_IDENTIFIER: [each.identifier]} if named else {}
-        client.send(Subscribe(1, [SubscribeEntry(each.filter, each.qos)], properties))
+    clients = subscribed(bench, subscribers)
     if mesh is not None:
         mesh.complete_subscriptions()
     for topic in TOPICS[1:]:  # the first is not at hand yet
