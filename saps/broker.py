@@ -81,6 +81,7 @@ class LiveMesh:
         node.on_output = self._soon
         node.inbox.deliver_run = hub.deliver_run
         node.inbox.deliver_stretch = hub.deliver_stretch
+        node.inbox.deliver_several = hub.deliver_several
         node.on_dead = links.drop
         self.receive: Callable[[BrokerRef, Frame], None] = node.receive
         """Handles a frame from another broker."""
@@ -113,6 +114,10 @@ class LiveMesh:
     def publish_stretch(self, stretch: Encoded) -> None:
         self.node.now = self._loop.time()
         self.node.publish_stretch(stretch)
+
+    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
+        self.node.now = self._loop.time()
+        self.node.publish_several(runs, done)
 
     def stamp(self, message: Message) -> Message:
         self.node.now = self._loop.time()

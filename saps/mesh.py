@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from saps.messages import NOBODY, Message, MessageRun, Reached
@@ -31,6 +32,20 @@ class TopicRoute:
 
 RunDone = Callable[[int, int, Reached], None]
 """Called for each part of a run of messages that is done: where it begins, how many they are, whom each has reached."""
+
+
+def publish_each(
+    publish_run: Callable[[MessageRun, RunDone | None], None], runs: Iterable[MessageRun], done: RunDone | None
+) -> None:
+    """`Mesh.publish_several`, run by run."""
+    begin = 0
+    for run in runs:
+        publish_run(run, None if done is None else partial(_behind, begin, done))
+        begin += len(run)
+
+
+def _behind(begin: int, done: RunDone, start: int, count: int, reached: Reached) -> None:
+    done(begin + start, count, reached)
 
 
 class Mesh(Protocol):
@@ -57,6 +72,9 @@ class Mesh(Protocol):
 
     def publish_stretch(self, stretch: Encoded) -> None:
         """`publish` for each message of a stretch."""
+
+    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
+        """`publish` for each message of these runs of QoS 1, to several topics: `done` counts through all of them."""
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         """The will of a client of this broker (None: it is void) and its delay in seconds: it is to be published
@@ -242,6 +260,10 @@ class Alone:
 
     def publish_stretch(self, stretch: Encoded) -> None:
         pass
+
+    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
+        if done is not None:
+            done(0, sum(map(len, runs)), NOBODY)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass

@@ -17,7 +17,7 @@ LOWEST_VERSION = 1
 VERSION = 2
 """Versions of the protocol this code speaks, from the lowest to the highest."""
 WITH_RUNS = 2
-"""The first version that has `Run` and `Stretch`."""
+"""The first version that has `Run`, `Stretch` and `Bundle`."""
 MAX_FRAME = (1 << 28) + (1 << 16)
 """Largest frame in bytes: the largest MQTT packet and what surrounds it."""
 _LENGTH = 4

@@ -18,19 +18,20 @@ from saps.agents.user import SubscriberAgent
 from saps.links import GUEST, HIGH_WATER, LinkError, Links, inbound
 from saps.messages import Message
 from saps.overlay.frames import (
+    Bundle,
     Data,
     DefineBroker,
     DefineSlice,
     Frame,
+    Part,
     Ping,
     Pong,
     Run,
     Spread,
-    Stretch,
     Unsettled,
 )
 from saps.overlay.keys import BrokerRef, broker_key
-from saps.overlay.runs import singly
+from saps.overlay.runs import Several, singly
 from saps.overlay.versions import unanswered
 from saps.subscriptions import Subscription
 from saps.wire import MAX_FRAME, FrameReader, Hello, encode_into, hello
@@ -152,10 +153,11 @@ async def test_a_large_frame_goes_through() -> None:
 
 
 @on_both_loops
-async def test_runs_and_stretches_go_as_one_frame_to_those_who_know_them_and_as_single_publications_to_others() -> None:
-    sent: list[Run | Stretch] = [
+async def test_several_publications_go_as_one_frame_to_those_who_know_it_and_singly_to_others() -> None:
+    sent: list[Several] = [
         Run(1, 7, 3, 0, 100, "a/b", 1, [b"x", b"y", b"z"]),
         stretch(1, [("a/b", 11, 9), ("a/c", 13, 0)], [("a/b", b"x"), ("a/c", b"y"), ("a/b", b"z")]),
+        Bundle(1, 7, 700, [Part("a/b", 21, 13), Part("a/c", 23, 14)], [0, 1, 0], [b"x", b"y", b"z"]),
     ]
     singles = [data for frame in sent for data in singly(frame)]
     async with ends("a", "b") as (a, b), silent() as (port, accepted):
@@ -474,6 +476,10 @@ BAD_NUMBERS: dict[str, list[Frame]] = {
     "a stretch that names one publication more than it has": [
         DefineBroker(1, STRANGER),
         msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b""), ("a", b"")]), packets=b"\x30\4\0\1a\0"),
+    ],
+    "a bundle of more publications than it says the topics of": [
+        DefineBroker(1, STRANGER),
+        Bundle(1, 0, 1, [Part("a", 1, 0)], [0], [b"", b""]),
     ],
     "a slice of brokers never defined": [DefineSlice(1, [1, 2])],
 }

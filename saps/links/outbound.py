@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
-from saps.overlay.frames import Frame, Locate, Run, Stretch
+from saps.overlay.frames import Frame, Locate
 from saps.overlay.keys import BrokerRef
-from saps.overlay.runs import singly
+from saps.overlay.runs import Several, singly
 from saps.overlay.versions import for_all_versions, unanswered, version_of
 from saps.wire import LOWEST_VERSION, WITH_RUNS, FrameReader, WireError, agree, encode_into, hello
 
@@ -53,7 +53,7 @@ class Outbound(asyncio.Protocol):
         """When the first of the two certificates ends, s since the epoch."""
         self._accused = False
         self._runs = False
-        """The other side is known to understand runs and stretches."""
+        """The other side is known to understand frames of several publications."""
         self._version: int | None = None
         """Of the protocol, as agreed; None: not yet."""
         self._waiting: list[Frame] = []
@@ -73,7 +73,7 @@ class Outbound(asyncio.Protocol):
         return not self.express
 
     def send(self, frame: Frame) -> None:
-        if not self._runs and isinstance(frame, Run | Stretch):
+        if not self._runs and isinstance(frame, Several):
             for data in singly(frame):
                 encode_into(self._buffer, data)
         elif (needed := version_of(frame)) > LOWEST_VERSION and self._version is None:

@@ -18,9 +18,10 @@ from saps.ofm.datapath_settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.sealing import OVERHEAD
 from saps.ofm.path import Flight, Path, Pending
+from saps.overlay.custody import Custody
 from saps.overlay.frames import Data, HighWater, OfmAck
 from saps.overlay.keys import BrokerRef
-from saps.overlay.multicast import Custody, Multicast
+from saps.overlay.multicast import Multicast
 from saps.overlay.order import Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Presence, Stream

@@ -7,9 +7,9 @@ from collections import deque
 import msgspec
 
 from saps.ofm.datapath_settings import DatapathSettings
+from saps.overlay.custody import Custody
 from saps.overlay.frames import Data
 from saps.overlay.keys import BrokerRef
-from saps.overlay.multicast import Custody
 from saps.overlay.presence import Stream
 from saps.overlay.trees import Served
 

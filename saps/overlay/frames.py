@@ -11,7 +11,20 @@ import msgspec
 from msgspec import Meta
 
 from saps.messages import Message, Properties
-from saps.overlay.bounds import Count, Delay, First, Given, Height, Hops, Meant, Number, Quality, Seconds, Stamp
+from saps.overlay.bounds import (
+    Count,
+    Delay,
+    First,
+    FirstAsked,
+    Given,
+    Height,
+    Hops,
+    Meant,
+    Number,
+    Quality,
+    Seconds,
+    Stamp,
+)
 from saps.overlay.keys import BrokerRef, Key, Ref
 from saps.plain import MOST_ENCODED
 
@@ -521,7 +534,7 @@ class Run(Frame, tag=41):
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
-    """The publications to one topic in a `Stretch`, in the order in which they stand there."""
+    """The publications to one topic in a `Stretch` or `Bundle`, in the order in which they stand there."""
 
     topic: str
     seq: First
@@ -548,13 +561,36 @@ class Stretch(Frame, tag=42):
     """PUBLISH packets, one behind the other."""
 
 
+class Bundle(Frame, tag=43):
+    """Publications of QoS 1 that follow each other, to several topics: what so many `Data` would say, without retain
+    flag and properties. Only to brokers that speak version 2."""
+
+    origin: Meant
+    slice: Meant
+    token: FirstAsked
+    """Number of the one acknowledgement asked for."""
+    parts: Annotated[list[Part], Meta(min_length=1, max_length=LONGEST_RUN)]
+    """Each to another topic."""
+    which: Annotated[list[Annotated[int, Meta(ge=0, le=LONGEST_RUN - 1)]], Meta(max_length=LONGEST_RUN)]
+    """Of each publication the number of its part."""
+    payloads: Annotated[list[bytes], Meta(max_length=LONGEST_RUN)]
+
+    @property
+    def seq(self) -> int:
+        """The lowest sequence number, at the origin: it numbers part by part."""
+        return self.parts[0].seq
+
+
 class Ack(Frame, tag=21):
-    """The aggregated reply to `Data` or `Run`: everyone has it except `missing`."""
+    """The aggregated reply to `Data`, `Run` or `Bundle`: everyone has it except `missing`."""
 
     token: Number
     brokers: Count
     subscribers: Count
+    """With a bundle those of its first part."""
     missing: list[BrokerRef]
+    more: Annotated[list[Count], Meta(max_length=LONGEST_RUN)] = []
+    """With a bundle the subscribers of its other parts."""
 
 
 class Nack(Frame, tag=22):
@@ -823,6 +859,7 @@ AnyFrame = (
     | Data
     | Run
     | Stretch
+    | Bundle
     | Ack
     | Nack
     | Skip

@@ -4,22 +4,24 @@ With QoS 1 and 2 each broker that passes a message on answers for its whole slic
 subscribers reached and names the members it could not reach. A child that fails is repaired around: its slice is handed
 on without it, and the publisher's broker repeats the message to the missing members until they have it or are dead.
 Duplicates are dropped by `saps.overlay.order`. Publications to one topic that follow each other go as one frame
-(`saps.overlay.runs`): with one token, one custody and one answer. With QoS 0 they do so also if they are to several.
+(`saps.overlay.runs`): with one token, one custody and one answer. So do those to several topics, if they came together.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from saps.mesh import RunDone
+from saps.mesh import RunDone, publish_each
 from saps.messages import NOBODY, Message, MessageRun, Reached
 from saps.overlay.bounds import summed
+from saps.overlay.custody import Answer, Custody, Owed
 from saps.overlay.express import FIRST as EXPRESS
 from saps.overlay.frames import (
     Ack,
+    Bundle,
     Data,
     DefineBroker,
     DefineSlice,
@@ -38,7 +40,20 @@ from saps.overlay.missed import Missed
 from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
-from saps.overlay.runs import MOST, Addressed, OpenRun, addressed, encoded, length, opened, singly, stretch_of, topics
+from saps.overlay.runs import (
+    MOST,
+    Addressed,
+    OpenRun,
+    Several,
+    addressed,
+    check,
+    encoded,
+    length,
+    opened,
+    singly,
+    stretch_of,
+    topics,
+)
 from saps.overlay.shorthand import NumbersGiven, NumbersLearnt
 from saps.overlay.tree import Branch, divide
 from saps.plain import Encoded
@@ -51,7 +66,7 @@ ABROAD = 1024
 """Publications to other OpenFlow domains that are kept for each topic, for members that miss some."""
 NUMBERS_KEPT = 60.0
 """Seconds for which the numbers a broker has given are remembered after its death."""
-_WITH_NUMBERS = (Data, Run, Stretch, DefineBroker, DefineSlice)
+_WITH_NUMBERS = (Data, Run, Stretch, Bundle, DefineBroker, DefineSlice)
 
 
 class Outbox(Port, Protocol):
@@ -87,78 +102,6 @@ class TreePath(Protocol):
         those that it serves; with `custody` it answers for them, as with `send`."""
 
 
-class Custody:
-    """Messages with QoS 1 or 2, one or a run, that this broker has passed on and must answer for."""
-
-    __slots__ = (
-        "brokers",
-        "data",
-        "dones",
-        "missing",
-        "origin",
-        "since",
-        "stream",
-        "subscribers",
-        "to",
-        "token",
-        "waiting",
-    )
-
-    def __init__(self, origin: BrokerRef, data: Data | Run) -> None:
-        self.origin = origin
-        self.data = data
-        self.waiting = 0
-        self.brokers = 0
-        self.subscribers = 0
-        self.missing: list[BrokerRef] = []
-        self.to: BrokerRef | None = None
-        """Whom to answer; None at the publisher's broker."""
-        self.token = 0
-        self.dones: list[tuple[int, Callable[[Reached], None] | None]] = []
-        """At the publisher's broker: what is to be called for so many messages when all members have them."""
-        self.since = 0.0
-        """When it was published, if this is the publisher's broker."""
-        self.stream: Stream | None = None
-
-
-class _Part:
-    """What one child is to answer for: the messages of a custody, for a slice."""
-
-    __slots__ = ("child", "custody", "singles", "slice")
-
-    def __init__(self, custody: Custody, branch: Branch) -> None:
-        self.custody = custody
-        self.child, self.slice = branch
-        self.singles: set[int] = set()
-        """Tokens by which it has answered for messages of a run one by one: it does not know runs."""
-
-
-class _Answer:
-    """Calls `done` when all parts of a publication have been answered and it is `complete`, with the sum."""
-
-    def __init__(self, done: Callable[[Reached], None]) -> None:
-        self._done = done
-        self._missing = 1
-        self._brokers = 0
-        self._subscribers = 0
-
-    def part(self) -> Callable[[Reached], None]:
-        """One part more; to be called with what it reached."""
-        self._missing += 1
-        return self._answered
-
-    def complete(self) -> None:
-        """There are no more parts."""
-        self._answered(NOBODY)
-
-    def _answered(self, reached: Reached) -> None:
-        self._missing -= 1
-        self._brokers += reached.brokers
-        self._subscribers += reached.subscribers
-        if not self._missing:
-            self._done(Reached(self._brokers, self._subscribers))
-
-
 def _counting(answered: Callable[[Reached], None]) -> Callable[[int], None]:
     """Answers a part with the number of groups reached, each at one broker."""
     return lambda groups: answered(Reached(groups, groups))
@@ -176,10 +119,10 @@ class Multicast:
         self.urgent: Callable[[str], bool] | None = None
         """Which topics go by the express lane (`saps.overlay.express`); None: none."""
         self._inbound: dict[str, NumbersLearnt] = {}
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, Owed] = {}
         """Token -> whose answer is awaited, for which slice."""
         self._tokens = 0
-        """The last one given; one for a run has `MOST` behind it that are its messages'."""
+        """The last one given; one for several messages has `MOST` behind it that are theirs."""
         self._outstanding: dict[int, Custody] = {}
         """Own publications with QoS 1 or 2 not yet confirmed by all members, by (first) sequence number."""
         self._open: OpenRun | None = None
@@ -242,21 +185,46 @@ class Multicast:
     def publish_stretch(self, stretch: Encoded) -> None:
         """Publish what came as these packets: in one frame if all of it takes the same way, and nobody must look at it
         on that."""
-        presence, streams = self._presence, [self._presence.stream(topic) for topic in stretch.topics]
-        branches = streams[0].branches
-        if not self._looks_at_each and all(stream.plain and stream.branches == branches for stream in streams):
-            self._open, parts = None, []
-            for stream, count in zip(streams, stretch.counts, strict=True):
-                parts.append(Part(stream.topic, presence.seq + 1, stream.last_seq))
-                presence.seq += count
-                stream.last_seq = presence.seq
-                stream.used = True
-            frame = stretch_of(stretch, parts)
-            for branch in branches:
+        streams = [self._presence.stream(topic) for topic in stretch.topics]
+        if self._go_together(streams):
+            frame = stretch_of(stretch, self._numbered(streams, stretch.counts))
+            for branch in streams[0].branches:
                 self._forward(self._port.me, frame, branch, 0)
         else:
             for run in stretch.runs():
                 self.publish_run(run, None)
+
+    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
+        """Publish plain messages of QoS 1 to several topics that follow each other: in one frame, on the same terms."""
+        numbers: dict[str, int] = {}
+        which = [numbers.setdefault(run.topic, len(numbers)) for run in runs for _ in run.payloads]
+        streams = [self._presence.stream(topic) for topic in numbers]
+        if len(numbers) > 1 and self._go_together(streams) and not any(stream.absent for stream in streams):
+            counts = list(map(Counter(which).__getitem__, range(len(numbers))))
+            payloads = [payload for run in runs for payload in run.payloads]
+            custody = Custody(self._port.me, Bundle(0, 0, 0, self._numbered(streams, counts), which, payloads))
+            custody.bundle_done = done
+            custody.since = self._port.now
+            custody.streams = streams
+            self._outstanding[custody.data.seq] = custody
+            self._entrust(custody, streams[0].branches)
+        else:
+            publish_each(self.publish_run, runs, done)
+
+    def _go_together(self, streams: Sequence[Stream]) -> bool:
+        """Publications to these topics take the same way, all of them."""
+        branches = streams[0].branches
+        return not self._looks_at_each and all(stream.plain and stream.branches == branches for stream in streams)
+
+    def _numbered(self, streams: Sequence[Stream], counts: Sequence[int]) -> list[Part]:
+        """Number so many publications to each of the topics."""
+        self._open, presence, parts = None, self._presence, []
+        for stream, count in zip(streams, counts, strict=True):
+            parts.append(Part(stream.topic, presence.seq + 1, stream.last_seq))
+            presence.seq += count
+            stream.last_seq = presence.seq
+            stream.used = True
+        return parts
 
     @property
     def _looks_at_each(self) -> bool:
@@ -266,7 +234,7 @@ class Multicast:
     def _publish_specially(self, stream: Stream, message: Message, done: Callable[[Reached], None] | None) -> None:
         """Publish to the members, to groups that take turns, and have it kept if it is retained: with QoS 1 and 2
         `done` waits for all of it."""
-        answer = _Answer(done) if message.qos and done is not None else None
+        answer = Answer(done) if message.qos and done is not None else None
         self._send(stream, message, done if answer is None else answer.part())
         if message.retain and self.keep is not None and self._presence.unrestricted(message.topic):
             kept = None if answer is None else answer.part()
@@ -315,7 +283,7 @@ class Multicast:
             custody = Custody(self._port.me, data)
             custody.dones.append((1, done))
             custody.since = self._port.now
-            custody.stream = stream
+            custody.streams = (stream,)
             self._outstanding[seq] = custody
             self._entrust(custody, stream.branches if stream.tree is None else self._beside_tree(stream, data, custody))
         else:
@@ -379,7 +347,7 @@ class Multicast:
     def handle(self, sender: BrokerRef, frame: Frame) -> bool:
         """Handle one frame; False if it does not concern multicast."""
         kind = type(frame)
-        if kind is Data or kind is Run or kind is Stretch:
+        if kind is Data or kind is Run or kind is Stretch or kind is Bundle:
             self._on_data(sender, frame)  # type: ignore[arg-type]
         elif kind is Ack:
             self._on_ack(sender, frame)  # type: ignore[arg-type]
@@ -408,7 +376,7 @@ class Multicast:
             raise ProtocolError(f"{sender.name} uses the number {error} without having said what for") from None
         inbound.define(frame.number, run, self._port.me, self._port.order)
 
-    def _on_data(self, sender: BrokerRef, data: Data | Run | Stretch) -> None:
+    def _on_data(self, sender: BrokerRef, data: Data | Several) -> None:
         try:
             inbound = self._inbound[sender.name]
             origin = inbound.brokers[data.origin]
@@ -419,6 +387,9 @@ class Multicast:
             raise ProtocolError(f"{sender.name} sends a run of nothing")
         if isinstance(data, Stretch):
             self._on_stretch(sender, origin, data, onward)
+            return
+        if isinstance(data, Bundle):
+            self._on_bundle(sender, origin, data, onward)
             return
         if onward and self._presence.designs is not None:
             onward = self._presence.designs.onward(sender.name, data.slice, data.topic, onward)
@@ -435,18 +406,32 @@ class Multicast:
         if subscribers == DOUBTED:
             custody.missing.append(self._port.me)
         else:
-            custody.brokers, custody.subscribers = 1, subscribers
+            custody.reached(1, [subscribers])
         self._entrust(custody, self._represented(origin, data, onward, custody))
 
     def _on_stretch(self, sender: BrokerRef, origin: BrokerRef, stretch: Stretch, onward: list[Branch]) -> None:
         found = encoded(stretch)
-        if (onward and self._looks_at_each) or not self._inbox.accept_stretch(origin, stretch.parts, found):
+        if (onward and self._looks_at_each) or not self._inbox.follow(origin, stretch.parts):
             for single in opened(stretch, found):
                 self._on_data(sender, single)
             return
         self.received += len(found)
+        self._inbox.accept_stretch(origin, stretch.parts, found)
         for branch in onward:
             self._forward(origin, stretch, branch, 0)
+
+    def _on_bundle(self, sender: BrokerRef, origin: BrokerRef, bundle: Bundle, onward: list[Branch]) -> None:
+        check(bundle)
+        if (onward and self._looks_at_each) or not self._inbox.follow(origin, bundle.parts):
+            for single in singly(bundle):
+                self._on_data(sender, single)
+            return
+        self.received += len(bundle.payloads)
+        subscribers = self._inbox.accept_bundle(origin, bundle)
+        custody = Custody(origin, bundle)
+        custody.to, custody.token = sender, bundle.token
+        custody.reached(1, subscribers)
+        self._entrust(custody, onward)
 
     def _represented(
         self, origin: BrokerRef, data: Data | Run, onward: list[Branch], custody: Custody | None
@@ -477,7 +462,7 @@ class Multicast:
                 reached = subscribers
         return reached
 
-    def _next_token(self, data: Data | Run) -> int:
+    def _next_token(self, data: Data | Run | Bundle) -> int:
         token = self._tokens + 1
         self._tokens = token if type(data) is Data else token + MOST
         return token
@@ -493,18 +478,18 @@ class Multicast:
                 continue
             token = self._next_token(custody.data)
             custody.waiting += 1
-            self._parts[token] = _Part(custody, branch)
+            self._parts[token] = Owed(custody, branch)
             self._forward(custody.origin, custody.data, branch, token)
         if not custody.waiting:
             self._settle(custody)
 
-    def _forward(self, origin: BrokerRef, data: Data | Run | Stretch, branch: Branch, token: int) -> None:
+    def _forward(self, origin: BrokerRef, data: Data | Several, branch: Branch, token: int) -> None:
         child, run = branch
         if not token and not self._port.reachable(child):
             for onward in divide(self._port.me, run, self._port.order):
                 self._forward(origin, data, onward, 0)
             return
-        urgent = self.urgent is not None and not isinstance(data, Stretch) and self.urgent(data.topic)
+        urgent = self.urgent is not None and isinstance(data, Data | Run) and self.urgent(data.topic)
         lane = self._express if urgent else self._outbound
         outbound = lane.get(child.name)
         if outbound is None or (outbound.to is not child and outbound.to != child):
@@ -525,10 +510,10 @@ class Multicast:
         """Own publications that not all members have acknowledged, and this may be one of those that have not."""
         found = []
         for custody in self._outstanding.values():
-            if custody.stream is not None:
-                self._presence.route(custody.stream)
-                if member in (custody.stream.members or ()):
-                    found += singly(custody.data)
+            for stream in custody.streams:
+                self._presence.route(stream)
+                if member in (stream.members or ()):
+                    found += custody.to_topic(stream.topic)
         return sorted(found, key=lambda data: data.seq)
 
     def make_up(self, member: BrokerRef, missed: Iterable[Data]) -> None:
@@ -539,7 +524,7 @@ class Multicast:
                 custody.missing.append(member)
                 continue
             custody = self._outstanding[data.seq] = Custody(self._port.me, data)
-            custody.stream = self._presence.stream(data.topic)
+            custody.streams = (self._presence.stream(data.topic),)
             self._entrust(custody, [Branch(member, ())])
 
     # --- members served by an OpenFlow tree -----------------------------------------------------------------------
@@ -550,8 +535,7 @@ class Multicast:
 
     def confirmed(self, custody: Custody, brokers: int, subscribers: int) -> None:
         """These members have acknowledged the publication."""
-        custody.brokers += brokers
-        custody.subscribers += subscribers
+        custody.reached(brokers, [subscribers])
 
     def answered(self, custody: Custody, missing: Iterable[BrokerRef]) -> None:
         """The tree answers for nobody any more: those still `missing` get the publication each by itself."""
@@ -566,66 +550,67 @@ class Multicast:
     def unsettled(self, topic_filters: list[str]) -> int:
         """The first own publication that one of the filters matches and not all members have acknowledged; 0: none."""
         found: dict[str, bool] = {}
-        for seq, custody in self._outstanding.items():
-            topic = custody.data.topic
-            if topic not in found:
-                found[topic] = any(matches(topic_filter, topic) for topic_filter in topic_filters)
-            if found[topic]:
-                return seq
-        return 0
+        lowest = 0
+        for custody in self._outstanding.values():
+            for topic, seq in custody.firsts():
+                if topic not in found:
+                    found[topic] = any(matches(topic_filter, topic) for topic_filter in topic_filters)
+                if found[topic] and (not lowest or seq < lowest):
+                    lowest = seq
+        return lowest
 
     # --- acknowledgements ---------------------------------------------------------------------------------------
 
     def _on_ack(self, sender: BrokerRef, ack: Ack) -> None:
-        part = self._parts.get(ack.token) or self._answered_singly(sender, ack)
-        if part is None or part.child.name != sender.name:
+        token, owed = ack.token, self._parts.get(ack.token)
+        if owed is None:
+            token = next((token for token in range(ack.token - 1, ack.token - MOST - 1, -1) if token in self._parts), 0)
+            owed = self._parts.get(token)
+        if owed is None or owed.child.name != sender.name:
             return
-        self._parts.pop(ack.token, None)
-        custody = part.custody
+        if token == ack.token:
+            owed.answered(ack)
+        elif not owed.answered_singly(ack.token - token - 1, ack):
+            return
+        del self._parts[token]
+        custody = owed.custody
         custody.waiting -= 1
-        custody.brokers += ack.brokers
-        custody.subscribers += ack.subscribers
-        custody.missing.extend(ack.missing)
         if not custody.waiting:
             self._settle(custody)
-
-    def _answered_singly(self, sender: BrokerRef, ack: Ack) -> _Part | None:
-        """An answer for one message of a run. Returns the run's part if it was the last one that was missing."""
-        token = next((token for token in range(ack.token - 1, ack.token - MOST - 1, -1) if token in self._parts), 0)
-        part = self._parts.get(token)
-        if part is None or not isinstance(part.custody.data, Run) or ack.token - token > length(part.custody.data):
-            return None
-        if part.child.name != sender.name:
-            return None
-        part.singles.add(ack.token)
-        if len(part.singles) == length(part.custody.data):
-            return self._parts.pop(token)
-        part.custody.missing.extend(ack.missing)
-        return None
 
     def _settle(self, custody: Custody) -> None:
         """All answers are in: pass them on to the parent, or at the publisher's broker see who is missing."""
         if custody.to is not None:
-            answer = Ack(custody.token, summed(custody.brokers), summed(custody.subscribers), custody.missing)
-            self._port.send(custody.to, answer)
+            first, *more = map(summed, custody.subscribers)
+            self._port.send(custody.to, Ack(custody.token, summed(custody.brokers), first, custody.missing, more))
         elif custody.missing:
-            self._port.after(REPEAT, lambda: self._repeat(custody))
+            again = self._taken_apart(custody) if isinstance(custody.data, Bundle) else [custody]
+            self._port.after(REPEAT, lambda: self._repeat(again))
         elif self._outstanding.pop(custody.data.seq, None) is not None:
-            reached = Reached(custody.brokers, custody.subscribers)
-            for count, done in custody.dones:
-                if self.statistics is not None:
-                    self.statistics.confirmed(custody.data.topic, self._port.now - custody.since, count)
-                if done is not None:
-                    done(reached)
+            custody.confirm(self.statistics, self._port.now)
 
-    def _repeat(self, custody: Custody) -> None:
-        """Send the message to each member that is still missing, and still a member, by itself."""
-        if custody.stream is None or custody.waiting:
-            return
-        self._presence.route(custody.stream)
-        members = set(custody.stream.members or ())
-        missing, custody.missing = custody.missing, []
-        self._entrust(custody, [Branch(ref, ()) for ref in dict.fromkeys(missing) if ref in members])
+    def _taken_apart(self, bundle: Custody) -> list[Custody]:
+        """Answer for each message of an own bundle by itself. Returns those of which nobody did already."""
+        del self._outstanding[bundle.data.seq]
+        again = []
+        for custody in bundle.unbundled():
+            made_up = self._outstanding.setdefault(custody.data.seq, custody)
+            if made_up is custody:
+                again.append(custody)
+            else:
+                made_up.join(custody)
+        return again
+
+    def _repeat(self, custodies: Iterable[Custody]) -> None:
+        """Send messages to each member that is still missing, and still a member, by themselves."""
+        for custody in custodies:
+            if not custody.streams or custody.waiting:
+                continue
+            stream = custody.streams[0]
+            self._presence.route(stream)
+            members = set(stream.members or ())
+            missing, custody.missing = custody.missing, []
+            self._entrust(custody, [Branch(ref, ()) for ref in dict.fromkeys(missing) if ref in members])
 
     def _on_nack(self, sender: BrokerRef, nack: Nack) -> None:
         given = self._presence.seq
@@ -638,8 +623,7 @@ class Multicast:
         after = nack.seq - 1 if nack.after is None else nack.after
         found = {data.seq: data for data in self._remembered(nack.topic, after, nack.seq)}
         for custody in self._outstanding.values():
-            if custody.data.topic == nack.topic:
-                found |= {data.seq: data for data in singly(custody.data) if after < data.seq <= nack.seq}
+            found |= {data.seq: data for data in custody.to_topic(nack.topic) if after < data.seq <= nack.seq}
         for seq in sorted(found):
             self._forward(self._port.me, found[seq], Branch(sender, ()), 0)
         if not found:  # else it asks again, with a later `after`: what is found must not be given up with `nack.seq`

@@ -322,6 +322,11 @@ class OverlayNode:
         if self._own:
             self._run_own()
 
+    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
+        self.multicast.publish_several(runs, done)
+        if self._own:
+            self._run_own()
+
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         if will is not None and not self.presence.unrestricted(will.topic):
             will = None  # its guardians may be anywhere: this broker publishes it, or nobody does

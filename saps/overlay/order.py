@@ -9,11 +9,12 @@ and 2) or declares lost (QoS 0).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from saps.messages import Message
-from saps.overlay.frames import Data, Nack, Part, Run
+from saps.overlay.frames import Bundle, Data, Nack, Part, Run
 from saps.overlay.keys import BrokerRef
 from saps.overlay.numbers import Numbers
 from saps.overlay.port import Port
@@ -137,6 +138,9 @@ class Inbox:
         """Hands plain messages (topic, QoS, payloads) to the local subscribers, as `deliver` does each."""
         self.deliver_stretch: Callable[[Encoded], None] = self._deliver_runs
         """The same for those of a stretch."""
+        self.deliver_several: Callable[[list[str], list[int], list[bytes]], list[int]] = self._deliver_by_topics
+        """The same for those of a bundle: its topics, of each message the number of its topic, and the payloads.
+        Returns how many subscribers each topic has."""
 
     def accept(self, origin: BrokerRef, data: Data) -> int | None:
         """Deliver a publication or hold it. Returns the number of subscribers it reaches now or, with QoS 1 and 2,
@@ -176,14 +180,22 @@ class Inbox:
         self._pass_several(origin, run, len(run.payloads)).reliable |= run.qos > 0
         return self.deliver_run(run.topic, run.qos, run.payloads)
 
-    def accept_stretch(self, origin: BrokerRef, parts: list[Part], stretch: Encoded) -> bool:
-        """Deliver a stretch of these parts if each of them `follows`. False if not: each message goes its own way."""
-        if not all(self.follows(origin, part) for part in parts):
-            return False
+    def follow(self, origin: BrokerRef, parts: list[Part]) -> bool:
+        """Do all of them `follows`?"""
+        return all(self.follows(origin, part) for part in parts)
+
+    def accept_stretch(self, origin: BrokerRef, parts: list[Part], stretch: Encoded) -> None:
+        """Deliver a stretch of parts that `follow`."""
         for part, count in zip(parts, stretch.counts, strict=True):
             self._pass_several(origin, part, count)
         self.deliver_stretch(stretch)
-        return True
+
+    def accept_bundle(self, origin: BrokerRef, bundle: Bundle) -> list[int]:
+        """Deliver a bundle of parts that `follow`. Returns for each the number of subscribers it reaches."""
+        counts = Counter(bundle.which)
+        for number, part in enumerate(bundle.parts):
+            self._pass_several(origin, part, counts[number]).reliable = True
+        return self.deliver_several([part.topic for part in bundle.parts], bundle.which, bundle.payloads)
 
     def _pass_several(self, origin: BrokerRef, run: Run | Part, count: int) -> _Sequence:
         """So many publications to one topic are delivered, which `follow`."""
@@ -202,6 +214,12 @@ class Inbox:
     def _deliver_runs(self, stretch: Encoded) -> None:
         for run in stretch.runs():
             self.deliver_run(run.topic, run.qos, run.payloads)
+
+    def _deliver_by_topics(self, topics: list[str], which: list[int], payloads: list[bytes]) -> list[int]:
+        reached = [0] * len(topics)
+        for number, payload in zip(which, payloads, strict=True):
+            reached[number] = self._deliver(Message(topics[number], payload, 1))
+        return reached
 
     def skip(self, origin: BrokerRef, topic: str, seq: int, given: int | None = None) -> None:
         """The origin says that `seq` will not come; or that it is none of its own, which are `given` at most."""

@@ -1,9 +1,10 @@
-"""Runs and stretches: publications that follow each other in one turn of a broker's event loop leave as one frame.
+"""Runs, stretches and bundles: publications that follow each other in one turn of a broker's event loop leave as one
+frame.
 
-A run is to one topic. A stretch is to one or several, and of QoS 0: it goes as the packets that it came as. Both cost
-their senders, their receivers and those who answer for them little more than a single publication. They are an economy
-of the way only: each message has its own sequence number, and both are at any time as good as the publications they
-consist of (`singly`).
+A run is to one topic. A stretch is to one or several, and of QoS 0: it goes as the packets that it came as. A bundle is
+to several, and of QoS 1. They cost their senders, their receivers and those who answer for them little more than a
+single publication, and are an economy of the way only: each message has its own sequence number, and they are at any
+time as good as the publications they consist of (`singly`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from struct import pack, unpack
 
 from saps import plain
-from saps.overlay.frames import Data, Frame, Part, ProtocolError, Run, Stretch
+from saps.overlay.frames import Bundle, Data, Frame, Part, ProtocolError, Run, Stretch
 from saps.overlay.keys import BrokerRef
 from saps.overlay.presence import Stream
 from saps.plain import Encoded
@@ -26,13 +27,19 @@ MOST_BYTES = 1 << 17
 Addressed = tuple[BrokerRef, Frame]
 
 
-def singly(data: Data | Run | Stretch) -> list[Data]:
-    """The publications of a run or a stretch, each by itself. Where the run asks for an answer, so does each, by the
-    tokens that follow the run's. Raises `ProtocolError` if the packets of a stretch are not what it says."""
+Several = Run | Stretch | Bundle
+"""What carries several publications."""
+
+
+def singly(data: Data | Several) -> list[Data]:
+    """The publications in a frame, each by itself. Where it asks for an answer, so does each, by the tokens that follow
+    the frame's. Raises `ProtocolError` if the packets of a stretch are not what it says."""
     if type(data) is Data:
         return [data]
     if type(data) is Stretch:
         return opened(data, encoded(data))
+    if type(data) is Bundle:
+        return _unbundled(data)
     assert type(data) is Run
     token = data.token
     return [
@@ -49,6 +56,27 @@ def singly(data: Data | Run | Stretch) -> list[Data]:
         )
         for i, payload in enumerate(data.payloads)
     ]
+
+
+def _unbundled(bundle: Bundle) -> list[Data]:
+    before = [(part.seq - 1, part.prev) for part in bundle.parts]
+    token = bundle.token
+    singles = []
+    for number, payload in zip(bundle.which, bundle.payloads, strict=True):
+        seq, prev = before[number]
+        before[number] = seq + 1, seq + 1
+        token += bool(bundle.token)
+        topic = bundle.parts[number].topic
+        singles.append(Data(bundle.origin, seq + 1, prev, bundle.slice, token, topic, payload, 1, retain=False))
+    return singles
+
+
+def check(bundle: Bundle) -> None:
+    """Raises `ProtocolError` if it is not publications to its topics, to each at least one."""
+    if len(bundle.which) != len(bundle.payloads) or set(bundle.which) != set(range(len(bundle.parts))):
+        raise ProtocolError("a bundle whose publications are not those of its parts")
+    if len({part.topic for part in bundle.parts}) != len(bundle.parts):
+        raise ProtocolError("a bundle with two parts to one topic")
 
 
 def opened(stretch: Stretch, found: Encoded) -> list[Data]:
@@ -90,25 +118,30 @@ def _packed(numbers: Sequence[int]) -> bytes:
     return pack(f">{len(numbers)}H", *numbers)
 
 
-def length(data: Data | Run | Stretch) -> int:
+def length(data: Data | Several) -> int:
     """How many publications it carries."""
-    if type(data) is Stretch:
+    if isinstance(data, Stretch):
         return len(data.sizes) // 2
-    return len(data.payloads) if type(data) is Run else 1
+    return len(data.payloads) if isinstance(data, Run | Bundle) else 1
 
 
-def topics(data: Data | Run | Stretch) -> list[tuple[str, int]]:
+def topics(data: Data | Several) -> list[tuple[str, int]]:
     """The topics it is to, and how many publications are to each."""
     if isinstance(data, Stretch):
         numbers = Counter(_numbers(data.which)) if data.which else {0: length(data)}
-        return [(data.parts[number].topic, count) for number, count in numbers.items()]
-    return [(data.topic, length(data))]
+    elif isinstance(data, Bundle):
+        numbers = Counter(data.which)
+    else:
+        return [(data.topic, length(data))]
+    return [(data.parts[number].topic, count) for number, count in numbers.items()]
 
 
-def addressed(data: Data | Run | Stretch, origin: int, run_number: int, token: int) -> Data | Run | Stretch:
+def addressed(data: Data | Several, origin: int, run_number: int, token: int) -> Data | Several:
     """The same publication, or publications, with the numbers that hold on one link."""
     if type(data) is Stretch:
         return Stretch(origin, run_number, data.level, data.parts, data.sizes, data.which, data.packets)
+    if type(data) is Bundle:
+        return Bundle(origin, run_number, token, data.parts, data.which, data.payloads)
     if type(data) is Run:
         return Run(origin, data.seq, data.prev, run_number, token, data.topic, data.qos, data.payloads)
     assert type(data) is Data

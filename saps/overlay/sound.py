@@ -13,6 +13,7 @@ from saps.messages import Message, Properties
 from saps.overlay.frames import (
     Announce,
     Body,
+    Bundle,
     Data,
     Gathered,
     Guard,
@@ -106,6 +107,7 @@ UNSOUND: dict[type, Callable[[Any], str | None]] = {
     Data: _data,
     Run: lambda frame: topic_unsound(frame.topic),
     Stretch: lambda frame: _first(topic_unsound(part.topic) for part in frame.parts),
+    Bundle: lambda frame: _first(topic_unsound(part.topic) for part in frame.parts),
     Hand: lambda frame: carried_unsound(frame.topic, frame.properties),
     HighWater: lambda frame: topic_unsound(frame.topic),
     Guard: lambda frame: _first(message_unsound(will.message) for will in frame.wills),

@@ -14,6 +14,7 @@ from saps.messages import Message, Properties
 from saps.overlay.claims import check_claims
 from saps.overlay.frames import (
     AnyFrame,
+    Bundle,
     Data,
     DefineBroker,
     DefineSlice,
@@ -173,6 +174,7 @@ def seeds() -> list[bytes]:
         Data(1, 7, 0, 1, 3, "a/b", b"payload", 1, False, Properties(message_expiry=5)),
         Run(1, 8, 7, 0, 4, "a/b", 1, [b"x", b"y"]),
         Stretch(1, 0, 4, [Part("a/b", 10, 9), Part("a", 11, 0)], b"\0\x07\0\x05", b"\0\0\0\1", b"0\5\0\3a/b0\3\0\1a"),
+        Bundle(1, 0, 5, [Part("a/b", 11, 10), Part("a", 13, 0)], [0, 1, 0], [b"x", b"y", b"z"]),
         Locate(0, None, FOE, 1, *vault(1), Keep([Record(Message("a/b", b"x", 1, True), 0, FOE, 1)])),
     ]
     found = []

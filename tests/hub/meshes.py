@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from saps.mesh import Recalled, RunDone, TopicRoute
+from saps.mesh import Recalled, RunDone, TopicRoute, publish_each
 from saps.messages import NOBODY, Message, MessageRun, Reached
 from saps.overlay.frames import Part
 from saps.overlay.runs import encoded, stretch_of
@@ -56,6 +56,9 @@ class DelayingMesh:
         arrived = encoded(stretch_of(stretch, [Part(topic, 1, 0) for topic in stretch.topics]))
         for run in arrived.runs():
             self.publish_run(run, None)
+
+    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
+        publish_each(self.publish_run, runs, done)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass

@@ -16,6 +16,7 @@ from saps.overlay.frames import (
     Ack,
     AgentCall,
     Announce,
+    Bundle,
     Check,
     Claim,
     Collect,
@@ -35,6 +36,7 @@ from saps.overlay.frames import (
     Locate,
     Luggage,
     Mourned,
+    Part,
     Pull,
     Record,
     Relink,
@@ -177,9 +179,12 @@ def test_no_frame_has_an_honest_broker_say_what_the_next_one_refuses(mesh: Besie
     assert mesh.attack(b1, Data(1, edge, edge - 1, 1, 5, TOPIC, b"x", 1, False))
     assert mesh.attack(b1, Run(1, 1 << 62, (1 << 62) - 1, 1, 1 << 62, TOPIC, 1, [b"x", b"y"]))
     assert mesh.attack(b1, stretch(1, [(TOPIC, 1 << 62, 0)], [(TOPIC, b"x"), (TOPIC, b"y")]))
+    bundle = Bundle(1, 1, 1 << 62, [Part(TOPIC, 1 << 62, 0), Part("a", 1 << 62, 0)], [0, 1, 1], [b"x", b"y", b"z"])
+    assert mesh.attack(b1, bundle)
+    assert not mesh.attack(b1, msgspec.structs.replace(bundle, token=edge))
     assert not mesh.attack(b1, Run(1, edge, edge - 1, 1, 5, TOPIC, 1, [b"x", b"y"]))
     assert not mesh.attack(b1, Spread(FOE, 1, [(Key(b""), Key(b"x"))], Absent([]), 2000))
-    mesh.attack(b1, Ack(1, 1 << 40, 1 << 40, []))
+    mesh.attack(b1, Ack(1, 1 << 40, 1 << 40, [], [1 << 40]))
     mesh.run(5)
 
 
@@ -231,6 +236,10 @@ def test_nobody_takes_itself_for_dead_by_what_others_say(mesh: Besieged) -> None
         msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b"x")]), sizes=b"\0\6\0"),
         msgspec.structs.replace(stretch(1, [("a", 1, 0), ("b", 2, 0)], [("a", b""), ("b", b"")]), which=b"\0\0\0\0"),
         msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("b", b"x")]), packets=b"\x30\5\0\1a\0"),
+        Bundle(1, 0, 0, [Part("a", 1, 0)], [0], [b""]),
+        Bundle(1, 0, 1, [Part("a\0", 1, 0)], [0], [b""]),
+        Bundle(1, 0, 1, [Part("a", (1 << 62) + 1, 0)], [0], [b""]),
+        Bundle(1, 0, 1, [Part("a", 1, 0)], [512], [b""]),
         Guard([Will("c", 1, float("nan"), Message("a", b""))], [], True),
         Guard([Will("c", 1, 0.0, Message("", b""))], [], True),
         Announce("a", FOE, 1, True),

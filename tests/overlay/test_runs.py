@@ -1,5 +1,5 @@
-"""Publications that follow each other travel as runs and stretches: the guarantees hold, also beside brokers that know
-neither."""
+"""Publications that follow each other travel as runs, stretches and bundles: the guarantees hold, also beside brokers
+that know none of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.messages import Message, MessageRun, Reached
-from saps.overlay.frames import Data, Frame, Part, Run, Stretch
+from saps.overlay.frames import Bundle, Data, Frame, Part, ProtocolError, Run, Stretch
 from saps.overlay.keys import BrokerRef, KeyOrder
-from saps.overlay.runs import MOST, length, singly, stretch_of
+from saps.overlay.runs import MOST, Several, check, length, singly, stretch_of
 from saps.simulator import Network, SimBroker, Simulation
 from tests.encoded import encoded_of
 
@@ -26,17 +26,17 @@ SCHEDULES = settings(max_examples=6, deadline=None, suppress_health_check=[Healt
 
 
 class Mixed(Simulation):
-    """A mesh in which links to some brokers carry no runs and stretches, as `saps.links` does with those of version
+    """A mesh in which links to some brokers carry single publications only, as `saps.links` does with those of version
     1."""
 
     def __init__(self, seed: int, order: KeyOrder = KeyOrder.CLUSTER, latency: float = 0.02) -> None:
         super().__init__(seed, network=Network(latency=(0.001, latency)), order=order)
         self.old: set[str] = set()
-        self.runs = self.stretches = self.copies = 0
+        self.runs = self.stretches = self.bundles = self.copies = 0
         """Frames with several publications, and copies of publications."""
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
-        if isinstance(frame, Run | Stretch) and to.name in self.old:
+        if isinstance(frame, Several) and to.name in self.old:
             for data in singly(frame):
                 super()._send(source, to, data)
         else:
@@ -44,7 +44,8 @@ class Mixed(Simulation):
         if isinstance(frame, Run):
             self.runs += 1
         self.stretches += isinstance(frame, Stretch)
-        if isinstance(frame, Data | Run | Stretch):
+        self.bundles += isinstance(frame, Bundle)
+        if isinstance(frame, Data | Several):
             self.copies += length(frame)
 
 
@@ -75,8 +76,8 @@ class Bursts(Recorder):
             wanted.insert(rng.randrange(len(wanted)), (rng.choice(TOPICS), rng.choice((0, 1))))
 
         def act() -> None:
-            if not qos and rng.random() < 0.6:
-                self._publish_stretch(broker, topic)
+            if rng.random() < 0.6:
+                self._publish_together(broker, topic, qos)
             while wanted:
                 count = next((n for n, each in enumerate(wanted) if each != wanted[0]), len(wanted))
                 count = rng.choice([1, count])
@@ -85,25 +86,24 @@ class Bursts(Recorder):
 
         broker.act(act)
 
-    def _publish_stretch(self, broker: SimBroker, topic: str) -> None:
-        """Many messages with QoS 0, most of them to this topic."""
+    def _publish_together(self, broker: SimBroker, topic: str, qos: int) -> None:
+        """Many messages with QoS 0 or 1, as one read of a client's socket brings them."""
         several = self._rng.choice(([topic], TOPICS[:2], TOPICS))
         topics = [self._rng.choice(several) for _ in range(self._rng.choice([2, 5, 20]))]
         sent = [(each, b"%d" % number) for number, each in enumerate(topics, self._serial + 1)]
         self._serial += len(sent)
-        self.published += [(self.moment(), broker, each, 0, payload) for each, payload in sent]
-        broker.node.publish_stretch(encoded_of(sent, self._rng.choice((4, 5))))
+        self.published += [(self.moment(), broker, each, min(qos, 1), payload) for each, payload in sent]
+        if not qos:
+            broker.node.publish_stretch(encoded_of(sent, self._rng.choice((4, 5))))
+        else:
+            runs = [MessageRun(each, 1, [payload]) for each, payload in sent]
+            broker.node.publish_several(runs, partial(self._confirm, [payload for _, payload in sent]))
 
     def _publish(self, broker: SimBroker, topic: str, qos: int, count: int) -> None:
         payloads = [b"%d" % number for number in range(self._serial + 1, self._serial + count + 1)]
         self._serial += count
         self.published += [(self.moment(), broker, topic, qos, payload) for payload in payloads]
-
-        def done(start: int, part: int, reached: Reached) -> None:
-            for payload in payloads[start : start + part]:
-                assert payload not in self.confirmed
-                self.confirmed[payload] = reached
-
+        done = partial(self._confirm, payloads)
         if count > 1:
             broker.node.publish_run(MessageRun(topic, qos, payloads), done)
         else:
@@ -115,6 +115,11 @@ class Bursts(Recorder):
             other = self._rng.choice([other for other in self.simulation.alive() if other is not broker])
             self.simulation.reset_link(broker.name, other.name)
             broker.node.link_down(other.ref)
+
+    def _confirm(self, payloads: list[bytes], start: int, part: int, reached: Reached) -> None:
+        for payload in payloads[start : start + part]:
+            assert payload not in self.confirmed
+            self.confirmed[payload] = reached
 
 
 @SCHEDULES
@@ -280,3 +285,114 @@ def test_a_stretch_is_its_publications_each_behind_the_one_before_to_its_topic(
         mine = [data for data in singles if data.topic == part.topic]
         assert [data.seq for data in mine] == list(range(part.seq, part.seq + len(mine)))
         assert [data.prev for data in mine] == [part.prev, *(data.seq for data in mine[:-1])]
+
+
+def test_a_bundle_is_confirmed_with_one_answer_of_each_member_and_each_topic_s_own_subscribers() -> None:
+    """Also if it is passed on, if some members know no bundles, and beside single messages to the same topics."""
+    simulation = Mixed(1, KeyOrder.CLUSTER)
+    simulation.build(7, 3)
+    publisher, *others = simulation.alive()
+    members = others[:4]
+    for number, member in enumerate(members):
+        member.subscribe("a/+")
+        if number % 2:
+            member.subscribe("a/2")
+    for topic in ("a/1", "a/2", "a/3"):
+        publisher.publish(topic, b"0")
+    simulation.run(2)
+    expected = {topic: Reached(4, sum(member.matching(topic) for member in members)) for topic in ("a/1", "a/2", "a/3")}
+    before = simulation.bundles, simulation.copies, simulation.counters.by_kind.get("Ack", 0)
+    sent = [(f"a/{number * number % 3 + 1}", b"%d" % number) for number in range(1, 41)]
+    confirmed: list[Reached] = []
+
+    def done(start: int, part: int, reached: Reached) -> None:
+        assert start == len(confirmed)
+        confirmed.extend([reached] * part)
+
+    def publish() -> None:
+        node = publisher.node
+        node.publish(Message("a/2", b"first", 1), None)
+        node.publish_several([MessageRun(topic, 1, [payload]) for topic, payload in sent], done)
+        node.publish(Message("a/2", b"last", 1), None)
+
+    publisher.act(publish)
+    simulation.run(2)
+    assert (simulation.bundles - before[0], simulation.copies - before[1]) == (4, 4 * 42)
+    assert simulation.counters.by_kind.get("Ack", 0) - before[2] == 4 * 3
+    assert confirmed == [expected[topic] for topic, _ in sent]
+    simulation.old = {broker.name for broker in others[:2]}
+    confirmed.clear()
+    publisher.act(publish)
+    simulation.run(2)
+    assert confirmed == [expected[topic] for topic, _ in sent]
+    once = [b"first", *(payload for _, payload in sent), b"last"]
+    for member in members:
+        assert [message.payload for _, message in member.delivered[-84:]] == 2 * once
+
+
+def test_a_bundle_that_a_member_misses_reaches_it_message_by_message_once_it_is_there_again() -> None:
+    simulation = Mixed(2)
+    simulation.build(3, 1)
+    publisher, *members = simulation.alive()
+    for member in members:
+        member.subscribe("#")
+    for topic in "ab":
+        publisher.publish(topic, b"0")
+    simulation.run(2)
+    confirmed: list[int] = []
+    runs = [MessageRun("ab"[number % 2], 1, [b"%d" % number]) for number in range(10)]
+
+    def done(start: int, part: int, reached: Reached) -> None:
+        confirmed.extend(range(start, start + part))
+        assert reached == Reached(2, 2)
+
+    def publish() -> None:
+        publisher.node.publish_several(runs, done)
+
+    publisher.act(publish)
+    simulation.reset_link(publisher.name, members[0].name)  # what is under way on it is lost
+    publisher.node.link_down(members[0].ref)
+    simulation.run(3)
+    assert simulation.bundles
+    assert sorted(confirmed) == list(range(10))
+    assert publisher.node.multicast.settled
+    for member in members:
+        payloads = [message.payload for _, message in member.delivered[2:]]
+        assert sorted(payloads) == [b"%d" % number for number in range(10)]
+        assert [each for each in payloads if int(each) % 2] == [b"1", b"3", b"5", b"7", b"9"]
+
+
+@given(
+    first=st.integers(1, 1 << 40),
+    prev=st.integers(0, 1 << 40),
+    which=st.lists(st.integers(0, 2), min_size=1, max_size=9),
+)
+def test_a_bundle_is_its_publications_each_behind_the_one_before_to_its_topic(
+    first: int, prev: int, which: list[int]
+) -> None:
+    numbers = {number: place for place, number in enumerate(dict.fromkeys(which))}
+    parts = [Part("abc"[number], first + 1000 * place, prev + place) for number, place in numbers.items()]
+    payloads = [b"%d" % place for place in range(len(which))]
+    bundle = Bundle(1, 2, 100, parts, [numbers[number] for number in which], payloads)
+    check(bundle)
+    singles = singly(bundle)
+    assert [(data.topic, data.payload) for data in singles] == [
+        ("abc"[n], payload) for n, payload in zip(which, payloads, strict=True)
+    ]
+    assert [data.token for data in singles] == list(range(101, 101 + len(which)))
+    for part in parts:
+        mine = [data for data in singles if data.topic == part.topic]
+        assert [data.seq for data in mine] == list(range(part.seq, part.seq + len(mine)))
+        assert [data.prev for data in mine] == [part.prev, *(data.seq for data in mine[:-1])]
+
+
+@pytest.mark.parametrize(
+    ("topics", "which", "payloads"),
+    [("ab", [0, 0], 2), ("ab", [0, 2], 2), ("ab", [0, 1], 3), ("aa", [0, 1], 2), ("a", [], 0)],
+)
+def test_a_bundle_that_is_not_the_publications_of_its_parts_is_refused(
+    topics: str, which: list[int], payloads: int
+) -> None:
+    parts = [Part(topic, 1 + 10 * number, 0) for number, topic in enumerate(topics)]
+    with pytest.raises(ProtocolError):
+        check(Bundle(1, 0, 1, parts, which, [b""] * payloads))

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from saps.messages import Message
-from saps.overlay.frames import Announce, Data, DefineBroker, DefineSlice, Frame, Run, Stretch
+from saps.overlay.frames import Announce, Data, DefineBroker, DefineSlice, Frame
 from saps.overlay.keys import BrokerRef
 from saps.overlay.multicast import NUMBERS_KEPT
+from saps.overlay.runs import Several
 from saps.simulator import SimBroker, Simulation
 
 pytestmark = pytest.mark.simulation
@@ -48,7 +49,7 @@ def check_defined(frames: list[Frame]) -> None:
         elif isinstance(frame, DefineSlice):
             assert brokers.issuperset(frame.brokers)
             slices.add(frame.number)
-        elif isinstance(frame, Data | Run | Stretch):
+        elif isinstance(frame, Data | Several):
             assert frame.origin in brokers
             assert frame.slice in slices
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import groupby
+from itertools import compress, groupby
 from operator import itemgetter
 
 from saps.frontend.mqtt.decode import check_publish_flags
@@ -260,14 +260,22 @@ class Publisher(Sender):
         self, routes: list[Route], runs: list[MessageRun], packet_ids: list[bytes], matched: list[int]
     ) -> None:
         """Answer a stretch of QoS 1 of which each has so many subscribers here: at once, or when the mesh has it."""
-        here: list[tuple[bool, bytes]] = []
-        for route, run, packet_id, count in zip(routes, runs, packet_ids, matched, strict=True):
-            if route.mesh.remote:
-                self._publish_run_to_mesh(run, [packet_id], count)
-            else:
-                here.append((count > 0, packet_id))
-        for reached, alike in groupby(here, key=itemgetter(0)):
-            self._acknowledge_run([packet_id for _, packet_id in alike], reached)
+        remote = [route.mesh.remote for route in routes]
+        if all(remote):
+            self._publish_several_to_mesh(runs, packet_ids, matched)
+            return
+        if any(remote):
+            there = list(compress(runs, remote)), list(compress(packet_ids, remote)), list(compress(matched, remote))
+            self._publish_several_to_mesh(*there)
+        here = [not elsewhere for elsewhere in remote]
+        self._acknowledge_several(list(compress(packet_ids, here)), list(compress(matched, here)))
+
+    def _publish_several_to_mesh(self, runs: list[MessageRun], packet_ids: list[bytes], matched: list[int]) -> None:
+        """`_publish_run_to_mesh` for runs of one publication, of which each has so many subscribers here."""
+        self._awaiting += len(packet_ids)
+        self._session.hub.mesh.publish_several(runs, partial(self._several_confirmed, packet_ids, matched))
+        if self._awaiting > self.frontend.limits.receive_maximum:
+            self.update_reading()
 
     def _awaits(self, count: int) -> bool:
         """May so many publications wait together for the mesh to confirm them? Else each must be looked at."""
@@ -281,6 +289,24 @@ class Publisher(Sender):
         if not self.closing:
             self._acknowledge_run(packet_ids[start : start + count], matched + reached.subscribers)
             self.update_reading()
+
+    def _several_confirmed(
+        self, packet_ids: list[bytes], matched: list[int], start: int, count: int, reached: Reached
+    ) -> None:
+        """The mesh has some of several publications, of which each has so many subscribers here."""
+        self._awaiting -= count
+        if not self.closing:
+            everywhere = [here + reached.subscribers for here in matched[start : start + count]]
+            self._acknowledge_several(packet_ids[start : start + count], everywhere)
+            self.update_reading()
+
+    def _acknowledge_several(self, packet_ids: list[bytes], matched: list[int]) -> None:
+        """PUBACK for publications, each of which has reached so many subscribers."""
+        if all(matched):
+            self._acknowledge_run(packet_ids, 1)
+            return
+        for reached, alike in groupby(zip(map(bool, matched), packet_ids, strict=True), key=itemgetter(0)):
+            self._acknowledge_run([packet_id for _, packet_id in alike], reached)
 
     def _acknowledge_run(self, packet_ids: list[bytes], matched: int) -> None:
         """PUBACK for publications of which each has reached so many subscribers."""

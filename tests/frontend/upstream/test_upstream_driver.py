@@ -15,7 +15,7 @@ from saps.agents.user import PublisherAgent
 from saps.config.settings import UpstreamSettings
 from saps.frontend.upstream.driver import Upstream
 from saps.hub import Hub
-from saps.mesh import Recalled, RunDone, TopicRoute
+from saps.mesh import Recalled, RunDone, TopicRoute, publish_each
 from saps.messages import Message, MessageRun, Reached
 from saps.plain import Encoded
 from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer
@@ -50,6 +50,9 @@ class Withholding:
     def publish_stretch(self, stretch: Encoded) -> None:
         for run in stretch.runs():
             self.publish_run(run, None)
+
+    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
+        publish_each(self.publish_run, runs, done)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass
