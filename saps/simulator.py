@@ -79,10 +79,10 @@ class SimBroker:
 
     def deliver(self, message: Message) -> int:
         self.delivered.append((self.simulation.now, message))
-        return 1
+        return self.matching(message.topic)
 
     def matching(self, topic: str) -> int:
-        return 1
+        return self.simulation.subscribers(topic)
 
     def connected(self, client: str) -> bool:
         return False
@@ -186,6 +186,8 @@ class Simulation:
         """Gives each new broker what it has besides (`saps.ofm.simulated`)."""
         self.local: Callable[[SimBroker], Local] = lambda broker: broker
         """The local half of each new broker: by default one that records what is delivered."""
+        self.subscribers: Callable[[str], int] = lambda topic: 1
+        """How many of them a topic has at each of its members, as these say."""
         self.on_joined: Callable[[SimBroker], None] | None = None
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0

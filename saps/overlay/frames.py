@@ -26,12 +26,10 @@ from saps.overlay.bounds import (
     Stamp,
 )
 from saps.overlay.keys import BrokerRef, Key, Ref
-from saps.plain import MOST_ENCODED
+from saps.plain import MOST_TOGETHER
 
 LARGEST_SLICE = 1 << 16
 """Brokers."""
-LONGEST_RUN = 512
-"""Publications."""
 
 
 class ProtocolError(ValueError):
@@ -529,7 +527,7 @@ class Run(Frame, tag=41):
     """Number of the one acknowledgement asked for, 0 for none."""
     topic: str
     qos: Quality
-    payloads: Annotated[list[bytes], Meta(max_length=LONGEST_RUN)]
+    payloads: Annotated[list[bytes], Meta(max_length=MOST_TOGETHER)]
     """At least one."""
 
 
@@ -551,11 +549,11 @@ class Stretch(Frame, tag=42):
     slice: Meant
     level: Annotated[int, Meta(ge=4, le=5)]
     """The protocol level of MQTT whose packets these are: 4 for 3.1.1, 5 for 5.0."""
-    parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST_ENCODED)]
+    parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST_TOGETHER)]
     """Each to another topic."""
-    sizes: Annotated[bytes, Meta(max_length=2 * MOST_ENCODED)]
+    sizes: Annotated[bytes, Meta(max_length=2 * MOST_TOGETHER)]
     """Bytes of each packet, 16,386 at most: numbers of two bytes, big endian. At least one."""
-    which: Annotated[bytes, Meta(max_length=2 * MOST_ENCODED)]
+    which: Annotated[bytes, Meta(max_length=2 * MOST_TOGETHER)]
     """Of each packet the number of its part, in as many bytes; nothing if there is one part."""
     packets: bytes
     """PUBLISH packets, one behind the other."""
@@ -569,11 +567,11 @@ class Bundle(Frame, tag=43):
     slice: Meant
     token: FirstAsked
     """Number of the one acknowledgement asked for."""
-    parts: Annotated[list[Part], Meta(min_length=1, max_length=LONGEST_RUN)]
+    parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST_TOGETHER)]
     """Each to another topic."""
-    which: Annotated[list[Annotated[int, Meta(ge=0, le=LONGEST_RUN - 1)]], Meta(max_length=LONGEST_RUN)]
+    which: Annotated[list[Annotated[int, Meta(ge=0, le=MOST_TOGETHER - 1)]], Meta(max_length=MOST_TOGETHER)]
     """Of each publication the number of its part."""
-    payloads: Annotated[list[bytes], Meta(max_length=LONGEST_RUN)]
+    payloads: Annotated[list[bytes], Meta(max_length=MOST_TOGETHER)]
 
     @property
     def seq(self) -> int:
@@ -589,7 +587,7 @@ class Ack(Frame, tag=21):
     subscribers: Count
     """With a bundle those of its first part."""
     missing: list[BrokerRef]
-    more: Annotated[list[Count], Meta(max_length=LONGEST_RUN)] = []
+    more: Annotated[list[Count], Meta(max_length=MOST_TOGETHER)] = []
     """With a bundle the subscribers of its other parts."""
 
 

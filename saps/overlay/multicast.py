@@ -41,7 +41,6 @@ from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.port import Port
 from saps.overlay.presence import Phase, Presence, Publication, Stream, by_place
 from saps.overlay.runs import (
-    MOST,
     Addressed,
     OpenRun,
     Several,
@@ -56,7 +55,7 @@ from saps.overlay.runs import (
 )
 from saps.overlay.shorthand import NumbersGiven, NumbersLearnt
 from saps.overlay.tree import Branch, divide
-from saps.plain import Encoded
+from saps.plain import MOST_TOGETHER, Encoded
 from saps.statistics import Statistics
 from saps.topics import matches
 
@@ -122,7 +121,7 @@ class Multicast:
         self._parts: dict[int, Owed] = {}
         """Token -> whose answer is awaited, for which slice."""
         self._tokens = 0
-        """The last one given; one for several messages has `MOST` behind it that are theirs."""
+        """The last one given; one for several messages has `MOST_TOGETHER` behind it that are theirs."""
         self._outstanding: dict[int, Custody] = {}
         """Own publications with QoS 1 or 2 not yet confirmed by all members, by (first) sequence number."""
         self._open: OpenRun | None = None
@@ -464,7 +463,7 @@ class Multicast:
 
     def _next_token(self, data: Data | Run | Bundle) -> int:
         token = self._tokens + 1
-        self._tokens = token if type(data) is Data else token + MOST
+        self._tokens = token if type(data) is Data else token + MOST_TOGETHER
         return token
 
     def _entrust(self, custody: Custody, branches: list[Branch]) -> None:
@@ -564,7 +563,8 @@ class Multicast:
     def _on_ack(self, sender: BrokerRef, ack: Ack) -> None:
         token, owed = ack.token, self._parts.get(ack.token)
         if owed is None:
-            token = next((token for token in range(ack.token - 1, ack.token - MOST - 1, -1) if token in self._parts), 0)
+            before = range(ack.token - 1, ack.token - MOST_TOGETHER - 1, -1)
+            token = next(filter(self._parts.__contains__, before), 0)
             owed = self._parts.get(token)
         if owed is None or owed.child.name != sender.name:
             return

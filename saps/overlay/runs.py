@@ -17,10 +17,8 @@ from saps import plain
 from saps.overlay.frames import Bundle, Data, Frame, Part, ProtocolError, Run, Stretch
 from saps.overlay.keys import BrokerRef
 from saps.overlay.presence import Stream
-from saps.plain import Encoded
+from saps.plain import MOST_TOGETHER, Encoded
 
-MOST = 512
-"""Publications in a run. More saves nothing; fewer let the first of them arrive sooner."""
 MOST_BYTES = 1 << 17
 """Payload in a run above which it is not continued: the receiver begins with a frame when all of it is there."""
 
@@ -206,7 +204,7 @@ class OpenRun:
             and self.stream.topic == topic
             and self.stream.members is self._members
             and qos == self._qos
-            and len(self._payloads) < MOST
+            and len(self._payloads) < MOST_TOGETHER
             and self._size < MOST_BYTES
         )
 
@@ -225,7 +223,7 @@ class OpenRun:
 
     def join(self, payloads: list[bytes]) -> int:
         """Let messages of the kind join, at least the first, as far as there is room. Returns how many have."""
-        payloads = payloads[: MOST - len(self._payloads)]
+        payloads = payloads[: MOST_TOGETHER - len(self._payloads)]
         size = self._size + sum(map(len, payloads))
         while size - len(payloads[-1]) >= MOST_BYTES and len(payloads) > 1:
             size -= len(payloads.pop())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from saps.messages import Reached
+from saps.messages import MessageRun, Reached
 from saps.simulator import SimBroker, Simulation
 from saps.topics import matches
 
@@ -69,6 +71,26 @@ class Recorder:
         payload = b"%d" % self._serial
         self.published.append((self.moment(), broker, topic, qos, payload))
         broker.publish(topic, payload, qos, lambda reached: self.confirmed.__setitem__(payload, reached))
+
+    def publish_together(self, broker: SimBroker, topics: Sequence[str]) -> None:
+        """Publish with QoS 1, a message to each of these topics, as one read of a client's socket brings them."""
+        broker.act(self.together(broker, topics))
+
+    def together(self, broker: SimBroker, topics: Sequence[str]) -> Callable[[], None]:
+        """The same, as something that the broker is to do now."""
+        payloads = [b"%d" % number for number in range(self._serial + 1, self._serial + len(topics) + 1)]
+        self._serial += len(topics)
+        self.published += [
+            (self.moment(), broker, topic, 1, each) for topic, each in zip(topics, payloads, strict=True)
+        ]
+        runs = [MessageRun(topic, 1, [payload]) for topic, payload in zip(topics, payloads, strict=True)]
+        return lambda: broker.node.publish_several(runs, partial(self.confirm, payloads))
+
+    def confirm(self, payloads: list[bytes], start: int, count: int, reached: Reached) -> None:
+        """The mesh has so many of these, from there on: each once."""
+        for payload in payloads[start : start + count]:
+            assert payload not in self.confirmed
+            self.confirmed[payload] = reached
 
     def forget_before(self, moment: int) -> None:
         """Judge only what was published after `moment`."""

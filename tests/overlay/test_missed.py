@@ -23,12 +23,13 @@ TOPICS, FILTERS = ("a", "a/b", "x"), ("a", "a/#", "x", "+/b")
 
 
 def everybody_knows_everybody(seed: int) -> tuple[random.Random, Recorder]:
-    """Six brokers that subscribe, and have published to every topic."""
+    """Six brokers that subscribe, and have published to every topic: sometimes all of them want all."""
     rng = random.Random(seed)
     simulation = Simulation(seed, network=Network(latency=(0.001, rng.choice([0.002, 0.02]))))
     brokers, recorder = simulation.build(6, 3), Recorder(simulation)
+    filters = rng.choice((["#"], []))
     for broker in brokers:
-        for topic_filter in rng.sample(FILTERS, 2):
+        for topic_filter in filters or rng.sample(FILTERS, 2):
             recorder.subscribe(broker, topic_filter)
     simulation.run(2)
     for broker in brokers:
@@ -41,6 +42,8 @@ def everybody_knows_everybody(seed: int) -> tuple[random.Random, Recorder]:
 def publish(rng: random.Random, recorder: Recorder, seconds: float) -> None:
     for _ in range(round(seconds / 0.05)):
         recorder.publish(rng.choice(recorder.simulation.alive()), rng.choice(TOPICS), rng.choice([1, 1, 2]))
+        if rng.random() < 0.5:
+            recorder.publish_together(rng.choice(recorder.simulation.alive()), rng.choices(TOPICS, k=5))
         recorder.simulation.run(0.05)
 
 

@@ -18,7 +18,7 @@ from saps.frontend.mqtt.wire import Reader, decode_string
 from saps.hub import Burst, Publication, Route, is_reserved
 from saps.messages import Message, MessageRun, Properties, Reached
 from saps.plain import (
-    MOST_ENCODED,
+    MOST_TOGETHER,
     Encoded,
     First,
     first_packet,
@@ -138,8 +138,8 @@ class Publisher(Sender):
     def _forward_encoded(self, route: Route, data: bytes, pos: int, ends: list[int]) -> None:
         """Hand a run of QoS 0 to the mesh as the packets it came as."""
         hub = self._session.hub
-        for begin in range(0, len(ends), MOST_ENCODED):
-            part = ends[begin : begin + MOST_ENCODED]
+        for begin in range(0, len(ends), MOST_TOGETHER):
+            part = ends[begin : begin + MOST_TOGETHER]
             shifted = [end - pos for end in part] if pos else part
             hub.forward_stretch(Encoded(self.version, data[pos : part[-1]], [route.topic], shifted))
             pos = part[-1]
