@@ -155,16 +155,19 @@ class Sender(DurableClient, ABC):
         self._fill()
 
     def _fill(self) -> None:
+        packets = []
         while self._writer is not None and len(self._unfinished) < self._window:
             number = self._upcoming()
             if number is None:
-                return
+                break
             while True:
                 self._packet_id = self._packet_id % (2 * self._window) + 1
                 if self._packet_id not in self._unfinished:
                     break
             self._unfinished[self._packet_id] = number, False
-            self.write(self._publish(self._packet_id, number, 0))
+            packets.append(self._publish(self._packet_id, number, 0))
+        if packets:
+            self.write(b"".join(packets))
 
     def packet(self, first: int, body: bytes) -> None:
         packet_id = int.from_bytes(body[:2])

@@ -23,7 +23,7 @@ from benchmarks.processes import Place, StartError, pinned
 from benchmarks.progress import interrupt_at_termination, progress_bar
 from benchmarks.report import Contender, Report, markdown, values_of
 from benchmarks.runs import GeneratorError, Measurement, Plan, allow_many_files, cells, generate, processors
-from benchmarks.scenarios import VARY, WINDOW, Scenario
+from benchmarks.scenarios import LEAVES, VARY, WINDOW, Scenario
 from benchmarks.section import update_page
 from benchmarks.shares import PERIOD_US, Controller, ShareError, Shares, this_controller
 from benchmarks.summary import ratios, spread
@@ -53,10 +53,16 @@ def _window(topics: int, qos: int) -> int:
     return WINDOW if topics > 1 else LONE
 
 
-SCENARIOS = tuple(
-    Scenario(f"{n}:{n * each}-q{qos}", "workers", "throughput", n, each, qos, _window(n, qos), VARY)
-    for n, each in SHAPES
-    for qos in (0, 1)
+SCENARIOS = (
+    *(
+        Scenario(f"{n}:{n * each}-q{qos}", "workers", "throughput", n, each, qos, _window(n, qos), VARY)
+        for n, each in SHAPES
+        for qos in (0, 1)
+    ),
+    *(
+        Scenario(f"20:200-q{qos}-changing", "workers", "throughput", 20, 10, qos, _window(20, qos), VARY, leaves=LEAVES)
+        for qos in (0, 1)
+    ),
 )
 
 

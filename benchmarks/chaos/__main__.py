@@ -82,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--faults", type=int, default=40, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=15.0, help="begin no fault later (default: %(default)s)")
     parser.add_argument("--brokers", type=int, default=6, metavar="N", help="an even number (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=20.0, help="messages a second of a publisher (%(default)s)")
+    parser.add_argument("--rate", type=float, default=20.0, help="messages a second to each topic (%(default)s)")
+    parser.add_argument("--topics", type=int, default=1, metavar="N", help="of a publisher, all at once (%(default)s)")
     parser.add_argument("--subscribers", type=int, default=1, metavar="N", help="at each broker (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("--kinds", nargs="+", type=Kind, choices=list(Kind), metavar="KIND", help=", ".join(Kind))
@@ -109,12 +110,13 @@ class _Missing(argparse.Action):
 
 def traffic(chosen: argparse.Namespace) -> Traffic:
     """What the devices are to do."""
-    return Traffic(rate=chosen.rate, subscribers=chosen.subscribers)
+    return Traffic(rate=chosen.rate, subscribers=chosen.subscribers, topics=chosen.topics)
 
 
 def _repeatable(chosen: argparse.Namespace) -> list[str]:
     words = ["--seed", str(chosen.seed), "--faults", str(chosen.faults), "--minutes", f"{chosen.minutes:g}"]
     words += ["--brokers", str(chosen.brokers), "--rate", f"{chosen.rate:g}"]
+    words += ["--topics", str(chosen.topics)] if chosen.topics > 1 else []
     words += ["--subscribers", str(chosen.subscribers)] if chosen.subscribers > 1 else []
     words += ["--spark"] * chosen.spark + ["--loopback"] * chosen.loopback
     return words + (["--kinds", *chosen.kinds] if chosen.kinds else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from benchmarks import packets
 from benchmarks.chaos.account import Recorder, Stream
@@ -27,16 +27,22 @@ def topic_of(stream: str, way: str) -> str:
 
 
 class PacedPublisher(Sender):
-    """Publishes one stream at a steady rate. What is due while there is no connection goes out when there is one again,
-    with QoS 1 and 2; with QoS 0 it is not published."""
+    """Publishes streams of one QoS at a steady rate: to all their topics at once, as a gateway of several devices. What
+    is due while there is no connection goes out when there is one again, with QoS 1 and 2; with QoS 0 it is not
+    published."""
 
-    def __init__(self, stream: Stream, topic: str, rate: float, dial: Dial, clock: Clock) -> None:
-        """`topic`: see `topic_of`."""
-        super().__init__(0, stream.name, WINDOW)
-        self.stream, self.topic = stream, topic
+    def __init__(
+        self, name: str, qos: int, streams: Mapping[str, Stream], rate: float, dial: Dial, clock: Clock
+    ) -> None:
+        """`streams`: by topic (`topic_of`). `rate`: messages a second of each."""
+        super().__init__(0, name, WINDOW)
+        self.streams = streams
         self.active = False
+        self._topics = list(streams)
+        self._qos_of_all = qos
         self._dial, self._pause, self._clock = dial, 1.0 / rate, clock
         self._waiting: deque[int] = deque()
+        """Messages of all streams; see `_hand`."""
 
     async def dial(self) -> Streams:
         return await self._dial()
@@ -55,24 +61,31 @@ class PacedPublisher(Sender):
             await asyncio.sleep(max(0.0, due - loop.time()))
             if not self.active or len(self._waiting) >= BACKLOG:
                 continue
-            if self.stream.qos:
-                self._waiting.append(self.stream.hand(self._clock()))
+            if self._qos_of_all:
+                self._waiting += self._hand()
                 self._fill()
             elif self._writer is not None:
-                self.write(self._publish(0, self.stream.hand(self._clock()), 0))
+                self.write(b"".join([self._publish(0, number, 0) for number in self._hand()]))
+
+    def _hand(self) -> list[int]:
+        """The next message of each stream: its number, times the number of streams, plus the place of the stream."""
+        count, now = len(self._topics), self._clock()
+        return [stream.hand(now) * count + place for place, stream in enumerate(self.streams.values())]
 
     def _upcoming(self) -> int | None:
         return self._waiting.popleft() if self._waiting else None
 
     def _qos(self, number: int) -> int:
-        return self.stream.qos
+        return self._qos_of_all
 
     def _publish(self, packet_id: int, number: int, duplicate: int) -> bytes:
-        packet = packets.publish(self.topic, b"%d" % number, self.stream.qos, packet_id)
+        number, place = divmod(number, len(self._topics))
+        packet = packets.publish(self._topics[place], b"%d" % number, self._qos_of_all, packet_id)
         return bytes([packet[0] | duplicate]) + packet[1:]
 
     def _acknowledged(self, number: int) -> None:
-        self.stream.acknowledged(number, self._clock())
+        number, place = divmod(number, len(self._topics))
+        self.streams[self._topics[place]].acknowledged(number, self._clock())
 
 
 class Witness(Subscriber):

@@ -111,11 +111,12 @@ def markdown(results: Sequence[Result]) -> str:
     places = {"lab": "each on a host of a network of Open vSwitch switches", "loopback": "on loopback"}
     where = ", or ".join(text for place, text in places.items() if any(result.place == place for result in results))
     system = f"Linux {machine.kernel}, Python {machine.python}"
-    brokers, takers, rates = (
+    brokers, takers, topics, rates = (
         " or ".join(f"{value:g}" for value in sorted(values))
         for values in (
             {result.brokers for result in results},
             {result.traffic.subscribers for result in results},
+            {result.traffic.topics for result in results},
             {result.traffic.rate for result in results},
         )
     )
@@ -123,7 +124,8 @@ def markdown(results: Sequence[Result]) -> str:
         *(f"- `{result.command}`, {result.date}" for result in results),
         "",
         f"{brokers} brokers in two clusters, {where}. At each broker {takers} subscribers and a publisher of each QoS,"
-        f" at {rates} messages a second. All of it on {machine.processors} processors ({machine.processor}), {system}.",
+        f" with {topics} topics and {rates} messages a second to each.",
+        f"All of it on {machine.processors} processors ({machine.processor}), {system}.",
         "",
         f"{verdict(outcome)}.",
         "",

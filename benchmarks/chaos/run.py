@@ -14,7 +14,7 @@ from benchmarks.chaos.account import Count, Incident, Reach, Recorder, Stream
 from benchmarks.chaos.cable import Cable
 from benchmarks.chaos.devices import PacedPublisher, Witness, topic_of
 from benchmarks.chaos.faults import Faults, reach
-from benchmarks.chaos.ground import Ground
+from benchmarks.chaos.ground import Ground, Site
 from benchmarks.chaos.openflow import WAYS
 from benchmarks.chaos.schedule import Step
 from benchmarks.durable_clients import DurableClient
@@ -39,7 +39,9 @@ class Traffic(msgspec.Struct, frozen=True):
     """What the devices do: at each broker a publisher of each QoS, and subscribers that take everything."""
 
     rate: float = 20.0
-    """Publications a second of each publisher."""
+    """Publications a second of each publisher to each of its topics."""
+    topics: int = 1
+    """Of each publisher, with a message to each at once."""
     qos: tuple[int, ...] = (0, 1, 2)
     subscribers: int = 1
     """At each broker."""
@@ -77,20 +79,21 @@ class Run:
         self._ground, self._faults = ground, Faults(ground, cable)
         self._begun = time.monotonic()
         self._publishers = [
-            PacedPublisher(stream, topic_of(stream.name, site.way), traffic.rate, site.dial, self._clock)
+            PacedPublisher(name, qos, _streams(name, site, qos, traffic.topics), traffic.rate, site.dial, self._clock)
             for site in ground.sites.values()
             for qos in traffic.qos
-            for stream in [Stream(f"{site.name}-qos{qos}", site.name, qos)]
+            for name in [f"{site.name}-qos{qos}"]
         ]
+        streams = [stream for publisher in self._publishers for stream in publisher.streams.values()]
         places = {f"{site.name}-sub{n}": site for site in ground.sites.values() for n in range(traffic.subscribers)}
         self._witnesses = {name: Witness(name, site.dial, self._clock) for name, site in places.items()}
         self.recorder = Recorder(
-            (publisher.stream for publisher in self._publishers),
+            streams,
             ((name, site.name) for name, site in places.items()),
         )
         for witness in self._witnesses.values():
             witness.recorder = self.recorder
-        self._sure = [publisher.stream for publisher in self._publishers if publisher.stream.qos]
+        self._sure = [stream for stream in streams if stream.qos]
 
     def _clock(self) -> float:
         return time.monotonic() - self._begun
@@ -165,8 +168,8 @@ class Run:
         openflow = self._ground.openflow
         if openflow is None:
             return
-        streams = [p for p in self._publishers if not p.topic.endswith(WAYS[0])]
-        topics = {publisher.topic: publisher.stream.broker for publisher in streams}
+        published = [item for publisher in self._publishers for item in publisher.streams.items()]
+        topics = {topic: stream.broker for topic, stream in published if not topic.endswith(WAYS[0])}
         await openflow.start_gate(topics, [site.overlay for site in self._ground.sites.values()])
         await openflow.built()
 
@@ -229,6 +232,12 @@ class Run:
     def _set_active(self, active: bool) -> None:
         for publisher in self._publishers:
             publisher.active = active
+
+
+def _streams(publisher: str, site: Site, qos: int, topics: int) -> dict[str, Stream]:
+    """So many of a publisher at a site, by topic."""
+    names = [f"{publisher}-{number}" for number in range(topics)] if topics > 1 else [publisher]
+    return {topic_of(name, site.way): Stream(name, site.name, qos) for name in names}
 
 
 @contextlib.asynccontextmanager
