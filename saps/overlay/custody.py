@@ -126,7 +126,8 @@ class Owed:
     def answered(self, ack: Ack) -> None:
         """It has answered for all of it. Raises `ProtocolError` if for something else."""
         if len(ack.more) + 1 != len(self.custody.subscribers):
-            raise ProtocolError(f"{self.child.name} answers for {len(ack.more) + 1} topics of another number")
+            asked = len(self.custody.subscribers)
+            raise ProtocolError(f"{self.child.name} answers for {len(ack.more) + 1} topics instead of {asked}")
         self.custody.reached(ack.brokers, [ack.subscribers, *ack.more])
         self.custody.missing.extend(ack.missing)
 

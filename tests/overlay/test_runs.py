@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.messages import Message, MessageRun, Reached
-from saps.overlay.frames import Bundle, Data, Frame, Part, ProtocolError, Run, Stretch
+from saps.overlay.custody import Custody, Owed
+from saps.overlay.frames import Ack, Bundle, Data, Frame, Part, ProtocolError, Run, Stretch
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.overlay.runs import Several, check, length, singly, stretch_of
+from saps.overlay.tree import Branch
 from saps.plain import MOST_TOGETHER
 from saps.simulator import Network, SimBroker, Simulation
 from tests.encoded import encoded_of
@@ -410,3 +412,15 @@ def test_messages_of_a_bundle_that_are_being_made_up_for_somebody_are_confirmed_
     assert len(recorder.confirmed) == 4
     assert multicast.settled
     assert [message.payload for _, message in back.delivered[2:]] == [b"1", b"2", b"3", b"4"]
+
+
+def test_an_answer_for_other_topics_than_were_asked_about_is_refused() -> None:
+    child = BrokerRef("b", 1, "b:1", "c")
+    bundle = Bundle(1, 0, 1, [Part("a", 1, 0), Part("b", 2, 0)], [0, 1], [b"", b""])
+    custody = Custody(child, bundle)
+    owed = Owed(custody, Branch(child, ()))
+    for more in ([], [1, 1]):
+        with pytest.raises(ProtocolError):
+            owed.answered(Ack(1, 1, 1, [], more))
+    owed.answered(Ack(1, 1, 2, [child], [3]))
+    assert (custody.brokers, custody.subscribers, custody.missing) == (1, [2, 3], [child])
