@@ -30,7 +30,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     known = [scenario.name for scenario in scenarios.ALL]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.brokers",
-        description="Throughput, latency and memory of SAPS against other MQTT brokers, all on loopback.",
+        description="Throughput and memory of SAPS against other MQTT brokers, all on loopback.",
         epilog=f"Scenarios: {', '.join(known)}.",
     )
     parser.add_argument("--quick", action="store_true", help="some scenarios, one short round, under 60 s")

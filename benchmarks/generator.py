@@ -15,7 +15,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 
 import msgspec
 
@@ -24,14 +23,11 @@ from benchmarks.load import Load, Outcome
 from benchmarks.probes import cpu_seconds, machine_seconds, resident_bytes
 from benchmarks.streams import (
     BUFFER_BYTES,
-    LatencySubscriber,
     Publisher,
     StreamError,
     Subscriber,
-    read_acks,
     subscriber,
 )
-from benchmarks.summary import percentile
 
 STALL = 2.0
 """Seconds without any arrival after which what is in flight counts as lost."""
@@ -169,78 +165,6 @@ def _drain(bench: Bench, publishers: list[Publisher], subscribers: list[Subscrib
         bench.step(POLL)
 
 
-def latency(load: Load) -> Outcome:
-    """Time from the scheduled publication to each arrival, at `load.rate` messages a second.
-
-    The loop polls without sleeping, so that waking up does not count, and the stamp is the time the message
-    was due, so that a late publication does. Acknowledgements are sent once nothing more is readable, so that
-    those of one subscriber do not delay the noting of the next arrival.
-    """
-    bench = Bench()
-    arrived: list[LatencySubscriber] = []
-    topic = topic_name(0)
-    layout = packets.Layout.of(topic, load.payload, load.qos)
-    subscribers: list[LatencySubscriber] = []
-    with bench.sockets:
-        for _ in range(load.subscribers):
-            sock = bench.adopt(client.subscribed(load.subscribe_port, topic, load.qos))
-            subscriber = LatencySubscriber(sock, layout)
-            bench.watch(sock, partial(_note_arrival, bench, subscriber, arrived))
-            subscribers.append(subscriber)
-        publisher = bench.adopt(client.connected(load.publish_port))
-        bench.watch(publisher, lambda: _ignore(read_acks(publisher)))
-        _paced(load, bench, publisher, arrived, load.warm_up)
-        first = [len(subscriber.latencies) for subscriber in subscribers]
-        outcome = Outcome()
-        meter = Meter(load.pids)
-        published = _paced(load, bench, publisher, arrived, load.measure)
-        meter.stop(outcome)
-        samples = [
-            ns / 1e9 for subscriber, skip in zip(subscribers, first, strict=True) for ns in subscriber.latencies[skip:]
-        ]
-    outcome.deliveries = len(samples)
-    outcome.lost = published * load.subscribers - len(samples)
-    outcome.p50, outcome.p99 = percentile(samples, 50), percentile(samples, 99)
-    return outcome
-
-
-def _note_arrival(bench: Bench, subscriber: LatencySubscriber, arrived: list[LatencySubscriber]) -> None:
-    subscriber.on_readable(bench.readable_since)
-    arrived.append(subscriber)
-
-
-def _poll(bench: Bench, arrived: list[LatencySubscriber]) -> None:
-    """Serve what is readable; if nothing is, have the subscribers in `arrived` acknowledge what they got."""
-    if not bench.step(0):
-        while arrived:
-            arrived.pop().acknowledge()
-
-
-def _paced(load: Load, bench: Bench, publisher: socket.socket, arrived: list[LatencySubscriber], seconds: float) -> int:
-    """Publish at the rate for `seconds`, then wait until nothing is under way. Returns how many
-    were published."""
-    step = 1_000_000_000 // load.rate
-    count = int(seconds * load.rate)
-    due = time.monotonic_ns()
-    for number in range(count):
-        due += step
-        while time.monotonic_ns() < due:
-            _poll(bench, arrived)
-        stamp = due.to_bytes(packets.STAMP_BYTES, "big")
-        payload = stamp + bytes(load.payload - packets.STAMP_BYTES)
-        packet = packets.publish(topic_name(0), payload, load.qos, 1 + number % 32768)
-        if publisher.send(packet) != len(packet):
-            raise StreamError("the broker does not keep up with the fixed rate")
-    quiet = time.monotonic() + 0.2
-    while time.monotonic() < quiet:
-        _poll(bench, arrived)
-    return count
-
-
-def _ignore(_: int) -> None:
-    pass
-
-
 def idle(load: Load) -> Outcome:
     """Resident memory for each of `load.subscribers` connections with one subscription and no traffic.
 
@@ -279,7 +203,7 @@ def _steady_memory(pids: list[int]) -> int:
     return last
 
 
-KINDS: dict[str, Callable[[Load], Outcome]] = {"throughput": throughput, "latency": latency, "idle": idle}
+KINDS: dict[str, Callable[[Load], Outcome]] = {"throughput": throughput, "idle": idle}
 
 
 def main() -> int:

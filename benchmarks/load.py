@@ -9,7 +9,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What to do to a broker, or to two that are connected."""
 
     kind: str
-    """throughput, latency or idle."""
+    """throughput or idle."""
     publish_port: int
     subscribe_port: int
     pids: list[int]
@@ -30,8 +30,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """The clients' sessions outlive their connections, so that a broker with storage stores them (throughput)."""
     window: int = 1000
     """Messages in flight for each publisher (throughput)."""
-    rate: int = 1000
-    """Messages a second (latency)."""
     warm_up: float = 0.5
     """Seconds before the measured time."""
     measure: float = 2.0
@@ -51,8 +49,5 @@ class Outcome(msgspec.Struct, kw_only=True):
     generator_cpu: float = 0.0
     foreign_cpu: float = 0.0
     """Processors kept busy by anything else, or taken away by the hypervisor: noise."""
-    p50: float = 0.0
-    """Seconds from the scheduled publication to the arrival."""
-    p99: float = 0.0
     idle_bytes: float = 0.0
     """Resident bytes of the broker for each idle connection."""

@@ -21,7 +21,6 @@ HEADERS = (
     "min - max",
     "x {base}",
     "(min - max)",
-    "p99 (min - max)",
     "broker CPU",
     "generator CPU",
     "an acknowledged message outlives",
@@ -109,7 +108,6 @@ def _figures(report: Report, scenario: Scenario, peer: Contender, base: list[flo
         _range(own, show),
         f"{spread(relative).median:.2f}" if relative else "",
         _range(spread(relative), lambda ratio: f"{ratio:.2f}") if relative else "",
-        _tail([o.p99 for o in outcomes]) if scenario.kind == "latency" else "",
         f"{spread([o.broker_cpu for o in outcomes]).median:.0%}" if timed else "",
         f"{spread([o.generator_cpu for o in outcomes]).median:.0%}" if scenario.kind == "throughput" else "",
         peer.outlives,
@@ -136,19 +134,11 @@ def _per_second(value: float) -> str:
     return f"{value:,.0f}/s"
 
 
-def _microseconds(value: float) -> str:
-    return f"{value * 1e6:,.0f} µs"
-
-
-def _tail(rounds: Sequence[float]) -> str:
-    return f"{_microseconds(spread(rounds).median)} ({_range(spread(rounds), _microseconds)})"
-
-
 def _kilobytes(value: float) -> str:
     return f"{value / 1000:.1f} kB"
 
 
-_FORMATS: dict[str, Show] = {"throughput": _per_second, "latency": _microseconds, "idle": _kilobytes}
+_FORMATS: dict[str, Show] = {"throughput": _per_second, "idle": _kilobytes}
 
 
 def faults(report: Report) -> list[str]:
@@ -182,7 +172,6 @@ GROUPS = {
     "spread": "20 publishers, with 1 or 10 subscribers each, on all processors",
     "workers": "Workers with a share of a processor each: deliveries per second, payloads of 150 to 250 bytes",
     "durable": "QoS 1 with sessions that last: deliveries per second, payloads of 150 to 250 bytes",
-    "latency": "Latency at 1,000 messages a second (the median column is p50)",
     "memory": "Resident memory for each idle connection",
     "cross": "Publisher at one broker, 10 subscribers at another",
 }
@@ -206,22 +195,27 @@ NOTES = {
     "subscriber: compare rows that say the same. With autosave Mosquitto loses what came after its last save. The bare "
     "relay stores nothing: what it reaches, the generator can carry. Nobody is killed here, but by "
     "`benchmarks.durability`.",
-    "latency": "The bare relay shows what the machine and the generator add by themselves, with p99 nearly all of it: "
-    "compare its least value of the rounds, not one value.",
     "memory": "After 1,000 other connections, which fill what the broker holds in reserve. In the end each "
     "connection, those 1,000 too, has answered a ping.",
 }
 """What a reader must know to read a group's table."""
 
 
-def markdown(report: Report, scenarios: Sequence[Scenario]) -> str:
-    """The section of docs/benchmarks.md."""
-    plan, machine = report.plan, report.machine
-    lines = [
-        f"Measured on {report.date} by `{report.command}`.",
+def origin(date: str, command: str, machine: Machine) -> list[str]:
+    """Where figures come from: the first lines of a section."""
+    return [
+        f"Measured on {date} by `{command}`.",
         "",
         f"- Machine: {machine.processors} processors ({machine.processor}), {machine.memory_gib} GiB, "
         f"{machine.system}, Linux {machine.kernel}, Python {machine.python}; loopback only.",
+    ]
+
+
+def markdown(report: Report, scenarios: Sequence[Scenario]) -> str:
+    """The section of docs/benchmarks.md."""
+    plan = report.plan
+    lines = [
+        *origin(report.date, report.command, report.machine),
         f"- {_placement(plan)}",
         f"- {plan.rounds} rounds; in each the peers take turns, each measurement on a fresh broker: "
         f"{plan.warm_up:g} s to warm up, {plan.measure:g} s measured. Ratios are taken round by round, then "
@@ -231,7 +225,7 @@ def markdown(report: Report, scenarios: Sequence[Scenario]) -> str:
         f"- Noise: other processes and the hypervisor took {_noise(report)} of a processor in the median "
         f"measurement, {_noise(report, worst=True)} in the worst.",
         "",
-        *(f"- {_described(peer)}" for peer in report.peers),
+        *(f"- {described(peer)}" for peer in report.peers),
     ]
     for group, title in GROUPS.items():
         found = [row for row in rows(report, scenarios) if row.group == group]
@@ -249,7 +243,8 @@ def _placement(plan: Plan) -> str:
     return "No process is bound to a processor."
 
 
-def _described(peer: Contender) -> str:
+def described(peer: Contender) -> str:
+    """What was measured, in a line."""
     if peer.version is None:
         return f"{peer.name}: not installed, not measured."
     return f"{peer.name} {peer.version}: {peer.settings}.".replace(" -:", ":")

@@ -117,8 +117,14 @@ class GeneratorError(Exception):
 def generate(load: Load) -> Outcome:
     """What a load generator, in a process of its own, makes of `load`. Raises GeneratorError."""
     deadline = 60.0 + load.warm_up + load.measure + load.topics * load.subscribers / 100
+    return msgspec.json.decode(answered("benchmarks.generator", msgspec.json.encode(load), deadline), type=Outcome)
+
+
+def answered(module: str, orders: bytes, deadline: float) -> bytes:
+    """What a generator, in a process of its own, answers to its orders within so many seconds. Raises
+    GeneratorError."""
     generator = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.generator"],
+        [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -126,13 +132,13 @@ def generate(load: Load) -> Outcome:
     )
     with _ended(generator):
         try:
-            out, said = generator.communicate(msgspec.json.encode(load), deadline)
+            out, said = generator.communicate(orders, deadline)
         except subprocess.TimeoutExpired:
             raise GeneratorError(f"no result after {deadline:.0f} s") from None
     if generator.returncode:
         lines = said.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise GeneratorError(lines[-1])
-    return msgspec.json.decode(out, type=Outcome)
+    return out
 
 
 @contextlib.contextmanager

@@ -23,8 +23,6 @@ HELD = 9000
 """The same where, with those that do not count, 10,000 are to be held."""
 CROWD = 1000
 """Pairs of a publisher and a subscriber."""
-LATENCY_STRETCH = 4.0
-"""A latency is measured for so many times as long: of 1,000 messages a second, p99 is the tenth worst one otherwise."""
 LEAVES = 16
 """Topics of a publisher that changes its topic with every message."""
 
@@ -35,7 +33,7 @@ class Scenario(NamedTuple):
     name: str
     group: str
     kind: str
-    """throughput, latency or idle (see load.Load)."""
+    """throughput or idle (see load.Load)."""
     topics: int
     subscribers: int
     qos: int
@@ -73,16 +71,14 @@ class Scenario(NamedTuple):
             lasting=self.lasting,
             window=self.window,
             warm_up=warm_up,
-            measure=measure * (LATENCY_STRETCH if self.kind == "latency" else 1),
+            measure=measure,
         )
 
     def value(self, outcome: Outcome) -> float:
-        """The figure to compare: deliveries per second, seconds (p50), or bytes."""
+        """The figure to compare: deliveries per second, or bytes."""
         match self.kind:
             case "throughput":
                 return outcome.deliveries / outcome.seconds
-            case "latency":
-                return outcome.p50
             case _:
                 return outcome.idle_bytes
 
@@ -120,11 +116,6 @@ ALL: tuple[Scenario, ...] = (
     ),
     *(_spread(20 * n, qos) for n in (1, 10) for qos in (0, 1)),
     *(_spread(200, qos, leaves=LEAVES) for qos in (0, 1)),
-    *(
-        Scenario(f"latency-1:{n}-q{qos}", "latency", "latency", 1, n, qos, quick=(n, qos) == (1, 0))
-        for qos in (0, 1)
-        for n in (1, 10)
-    ),
     Scenario("idle", "memory", "idle", 1, IDLE, 0, quick=True),
     Scenario("idle-10000", "memory", "idle", 1, HELD, 0),
     *(

@@ -89,14 +89,6 @@ def test_throughput_without_loss(peer: peers.Peer, qos: int, topics: int, vary: 
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("qos", [0, 1])
-def test_latency(qos: int) -> None:
-    outcome = run(peers.Mosquitto(), kind="latency", qos=qos)
-    assert (outcome.deliveries, outcome.lost) == (600, 0)
-    assert 0 < outcome.p50 <= outcome.p99 < 1
-
-
-@pytest.mark.interop
 def test_bridged_brokers_carry_everything() -> None:
     peer = peers.Mosquitto()
     if peer.version() is None:

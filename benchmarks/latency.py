@@ -1,0 +1,200 @@
+"""Latency at a fixed rate, of brokers that are all up and take turns: ``python -m benchmarks.latency --help``.
+
+Where processors are shared with others, moments in which one is away decide p99. All brokers of a turn meet nearly the
+same ones, so that turn by turn their tails can be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import peers
+from benchmarks.client import SetupError
+from benchmarks.machine import this_machine
+from benchmarks.paced import Latencies, Turns
+from benchmarks.processes import Place, StartError, pinned
+from benchmarks.progress import interrupt_at_termination, progress_bar
+from benchmarks.report import Contender, described, origin
+from benchmarks.runs import GeneratorError, answered, processors
+from benchmarks.scenarios import PAYLOAD
+from benchmarks.section import update_page
+from benchmarks.summary import ratios
+
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+"""Where `--markdown` writes."""
+RATE = 1000
+"""Messages a second."""
+MESSAGES = 500
+"""In each turn."""
+HEADERS = ("scenario", "peer", "p50", "p95", "p99", "p99 of a turn", "x Mosquitto in the same turn", "lower in", "lost")
+
+
+class Scenario(NamedTuple):
+    """One publisher, and so many subscribers."""
+
+    subscribers: int
+    qos: int
+
+    @property
+    def name(self) -> str:
+        """As in the tables."""
+        return f"1:{self.subscribers}-q{self.qos}"
+
+
+SCENARIOS = tuple(Scenario(subscribers, qos) for qos in (0, 1) for subscribers in (1, 10))
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One scenario of one peer."""
+
+    scenario: str
+    peer: str
+    latencies: Latencies
+
+
+def measure(scenario: Scenario, present: Sequence[peers.Peer], turns: int) -> list[Measured]:
+    """All peers in one scenario. Raises `StartError`, `SetupError`, `GeneratorError` and `OSError`."""
+    layout = processors(pin=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pinned(layout.generator))
+        ports = [peer.launch(stack.enter_context(Place(layout.broker)), "latency").publish_port for peer in present]
+        plan = Turns(
+            ports=ports,
+            subscribers=scenario.subscribers,
+            qos=scenario.qos,
+            payload=PAYLOAD,
+            rate=RATE,
+            turns=turns,
+            messages=MESSAGES,
+        )
+        deadline = 60.0 + 2 * (turns + 1) * len(ports) * MESSAGES / RATE
+        found = msgspec.json.decode(
+            answered("benchmarks.paced", msgspec.json.encode(plan), deadline), type=list[Latencies]
+        )
+    return [Measured(scenario.name, peer.name, each) for peer, each in zip(present, found, strict=True)]
+
+
+def rows(measurements: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
+    """The cells of the table, in the order of HEADERS."""
+    for measured in measurements:
+        found = measured.latencies
+        base = next((m for m in measurements if m.scenario == measured.scenario and m.peer == peers.BASE), None)
+        beside, lower = "", ""
+        if base is not None and base is not measured:
+            beside = _quartiles(ratios(found.tails, base.latencies.tails), "{:.2f}")
+            fewer = sum(one < other for one, other in zip(found.tails, base.latencies.tails, strict=True))
+            lower = f"{fewer} of {len(found.tails)}"
+        tails = _quartiles([1e6 * tail for tail in found.tails], "{:,.0f} µs")
+        figures = (f"{1e6 * seconds:,.0f} µs" for seconds in (found.p50, found.p95, found.p99))
+        yield (measured.scenario, measured.peer, *figures, tails, beside, lower, str(found.lost))
+
+
+def _quartiles(values: Sequence[float], form: str) -> str:
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"{form.format(median)} ({form.format(low)} - {form.format(high)})"
+
+
+def section(command: str, tested: Sequence[Contender], measurements: Sequence[Measured], turns: int) -> str:
+    """The section of docs/benchmarks.md."""
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return "\n".join(
+        [
+            *origin(date, command, this_machine()),
+            "- All brokers on the first processor, generator on another. One publisher with "
+            f"{RATE:,} messages a second of {PAYLOAD} bytes, from the moment each was due to its arrival.",
+            f"- All brokers are up at once and take {turns} turns of {MESSAGES} messages; who is first changes. "
+            "*p99 of a turn* and its multiple of Mosquitto's in the same round of turns are medians, with their "
+            "quartiles; *lower in*: the rounds in which it was lower than Mosquitto's.",
+            "",
+            *(f"- {described(peer)}" for peer in tested),
+            "",
+            "| " + " | ".join(HEADERS) + " |",
+            "|---|---" + "|---:" * (len(HEADERS) - 2) + "|",
+            *("| " + " | ".join(cells) + " |" for cells in rows(measurements)),
+            "",
+        ]
+    )
+
+
+def table(measurements: Sequence[Measured]) -> Table:
+    """The same for the terminal."""
+    out = Table()
+    for number, header in enumerate(HEADERS):
+        out.add_column(header, justify="left" if number < 2 else "right")
+    for cells in rows(measurements):
+        out.add_row(*cells)
+    return out
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    names = [scenario.name for scenario in SCENARIOS]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.latency",
+        description="Latency of SAPS and other MQTT brokers at a fixed rate: all are up at once and take turns.",
+        epilog=f"Scenarios: {', '.join(names)}.",
+    )
+    parser.add_argument("--turns", type=int, default=30, metavar="N", help="of each broker (default %(default)s)")
+    parser.add_argument("--scenarios", nargs="+", choices=names, default=names, metavar="NAME", help="only these")
+    parser.add_argument("--peers", nargs="+", choices=[p.name for p in peers.ALL], metavar="NAME", help="only these")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
+    parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
+    chosen = parser.parse_args(argv)
+    if not 2 <= chosen.turns <= 1000:
+        parser.error("--turns must be from 2 to 1000")
+    return chosen
+
+
+def command_of(chosen: argparse.Namespace) -> str:
+    """The command that repeats the measurement."""
+    words = ["python -m benchmarks.latency", f"--turns {chosen.turns}"]
+    words += [f"--peers {' '.join(chosen.peers)}"] if chosen.peers else []
+    words += [f"--scenarios {' '.join(chosen.scenarios)}"] * (len(chosen.scenarios) < len(SCENARIOS))
+    return " ".join(words)
+
+
+def main() -> int:
+    """The command. Exit status 1 if a measurement failed or a message was lost, 130 if interrupted."""
+    chosen = arguments(sys.argv[1:])
+    console = Console(stderr=True)
+    interrupt_at_termination()
+    invited = [p for p in peers.ALL if not p.spread and (not chosen.peers or p.name in chosen.peers)]
+    tested = [Contender(peer.name, peer.version(), peer.settings) for peer in invited]
+    for peer in tested:
+        if peer.version is None:
+            console.print(f"[yellow]{peer.name} is not installed: skipped[/]")
+    present = [peer for peer, found in zip(invited, tested, strict=True) if found.version is not None]
+    wanted = [scenario for scenario in SCENARIOS if scenario.name in chosen.scenarios]
+    measurements: list[Measured] = []
+    try:
+        with progress_bar(console, len(wanted)) as show:
+            for scenario in wanted:
+                show(f"{scenario.name}, {chosen.turns} turns of {len(present)} brokers")
+                measurements += measure(scenario, present, chosen.turns)
+    except KeyboardInterrupt:
+        console.print("interrupted; nothing is left running")
+        return 130
+    except (StartError, SetupError, GeneratorError, OSError) as error:
+        console.print(f"[red]failed[/]: {error}", highlight=False)
+        return 1
+    Console(width=None if sys.stdout.isatty() else 160).print(table(measurements))
+    if chosen.json:
+        chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(measurements)))
+    if chosen.markdown:
+        update_page(PAGE, "latency", section(command_of(chosen), tested, measurements, chosen.turns))
+    return int(any(measured.latencies.lost for measured in measurements))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
