@@ -76,18 +76,25 @@ class Custody:
 
     def confirm(self, statistics: Statistics | None, now: float) -> None:
         """All members have it: say so to those who wait for that."""
-        if statistics is not None:
-            for topic, count in topics(self.data):
-                statistics.confirmed(topic, now - self.since, count)
-        for _, done in self.dones:
+        if isinstance(self.data, Bundle):
+            self._confirm_bundle(self.data, statistics, now)
+            return
+        for count, done in self.dones:
+            if statistics is not None:
+                statistics.confirmed(self.data.topic, now - self.since, count)
             if done is not None:
                 done(Reached(self.brokers, self.subscribers[0]))
-        if self.bundle_done is not None and type(self.data) is Bundle:
-            start = 0
-            for subscribers, alike in groupby(map(self.subscribers.__getitem__, self.data.which)):
-                count = sum(1 for _ in alike)
+
+    def _confirm_bundle(self, bundle: Bundle, statistics: Statistics | None, now: float) -> None:
+        if statistics is not None:
+            for topic, count in topics(bundle):
+                statistics.confirmed(topic, now - self.since, count)
+        start = 0
+        for subscribers, alike in groupby(map(self.subscribers.__getitem__, bundle.which)):
+            count = sum(1 for _ in alike)
+            if self.bundle_done is not None:
                 self.bundle_done(start, count, Reached(self.brokers, subscribers))
-                start += count
+            start += count
 
     def unbundled(self) -> list[Custody]:
         """The same for each message of a bundle by itself: its members may be other ones by now."""

@@ -198,7 +198,8 @@ class Multicast:
         numbers: dict[str, int] = {}
         which = [numbers.setdefault(run.topic, len(numbers)) for run in runs for _ in run.payloads]
         streams = [self._presence.stream(topic) for topic in numbers]
-        if len(numbers) > 1 and self._go_together(streams) and not any(stream.absent for stream in streams):
+        together = len(numbers) > 1 and len(which) <= MOST_TOGETHER and self._go_together(streams)
+        if together and not any(stream.absent for stream in streams):
             counts = list(map(Counter(which).__getitem__, range(len(numbers))))
             payloads = [payload for run in runs for payload in run.payloads]
             custody = Custody(self._port.me, Bundle(0, 0, 0, self._numbered(streams, counts), which, payloads))

@@ -18,6 +18,7 @@ from saps.overlay.runs import Several, check, length, singly, stretch_of
 from saps.overlay.tree import Branch
 from saps.plain import MOST_TOGETHER
 from saps.simulator import Network, SimBroker, Simulation
+from saps.statistics import Statistics
 from tests.encoded import encoded_of
 
 from .scenes import TOPICS, Recorder, random_step
@@ -404,12 +405,14 @@ def test_messages_of_a_bundle_that_are_being_made_up_for_somebody_are_confirmed_
     for topic in "ab":
         publisher.publish(topic, b"before")
     simulation.run(2)
-    recorder.publish_together(publisher, "abab")
     multicast = publisher.node.multicast
+    statistics = multicast.statistics = Statistics()
+    recorder.publish_together(publisher, "abab")
     publisher.act(lambda: multicast.make_up(back.ref, multicast.pending(back.ref)))
     simulation.run(3)
     assert simulation.bundles
     assert len(recorder.confirmed) == 4
+    assert [sum(statistics.of(topic).latency or ()) for topic in "ab"] == [2, 2]
     assert multicast.settled
     assert [message.payload for _, message in back.delivered[2:]] == [b"1", b"2", b"3", b"4"]
 
@@ -424,3 +427,18 @@ def test_an_answer_for_other_topics_than_were_asked_about_is_refused() -> None:
             owed.answered(Ack(1, 1, 1, [], more))
     owed.answered(Ack(1, 1, 2, [child], [3]))
     assert (custody.brokers, custody.subscribers, custody.missing) == (1, [2, 3], [child])
+
+
+def test_more_than_go_together_go_as_runs() -> None:
+    simulation = Mixed(1)
+    simulation.build(2, 1)
+    publisher, member = simulation.alive()
+    recorder = Recorder(simulation)
+    recorder.subscribe(member, "#")
+    for topic in "ab":
+        publisher.publish(topic, b"before")
+    simulation.run(2)
+    recorder.publish_together(publisher, "ab" * (MOST_TOGETHER // 2) + "a")
+    simulation.run(3)
+    assert not simulation.bundles
+    assert len(recorder.confirmed) == MOST_TOGETHER + 1
