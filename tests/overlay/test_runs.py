@@ -442,3 +442,20 @@ def test_more_than_go_together_go_as_runs() -> None:
     simulation.run(3)
     assert not simulation.bundles
     assert len(recorder.confirmed) == MOST_TOGETHER + 1
+
+
+def test_messages_of_a_run_that_are_made_up_for_somebody_are_counted_once() -> None:
+    simulation = Mixed(3)
+    simulation.build(2, 1)
+    publisher, back = simulation.alive()
+    back.subscribe("a")
+    publisher.publish("a", b"before")
+    simulation.run(2)
+    multicast = publisher.node.multicast
+    statistics = multicast.statistics = Statistics()
+    publisher.act(lambda: publisher.node.publish_run(MessageRun("a", 1, [b"1", b"2", b"3"]), None))
+    publisher.act(lambda: multicast.make_up(back.ref, multicast.pending(back.ref)))
+    simulation.run(3)
+    assert sum(statistics.of("a").latency or ()) == 3
+    assert multicast.settled
+    assert [message.payload for _, message in back.delivered] == [b"before", b"1", b"2", b"3"]
