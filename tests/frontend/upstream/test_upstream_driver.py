@@ -125,9 +125,9 @@ async def test_a_confirmation_that_comes_after_its_connection_has_gone_acknowled
         async with Peer(mosquitto.port) as outside:
             await outside.publish("t", "early")
         await mesh.until("early")
+        before = mesh.has.pop("early")
         await mosquitto.stop()
         await mosquitto.start()
-        before = mesh.has.pop("early")
         await mesh.until("early")  # repeated on the new connection
         assert before is not None
         before(Reached(1, 1))
