@@ -32,6 +32,8 @@ LOOK = 0.01
 """Seconds between two looks at what is waited for."""
 PATIENCE = 60.0
 """Seconds for whatever must come, on a machine that is busy."""
+AGAIN = 1.0
+"""Seconds after which who has not ended is told again."""
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -155,8 +157,11 @@ class Crew:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
+        pending = set(self._tasks)
+        while pending:  # before Python 3.12 `asyncio.wait_for` may take a cancellation for itself
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=AGAIN)
         for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(outcome, Exception) and error is None:
                 raise outcome

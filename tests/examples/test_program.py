@@ -112,3 +112,24 @@ def test_axes_put_the_ends_of_the_scales_into_the_corners(log: bool) -> None:
     axes.frame("x", "y")
     axes.curve([(1, 10), (1000, 100)], "#000000", "a < b & c")
     assert "a &lt; b &amp; c" in picture.svg()
+
+
+async def test_who_takes_no_notice_of_the_first_cancellation_ends_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("examples.common.program.AGAIN", 0.01)
+    program = Program(arguments("none", "", 60, "").parse_args(["--plain"]), Console(quiet=True))
+    told = 0
+
+    async def deaf() -> None:
+        nonlocal told
+        while told < 3:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                told += 1
+
+    async with asyncio.timeout(10), Crew(program) as crew:
+        task = crew.start("deaf", deaf())
+        await asyncio.sleep(0)
+    assert (told, task.done()) == (3, True)
