@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -28,6 +29,8 @@ from benchmarks.streams import (
     Subscriber,
     subscriber,
 )
+
+Orders = TypeVar("Orders")
 
 STALL = 2.0
 """Seconds without any arrival after which what is in flight counts as lost."""
@@ -206,16 +209,22 @@ def _steady_memory(pids: list[int]) -> int:
 KINDS: dict[str, Callable[[Load], Outcome]] = {"throughput": throughput, "idle": idle}
 
 
-def main() -> int:
-    """Run the load given on standard input."""
-    load = msgspec.json.decode(sys.stdin.buffer.read(), type=Load)
+def answer(orders: type[Orders], carry_out: Callable[[Orders], object]) -> int:
+    """Carry out the orders given on standard input, and write what comes of it to standard output, or why it failed, in
+    one line, to standard error. Returns the exit status."""
+    given = msgspec.json.decode(sys.stdin.buffer.read(), type=orders)
     try:
-        outcome = KINDS[load.kind](load)
+        outcome = carry_out(given)
     except (OSError, StreamError, client.SetupError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     sys.stdout.buffer.write(msgspec.json.encode(outcome))
     return 0
+
+
+def main() -> int:
+    """Run the load given on standard input."""
+    return answer(Load, lambda load: KINDS[load.kind](load))
 
 
 if __name__ == "__main__":

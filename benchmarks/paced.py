@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from benchmarks import client, packets
-from benchmarks.generator import Bench, topic_name
+from benchmarks.generator import Bench, answer, topic_name
 from benchmarks.streams import LatencySubscriber, StreamError, read_acks
 from benchmarks.summary import percentile
 
@@ -148,14 +148,7 @@ def carry_out(plan: Turns) -> list[Latencies]:
 
 def main() -> int:
     """Carry out the turns given on standard input."""
-    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Turns)
-    try:
-        found = carry_out(plan)
-    except (OSError, StreamError, client.SetupError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    sys.stdout.buffer.write(msgspec.json.encode(found))
-    return 0
+    return answer(Turns, carry_out)
 
 
 if __name__ == "__main__":

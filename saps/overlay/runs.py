@@ -10,7 +10,7 @@ time as good as the publications they consist of (`singly`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import pack, unpack
 
 from saps import plain
@@ -57,15 +57,21 @@ def singly(data: Data | Several) -> list[Data]:
 
 
 def _unbundled(bundle: Bundle) -> list[Data]:
-    before = [(part.seq - 1, part.prev) for part in bundle.parts]
-    token = bundle.token
+    topics = [bundle.parts[number].topic for number in bundle.which]
+    return _numbered(bundle, zip(topics, bundle.payloads, strict=True), 1, bundle.token)
+
+
+def _numbered(
+    frame: Stretch | Bundle, publications: Iterable[tuple[str, bytes]], qos: int, token: int = 0
+) -> list[Data]:
+    """Those of a frame (topic, payload), each behind the one before to its topic, with the tokens that follow this."""
+    before = {part.topic: (part.seq - 1, part.prev) for part in frame.parts}
     singles = []
-    for number, payload in zip(bundle.which, bundle.payloads, strict=True):
-        seq, prev = before[number]
-        before[number] = seq + 1, seq + 1
-        token += bool(bundle.token)
-        topic = bundle.parts[number].topic
-        singles.append(Data(bundle.origin, seq + 1, prev, bundle.slice, token, topic, payload, 1, retain=False))
+    for topic, payload in publications:
+        seq, prev = before[topic]
+        before[topic] = seq + 1, seq + 1
+        token += bool(token)
+        singles.append(Data(frame.origin, seq + 1, prev, frame.slice, token, topic, payload, qos, retain=False))
     return singles
 
 
@@ -79,16 +85,7 @@ def check(bundle: Bundle) -> None:
 
 def opened(stretch: Stretch, found: Encoded) -> list[Data]:
     """The publications of a stretch, which have been `found` in it, each by itself."""
-    before = {part.topic: (part.seq - 1, part.prev) for part in stretch.parts}
-    singles = []
-    for run in found.runs():
-        seq, prev = before[run.topic]
-        for payload in run.payloads:
-            seq += 1
-            singles.append(Data(stretch.origin, seq, prev, stretch.slice, 0, run.topic, payload, 0, retain=False))
-            prev = seq
-        before[run.topic] = seq, prev
-    return singles
+    return _numbered(stretch, ((run.topic, payload) for run in found.runs() for payload in run.payloads), 0)
 
 
 def encoded(stretch: Stretch) -> Encoded:

@@ -103,11 +103,15 @@ def _data(frame: Data) -> str | None:
     return carried_unsound(topic, frame.properties)
 
 
+def _parts(frame: Stretch | Bundle) -> str | None:
+    return _first(topic_unsound(part.topic) for part in frame.parts)
+
+
 UNSOUND: dict[type, Callable[[Any], str | None]] = {
     Data: _data,
     Run: lambda frame: topic_unsound(frame.topic),
-    Stretch: lambda frame: _first(topic_unsound(part.topic) for part in frame.parts),
-    Bundle: lambda frame: _first(topic_unsound(part.topic) for part in frame.parts),
+    Stretch: _parts,
+    Bundle: _parts,
     Hand: lambda frame: carried_unsound(frame.topic, frame.properties),
     HighWater: lambda frame: topic_unsound(frame.topic),
     Guard: lambda frame: _first(message_unsound(will.message) for will in frame.wills),

@@ -395,16 +395,21 @@ def test_a_bundle_that_is_not_the_publications_of_its_parts_is_refused(
         check(Bundle(1, 0, 1, parts, which, [b""] * payloads))
 
 
-def test_messages_of_a_bundle_that_are_being_made_up_for_somebody_are_confirmed_once() -> None:
-    """A member that was taken for dead is back: it gets them by itself while the bundle is still unanswered."""
-    simulation = Mixed(3)
-    simulation.build(2, 1)
-    publisher, back = simulation.alive()
-    recorder = Recorder(simulation)
-    recorder.subscribe(back, "#")
+def pair(seed: int) -> tuple[Mixed, SimBroker, SimBroker]:
+    """A publisher that knows the way to two topics, and who wants them."""
+    simulation = Mixed(seed)
+    publisher, member = simulation.build(2, 1)
+    member.subscribe("#")
     for topic in "ab":
         publisher.publish(topic, b"before")
     simulation.run(2)
+    return simulation, publisher, member
+
+
+def test_messages_of_a_bundle_that_are_being_made_up_for_somebody_are_confirmed_once() -> None:
+    """A member that was taken for dead is back: it gets them by itself while the bundle is still unanswered."""
+    simulation, publisher, back = pair(3)
+    recorder = Recorder(simulation)
     multicast = publisher.node.multicast
     statistics = multicast.statistics = Statistics()
     recorder.publish_together(publisher, "abab")
@@ -430,14 +435,8 @@ def test_an_answer_for_other_topics_than_were_asked_about_is_refused() -> None:
 
 
 def test_more_than_go_together_go_as_runs() -> None:
-    simulation = Mixed(1)
-    simulation.build(2, 1)
-    publisher, member = simulation.alive()
+    simulation, publisher, _ = pair(1)
     recorder = Recorder(simulation)
-    recorder.subscribe(member, "#")
-    for topic in "ab":
-        publisher.publish(topic, b"before")
-    simulation.run(2)
     recorder.publish_together(publisher, "ab" * (MOST_TOGETHER // 2) + "a")
     simulation.run(3)
     assert not simulation.bundles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import compress, groupby
 from operator import itemgetter
@@ -16,6 +17,7 @@ from saps.frontend.mqtt.sender import Port, Sender
 from saps.frontend.mqtt.session import HALF_DONE, Session
 from saps.frontend.mqtt.wire import Reader, decode_string
 from saps.hub import Burst, Publication, Route, is_reserved
+from saps.mesh import RunDone
 from saps.messages import Message, MessageRun, Properties, Reached
 from saps.plain import (
     MOST_TOGETHER,
@@ -188,12 +190,12 @@ class Publisher(Sender):
             return
         if priorities is not None:
             self._note_priority(priorities, run.topic)
-        self._publish_run_to_mesh(run, packet_ids, matched)
+        self._hand_over(partial(hub.mesh.publish_run, run), packet_ids, [matched] * count)
 
-    def _publish_run_to_mesh(self, run: MessageRun, packet_ids: list[bytes], matched: int) -> None:
-        """Have the mesh take a run, which `matched` subscribers here have got, and acknowledge it then."""
+    def _hand_over(self, publish: Callable[[RunDone], None], packet_ids: list[bytes], matched: list[int]) -> None:
+        """Have the mesh take publications, of which each has so many subscribers here, and acknowledge them then."""
         self._awaiting += len(packet_ids)
-        self._session.hub.mesh.publish_run(run, partial(self._run_confirmed, packet_ids, matched))
+        publish(partial(self._confirmed_together, packet_ids, matched))
         if self._awaiting > self.frontend.limits.receive_maximum:
             self.update_reading()
 
@@ -260,22 +262,15 @@ class Publisher(Sender):
         self, routes: list[Route], runs: list[MessageRun], packet_ids: list[bytes], matched: list[int]
     ) -> None:
         """Answer a stretch of QoS 1 of which each has so many subscribers here: at once, or when the mesh has it."""
-        remote = [route.mesh.remote for route in routes]
+        remote, publish = [route.mesh.remote for route in routes], self._session.hub.mesh.publish_several
         if all(remote):
-            self._publish_several_to_mesh(runs, packet_ids, matched)
+            self._hand_over(partial(publish, runs), packet_ids, matched)
             return
         if any(remote):
-            there = list(compress(runs, remote)), list(compress(packet_ids, remote)), list(compress(matched, remote))
-            self._publish_several_to_mesh(*there)
+            there = partial(publish, list(compress(runs, remote)))
+            self._hand_over(there, list(compress(packet_ids, remote)), list(compress(matched, remote)))
         here = [not elsewhere for elsewhere in remote]
         self._acknowledge_several(list(compress(packet_ids, here)), list(compress(matched, here)))
-
-    def _publish_several_to_mesh(self, runs: list[MessageRun], packet_ids: list[bytes], matched: list[int]) -> None:
-        """`_publish_run_to_mesh` for runs of one publication, of which each has so many subscribers here."""
-        self._awaiting += len(packet_ids)
-        self._session.hub.mesh.publish_several(runs, partial(self._several_confirmed, packet_ids, matched))
-        if self._awaiting > self.frontend.limits.receive_maximum:
-            self.update_reading()
 
     def _awaits(self, count: int) -> bool:
         """May so many publications wait together for the mesh to confirm them? Else each must be looked at."""
@@ -283,22 +278,18 @@ class Publisher(Sender):
         waiting = self._awaiting + count + (len(incoming) if incoming else 0)
         return not self.tell_reached and (self.version != V5 or waiting <= self.frontend.limits.receive_maximum)
 
-    def _run_confirmed(self, packet_ids: list[bytes], matched: int, start: int, count: int, reached: Reached) -> None:
-        """The mesh has a part of a run, which `matched` subscribers here have got."""
-        self._awaiting -= count
-        if not self.closing:
-            self._acknowledge_run(packet_ids[start : start + count], matched + reached.subscribers)
-            self.update_reading()
-
-    def _several_confirmed(
+    def _confirmed_together(
         self, packet_ids: list[bytes], matched: list[int], start: int, count: int, reached: Reached
     ) -> None:
-        """The mesh has some of several publications, of which each has so many subscribers here."""
+        """The mesh has some of the publications handed over, of which each has so many subscribers here."""
         self._awaiting -= count
-        if not self.closing:
-            everywhere = [here + reached.subscribers for here in matched[start : start + count]]
-            self._acknowledge_several(packet_ids[start : start + count], everywhere)
-            self.update_reading()
+        if self.closing:
+            return
+        if reached.subscribers:
+            self._acknowledge_run(packet_ids[start : start + count], reached.subscribers)
+        else:
+            self._acknowledge_several(packet_ids[start : start + count], matched[start : start + count])
+        self.update_reading()
 
     def _acknowledge_several(self, packet_ids: list[bytes], matched: list[int]) -> None:
         """PUBACK for publications, each of which has reached so many subscribers."""
