@@ -11,9 +11,9 @@ import msgspec
 from rich.console import Console
 
 from benchmarks import peers, scenarios
-from benchmarks.conclusion import conclude, report_of
+from benchmarks.conclusion import conclude, installed, report_of
 from benchmarks.progress import interrupt_at_termination, progress_bar
-from benchmarks.report import Contender, markdown
+from benchmarks.report import markdown
 from benchmarks.runs import Measurement, Plan, run
 from benchmarks.scenarios import Scenario
 from benchmarks.section import update_page
@@ -87,11 +87,7 @@ def main() -> int:
     interrupt_at_termination()
     plan, wanted = plan_of(chosen), scenarios_of(chosen)
     invited = [peer for peer in peers.ALL if not chosen.peers or peer.name in chosen.peers]
-    tested = [Contender(peer.name, peer.version(), peer.settings) for peer in invited]
-    for peer in tested:
-        if peer.version is None:
-            console.print(f"[yellow]{peer.name} is not installed: skipped[/]")
-    present = [peer for peer, found in zip(invited, tested, strict=True) if found.version is not None]
+    tested, present = installed(invited, console)
     try:
         measurements = measured(console, plan, wanted, present)
     except KeyboardInterrupt:

@@ -1,4 +1,5 @@
-"""What ends a measurement against other brokers: the report is made, shown, kept, and becomes the exit status."""
+"""What begins and ends a measurement against other brokers: who is there; and the report is made, shown, kept, and
+becomes the exit status."""
 
 from __future__ import annotations
 
@@ -11,10 +12,19 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.machine import this_machine
-from benchmarks.peers import BASE
+from benchmarks.peers import BASE, Peer
 from benchmarks.report import Contender, Report, faults, terminal_table
 from benchmarks.runs import Measurement, Plan
 from benchmarks.scenarios import Scenario
+
+
+def installed(invited: Sequence[Peer], console: Console) -> tuple[list[Contender], list[Peer]]:
+    """All who are invited, and those of them that are there; who is not is said on `console`."""
+    tested = [Contender(peer.name, peer.version(), peer.settings) for peer in invited]
+    for peer in tested:
+        if peer.version is None:
+            console.print(f"[yellow]{peer.name} is not installed: skipped[/]")
+    return tested, [peer for peer, found in zip(invited, tested, strict=True) if found.version is not None]
 
 
 def report_of(

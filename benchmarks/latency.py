@@ -21,6 +21,7 @@ from rich.table import Table
 
 from benchmarks import peers
 from benchmarks.client import SetupError
+from benchmarks.conclusion import installed
 from benchmarks.machine import this_machine
 from benchmarks.paced import Latencies, Turns
 from benchmarks.processes import Place, StartError, pinned
@@ -170,11 +171,7 @@ def main() -> int:
     console = Console(stderr=True)
     interrupt_at_termination()
     invited = [p for p in peers.ALL if not p.spread and (not chosen.peers or p.name in chosen.peers)]
-    tested = [Contender(peer.name, peer.version(), peer.settings) for peer in invited]
-    for peer in tested:
-        if peer.version is None:
-            console.print(f"[yellow]{peer.name} is not installed: skipped[/]")
-    present = [peer for peer, found in zip(invited, tested, strict=True) if found.version is not None]
+    tested, present = installed(invited, console)
     wanted = [scenario for scenario in SCENARIOS if scenario.name in chosen.scenarios]
     measurements: list[Measured] = []
     try:
