@@ -168,13 +168,23 @@ class MixedSubscriber(Subscriber):
             if end > len(data):
                 break
             if not (data.startswith(head, pos) and data.startswith(tail, at + 2)):
-                raise StreamError("a publication was lost, repeated, altered or out of order")
+                raise StreamError(self._difference(data, pos, self.position + len(ids)))
             ids.append(data[at : at + 2])
             pos, number = end, (number + 1) % length
         self._rest = data[pos:]
         if ids:
             self._expected(len(ids))
             send_all(self._sock, b"\x40\x02" + b"\x40\x02".join(ids))
+
+    def _difference(self, data: bytes, pos: int, expected: int) -> str:
+        """What is wrong with the packet at `pos`, which is not the one with this sequence number."""
+        length = self._ring.length
+        for number, (head, tail) in enumerate(self._parts):
+            if data.startswith(head, pos) and data.startswith(tail, pos + len(head) + 2):
+                ahead = (number - expected) % length
+                ahead -= length * (ahead > length // 2)
+                return f"message {expected} was expected, and the one {ahead:+} from it arrived"
+        return f"instead of message {expected} something arrived that was never published"
 
 
 def subscriber(sock: socket.socket, ring: Ring, buffer: bytearray) -> Subscriber:
@@ -226,8 +236,8 @@ class Publisher:
     """Keeps at most `window` messages in flight.
 
     A message is in flight until all its subscribers have it and, with QoS 1, the broker has acknowledged it. The first
-    of each of the ring's topics are published one by one: a broker of several processes may find out first who wants
-    each, and order among topics is more than MQTT promises (3.1.1, 4.6).
+    of each of the ring's topics are published one by one, and nothing else before they are settled: a broker of several
+    processes may find out first who wants each, and order among topics is more than MQTT promises (3.1.1, 4.6).
     """
 
     def __init__(self, sock: socket.socket, ring: Ring, subscribers: list[Subscriber], window: int) -> None:
@@ -250,8 +260,9 @@ class Publisher:
 
     def refill(self) -> None:
         """Publish what the window allows, in strides of a quarter of it at least."""
-        first = self.released < self._ring.leaves > 1
-        space = (1 if first else self._window) - (self.released - self.settled())
+        settled = self.settled()
+        first = settled < self._ring.leaves > 1
+        space = (1 if first else self._window) - (self.released - settled)
         if space >= (1 if first else self._least):
             self._unsent += self._ring.span(self.released % self._ring.length, space)
             self.released += space

@@ -51,6 +51,18 @@ def first_packet(data: bytes, pos: int) -> First | None:
     return First(topic, end) if end <= size else None
 
 
+def packet_end(data: bytes, pos: int) -> int:
+    """Where the packet at `pos` ends, perhaps behind what has come; 0 if its remaining length does not tell in the next
+    two bytes."""
+    if pos + 3 > len(data):
+        return 0
+    length = data[pos + 1]
+    if length < 0x80:
+        return pos + 2 + length
+    high = data[pos + 2]
+    return pos + 3 + (high << 7) + length - 0x80 if 0 < high < 0x80 else 0
+
+
 def lone_publication(data: bytes, version: int) -> int:
     """Where the topic field ends, if the data is one plain publication from its first to its last byte; else 0.
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from saps.frontend.mqtt.decode import PacketReader
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import V5, Publish
-from saps.plain import LONGEST, Encoded, encoded, first_packet, lone_publication, plain_payloads, plain_run
+from saps.frontend.mqtt.reasons import MalformedPacket
+from saps.frontend.mqtt.wire import fixed_header
+from saps.plain import LONGEST, Encoded, encoded, first_packet, lone_publication, packet_end, plain_payloads, plain_run
 from tests.encoded import encoded_of
 from tests.frontend.mqtt.strategies import LIMIT, is_plain, publications_to, versions
 
@@ -66,6 +68,16 @@ def test_a_lone_publication_is_a_run_of_one_that_is_all_there_is(
     first = first_packet(data, 0)
     alone = first is not None and plain_run(data, 0, first, version, len(data)) == [len(data)]
     assert lone_publication(data, version) == (first.end if alone and first else 0)
+
+
+@given(st.binary(max_size=3), st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0x84, 0xFF]), max_size=5).map(bytes))
+def test_a_packet_ends_where_its_remaining_length_says(before: bytes, data: bytes) -> None:
+    try:
+        bounds = fixed_header(data, 0)
+    except MalformedPacket:
+        bounds = None
+    short = bounds is not None and bounds[0] <= 3 <= len(data)
+    assert packet_end(before + data, len(before)) == (len(before) + bounds[1] if bounds and short else 0)
 
 
 def test_a_packet_identifier_of_0_ends_a_run() -> None:

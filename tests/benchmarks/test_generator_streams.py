@@ -104,10 +104,26 @@ def test_a_foreign_packet_is_refused(pair: Pair) -> None:
         receiver.on_readable()
 
 
-@pytest.mark.parametrize("numbers", [[0, 2], [0, 0], [1]])
-def test_mixed_packets_of_qos_1_must_be_complete_and_in_order(pair: Pair, numbers: list[int]) -> None:
-    with pytest.raises(StreamError, match="lost, repeated, altered or out of order"):
-        feed(pair, [*numbers, 3, 4], "mixed-acked")
+@pytest.mark.parametrize(
+    ("numbers", "fault"),
+    [
+        ([0, 2], "message 1 was expected, and the one \\+1 from it arrived"),
+        ([0, 1, 1], "message 2 was expected, and the one -1 from it arrived"),
+        ([3], "message 0 was expected, and the one \\+3 from it arrived"),
+    ],
+)
+def test_mixed_packets_of_qos_1_must_be_complete_and_in_order(pair: Pair, numbers: list[int], fault: str) -> None:
+    with pytest.raises(StreamError, match=fault):
+        feed(pair, [*numbers, 4, 5], "mixed-acked")
+
+
+def test_a_mixed_packet_of_qos_1_that_was_never_published_is_told(pair: Pair) -> None:
+    broker, own = pair
+    ring = RINGS["mixed-acked"]
+    receiver = subscriber(own, ring, bytearray(BUFFER_BYTES))
+    broker.sendall(packet(ring, 0)[:-1] + b"?" + packet(ring, 1))
+    with pytest.raises(StreamError, match="instead of message 0 something arrived that was never published"):
+        receiver.on_readable()
 
 
 def test_an_altered_payload_is_not_taken_for_the_message(pair: Pair) -> None:
@@ -151,6 +167,24 @@ def test_a_publisher_keeps_to_its_window(pair: Pair) -> None:
             publisher.on_readable()
             assert publisher.settled() == publisher.released
     assert (receiver.received, receiver.lost, receiver.repeated) == (800, 0, 0)
+
+
+def test_the_first_of_each_topic_are_settled_before_anything_else_is_published(pair: Pair) -> None:
+    broker, own = pair
+    ring = Ring("bench/topic", 200, 0, 256, leaves=4)
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    with near, far:
+        receiver = subscriber(far, ring, bytearray(BUFFER_BYTES))
+        publisher = Publisher(own, ring, [receiver], window=40)
+        released = []
+        for _ in range(6):
+            publisher.refill()
+            publisher.refill()
+            released.append(publisher.released)
+            near.sendall(broker.recv(1 << 16))
+            receiver.on_readable()
+    assert released == [1, 2, 3, 4, 44, 84]
 
 
 def test_latency_is_from_the_stamp_to_now(pair: Pair) -> None:

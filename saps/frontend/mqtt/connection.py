@@ -29,7 +29,7 @@ from saps.frontend.mqtt.packets import (
     Unsubscribe,
 )
 from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.publisher import Publisher
+from saps.frontend.mqtt.publisher import FEW_ALONE, Publisher
 from saps.frontend.mqtt.reasons import DISCONNECT_REASONS, MqttError, ProtocolError, Reason
 from saps.frontend.mqtt.sender import Port
 from saps.frontend.mqtt.wire import Framer, fixed_header
@@ -98,8 +98,8 @@ class Connection(Publisher):
         """Handle what the client sent. Never raises because of the bytes: a fault closes the connection."""
         data = self._framer.feed(data)
         pos, size = 0, len(data)
-        if data and data[0] in _PLAIN and self._publish_alone(data):
-            pos = size
+        if data and data[0] in FEW_ALONE:
+            pos = size if self._publish_alone(data) else self._publish_few(data)
         frontend = self.frontend
         self._heard = frontend.clock()
         limit = frontend.limits.maximum_packet_size
@@ -423,9 +423,6 @@ class Connection(Publisher):
 
 _SHORTCUTS = frozenset((0x30, 0x32, 0x40))
 """First bytes of the packets that come in runs: plain PUBLISH of QoS 0 and 1, and PUBACK."""
-
-_PLAIN = frozenset((0x30, 0x32))
-"""First bytes of plain PUBLISH."""
 
 _HANDLERS: dict[int, Callable[..., None]] = {
     PacketType.PUBACK: Connection._puback,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import cycle
+from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.packets import V5, V311, Pingreq, Pingresp, Publish
 from saps.frontend.mqtt.properties import Property, PropertyMap
+from saps.frontend.mqtt.publisher import FEW_ALONE
 from tests.frontend.mqtt.bench import Bench, Client, puback
 from tests.frontend.mqtt.strategies import versions
 
@@ -48,8 +51,8 @@ publications = st.lists(
 )
 
 
-def _seen(version: int, group: list[Subscriber], sent: list[tuple[int, bytes]], alone: bool) -> list[object]:
-    """What everyone has received, and what the broker has counted; the publications come `alone`, or with a PINGREQ."""
+def _seen(version: int, group: list[Subscriber], reads: list[bytes]) -> list[object]:
+    """What everyone has received, and what the broker has counted, if this is what a publisher's reads bring."""
     bench = Bench(Limits(maximum_queued=3))
     publisher = bench.client("p", version=version)
     clients: list[Client] = []
@@ -65,9 +68,8 @@ def _seen(version: int, group: list[Subscriber], sent: list[tuple[int, bytes]], 
             client.connection.pause_writing()
         clients.append(client)
     publisher.publish("a", b"first")
-    for number, (qos, payload) in enumerate(sent, 1):
-        packet = encode(Publish("a", payload, qos, packet_id=number if qos else None), version)
-        publisher.send_bytes(packet if alone else packet + encode(Pingreq(), version))
+    for read in reads:
+        publisher.send_bytes(read)
     answers = [packet for packet in publisher.take() if not isinstance(packet, Pingresp)]
     sessions = bench.frontend.sessions.values()
     return [
@@ -80,10 +82,72 @@ def _seen(version: int, group: list[Subscriber], sent: list[tuple[int, bytes]], 
     ]
 
 
+def _packets(version: int, sent: list[tuple[int, bytes]], topics: str = "a") -> list[bytes]:
+    return [
+        encode(Publish(topic, payload, qos, packet_id=number if qos else None), version)
+        for number, ((qos, payload), topic) in enumerate(zip(sent, cycle(topics), strict=False), 1)
+    ]
+
+
 @given(scenes, publications)
 def test_alone_or_not_makes_no_difference(scene: tuple[int, list[Subscriber]], sent: list[tuple[int, bytes]]) -> None:
     version, group = scene
-    assert _seen(version, group, sent, alone=True) == _seen(version, group, sent, alone=False)
+    alone = _packets(version, sent)
+    assert _seen(version, group, alone) == _seen(
+        version, group, [packet + encode(Pingreq(), version) for packet in alone]
+    )
+
+
+@settings(max_examples=300)
+@given(scenes, publications, st.sampled_from(["a", "ab"]), st.integers(0, 30))
+def test_a_few_by_themselves_or_together_makes_no_difference(
+    scene: tuple[int, list[Subscriber]], sent: list[tuple[int, bytes]], topics: str, cut: int
+) -> None:
+    version, group = scene
+    data = b"".join(_packets(version, sent, topics))
+    reads = [data[: len(data) - cut], data[len(data) - cut :]]
+    with mock.patch.dict(FEW_ALONE, dict.fromkeys(FEW_ALONE, 0)):
+        together = _seen(version, group, reads)
+    assert _seen(version, group, reads) == together
+
+
+def test_a_few_go_no_further_than_to_a_slow_subscriber() -> None:
+    bench = Bench(Limits(maximum_queued=3))
+    publisher, client = bench.client("p"), bench.client("s")
+    client.subscribe("a", qos=1)
+    publisher.publish("a", b"first")
+    client.connection.pause_writing()
+    publisher.send_bytes(b"".join(_packets(V5, [(1, b"x")] * 6)))
+    assert len(publisher.take()) == 1
+    assert bench.frontend.sessions["s"].dropped == 0
+    client.connection.resume_writing()
+    bench.advance(1)
+    assert len(client.take()) == 1 + 6
+
+
+@pytest.mark.parametrize("flag", ["retain", "dup"])
+def test_one_among_a_few_that_is_not_plain_goes_the_long_way(flag: str) -> None:
+    bench = Bench()
+    publisher, client = bench.client("p"), bench.client("s")
+    client.subscribe("a", qos=1)
+    publisher.publish("a", b"first")
+    client.take()
+    other = Publish("a", b"2", 1, packet_id=2, retain=flag == "retain", dup=flag == "dup")
+    publisher.send(Publish("a", b"1", 1, packet_id=1), other)
+    assert [(message.payload, message.dup) for message in client.messages()] == [(b"1", False), (b"2", False)]
+    assert len(bench.hub.retained_for("a")) == (flag == "retain")
+
+
+@pytest.mark.parametrize(("qos", "count", "writes"), [(0, 3, 3), (0, 4, 1), (1, 8, 8), (1, 9, 1)])
+def test_few_are_written_each_by_itself_and_many_together(qos: int, count: int, writes: int) -> None:
+    bench, order = Bench(), list[str]()
+    publisher, client = bench.client("p"), Watch(bench, "s", order)
+    client.subscribe("a", qos=qos)
+    publisher.publish("a", b"first")
+    order.clear()
+    publisher.send_bytes(b"".join(_packets(V5, [(qos, b"x")] * count)))
+    assert len(client.take()) == 1 + count
+    assert order == ["s"] * writes
 
 
 class Watch(Client):
