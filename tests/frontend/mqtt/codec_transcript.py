@@ -114,6 +114,7 @@ def run(rng: Random) -> str:
     known = {topic.encode(): number for number, topic in enumerate(topics[:1] if rng.random() < 0.2 else topics)}
     first = attempt(lambda: plain.first_packet(data, 0))
     lone = attempt(lambda: plain.lone_publication(data, version))
+    end = attempt(lambda: plain.packet_end(data, rng.randrange(len(data) + 1)))
     several = attempt(lambda: plain.plain_stretch(data, 0, version, limit, known.get))
 
     def of_one_topic() -> object:
@@ -131,7 +132,7 @@ def run(rng: Random) -> str:
             return None
         return found.ends, found.counts, found.bytes_by_topic, [(run.topic, run.payloads) for run in found.runs()]
 
-    return " ".join((first, lone, several, attempt(of_one_topic), attempt(crossed)))
+    return " ".join((first, lone, end, several, attempt(of_one_topic), attempt(crossed)))
 
 
 def out(rng: Random) -> str:
