@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -36,11 +37,18 @@ def pinned(cpus: set[int] | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+_given: deque[int] = deque(maxlen=1000)
+"""The ports that were found free last."""
+
+
 def free_port() -> int:
-    """A loopback TCP port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
+    """A loopback TCP port that nobody listens on now, another one each time: the last may not be in use yet."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            port: int = sock.getsockname()[1]
+        if port not in _given:
+            _given.append(port)
+            return port
 
 
 class Place:

@@ -35,7 +35,9 @@ SHARE = 20.0
 WORKERS = (1, 2, 3, 4)
 MOST = 90.0
 """Percent of the first processor that all shares together may take: the rest is for the supervisor and the system."""
-PLAN = Plan(rounds=2, warm_up=0.4, measure=1.0)
+PLAN = Plan(rounds=2, warm_up=2.0, measure=2.0)
+"""It takes a second until processes that wait for their shares have found out who wants 320 topics, and until what is
+in flight has spread."""
 SHAPES = ((1, 100), (20, 10), (20, 1))
 """Topics (with one publisher each) and subscribers of each topic."""
 

@@ -8,8 +8,9 @@ as the packets they came as (`Encoded`), which is why this belongs neither to th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate, groupby, repeat
-from operator import add, ge, sub
+from operator import ge, getitem, sub
 from typing import Generic, NamedTuple, TypeVar
 
 from saps.messages import MessageRun
@@ -18,6 +19,7 @@ V5 = 5
 """The protocol level of MQTT 5.0, whose packets have a field for properties; those before have none."""
 
 Known = TypeVar("Known")
+Kept = TypeVar("Kept")
 
 SHORT = 129
 """Bytes of the longest packet whose remaining length has one byte."""
@@ -98,7 +100,9 @@ def plain_run(data: bytes, pos: int, first: First, version: int, limit: int) -> 
     field = data[first.topic : first.end]
     named = len(field)
     ahead = named + 2 * numbered + bare  # from the topic field to the payload
-    last, before = size - 5, 0
+    head = first.topic - pos + ahead
+    sizes = None if numbered or limit < LONGEST + 3 else _sizes(field, bare)
+    last = size - 5
     ends: list[int] = []
     while pos <= last and data[pos] == kind:
         length, body = data[pos + 1], pos + 2
@@ -109,22 +113,71 @@ def plain_run(data: bytes, pos: int, first: First, version: int, limit: int) -> 
             length += (high << 7) - 0x80
             body += 1
         end = body + length
-        step = end - pos
-        if end > size or length < ahead or step > limit or not data.startswith(field, body):
+        if end > size or length < ahead or end - pos > limit or not data.startswith(field, body):
             break
         if bare and data[body + ahead - 1]:  # it has properties
             break
-        if numbered:
-            if not (data[body + named] or data[body + named + 1]):
-                break
-        elif step == before:
-            same = data[pos : body + ahead]
-            while end + step <= size and data.startswith(same, end):  # of that size, too: one comparison for each
-                ends.append(end)
-                end += step
+        if numbered and not (data[body + named] or data[body + named + 1]):
+            break
         ends.append(end)
-        pos, before = end, step
+        if sizes is not None:
+            if body + ahead - pos == head:
+                sizes.learn(data[pos : pos + head], end - pos)
+            while (more := end + sizes[data[end : end + head]]) <= size:  # it begins as one that was looked at
+                ends.append(more)
+                end = more
+        pos = end
     return ends
+
+
+class _Sizes(dict[bytes, int]):
+    """By how plain publications of QoS 0 to one topic begin, up to the payload: how long they are."""
+
+    def __missing__(self, start: bytes) -> int:
+        return _BEYOND
+
+    def learn(self, start: bytes, size: int) -> None:
+        """One that begins so has been looked at."""
+        if len(self) >= _MOST_SIZES:
+            self.clear()
+        self[start] = size
+
+
+class _Heads(dict[int, bytes]):
+    """By their size: how plain publications of QoS 0 to one topic begin, up to the payload."""
+
+    def __init__(self, field: bytes) -> None:
+        super().__init__()
+        self.field = field
+        """What stands between the remaining length and the payload."""
+
+    def __missing__(self, size: int) -> bytes:
+        if size <= SHORT:
+            start = bytes((0x30, max(0, size - 2)))
+        elif SHORT + 1 < size <= LONGEST + 3:
+            start = bytes((0x30, (size - 3) & 0x7F | 0x80, (size - 3) >> 7))
+        else:
+            start = b"\xff"  # as no publication does
+        if len(self) >= _MOST_SIZES:
+            self.clear()
+        head = self[size] = start + self.field
+        return head
+
+
+_BEYOND = 1 << 30
+"""The size of what has not been looked at: more than any input has."""
+_MOST_TOPICS, _LONGEST_FIELD, _MOST_SIZES = 128, 256, 256
+"""Of how many topics the sizes and heads are kept at hand, with fields of so many bytes at most; how many of each."""
+
+
+def _kept(make: Callable[[bytes, bool], Kept]) -> Callable[[bytes, bool], Kept]:
+    """`make`, of a topic field and whether a field for properties follows, with what it made for the last topics."""
+    keep = lru_cache(maxsize=_MOST_TOPICS)(make)
+    return lambda field, bare: keep(field, bare) if len(field) <= _LONGEST_FIELD else make(field, bare)
+
+
+_sizes = _kept(lambda field, bare: _Sizes())
+_heads = _kept(lambda field, bare: _Heads(field + b"\0" * bare))
 
 
 def plain_payloads(data: bytes, pos: int, ahead: int, ends: list[int]) -> list[bytes]:
@@ -254,36 +307,16 @@ def encoded(
         return None
     if len(set(topics)) != len(topics) or (which and set(which) != set(range(len(topics)))):
         return None
-    fields = [_field(version, topic) for topic in topics]
-    shortest = [len(field) + (2 if len(field) <= SHORT - 2 else 3) for field in fields]
-    numbers = which or [0] * len(ends)
-    heads = map(add, map(_STARTS.__getitem__, sizes), map(fields.__getitem__, numbers))
+    known = [_heads(_field(topic), version == V5) for topic in topics]
+    shortest = [len(heads.field) + (2 if len(heads.field) <= SHORT - 2 else 3) for heads in known]
+    heads = map(getitem, map(known.__getitem__, which), sizes) if which else map(known[0].__getitem__, sizes)
     if not all(map(packets.startswith, heads, [0, *ends])):
         return None
-    if min(sizes) < max(shortest) and not all(map(ge, sizes, map(shortest.__getitem__, numbers))):
+    if min(sizes) < max(shortest) and not all(map(ge, sizes, map(shortest.__getitem__, which or repeat(0)))):
         return None  # packets that begin rightly, but in each other
     return Encoded(version, packets, topics, ends, which)
 
 
-def _field(version: int, topic: str) -> bytes:
-    """What stands in a plain publication of QoS 0 between its remaining length and its payload."""
+def _field(topic: str) -> bytes:
     name = topic.encode()
-    return len(name).to_bytes(2) + name + b"\0" * (version == V5)
-
-
-class _Starts(dict[int, bytes]):
-    """By their size: how plain publications of QoS 0 begin, up to the topic field."""
-
-    def __missing__(self, size: int) -> bytes:
-        if size <= SHORT:
-            start = bytes((0x30, max(0, size - 2)))
-        elif SHORT + 1 < size <= LONGEST + 3:
-            start = bytes((0x30, (size - 3) & 0x7F | 0x80, (size - 3) >> 7))
-        else:
-            start = b"\xff"  # as no publication does
-        self[size] = start
-        return start
-
-
-_STARTS = _Starts()
-"""Sizes are of two bytes, so this has an end."""
+    return len(name).to_bytes(2) + name

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import accumulate, takewhile
+from operator import add
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saps import plain
 from saps.frontend.mqtt.decode import PacketReader
 from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.packets import V5, Publish
+from saps.frontend.mqtt.packets import V5, V311, Publish
+from saps.frontend.mqtt.properties import Property
 from saps.frontend.mqtt.reasons import MalformedPacket
 from saps.frontend.mqtt.wire import fixed_header
 from saps.plain import LONGEST, Encoded, encoded, first_packet, lone_publication, packet_end, plain_payloads, plain_run
 from tests.encoded import encoded_of
 from tests.frontend.mqtt.strategies import LIMIT, is_plain, publications_to, versions
 
-publications = publications_to("a", "a", "a", "ab")
+publications = publications_to("a", "a", "a", "a", "ab", "b")
+many_alike = st.lists(publications.filter(lambda packet: is_plain(packet, V5) and not packet.qos), max_size=12)
 
 
-@given(versions, st.lists(publications, min_size=1, max_size=20), st.integers(0, 40))
-def test_a_run_ends_where_a_packet_differs(version: int, sent: list[Publish], cut: int) -> None:
+@settings(max_examples=300)
+@given(
+    versions,
+    st.builds(add, many_alike, st.lists(publications, min_size=1, max_size=12)),
+    st.integers(0, 40),
+    st.sampled_from([LIMIT, 1 << 28]),
+)
+def test_a_run_ends_where_a_packet_differs(version: int, sent: list[Publish], cut: int, limit: int) -> None:
     for number, packet in enumerate(sent, 1):
         packet.packet_id = number if packet.qos else None
     encoded = [encode(packet, version) for packet in sent]
@@ -35,7 +46,7 @@ def test_a_run_ends_where_a_packet_differs(version: int, sent: list[Publish], cu
             lambda pair: (
                 is_plain(pair[0], version)
                 and (pair[0].topic, pair[0].qos) == (head.topic, head.qos)
-                and pair[1] <= LIMIT
+                and pair[1] <= limit
             ),
             zip(sent, map(len, encoded), strict=True),
         ):
@@ -46,7 +57,7 @@ def test_a_run_ends_where_a_packet_differs(version: int, sent: list[Publish], cu
     # Packets that are not plain by their first byte are never asked about.
     if data[:1] in (b"\x30", b"\x32"):
         first = first_packet(data, 0)
-        assert (plain_run(data, 0, first, version, LIMIT) if first else []) == expected
+        assert (plain_run(data, 0, first, version, limit) if first else []) == expected
         if first and not head.qos:
             ahead = first.end - first.topic + (version == V5)
             found = plain_payloads(data, 0, ahead, expected)
@@ -78,6 +89,39 @@ def test_a_packet_ends_where_its_remaining_length_says(before: bytes, data: byte
         bounds = None
     short = bounds is not None and bounds[0] <= 3 <= len(data)
     assert packet_end(before + data, len(before)) == (len(before) + bounds[1] if bounds and short else 0)
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize(("first", "then"), [(5, 5), (130, 130), (5, 130), (130, 5)])
+def test_a_run_does_not_go_on_to_another_topic_that_has_been_looked_at(version: int, first: int, then: int) -> None:
+    def ends(*sent: tuple[str, int]) -> list[int]:
+        data = b"".join(encode(Publish(topic, bytes(size)), version) for topic, size in sent)
+        found = first_packet(data, 0)
+        assert found is not None
+        return plain_run(data, 0, found, version, 1 << 28)
+
+    for topic in "ab":
+        assert len(ends((topic, first), (topic, then), (topic, then))) == 3
+    assert len(ends(("a", first), ("a", then), ("b", then))) == 2
+    assert len(ends(("a", first), ("b", then), ("a", then))) == 1
+
+
+def test_what_crosses_has_no_properties() -> None:
+    bare = encode(Publish("a", b"x"), V5)
+    named = encode(Publish("a", b"x", properties={Property.CONTENT_TYPE: "t"}), V5)
+    assert encoded(V5, bare + bare, ["a"], [len(bare)] * 2, []) is not None
+    assert encoded(V5, bare + named, ["a"], [len(bare), len(named)], []) is None
+
+
+def test_a_run_of_more_sizes_than_are_kept_at_hand_is_a_run() -> None:
+    packets = [encode(Publish("a", bytes(size % 700)), V5) for size in range(2000)]
+    data = b"".join(packets)
+    first = first_packet(data, 0)
+    assert first is not None
+    assert plain_run(data, 0, first, V5, 1 << 28) == list(accumulate(map(len, packets)))
+    assert encoded(V5, data, ["a"], list(map(len, packets)), []) is not None
+    assert 0 < len(plain._sizes(b"\0\1a", True)) <= 256
+    assert 0 < len(plain._heads(b"\0\1a", True)) <= 256
 
 
 def test_a_packet_identifier_of_0_ends_a_run() -> None:
