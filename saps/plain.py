@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby, repeat
-from operator import ge, getitem, sub
+from operator import add, ge, sub
 from typing import Generic, NamedTuple, TypeVar
 
 from saps.messages import MessageRun
@@ -101,7 +101,7 @@ def plain_run(data: bytes, pos: int, first: First, version: int, limit: int) -> 
     named = len(field)
     ahead = named + 2 * numbered + bare  # from the topic field to the payload
     head = first.topic - pos + ahead
-    sizes = None if numbered or limit < LONGEST + 3 else _sizes(field, bare)
+    sizes = None if numbered or limit < LONGEST + 3 else _sizes(data[first.topic : first.topic + ahead])
     last = size - 5
     ends: list[int] = []
     while pos <= last and data[pos] == kind:
@@ -143,13 +143,8 @@ class _Sizes(dict[bytes, int]):
         self[start] = size
 
 
-class _Heads(dict[int, bytes]):
-    """By their size: how plain publications of QoS 0 to one topic begin, up to the payload."""
-
-    def __init__(self, field: bytes) -> None:
-        super().__init__()
-        self.field = field
-        """What stands between the remaining length and the payload."""
+class _Starts(dict[int, bytes]):
+    """By their size: how plain publications of QoS 0 begin, up to the topic field."""
 
     def __missing__(self, size: int) -> bytes:
         if size <= SHORT:
@@ -158,26 +153,43 @@ class _Heads(dict[int, bytes]):
             start = bytes((0x30, (size - 3) & 0x7F | 0x80, (size - 3) >> 7))
         else:
             start = b"\xff"  # as no publication does
+        self[size] = start
+        return start
+
+
+_STARTS = _Starts()
+"""Sizes are of two bytes, so this has an end."""
+
+
+class _Heads(dict[int, bytes]):
+    """By their size: how plain publications of QoS 0 to one topic begin, up to the payload. `field`: what of that stands
+    behind the remaining length."""
+
+    def __init__(self, field: bytes) -> None:
+        super().__init__()
+        self.field = field
+
+    def __missing__(self, size: int) -> bytes:
         if len(self) >= _MOST_SIZES:
             self.clear()
-        head = self[size] = start + self.field
+        head = self[size] = _STARTS[size] + self.field
         return head
 
 
 _BEYOND = 1 << 30
 """The size of what has not been looked at: more than any input has."""
-_MOST_TOPICS, _LONGEST_FIELD, _MOST_SIZES = 128, 256, 256
+_MOST_TOPICS, _LONGEST_FIELD, _MOST_SIZES = 512, 128, 128
 """Of how many topics the sizes and heads are kept at hand, with fields of so many bytes at most; how many of each."""
 
 
-def _kept(make: Callable[[bytes, bool], Kept]) -> Callable[[bytes, bool], Kept]:
-    """`make`, of a topic field and whether a field for properties follows, with what it made for the last topics."""
+def _kept(make: Callable[[bytes], Kept]) -> Callable[[bytes], Kept]:
+    """`make`, of what stands between remaining length and payload, with what it made for the last topics."""
     keep = lru_cache(maxsize=_MOST_TOPICS)(make)
-    return lambda field, bare: keep(field, bare) if len(field) <= _LONGEST_FIELD else make(field, bare)
+    return lambda field: keep(field) if len(field) <= _LONGEST_FIELD else make(field)
 
 
-_sizes = _kept(lambda field, bare: _Sizes())
-_heads = _kept(lambda field, bare: _Heads(field + b"\0" * bare))
+_sizes = _kept(lambda field: _Sizes())
+_heads = _kept(_Heads)
 
 
 def plain_payloads(data: bytes, pos: int, ahead: int, ends: list[int]) -> list[bytes]:
@@ -307,9 +319,12 @@ def encoded(
         return None
     if len(set(topics)) != len(topics) or (which and set(which) != set(range(len(topics)))):
         return None
-    known = [_heads(_field(topic), version == V5) for topic in topics]
-    shortest = [len(heads.field) + (2 if len(heads.field) <= SHORT - 2 else 3) for heads in known]
-    heads = map(getitem, map(known.__getitem__, which), sizes) if which else map(known[0].__getitem__, sizes)
+    fields = [_field(topic) + b"\0" * (version == V5) for topic in topics]
+    shortest = [len(field) + (2 if len(field) <= SHORT - 2 else 3) for field in fields]
+    if which:
+        heads = map(add, map(_STARTS.__getitem__, sizes), map(fields.__getitem__, which))
+    else:
+        heads = map(_heads(fields[0]).__getitem__, sizes)
     if not all(map(packets.startswith, heads, [0, *ends])):
         return None
     if min(sizes) < max(shortest) and not all(map(ge, sizes, map(shortest.__getitem__, which or repeat(0)))):
