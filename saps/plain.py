@@ -162,7 +162,7 @@ _STARTS = _Starts()
 
 
 class _Heads(dict[int, bytes]):
-    """By their size: how plain publications of QoS 0 to one topic begin, up to the payload. `field`: what of that stands
+    """By their size: how plain publications of QoS 0 to one topic begin, up to the payload. `field` is what of that is
     behind the remaining length."""
 
     def __init__(self, field: bytes) -> None:
