@@ -395,12 +395,12 @@ def test_a_bundle_that_is_not_the_publications_of_its_parts_is_refused(
         check(Bundle(1, 0, 1, parts, which, [b""] * payloads))
 
 
-def pair(seed: int) -> tuple[Mixed, SimBroker, SimBroker]:
-    """A publisher that knows the way to two topics, and who wants them."""
+def pair(seed: int, topics: str = "ab") -> tuple[Mixed, SimBroker, SimBroker]:
+    """A publisher that knows the way to some topics, and who wants them."""
     simulation = Mixed(seed)
     publisher, member = simulation.build(2, 1)
     member.subscribe("#")
-    for topic in "ab":
+    for topic in topics:
         publisher.publish(topic, b"before")
     simulation.run(2)
     return simulation, publisher, member
@@ -444,12 +444,7 @@ def test_more_than_go_together_go_as_runs() -> None:
 
 
 def test_messages_of_a_run_that_are_made_up_for_somebody_are_counted_once() -> None:
-    simulation = Mixed(3)
-    simulation.build(2, 1)
-    publisher, back = simulation.alive()
-    back.subscribe("a")
-    publisher.publish("a", b"before")
-    simulation.run(2)
+    simulation, publisher, back = pair(3, "a")
     multicast = publisher.node.multicast
     statistics = multicast.statistics = Statistics()
     publisher.act(lambda: publisher.node.publish_run(MessageRun("a", 1, [b"1", b"2", b"3"]), None))

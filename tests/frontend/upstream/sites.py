@@ -7,7 +7,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any, Self
 import aiomqtt
 import pytest
 
+from benchmarks.processes import free_port
 from examples.common.clients import NO_DELAY
 
 PATIENCE = 60.0
@@ -26,13 +26,6 @@ PATIENCE = 60.0
 SAPS = Path(sys.executable).with_name("saps")
 
 _serial = itertools.count(1)
-
-
-def free_port() -> int:
-    """A port nobody listens on now. A broker that is to be restarted at its address needs one to name."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Mosquitto:
