@@ -30,6 +30,8 @@ MAX_ROUTES = 65_536
 """Topics whose route is kept at hand (about 0.5 KiB each); beyond it the cache starts anew."""
 LONGEST_KEPT = 512
 """Bytes of the longest topic whose route is: 65,536 topics of 64 KiB would be 4 GiB that any client can fill."""
+MAX_LONE = 2048
+"""Beginnings of lone publications that are kept for a wire format; beyond it that cache starts anew, in 0.1 ms."""
 
 
 def _nothing() -> None:
@@ -116,6 +118,9 @@ class Hub:
         """The live user agents by name."""
         self.routes: dict[bytes, Route] = {}
         """Routes by the topic's UTF-8 bytes; only valid topic names that clients may publish to are in it."""
+        self.lone: dict[int, dict[bytes, tuple[int, Route]]] = {4: {}, 5: {}}
+        """By wire format: of encoded publications that came by themselves (`remember`), by their first bytes, the size
+        and the route of all such. Forgotten with any route, by emptying: a frontend may hold on to these."""
         self.published = 0
         """Messages published at this broker."""
         self.received = 0
@@ -141,23 +146,19 @@ class Hub:
     @mesh.setter
     def mesh(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        self.routes.clear()
+        self._forget_all_routes()
 
     def count(self, topics: int) -> Statistics:
         """From now on count by topic, in a table of so many."""
-
-        def forget(topic: str) -> None:
-            self.routes.pop(topic.encode(), None)
-
-        self.statistics = Statistics(topics, forget)
-        self.routes.clear()
+        self.statistics = Statistics(topics, self._forget_route)
+        self._forget_all_routes()
         return self.statistics
 
     def obey(self, receives: Callable[[str], bool] | None) -> None:
         """From now on subscribers here get messages only of topics that may be received, whichever way they come."""
         self._hand_out()
         self._receives = receives
-        self.routes.clear()
+        self._forget_all_routes()
 
     def _may_get(self, topic: str) -> bool:
         return self._receives is None or self._receives(topic)
@@ -206,9 +207,21 @@ class Hub:
 
     def _forget_routes(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):
-            self.routes.clear()
+            self._forget_all_routes()
         else:
-            self.routes.pop(topic_filter.encode(), None)
+            self._forget_route(topic_filter)
+
+    def _forget_route(self, topic: str) -> None:
+        self.routes.pop(topic.encode(), None)
+        self._forget_lone()
+
+    def _forget_all_routes(self) -> None:
+        self.routes.clear()
+        self._forget_lone()
+
+    def _forget_lone(self) -> None:
+        for known in self.lone.values():
+            known.clear()
 
     # ---- publications
 
@@ -224,10 +237,18 @@ class Hub:
                 count.members(len(targets))
             route = Route(name, self._mesh.route(name), targets, count, self.index.groups(name) if allowed else ())
             if len(self.routes) >= MAX_ROUTES:
-                self.routes.clear()
+                self._forget_all_routes()
             if len(topic) <= LONGEST_KEPT and not is_reserved(name):
                 self.routes[topic] = route
         return route
+
+    def remember(self, wire: int, beginning: bytes, size: int, route: Route) -> None:
+        """A publication of `size` bytes came by itself, to a topic whose kept route is `route`; and so is, in this wire
+        format, whatever is of that size and begins so."""
+        known = self.lone[wire]
+        if len(known) >= MAX_LONE:
+            known.clear()
+        known[beginning] = size, route
 
     def publish(
         self, message: Message, sender: SubscriberAgent | None = None, done: Callable[[int], None] | None = None

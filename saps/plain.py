@@ -81,12 +81,19 @@ def lone_publication(data: bytes, version: int) -> int:
         length += (high << 7) - 0x80
         topic = 3
     end = topic + 2 + (data[topic] << 8 | data[topic + 1])
-    payload = end + (version == V5) + (data[0] & 0x02)
-    if topic + length != size or payload > size:
+    if topic + length != size or end + (data[0] & 0x02) > size:
         return 0
-    if data[0] & 0x02 and not (data[end] or data[end + 1]):
-        return 0
-    return 0 if version == V5 and data[payload - 1] else end
+    return end if plain_behind(data, end, version) else 0
+
+
+def plain_behind(data: bytes, end: int, version: int) -> bool:
+    """Behind the topic field, which ends at `end`, there are no properties, and with QoS 1 a packet identifier other
+    than 0, for which there is room."""
+    if data[0] & 0x02:
+        if not (data[end] or data[end + 1]):
+            return False
+        end += 2
+    return version != V5 or data[end : end + 1] == b"\0"
 
 
 def plain_run(data: bytes, pos: int, first: First, version: int, limit: int) -> list[int]:

@@ -26,6 +26,7 @@ from saps.plain import (
     first_packet,
     lone_publication,
     packet_end,
+    plain_behind,
     plain_payloads,
     plain_run,
     plain_stretch,
@@ -49,11 +50,13 @@ MANY = 8
 """Publications in a run from which on it crosses to other brokers as the packets it came as. Fewer are opened: they may
 join what others publish to the topic in the same turn."""
 
+_NOTHING: dict[bytes, tuple[int, Route]] = {}
+
 
 class Publisher(Sender):
     """The part of a connection that takes publications from the client and answers them."""
 
-    __slots__ = ("_aliases_in", "_awaiting", "_ordinary", "tell_problems", "tell_reached")
+    __slots__ = ("_ahead", "_aliases_in", "_awaiting", "_known", "_ordinary", "tell_problems", "tell_reached")
 
     def __init__(self, frontend: Frontend, port: Port) -> None:
         super().__init__(frontend, port)
@@ -62,6 +65,10 @@ class Publisher(Sender):
         """Publications of QoS 1 the mesh has not confirmed yet."""
         self._ordinary = False
         """It has published something without priority, where priorities are known."""
+        self._known = _NOTHING
+        """What is known of lone publications (`Hub.lone`), once there was one."""
+        self._ahead = 0
+        """Bytes of the last one by which the next may be known."""
         self.tell_problems = True
         """Answers may carry user properties (Request Problem Information, 3.1.2.11.7)."""
         self.tell_reached = False
@@ -76,29 +83,42 @@ class Publisher(Sender):
         False if the publication must go the long way.
         """
         session = self.session
-        end = lone_publication(data, self.version)
-        if session is None or not end or len(data) > self.frontend.limits.maximum_packet_size:
-            return False
-        hub = session.hub
-        route = hub.routes.get(data[(data[1] >> 7) + 4 : end])
-        if route is None or route.mesh.remote or self.version not in route.wires:
+        known = self._known.get(data[: self._ahead])
+        route = known[1] if known is not None and known[0] == len(data) else self._look_at(data)
+        if session is None or route is None or route.mesh.remote or self.version not in route.wires:
             return False
         if data[0] == 0x30:
             if route.count is not None and route.count.last is not session:
                 route.count.by(session)
-            hub.relay(route, data, 1, at_once=True)
+            session.hub.relay(route, data, 1, at_once=True)
         elif not route.numbered or self._awaiting or session.incoming or self.out:
             return False
-        else:
+        elif plain_behind(data, end := self._ahead, self.version):
             if route.count is not None and route.count.last is not session:
                 route.count.by(session)
             packet = Relayed(route.topic, data[:end], data[end + 2 :], self.version == V5)
-            hub.relay_numbered(route, packet, len(data) - end - 2)
+            session.hub.relay_numbered(route, packet, len(data) - end - 2)
             self.port.write(b"\x40\x02" + data[end : end + 2])
             self.frontend.counts.answered += 1
+        else:
+            return False
         session.publisher.published += 1
         route.mesh.used = True
         return True
+
+    def _look_at(self, data: bytes) -> Route | None:
+        """The kept route of the plain publication that `data` consists of, if it is one and has one. What of it is the
+        same in all of its size to this topic is remembered: up to the payload, or to the packet identifier."""
+        session, end = self.session, lone_publication(data, self.version)
+        if session is None or not end or len(data) > self.frontend.limits.maximum_packet_size:
+            return None
+        hub = session.hub
+        route = hub.routes.get(data[(data[1] >> 7) + 4 : end])
+        if route is not None:
+            self._known = hub.lone[self.version]
+            self._ahead = end + (data[0] == 0x30 and self.version == V5)
+            hub.remember(self.version, data[: self._ahead], len(data), route)
+        return route
 
     def _publish_few(self, data: bytes) -> int:
         """Publish the plain publications that `data` begins with each by itself, if they are few (`FEW_ALONE`).

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from itertools import cycle
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Pingreq, Pingresp, Publish
+from saps.frontend.mqtt.packets import V5, V311, Pingreq, Pingresp, Publish, Subscribe, SubscribeEntry, Unsubscribe
 from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.publisher import FEW_ALONE
+from saps.hub import MAX_LONE
 from tests.frontend.mqtt.bench import Bench, Client, puback
 from tests.frontend.mqtt.strategies import versions
 
@@ -89,13 +91,18 @@ def _packets(version: int, sent: list[tuple[int, bytes]], topics: str = "a") -> 
     ]
 
 
+def _long_way() -> AbstractContextManager[object]:
+    """Nothing is published as if it had come by itself."""
+    return mock.patch.dict(FEW_ALONE, dict.fromkeys(FEW_ALONE, 0))
+
+
 @given(scenes, publications)
 def test_alone_or_not_makes_no_difference(scene: tuple[int, list[Subscriber]], sent: list[tuple[int, bytes]]) -> None:
     version, group = scene
     alone = _packets(version, sent)
-    assert _seen(version, group, alone) == _seen(
-        version, group, [packet + encode(Pingreq(), version) for packet in alone]
-    )
+    with _long_way():
+        expected = _seen(version, group, [packet + encode(Pingreq(), version) for packet in alone])
+    assert _seen(version, group, alone) == expected
 
 
 @settings(max_examples=300)
@@ -106,9 +113,123 @@ def test_a_few_by_themselves_or_together_makes_no_difference(
     version, group = scene
     data = b"".join(_packets(version, sent, topics))
     reads = [data[: len(data) - cut], data[len(data) - cut :]]
-    with mock.patch.dict(FEW_ALONE, dict.fromkeys(FEW_ALONE, 0)):
+    with _long_way():
         together = _seen(version, group, reads)
     assert _seen(version, group, reads) == together
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a publisher sends by itself."""
+
+    version: int
+    qos: int
+    topic: str
+    payload: bytes
+    named: bool
+    """With a property, if the version has any."""
+    packet_id: int
+
+    def encoded(self) -> bytes:
+        properties: PropertyMap = {Property.TOPIC_ALIAS: 1} if self.named and self.version == V5 else {}
+        packet_id = self.packet_id if self.qos else None
+        return encode(
+            Publish(self.topic, self.payload, self.qos, packet_id=packet_id, properties=properties), self.version
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of the subscriptions of the subscriber with this version."""
+
+    version: int
+    filter: str
+    qos: int | None
+    """None: it ends."""
+
+
+topics = st.sampled_from(["a", "ab"])
+lone_publications = st.builds(
+    Publication,
+    versions,
+    st.sampled_from([0, 0, 1, 1]),
+    topics,
+    st.sampled_from([b"", b"\0", b"\0\0\0\0", b"x" * 127]),
+    st.just(False),
+    st.sampled_from([1, 0x6200]),
+)
+changes = st.builds(Change, versions, topics | st.just("+"), st.sampled_from([None, 0, 1, 1]))
+
+
+def _outcome(filters: dict[int, list[str]], steps: list[Publication | Change], behind: bytes) -> list[object]:
+    """What everyone has received, and what the broker has counted, if this comes behind each publication. By version:
+    what its subscriber begins with."""
+    bench = Bench()
+    both = (V311, V5)
+    subscribers = {version: bench.client(f"s{version}", version=version) for version in both}
+    publishers = {version: bench.client(f"p{version}", version=version) for version in both}
+    for version, client in subscribers.items():
+        for each in filters[version]:
+            client.subscribe(each, qos=1)
+    for step in steps:
+        publisher = publishers[step.version]
+        if isinstance(step, Change):
+            subscriber = subscribers[step.version]
+            if step.qos is None:
+                subscriber.send(Unsubscribe(1, [step.filter]))
+            else:
+                subscriber.send(Subscribe(1, [SubscribeEntry(step.filter, step.qos)]))
+        elif not publisher.closed:
+            publisher.send_bytes(step.encoded() + behind)
+    answers = [[each for each in client.take() if not isinstance(each, Pingresp)] for client in publishers.values()]
+    closed = [client.closed for client in publishers.values()]
+    return [answers, closed, [client.raw for client in subscribers.values()], bench.hub.describe()]
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[Publication | Change]:
+    """Again and again the same few, now and then with a property or with a packet identifier of 0; and changes."""
+    few = draw(st.lists(lone_publications, min_size=1, max_size=2))
+    usual = st.sampled_from(few)
+    unusual = st.builds(replace, usual, named=st.booleans(), packet_id=st.sampled_from([0, 1]))
+    return draw(st.lists(usual | usual | unusual | changes, max_size=16))
+
+
+TAKEN_FOR_THE_OTHER_VERSION = [
+    *[Publication(V311, 0, "ab", bytes(4), named=False, packet_id=1)] * 3,
+    *[Publication(V5, 0, "a", b"", named=False, packet_id=1)] * 3,
+    Publication(V5, 0, "ab", b"", named=True, packet_id=1),
+]
+TAKEN_FOR_ONE_WITHOUT_PROPERTIES = [
+    *[Publication(V5, 0, "a", bytes(3), named=False, packet_id=1)] * 3,
+    Publication(V5, 0, "a", b"", named=True, packet_id=1),
+]
+"""In each the last is as long as the first, and the same up to where its topic field ends."""
+
+
+@settings(max_examples=500)
+@given(st.sampled_from([{V5: ["+"], V311: []}, {V5: [], V311: ["+"]}, {V5: ["a"], V311: ["ab"]}]), alike())
+@example({V5: ["+"], V311: []}, TAKEN_FOR_THE_OTHER_VERSION)
+@example({V5: ["+"], V311: []}, TAKEN_FOR_ONE_WITHOUT_PROPERTIES)
+def test_what_begins_as_another_did_is_published_as_if_it_had_been_looked_at(
+    filters: dict[int, list[str]], steps: list[Publication | Change]
+) -> None:
+    with _long_way():
+        expected = _outcome(filters, steps, encode(Pingreq(), V5))
+    assert _outcome(filters, steps, b"") == expected
+
+
+def test_what_is_known_of_lone_publications_is_bounded_and_forgotten_with_their_routes() -> None:
+    bench = Bench()
+    publisher, client = bench.client("p"), bench.client("s")
+    client.subscribe("#")
+    for number in range(MAX_LONE + 10):
+        for _ in range(2):
+            publisher.publish(str(number), b"x")
+    assert 0 < len(bench.hub.lone[V5]) <= MAX_LONE
+    assert len(client.messages()) == 2 * (MAX_LONE + 10)
+    client.subscribe("other")
+    assert not bench.hub.lone[V5]
 
 
 def test_a_few_go_no_further_than_to_a_slow_subscriber() -> None:
