@@ -22,7 +22,7 @@ from rich.table import Table
 from benchmarks import peers
 from benchmarks.client import SetupError
 from benchmarks.conclusion import installed
-from benchmarks.machine import this_machine
+from benchmarks.machine import awake, this_machine
 from benchmarks.paced import Latencies, Turns
 from benchmarks.processes import Place, StartError, pinned
 from benchmarks.progress import interrupt_at_termination, progress_bar
@@ -106,7 +106,9 @@ def _quartiles(values: Sequence[float], form: str) -> str:
     return f"{form.format(median)} ({form.format(low)} - {form.format(high)})"
 
 
-def section(command: str, tested: Sequence[Contender], measurements: Sequence[Measured], turns: int) -> str:
+def section(
+    command: str, tested: Sequence[Contender], measurements: Sequence[Measured], turns: int, slept: bool = True
+) -> str:
     """The section of docs/benchmarks.md."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     return "\n".join(
@@ -117,6 +119,7 @@ def section(command: str, tested: Sequence[Contender], measurements: Sequence[Me
             f"- All brokers are up at once and take {turns} turns of {MESSAGES} messages; who is first changes. "
             "*p99 of a turn* and its multiple of Mosquitto's in the same round of turns are medians, with their "
             "quartiles; *lower in*: the rounds in which it was lower than Mosquitto's.",
+            *([] if slept else ["- The processors were kept from sleeping between messages."]),
             "",
             *(f"- {described(peer)}" for peer in tested),
             "",
@@ -149,6 +152,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=30, metavar="N", help="of each broker (default %(default)s)")
     parser.add_argument("--scenarios", nargs="+", choices=names, default=names, metavar="NAME", help="only these")
     parser.add_argument("--peers", nargs="+", choices=[p.name for p in peers.ALL], metavar="NAME", help="only these")
+    parser.add_argument("--awake", action="store_true", help="keep the processors from sleeping meanwhile (as root)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
     chosen = parser.parse_args(argv)
@@ -162,6 +166,7 @@ def command_of(chosen: argparse.Namespace) -> str:
     words = ["python -m benchmarks.latency", f"--turns {chosen.turns}"]
     words += [f"--peers {' '.join(chosen.peers)}"] if chosen.peers else []
     words += [f"--scenarios {' '.join(chosen.scenarios)}"] * (len(chosen.scenarios) < len(SCENARIOS))
+    words += ["--awake"] * chosen.awake
     return " ".join(words)
 
 
@@ -175,7 +180,7 @@ def main() -> int:
     wanted = [scenario for scenario in SCENARIOS if scenario.name in chosen.scenarios]
     measurements: list[Measured] = []
     try:
-        with progress_bar(console, len(wanted)) as show:
+        with awake(chosen.awake), progress_bar(console, len(wanted)) as show:
             for scenario in wanted:
                 show(f"{scenario.name}, {chosen.turns} turns of {len(present)} brokers")
                 measurements += measure(scenario, present, chosen.turns)
@@ -189,7 +194,7 @@ def main() -> int:
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(measurements)))
     if chosen.markdown:
-        update_page(PAGE, "latency", section(command_of(chosen), tested, measurements, chosen.turns))
+        update_page(PAGE, "latency", section(command_of(chosen), tested, measurements, chosen.turns, not chosen.awake))
     return int(any(measured.latencies.lost for measured in measurements))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -38,3 +41,18 @@ def this_machine() -> Machine:
         kernel=platform.release(),
         python=platform.python_version(),
     )
+
+
+SLEEP = Path("/dev/cpu_dma_latency")
+"""Linux's power management: who holds it open says how long a processor may take to wake up."""
+
+
+@contextlib.contextmanager
+def awake(wanted: bool) -> Iterator[None]:
+    """Keep the processors from sleeping meanwhile, if `wanted`. As root. Raises `OSError`."""
+    if not wanted:
+        yield
+        return
+    with SLEEP.open("r+b", buffering=0) as held:
+        held.write(struct.pack("i", 0))  # microseconds
+        yield

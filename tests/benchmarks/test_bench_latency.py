@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from benchmarks import peers
 from benchmarks.latency import HEADERS, Measured, arguments, command_of, measure, rows, section
 from benchmarks.latency import Scenario as LatencyScenario
+from benchmarks.machine import awake
 from benchmarks.paced import Latencies
 from benchmarks.report import Contender
 from benchmarks.runs import GeneratorError, answered
@@ -42,12 +46,32 @@ def test_tails_are_compared_turn_by_turn() -> None:
     assert second["lower in"] == "2 of 4"
     assert second["p99"] == "300 µs"
     assert second["lost"] == "3"
-    page = section("command", [Contender("SAPS", "1", "defaults")], found, 4)
+    tested = [Contender("SAPS", "1", "defaults")]
+    page = section("command", tested, found, 4)
     assert "| 1:1-q0 | SAPS | 100 µs |" in page
+    assert "sleeping" not in page
+    assert "sleeping" in section("command", tested, found, 4, slept=False)
+
+
+def test_who_wants_the_processors_awake_holds_the_file_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = tmp_path / "cpu_dma_latency"
+    held.write_bytes(b"\xff" * 4)
+    monkeypatch.setattr("benchmarks.machine.SLEEP", held)
+    with awake(wanted=False):
+        assert held.read_bytes() == b"\xff" * 4
+    with awake(wanted=True):
+        assert held.read_bytes() == bytes(4)
+        assert any(os.path.samefile(each, held) for each in Path("/proc/self/fd").iterdir() if each.exists())
+    monkeypatch.setattr("benchmarks.machine.SLEEP", tmp_path / "none")
+    with pytest.raises(OSError, match="No such file"), awake(wanted=True):
+        pass
 
 
 def test_the_command_that_repeats_it_is_shown() -> None:
-    chosen = arguments(["--turns", "9", "--scenarios", "1:1-q0", "--peers", "Mosquitto", "SAPS"])
-    assert command_of(chosen) == "python -m benchmarks.latency --turns 9 --peers Mosquitto SAPS --scenarios 1:1-q0"
+    words = "--turns 9 --peers Mosquitto SAPS --scenarios 1:1-q0 --awake"
+    assert command_of(arguments(words.split())) == f"python -m benchmarks.latency {words}"
+    assert command_of(arguments([])) == "python -m benchmarks.latency --turns 30"
     with pytest.raises(SystemExit):
         arguments(["--turns", "1"])
