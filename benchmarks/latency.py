@@ -194,7 +194,8 @@ def main() -> int:
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(measurements)))
     if chosen.markdown:
-        update_page(PAGE, "latency", section(command_of(chosen), tested, measurements, chosen.turns, not chosen.awake))
+        name = "latency-awake" if chosen.awake else "latency"
+        update_page(PAGE, name, section(command_of(chosen), tested, measurements, chosen.turns, not chosen.awake))
     return int(any(measured.latencies.lost for measured in measurements))
 
 
