@@ -31,7 +31,7 @@ MAX_ROUTES = 65_536
 LONGEST_KEPT = 512
 """Bytes of the longest topic whose route is: 65,536 topics of 64 KiB would be 4 GiB that any client can fill."""
 MAX_LONE = 2048
-"""Beginnings of lone publications that are kept for a wire format; beyond it that cache starts anew, in 0.1 ms."""
+"""Beginnings of lone publications that are kept for a wire format; beyond it that cache starts anew."""
 
 
 def _nothing() -> None:
