@@ -83,25 +83,26 @@ class Publisher(Sender):
         False if the publication must go the long way.
         """
         session = self.session
+        if session is None:
+            return False
         known = self._known.get(data[: self._ahead])
         route = known[1] if known is not None and known[0] == len(data) else self._look_at(data)
-        if session is None or route is None or route.mesh.remote or self.version not in route.wires:
+        if route is None or route.mesh.remote or self.version not in route.wires:
             return False
-        if data[0] == 0x30:
-            if route.count is not None and route.count.last is not session:
-                route.count.by(session)
-            session.hub.relay(route, data, 1, at_once=True)
-        elif not route.numbered or self._awaiting or session.incoming or self.out:
+        numbered, end = data[0] == 0x32, self._ahead
+        if numbered and (not route.numbered or self._awaiting or session.incoming or self.out):
             return False
-        elif plain_behind(data, end := self._ahead, self.version):
-            if route.count is not None and route.count.last is not session:
-                route.count.by(session)
+        if numbered and not plain_behind(data, end, self.version):
+            return False
+        if route.count is not None and route.count.last is not session:
+            route.count.by(session)
+        if numbered:
             packet = Relayed(route.topic, data[:end], data[end + 2 :], self.version == V5)
             session.hub.relay_numbered(route, packet, len(data) - end - 2)
             self.port.write(b"\x40\x02" + data[end : end + 2])
             self.frontend.counts.answered += 1
         else:
-            return False
+            session.hub.relay(route, data, 1, at_once=True)
         session.publisher.published += 1
         route.mesh.used = True
         return True
@@ -109,10 +110,10 @@ class Publisher(Sender):
     def _look_at(self, data: bytes) -> Route | None:
         """The kept route of the plain publication that `data` consists of, if it is one and has one. What of it is the
         same in all of its size to this topic is remembered: up to the payload, or to the packet identifier."""
-        session, end = self.session, lone_publication(data, self.version)
-        if session is None or not end or len(data) > self.frontend.limits.maximum_packet_size:
+        end = lone_publication(data, self.version)
+        if not end or len(data) > self.frontend.limits.maximum_packet_size:
             return None
-        hub = session.hub
+        hub = self.frontend.hub
         route = hub.routes.get(data[(data[1] >> 7) + 4 : end])
         if route is not None:
             self._known = hub.lone[self.version]

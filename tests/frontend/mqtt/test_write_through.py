@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Pingreq, Pingresp, Publish, Subscribe, SubscribeEntry, Unsubscribe
+from saps.frontend.mqtt.packets import V5, V311, Pingreq, Pingresp, Publish, Unsubscribe
 from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.publisher import FEW_ALONE
 from saps.hub import MAX_LONE
@@ -178,7 +178,7 @@ def _outcome(filters: dict[int, list[str]], steps: list[Publication | Change], b
             if step.qos is None:
                 subscriber.send(Unsubscribe(1, [step.filter]))
             else:
-                subscriber.send(Subscribe(1, [SubscribeEntry(step.filter, step.qos)]))
+                subscriber.subscribe(step.filter, qos=step.qos)
         elif not publisher.closed:
             publisher.send_bytes(step.encoded() + behind)
     answers = [[each for each in client.take() if not isinstance(each, Pingresp)] for client in publishers.values()]
