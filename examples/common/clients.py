@@ -17,7 +17,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from examples.common.mesh import Address
-from examples.common.program import PATIENCE
+from examples.common.program import PATIENCE, dismiss
 
 T = TypeVar("T")
 
@@ -93,9 +93,7 @@ async def while_listening(client: Client, hear: Callable[[Message], None], work:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await dismiss(tasks)
     for task in tasks:
         if not task.cancelled():
             task.result()

@@ -94,7 +94,8 @@ class Mesh:
 async def embedded(broker: saps.Broker) -> AsyncIterator[saps.Broker]:
     """A broker in this program, from joining the mesh to leaving it. Raises `BrokerError` if it cannot join."""
     try:
-        await asyncio.wait_for(broker.start(), STARTING)
+        async with asyncio.timeout(STARTING):
+            await broker.start()
     except TimeoutError:
         raise BrokerError(f"the broker in this program has not joined the mesh in {STARTING:g} s") from None
     try:

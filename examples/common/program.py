@@ -11,7 +11,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -33,7 +33,7 @@ LOOK = 0.01
 PATIENCE = 60.0
 """Seconds for whatever must come, on a machine that is busy."""
 AGAIN = 1.0
-"""Seconds after which who has not ended is told again."""
+"""Seconds after which a task that has not ended is cancelled again."""
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -90,14 +90,16 @@ class Program:
     async def until(self, share: float = 1.0) -> None:
         """Wait until this share of the play is over, or the curtain falls. At 1 it falls."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.curtain.wait(), max(0.0, share * self.seconds - self.elapsed))
+            async with asyncio.timeout(share * self.seconds - self.elapsed):
+                await self.curtain.wait()
         if share >= 1:
             self.curtain.set()
 
     async def ended_after(self, seconds: float) -> bool:
         """Wait so long. True as soon as the curtain has fallen."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.curtain.wait(), max(0.0, seconds))
+            async with asyncio.timeout(seconds):
+                await self.curtain.wait()
         return self.curtain.is_set()
 
     async def settled(self, true: Callable[[], bool]) -> bool:
@@ -157,11 +159,7 @@ class Crew:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pending = set(self._tasks)
-        while pending:  # before Python 3.12 `asyncio.wait_for` may take a cancellation for itself
-            for task in pending:
-                task.cancel()
-            _, pending = await asyncio.wait(pending, timeout=AGAIN)
+        await dismiss(self._tasks)
         for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(outcome, Exception) and error is None:
                 raise outcome
@@ -192,6 +190,16 @@ class Crew:
         task = asyncio.create_task(guarded(), name=name)
         self._tasks.append(task)
         return task
+
+
+async def dismiss(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel them, and again those who have not ended: before Python 3.12 `asyncio.wait_for`, with which aiomqtt waits,
+    may take a cancellation for itself."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=AGAIN)
 
 
 async def settled(true: Callable[[], bool], patience: float = PATIENCE) -> bool:

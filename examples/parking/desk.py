@@ -183,4 +183,5 @@ class Driver:
                 CorrelationData=request.encode(),
             )
             with suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(answer), ASK_AGAIN)
+                async with asyncio.timeout(ASK_AGAIN):
+                    return await asyncio.shield(answer)

@@ -133,7 +133,8 @@ class BrokerProcess:
             if patience > 0:
                 self.signal(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._process.wait(), patience)
+                    async with asyncio.timeout(patience):
+                        await self._process.wait()
         finally:
             self.signal(signal.SIGKILL)
         status = await self._process.wait()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from examples.common.program import dismiss
 from examples.smart_city.devices import DeviceError, Stage, ended_before, publish, subscribe
 from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker, stop_all
 from examples.smart_city.recorder import Recorder
@@ -198,7 +199,8 @@ class Run:
         self.stage.begin.set()
         playing = [asyncio.create_task(self._play_beside(self._beside))] if self._beside is not None else []
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._curtain.wait(), None if self._open_end else self.seconds)
+            async with asyncio.timeout(None if self._open_end else self.seconds):
+                await self._curtain.wait()
         self.stage.end.set()
         for task in playing:
             task.cancel()
@@ -242,15 +244,13 @@ class Run:
         with contextlib.suppress(TimeoutError):
             while not self.recorder.settled:
                 arrival.clear()
-                await asyncio.wait_for(arrival.wait(), SETTLE_TIMEOUT)
+                async with asyncio.timeout(SETTLE_TIMEOUT):
+                    await arrival.wait()
         await asyncio.sleep(AFTERMATH)
 
     async def _close(self) -> None:
-        devices = [*self._publishers, *self._subscribers]
-        for task in devices:
-            task.cancel()
         try:
-            await asyncio.gather(*devices, return_exceptions=True)
+            await dismiss([*self._publishers, *self._subscribers])
         finally:
             for task in self._watchers:
                 task.cancel()

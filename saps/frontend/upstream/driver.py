@@ -118,7 +118,8 @@ class Upstream:
         try:
             if self._link is not None and len(self.outbox):
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._empty.wait(), DRAIN)
+                    async with asyncio.timeout(DRAIN):
+                        await self._empty.wait()
         finally:
             if len(self.outbox):
                 logger.warning("%d messages for the upstream %s are lost", len(self.outbox), self.access.endpoint)

@@ -7,7 +7,8 @@ import logging
 import math
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
@@ -25,6 +26,8 @@ from saps.messages import Message, Properties
 
 PACKET_CONNECT, PACKET_PUBLISH = 1, 3
 """Packet types (MQTT 5.0, 2.1.2), by which paho knows the properties that are allowed."""
+ANSWER = 10.0
+"""Seconds within which the upstream must answer a CONNECT, a SUBSCRIBE or a DISCONNECT."""
 _quiet = logging.getLogger("saps.frontend.upstream.aiomqtt")
 _quiet.setLevel(logging.CRITICAL)  # what it has to say is raised as well, and logged once by the driver
 
@@ -91,6 +94,7 @@ class Link:
             tls_context=access.tls,
             socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
             logger=_quiet,
+            timeout=math.inf,  # by `_answered` instead: aiomqtt's may lose a cancellation that comes with the answer
             **session,
         )
         self._client.pending_calls_threshold = access.in_flight
@@ -105,7 +109,8 @@ class Link:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._client.__aenter__()
+            async with _answered():
+                await self._client.__aenter__()
         except BaseException:
             self._paho.disconnect()  # aiomqtt leaves it open if no answer came in time
             raise
@@ -115,7 +120,8 @@ class Link:
 
     async def __aexit__(self, *error: Any) -> None:
         self._open = False
-        await self._client.__aexit__(*error)
+        async with _answered():
+            await self._client.__aexit__(*error)
 
     async def subscribe(self, mapping: Mapping, anew: bool) -> str | None:
         """Subscribe to what the mapping takes in. Returns the upstream's refusal, or None.
@@ -125,9 +131,11 @@ class Link:
         if self._mqtt5:
             handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if anew else SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
             options = SubscribeOptions(mapping.qos, noLocal=True, retainAsPublished=True, retainHandling=handling)
-            granted = await self._client.subscribe(mapping.remote, options=options)
+            subscribing = self._client.subscribe(mapping.remote, options=options)
         else:
-            granted = await self._client.subscribe(mapping.remote, qos=mapping.qos)
+            subscribing = self._client.subscribe(mapping.remote, qos=mapping.qos)
+        async with _answered():
+            granted = await subscribing
         code = granted[0]
         if isinstance(code, ReasonCode):
             return str(code) if code.is_failure else None
@@ -136,9 +144,7 @@ class Link:
     async def publish(self, message: Message, lifetime: int | None) -> None:
         """Publish; returns when the upstream has it (QoS 1), or when it is written (QoS 0). `lifetime` in seconds."""
         properties = _paho_properties(message.properties, lifetime) if self._mqtt5 else None
-        await self._client.publish(
-            message.topic, message.payload, message.qos, message.retain, properties, timeout=math.inf
-        )
+        await self._client.publish(message.topic, message.payload, message.qos, message.retain, properties)
 
     async def broken(self) -> None:
         """Wait until the connection breaks: raises `aiomqtt.MqttError`."""
@@ -176,6 +182,16 @@ class Link:
         if ticket and self._open:
             for packet_id in self._receipts.confirmed(ticket):
                 self._paho.ack(packet_id, 1)
+
+
+@asynccontextmanager
+async def _answered() -> AsyncIterator[None]:
+    """What waits inside for an answer. Raises `aiomqtt.MqttError` after `ANSWER` seconds."""
+    try:
+        async with asyncio.timeout(ANSWER):
+            yield
+    except TimeoutError:
+        raise aiomqtt.MqttError(f"no answer within {ANSWER:g} s") from None
 
 
 def _properties(found: PahoProperties | None) -> Properties | None:

@@ -1,4 +1,5 @@
-"""A link whose upstream resets the connection: what came before is taken in, and the break is noticed at once."""
+"""A link whose upstream resets the connection: what came before is taken in, and the break is noticed at once. And one
+that is cancelled just when an answer comes."""
 
 from __future__ import annotations
 
@@ -6,14 +7,16 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import aiomqtt
 import pytest
 
 from saps.frontend.upstream.address import Endpoint
 from saps.frontend.upstream.link import Access, Link
+from saps.frontend.upstream.mapping import Mapping
 from saps.messages import Message
-from tests.frontend.upstream.sites import PATIENCE
+from tests.frontend.upstream.sites import PATIENCE, Mosquitto
 
 CONNACK = bytes((0x20, 2, 0, 0))
 RESET = struct.pack("ii", 1, 0)
@@ -90,3 +93,42 @@ async def test_a_reset_right_after_the_answer_is_noticed(upstream: Upstream) -> 
         with pytest.raises(aiomqtt.MqttError):
             async with Link(upstream.access, lambda message, confirm: None) as link:
                 await link.broken()
+
+
+async def test_an_upstream_that_accepts_and_says_nothing_is_given_up(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saps.frontend.upstream.link.ANSWER", 0.05)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(aiomqtt.MqttError, match="no answer within"):
+            async with Link(upstream.access, lambda message, confirm: None):
+                pass
+
+
+@pytest.mark.interop
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("answer", ["on_connect", "on_subscribe", "on_publish"])
+async def test_a_cancellation_that_comes_together_with_an_answer_is_not_lost(tmp_path: Path, answer: str) -> None:
+    """As when a session's message, which comes with SUBACK, is what makes somebody stop."""
+
+    async def serve(url: str) -> None:
+        access = Access(Endpoint.parse(url), "link", None, None, None, True, 60, 60, 20)
+        link = Link(access, lambda message, confirm: None)
+        told = getattr(link._paho, answer)
+
+        def both(*what: object) -> None:
+            told(*what)
+            serving.cancel()
+
+        setattr(link._paho, answer, both)
+        async with link:
+            await link.subscribe(Mapping("t"), anew=True)
+            await link.publish(Message("u", b"", 1), None)
+            await asyncio.Event().wait()
+
+    async with Mosquitto(tmp_path / "mosquitto") as mosquitto:
+        serving = asyncio.create_task(serve(mosquitto.url))
+        done, _ = await asyncio.wait((serving,), timeout=PATIENCE)
+        serving.cancel()
+        assert done
+        assert serving.cancelled()
