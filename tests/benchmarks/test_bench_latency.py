@@ -50,7 +50,7 @@ def test_tails_are_compared_turn_by_turn() -> None:
     page = section("command", tested, found, 4)
     assert "| 1:1-q0 | SAPS | 100 µs |" in page
     assert "sleeping" not in page
-    assert "sleeping" in section("command", tested, found, 4, slept=False)
+    assert "sleeping" in section("command", tested, found, 4, kept_awake=True)
 
 
 def test_who_wants_the_processors_awake_holds_the_file_meanwhile(
