@@ -113,15 +113,20 @@ async def test_messages_of_each_quality_both_ways_through_the_mesh(mosquitto: Mo
 async def test_retained_messages_go_both_ways(mosquitto: Mosquitto, protocol: str) -> None:
     async with Peer(mosquitto.port) as outside:
         await outside.publish("r/outside", "before", retain=True)
-    async with Saps("a", "--set", f"upstream.protocol={protocol}", upstream=mosquitto.url) as a, Peer(a.port) as inside:
-        await a.connected()
-        await inside.publish("r/inside", "kept", retain=True)
-        await inside.subscribe("r/#")
-        await inside.has("r/outside", "before")
+        await outside.subscribe("r/inside")
+        async with (
+            Saps("a", "--set", f"upstream.protocol={protocol}", upstream=mosquitto.url) as a,
+            Peer(a.port) as inside,
+        ):
+            await a.connected()
+            await inside.publish("r/inside", "kept", retain=True)
+            await inside.subscribe("r/#")
+            await inside.has("r/outside", "before")
+            await outside.has("r/inside", "kept")
         async with Peer(mosquitto.port) as later:
             await later.subscribe("r/#")
             await later.has("r/inside", "kept")
-            assert [m.retain for m in later.received if m.topic.value == "r/inside"] == [True]
+        assert [m.retain for m in later.received if m.topic.value == "r/inside"] == [True]
 
 
 async def test_properties_pass(mosquitto: Mosquitto) -> None:
