@@ -41,6 +41,13 @@ MESSAGES = 500
 HEADERS = ("scenario", "peer", "p50", "p95", "p99", "p99 of a turn", "x Mosquitto in the same turn", "lower in", "lost")
 
 
+class Control(peers.Mosquitto):
+    """A second Mosquitto: what its multiples of the first one's tails are worth, those of all others are."""
+
+    name = f"{peers.BASE}, a second one"
+    settings = "the same; what it differs from the first by is chance"
+
+
 class Scenario(NamedTuple):
     """One publisher, and so many subscribers."""
 
@@ -54,6 +61,9 @@ class Scenario(NamedTuple):
 
 
 SCENARIOS = tuple(Scenario(subscribers, qos) for qos in (0, 1) for subscribers in (1, 10))
+
+
+ALL: tuple[peers.Peer, ...] = (*(peer for peer in peers.ALL if not peer.spread), Control())
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -151,7 +161,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--turns", type=int, default=30, metavar="N", help="of each broker (default %(default)s)")
     parser.add_argument("--scenarios", nargs="+", choices=names, default=names, metavar="NAME", help="only these")
-    parser.add_argument("--peers", nargs="+", choices=[p.name for p in peers.ALL], metavar="NAME", help="only these")
+    parser.add_argument("--peers", nargs="+", choices=[p.name for p in ALL], metavar="NAME", help="only these")
     parser.add_argument("--awake", action="store_true", help="keep the processors from sleeping meanwhile (as root)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
@@ -175,7 +185,7 @@ def main() -> int:
     chosen = arguments(sys.argv[1:])
     console = Console(stderr=True)
     interrupt_at_termination()
-    invited = [p for p in peers.ALL if not p.spread and (not chosen.peers or p.name in chosen.peers)]
+    invited = [p for p in ALL if not chosen.peers or p.name in chosen.peers]
     tested, present = installed(invited, console)
     wanted = [scenario for scenario in SCENARIOS if scenario.name in chosen.scenarios]
     measurements: list[Measured] = []

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from benchmarks import peers
-from benchmarks.latency import HEADERS, Measured, arguments, command_of, measure, rows, section
+from benchmarks.latency import HEADERS, Control, Measured, arguments, command_of, measure, rows, section
 from benchmarks.latency import Scenario as LatencyScenario
 from benchmarks.machine import awake
 from benchmarks.paced import Latencies
@@ -21,8 +21,8 @@ from benchmarks.runs import GeneratorError, answered
 @pytest.mark.parametrize("qos", [0, 1])
 def test_two_brokers_take_turns_and_lose_nothing(qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.latency.MESSAGES", 50)
-    found = measure(LatencyScenario(3, qos), [peers.Mosquitto(), peers.BareRelay()], 4)
-    assert [each.peer for each in found] == ["Mosquitto", "bare relay"]
+    found = measure(LatencyScenario(3, qos), [peers.Mosquitto(), Control()], 4)
+    assert [each.peer for each in found] == ["Mosquitto", "Mosquitto, a second one"]
     for each in found:
         latencies = each.latencies
         assert latencies.lost == 0
