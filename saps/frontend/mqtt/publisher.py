@@ -56,7 +56,7 @@ _NOTHING: dict[bytes, tuple[int, Route]] = {}
 class Publisher(Sender):
     """The part of a connection that takes publications from the client and answers them."""
 
-    __slots__ = ("_ahead", "_aliases_in", "_awaiting", "_known", "_ordinary", "tell_problems", "tell_reached")
+    __slots__ = ("_ahead", "_aliases_in", "_awaiting", "_known", "_ordinary", "_size", "tell_problems", "tell_reached")
 
     def __init__(self, frontend: Frontend, port: Port) -> None:
         super().__init__(frontend, port)
@@ -69,6 +69,8 @@ class Publisher(Sender):
         """What is known of lone publications (`Hub.lone`), once there was one."""
         self._ahead = 0
         """Bytes of the last one by which the next may be known."""
+        self._size = 0
+        """All bytes of the last one."""
         self.tell_problems = True
         """Answers may carry user properties (Request Problem Information, 3.1.2.11.7)."""
         self.tell_reached = False
@@ -85,8 +87,13 @@ class Publisher(Sender):
         session = self.session
         if session is None:
             return False
-        known = self._known.get(data[: self._ahead])
-        route = known[1] if known is not None and known[0] == len(data) else self._look_at(data)
+        size = len(data)
+        if size == self._size:  # else it would be looked up, and remembered, in vain
+            known = self._known.get(data[: self._ahead])
+            route = known[1] if known is not None and known[0] == size else self._look_at(data, alike=True)
+        else:
+            self._size = size
+            route = self._look_at(data, alike=False)
         if route is None or route.mesh.remote or self.version not in route.wires:
             return False
         numbered, end = data[0] == 0x32, self._ahead
@@ -107,18 +114,22 @@ class Publisher(Sender):
         route.mesh.used = True
         return True
 
-    def _look_at(self, data: bytes) -> Route | None:
-        """The kept route of the plain publication that `data` consists of, if it is one and has one. What of it is the
-        same in all of its size to this topic is remembered: up to the payload, or to the packet identifier."""
+    def _look_at(self, data: bytes, alike: bool) -> Route | None:
+        """The kept route of the plain publication that `data` consists of, if it is one and has one.
+
+        If it is `alike`, as long as the one before, what of it is the same in all of its size to this topic is
+        remembered: up to the payload, or to the packet identifier.
+        """
         end = lone_publication(data, self.version)
         if not end or len(data) > self.frontend.limits.maximum_packet_size:
             return None
         hub = self.frontend.hub
         route = hub.routes.get(data[(data[1] >> 7) + 4 : end])
         if route is not None:
-            self._known = hub.lone[self.version]
             self._ahead = end + (data[0] == 0x30 and self.version == V5)
-            hub.remember(self.version, data[: self._ahead], len(data), route)
+            if alike:
+                self._known = hub.lone[self.version]
+                hub.remember(self.version, data[: self._ahead], len(data), route)
         return route
 
     def _publish_few(self, data: bytes) -> int:

@@ -351,3 +351,15 @@ def test_a_packet_identifier_in_flight_is_not_used_again() -> None:
     bench.frontend.sessions["s"].next_id = 1
     publisher.publish("a", b"2", qos=1)
     assert [message.packet_id for message in client.messages()] == [1, 2]
+
+
+@pytest.mark.parametrize(("sizes", "kept"), [((5, 5, 5), 1), ((5, 6, 5, 6), 0), ((5, 5, 6, 6), 2)])
+def test_only_what_is_as_long_as_the_one_before_is_remembered(sizes: tuple[int, ...], kept: int) -> None:
+    bench = Bench()
+    publisher, client = bench.client("p"), bench.client("s")
+    client.subscribe("#")
+    publisher.publish("t", b"first")  # makes the topic known
+    bench.client("q").subscribe("u")  # and what has been remembered forgotten
+    for size in sizes:
+        publisher.publish("t", bytes(100 + size))
+    assert len(bench.hub.lone[V5]) == kept
