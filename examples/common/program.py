@@ -159,8 +159,7 @@ class Crew:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await dismiss(self._tasks)
-        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
+        for outcome in await dismiss(self._tasks):
             if isinstance(outcome, Exception) and error is None:
                 raise outcome
 
@@ -192,14 +191,15 @@ class Crew:
         return task
 
 
-async def dismiss(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel them, and again those who have not ended: before Python 3.12 `asyncio.wait_for`, with which aiomqtt waits,
-    may take a cancellation for itself."""
+async def dismiss(tasks: Collection[asyncio.Task[None]]) -> list[BaseException | None]:
+    """Cancel them, and again those that have not ended: before Python 3.12 `asyncio.wait_for`, with which aiomqtt
+    waits, may take a cancellation for itself. Returns what each has ended with."""
     pending = set(tasks)
     while pending:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=AGAIN)
+    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def settled(true: Callable[[], bool], patience: float = PATIENCE) -> bool:
