@@ -88,12 +88,8 @@ class Publisher(Sender):
         if session is None:
             return False
         size = len(data)
-        if size == self._size:  # else it would be looked up, and remembered, in vain
-            known = self._known.get(data[: self._ahead])
-            route = known[1] if known is not None and known[0] == size else self._look_at(data, alike=True)
-        else:
-            self._size = size
-            route = self._look_at(data, alike=False)
+        known = self._known.get(data[: self._ahead]) if size == self._size else None  # else it would be in vain
+        route = known[1] if known is not None and known[0] == size else self._look_at(data)
         if route is None or route.mesh.remote or self.version not in route.wires:
             return False
         numbered, end = data[0] == 0x32, self._ahead
@@ -114,11 +110,11 @@ class Publisher(Sender):
         route.mesh.used = True
         return True
 
-    def _look_at(self, data: bytes, alike: bool) -> Route | None:
+    def _look_at(self, data: bytes) -> Route | None:
         """The kept route of the plain publication that `data` consists of, if it is one and has one.
 
-        If it is `alike`, as long as the one before, what of it is the same in all of its size to this topic is
-        remembered: up to the payload, or to the packet identifier.
+        If it is as long as the one before, what of it is the same in all of its size to this topic is remembered: up to
+        the payload, or to the packet identifier.
         """
         end = lone_publication(data, self.version)
         if not end or len(data) > self.frontend.limits.maximum_packet_size:
@@ -127,9 +123,10 @@ class Publisher(Sender):
         route = hub.routes.get(data[(data[1] >> 7) + 4 : end])
         if route is not None:
             self._ahead = end + (data[0] == 0x30 and self.version == V5)
-            if alike:
+            if len(data) == self._size:
                 self._known = hub.lone[self.version]
                 hub.remember(self.version, data[: self._ahead], len(data), route)
+            self._size = len(data)
         return route
 
     def _publish_few(self, data: bytes) -> int:
