@@ -203,8 +203,7 @@ class Run:
                 await self._curtain.wait()
         self.stage.end.set()
         for task in playing:
-            task.cancel()
-            await asyncio.wait((task,))
+            await dismiss((task,))
             if not task.cancelled():
                 task.result()
         await asyncio.gather(*self._publishers)
@@ -326,9 +325,7 @@ class Run:
             await asyncio.wait((task, curtain), return_when=asyncio.FIRST_COMPLETED)
         finally:
             curtain.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
+            await dismiss((task,))
         if self._curtain.is_set():
             if self.interrupted:
                 return False
