@@ -20,18 +20,17 @@ WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 3 ? 4 : n + 1)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 FAST := not (simulation or interop or network or chaos or spark)
 
-.PHONY: help setup compiled pure demo lab-demo examples test fast check lint format bench chaos reproduce lock clean
+.PHONY: help setup ready pure demo lab-demo examples test fast check lint format bench chaos reproduce lock clean
 
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE) ## Install what the project needs; instant when nothing changed.
-	@:
+setup: ready ## Install what the project needs, and compile what every publication passes; instant when nothing changed.
+	@$(BIN)/python scripts/compile_hot.py --try
 
-compiled: setup ## Compile the MQTT codec; instant when nothing changed. Needs a C compiler. To undo it: make pure.
-	@$(BIN)/python scripts/compile_codec.py
+ready: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE)
 
-pure: ## Run the MQTT codec as Python again.
+pure: ## Run everything as Python again, until the next set-up.
 	@find saps -name '*.so' -delete && rm -f saps/compiled.json
 
 demo: setup ## Run the smart city with the whole loop: traffic rises, Spark decides, a tree is built and goes; 1 to 2 min.
@@ -46,17 +45,17 @@ examples: setup ## Run five smaller applications, one after the other; about 2 m
 test: setup ## Run all tests.
 	@$(PYTEST) $(ARGS)
 
-fast: setup ## Run the tests that start no other programs: about 2 minutes.
+fast: ready ## Run the tests that start no other programs: about 2 minutes.
 	@$(PYTEST) -m "$(FAST)" $(ARGS)
 
 check: lint fast ## Check format, lint and types, and run the fast tests: about 4 minutes.
 
-lint: setup ## Check format, lint and types only.
+lint: ready ## Check format, lint and types only.
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/mypy
 
-format: setup ## Rewrite the code in the project's format.
+format: ready ## Rewrite the code in the project's format.
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
@@ -67,12 +66,12 @@ bench: setup ## Measure against Mosquitto and nats-server, then count how the ov
 chaos: setup ## Kill, stop, cut off and fill up brokers under traffic, and check every delivery; 15 minutes at most.
 	@$(BIN)/python -m benchmarks.chaos $(ARGS)
 
-reproduce: setup ## Compute the papers' evaluations anew, paper beside ours, into docs/reproduction.
+reproduce: ready ## Compute the papers' evaluations anew, paper beside ours, into docs/reproduction.
 	@$(BIN)/saps reproduce tdcdoda
 	@$(BIN)/saps reproduce saps
 	@$(BIN)/saps reproduce sdnps
 
-lock: setup ## Write uv.lock anew after a change of pyproject.toml.
+lock: ready ## Write uv.lock anew after a change of pyproject.toml.
 	@$(BIN)/uv lock
 
 clean: pure ## Remove all that the other commands made.

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benchmarks.section import update_page
 from saps.overlay.designer import DesignSettings
-from saps.overlay.frames import Data, Frame
+from saps.overlay.frames import Frame, Publish
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation
 
@@ -67,12 +67,13 @@ class Counting(Simulation):
         self.inter_cluster = 0
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
-        if isinstance(frame, Data):
-            way = self.hops[frame.payload]
-            way[to.name] = way.get(source.name, 0) + 1
+        if isinstance(frame, Publish):
+            for payload in frame.payloads:
+                way = self.hops[payload]
+                way[to.name] = way.get(source.name, 0) + 1
             self.links[source.name].add(to.name)
             self.links[to.name].add(source.name)
-            self.inter_cluster += source.ref.cluster != to.cluster
+            self.inter_cluster += len(frame.payloads) * (source.ref.cluster != to.cluster)
         super()._send(source, to, frame)
 
 

@@ -14,7 +14,6 @@ import random
 import socket
 import statistics
 import time
-from collections.abc import Callable
 
 from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.encode import encode
@@ -34,7 +33,6 @@ class End:
     def __init__(self, frontend: Frontend, client_id: str) -> None:
         self._frontend = frontend
         self.client, self.server = socket.socketpair()
-        self.write: Callable[[bytes], object] = self.server.sendall
         self.connection = Connection(frontend, self, client_id)
         self.turn(encode(Connect(client_id, version=V311), V311))
 
@@ -44,10 +42,8 @@ class End:
 
     def flush(self) -> None:
         """Write what waits."""
-        out = self.connection.out
-        if out:
-            self.server.sendall(b"".join(out))
-            out.clear()
+        if self.connection.outbound.out:
+            self.server.sendall(self.connection.outbound.take())
 
     def turn(self, data: bytes) -> None:
         """The client sends, the broker handles it."""
@@ -57,10 +53,7 @@ class End:
     def handle(self) -> None:
         """What the server does when a socket is readable."""
         self.connection.receive(self.server.recv(1 << 18))
-        dirty = self._frontend.dirty
-        for connection in dirty:
-            connection.port.flush()
-        dirty.clear()
+        self._frontend.turn.flush()
 
 
 class Scene:

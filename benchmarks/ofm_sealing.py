@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
-from saps.ofm.datagram import parse, publication
+from saps.ofm.datagram import parse, publications
 from saps.ofm.keys.epochs import Keyring, Opened
 from saps.ofm.keys.hierarchy import Hierarchy
 from saps.ofm.keys.sealing import HEADER
-from saps.overlay.frames import Data, GroupKeys
+from saps.overlay.frames import GroupKeys, Part, Publish
 from saps.overlay.keys import BrokerRef
 from saps.overlay.trees import Tree
 
@@ -61,8 +61,8 @@ def sending(payload: bytes, *, sealed: bool) -> Callable[[], Callable[[int], obj
         keys = ring()
 
         def send(number: int) -> object:
-            data = Data(0, number + 1, number, 0, 0, TOPIC, payload, 1, False, None)
-            plain = publication(TREE, ME, number + 1, data)
+            body = Publish(0, 0, 0, 1, False, [Part(TOPIC, number)], [0], [number + 1], [payload])
+            plain = publications(TREE, ME, number + 1, body)
             return keys.seal(TOPIC, plain, 0.0) if sealed else plain
 
         return send

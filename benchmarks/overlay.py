@@ -150,11 +150,11 @@ class Overlay:
         others = [broker for broker in self.brokers if broker is not publisher]
         for broker in others:
             broker.delivered.clear()
-        before, start = self._frames("Data"), self.simulation.now
+        before, start = self._frames("Publish"), self.simulation.now
         publisher.publish(TOPIC)
         run_until_all(self.simulation, others, lambda broker: bool(broker.delivered))
         last = max(broker.delivered[0][0] for broker in others)
-        return self._frames("Data") - before, round((last - start) / UNIT)
+        return self._frames("Publish") - before, round((last - start) / UNIT)
 
     def _act(self, broker: SimBroker, action: Callable[[], object]) -> None:
         broker.node.now = self.simulation.now

@@ -34,7 +34,7 @@ from saps.simulator import Network, Simulation
 DOCS = Path(__file__).parent.parent / "docs"
 PLOT = "overlay-faults.svg"
 
-UPKEEP_FREE = frozenset({"Data", "Run"})
+UPKEEP_FREE = frozenset({"Publish"})
 """Kinds of frames that are not maintenance."""
 PATIENCE = 10.0
 """Virtual seconds after which a message that has not arrived is counted as not delivered."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from benchmarks import client
 from benchmarks.processes import START_TIMEOUT, Place, StartError, free_port
-from scripts.compile_codec import ROOT, missing_tools
+from saps.compiled import ASKED_FOR
 
 
 class Site(NamedTuple):
@@ -204,28 +204,16 @@ class Saps:
         _listening(place, mqtt)
 
 
-class CompiledSaps(Saps):
-    """SAPS with its codec compiled: a copy of the package, so that the working tree stays as it is."""
+class PureSaps(Saps):
+    """SAPS as Python, nothing of it compiled."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.name = "SAPS, compiled"
-        self.settings = "defaults, with the MQTT codec compiled (`make compiled`)"
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
-
-    def version(self) -> str | None:
-        return None if missing_tools() else super().version()
+        self.name = "SAPS, pure"
+        self.settings = "defaults, with no module compiled (`SAPS_PURE=1`)"
 
     def _command(self) -> list[str]:
-        if self._copy is None:
-            self._copy = tempfile.TemporaryDirectory(prefix="saps-compiled-")
-            ignored = shutil.ignore_patterns("__pycache__", "*.so")
-            shutil.copytree(ROOT / "saps", Path(self._copy.name, "saps"), ignore=ignored)
-            compile_codec = [sys.executable, str(ROOT / "scripts" / "compile_codec.py"), "--into", self._copy.name]
-            done = subprocess.run(compile_codec, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise StartError(done.stderr)
-        return ["env", f"PYTHONPATH={self._copy.name}", *super()._command()]
+        return ["env", f"{ASKED_FOR}=1", *super()._command()]
 
 
 class BareRelay:
@@ -251,4 +239,4 @@ class BareRelay:
 BASE = Mosquitto.name
 """The peer the others are compared with."""
 
-ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), CompiledSaps(), Saps(workers=2), BareRelay())
+ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), PureSaps(), Saps(workers=2), BareRelay())

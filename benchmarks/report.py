@@ -180,7 +180,7 @@ GROUPS = {
 NOTES = {
     "mixed": "Judge by this table: neighbouring packets differ in size, as they do in real traffic. But each publisher "
     "keeps to one topic, and SAPS hands on as a whole what one read brings to one topic; for one that does "
-    "not, see below. *SAPS, compiled* is the same program with its codec [compiled](running.md#a-compiled-codec).",
+    "not, see below. *SAPS, pure* is the same program with nothing [compiled](running.md#compiled-modules).",
     "throughput": "Every packet has the same size and topic, which is the best case. Where the generator's processor "
     "is busy as well, a figure is a lower bound.",
     "changing": "As a gateway of many devices publishes: 16 topics in turn, payloads of 150 to 250 bytes, taken "

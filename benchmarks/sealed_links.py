@@ -24,7 +24,7 @@ from saps.identity.folder import Folder
 from saps.identity.live import LinkIdentity
 from saps.identity.names import Identity
 from saps.links import Links
-from saps.overlay.frames import Data, Frame, Pong
+from saps.overlay.frames import Frame, Part, Pong, Publish
 from saps.overlay.keys import BrokerRef
 
 BATCH = 64
@@ -90,18 +90,22 @@ async def receive(folder: Path | None) -> None:
     await end.links.close()
 
 
+def _publication(topic: str, number: int, payload: bytes) -> Publish:
+    return Publish(1, 0, 0, 0, False, [Part(topic, number - 1)], [0], [number], [payload])
+
+
 async def send(folder: Path | None, address: str, count: int, size: int) -> float:
     """Send so many publications; the seconds until the other side has told that it has all."""
     end = End("a", folder)
     await end.listen()
     to, payload = BrokerRef("b", 1, address, "c"), bytes(size)
-    end.links.send(to, Data(1, 0, 0, 0, 0, "a/b", payload, 0, False))
+    end.links.send(to, _publication("a/b", 1, payload))
     end.links.flush()
     await asyncio.sleep(0.5)  # connected, and at rest
     started = time.perf_counter()
     for first in range(0, count, BATCH):
         for number in range(first, first + BATCH):
-            end.links.send(to, Data(1, number, number - 1, 0, 0, "city/ward/7", payload, 0, False))
+            end.links.send(to, _publication("city/ward/7", 1 + number, payload))
         end.links.flush()
         await asyncio.sleep(0)
         await end.go.wait()

@@ -4,10 +4,12 @@ Devices speak MQTT to the nearest broker (`saps.frontend`); brokers form a Skip 
 (`saps.overlay`) over which a publication travels to exactly the brokers that have a matching subscriber.
 
 `Broker` is one in a program of your own (`docs/embedding.md`); what goes with it is here, too. It is loaded when it is
-first asked for, so that ``import saps`` costs nothing.
+first asked for, so that ``import saps`` costs next to nothing.
 """
 
 from __future__ import annotations
+
+import saps.compiled  # before all other modules: it settles whether they run compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ import msgspec
 
 from saps import process
 from saps.agents.api import AgentRegistry
+from saps.batch import Batch
 from saps.broker_drain import BrokerDrain
 from saps.broker_status import BrokerWatch
-from saps.compiled import say_codec
+from saps.compiled import Modules, modules
 from saps.config import Address, BrokerSettings, SettingError
 from saps.drain.signals import DRAINING
 from saps.drain.values import Order
@@ -31,14 +32,13 @@ from saps.identity.plain import say_plain, sealed
 from saps.links import LinkError, Links
 from saps.logs import configure_logging
 from saps.memory import keep_freed
-from saps.mesh import Arrival, Origin, Recalled, RunDone, SessionHost, TopicRoute
-from saps.messages import Message, MessageRun, Reached
+from saps.mesh import Arrival, Done, Recalled, SessionHost, TopicRoute
+from saps.messages import Message, Properties
 from saps.overlay.domains import Domains
 from saps.overlay.express import by_express
 from saps.overlay.frames import Frame
 from saps.overlay.keys import BrokerRef
 from saps.overlay.node import OverlayNode
-from saps.plain import Encoded
 from saps.policy.files import PolicyFiles
 from saps.policy.model import Policy
 from saps.priority import Priorities
@@ -65,10 +65,9 @@ RETRY_JOIN = 0.2
 class LiveMesh:
     """An `OverlayNode` driven by the event loop. A `saps.mesh.Mesh` for the hub."""
 
-    def __init__(self, node: OverlayNode, links: Links, hub: Hub) -> None:
+    def __init__(self, node: OverlayNode, links: Links) -> None:
         self.node = node
         self._links = links
-        self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._flushing = False
         self.ready = asyncio.Event()
@@ -79,12 +78,7 @@ class LiveMesh:
         self._timer_at = float("inf")
         node.now = self._loop.time()
         node.on_output = self._soon
-        node.inbox.deliver_run = hub.deliver_run
-        node.inbox.deliver_stretch = hub.deliver_stretch
-        node.inbox.deliver_several = hub.deliver_several
         node.on_dead = links.drop
-        self.receive: Callable[[BrokerRef, Frame], None] = node.receive
-        """Handles a frame from another broker."""
         links.on_frames = self._frames
         links.on_session = node.session_started
         links.on_express = node.express_started
@@ -103,25 +97,13 @@ class LiveMesh:
     def route(self, topic: str) -> TopicRoute:
         return self.node.route(topic)
 
-    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
+    def publish(self, batch: Batch, done: Done | None) -> None:
         self.node.now = self._loop.time()
-        self.node.publish(message, done)
+        self.node.publish(batch, done)
 
-    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
+    def stamp(self, properties: Properties | None) -> Properties | None:
         self.node.now = self._loop.time()
-        self.node.publish_run(run, done)
-
-    def publish_stretch(self, stretch: Encoded) -> None:
-        self.node.now = self._loop.time()
-        self.node.publish_stretch(stretch)
-
-    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
-        self.node.now = self._loop.time()
-        self.node.publish_several(runs, done)
-
-    def stamp(self, message: Message) -> Message:
-        self.node.now = self._loop.time()
-        return self.node.stamp(message)
+        return self.node.stamp(properties)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         self.node.now = self._loop.time()
@@ -144,13 +126,8 @@ class LiveMesh:
     def datagrams(self, datagrams: list[bytes]) -> None:
         """Datagrams from OpenFlow trees."""
         self.node.now = self._loop.time()
-        receive = self.node.receive_datagram
-        self._hub.gather()
-        try:
-            for datagram in datagrams:
-                receive(datagram)
-        finally:
-            self._hub.gathered()
+        for datagram in datagrams:
+            self.node.receive_datagram(datagram)
 
     async def join(self, contact: BrokerRef | None) -> None:
         """Join the mesh through a broker, or begin one. Returns when joined."""
@@ -215,13 +192,7 @@ class LiveMesh:
         self.node.now = self._loop.time()
         if not frames:
             self.node.met(sender)
-        receive = self.receive
-        self._hub.gather()
-        try:
-            for frame in frames:
-                receive(sender, frame)
-        finally:
-            self._hub.gathered()
+        self.node.receive(sender, frames)
 
     def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
         self.node.now = self._loop.time()
@@ -274,9 +245,6 @@ class LiveSessions:
     def restored(self, clients: Iterable[str]) -> None:
         self._mesh.act(partial(self._node.restored, list(clients)))
 
-    def identify(self, message: Message) -> Origin | None:
-        return self._node.identify(message)
-
 
 class Broker:
     """One broker of the mesh, as set up by its settings."""
@@ -284,7 +252,7 @@ class Broker:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.tracing = _tracing(settings)
-        self.hub = Hub() if self.tracing is None else self.tracing.hub
+        self.hub = Hub()
         self.access = _access(settings)
         self.server = MqttServer(
             self.hub, settings.limits.limits(), access=self.access, sys_interval=settings.sys_interval
@@ -351,7 +319,9 @@ class Broker:
             design=overlay.design(),
             takeover_timeout=overlay.takeover_timeout,
         )
-        self.mesh = (LiveMesh if self.tracing is None else self.tracing.mesh)(node, self.links, self.hub)
+        if self.tracing is not None:
+            self.hub.tracer = node.multicast.tracer = self.tracing.tracer
+        self.mesh = LiveMesh(node, self.links)
         self.hub.mesh = self.mesh
         self.server.sessions = LiveSessions(self.mesh)
         self.server.sources.append(self.watch.values)
@@ -429,7 +399,7 @@ class Broker:
         """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
         self.links.express = partial(by_express, urgent=priorities.urgent)
         self.links.dscp = priorities.dscp
-        node.multicast.urgent = priorities.urgent
+        node.multicast.prioritise(priorities.urgent)
         self.hub.priorities = priorities
         if self.ofm is not None:
             self.ofm.datapath.mark = lambda topic: priorities.dscp if priorities.urgent(topic) else 0
@@ -500,6 +470,8 @@ class Broker:
         if self._leaving is not None and not self._leaving.done():
             self._leaving.cancel()
             await asyncio.wait({self._leaving})
+        if self.upstream is not None:
+            await self.upstream.close()
         if self.web is not None:
             await self.web.close()
         if self.drain is not None:
@@ -567,7 +539,8 @@ async def serve(settings: BrokerSettings, stop: asyncio.Event, on_ready: Callabl
     """A broker's whole life, until `stop`. Returns the exit status; raises `SettingError` if it cannot start."""
     process.allow_many_files()
     keep_freed()
-    say_codec()
+    if modules is Modules.STALE:
+        logger.warning("what is compiled is older than its sources, which run instead, slower: run make setup")
     broker = Broker(settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.reload)
     for number, order in DRAINING.items():
@@ -620,7 +593,8 @@ def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
         return priorities.level(topic) or 0
 
     priorities = broker.settings.priority.priorities()
-    counts = node.multicast.statistics = broker.hub.count(settings.topics)
+    counts = broker.hub.count(settings.topics)
+    node.multicast.count(counts)
     me = (broker.ref.name, broker.ref.incarnation, broker.ref.cluster)
     try:
         files = StatisticsFiles(counts, Path(settings.directory), settings.interval, settings.keep, me, reaches, level)
@@ -654,7 +628,7 @@ def _web(broker: Broker) -> BrokerWeb:
 
     topics, node = broker.settings.web.topics, broker.mesh.node
     if topics and broker.hub.statistics is None:
-        node.multicast.statistics = broker.hub.count(topics)
+        node.multicast.count(broker.hub.count(topics))
     return BrokerWeb(broker)
 
 

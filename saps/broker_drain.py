@@ -15,7 +15,7 @@ from saps.config import Address, BrokerSettings
 from saps.drain.adoption import Adopter
 from saps.drain.agent import DRAIN, DrainAgent
 from saps.drain.drain import Drain
-from saps.drain.values import SESSIONS_MOVE, Drained, Host, Order, Progress, Stage
+from saps.drain.values import Drained, Host, Order, Progress, Stage
 from saps.frontend.mqtt.session import Session
 from saps.mesh import Arrival
 from saps.overlay.frames import Tenure
@@ -64,7 +64,6 @@ class BrokerDrain:
             claims,
             self._call,
             kind=broker.server.kind_of,
-            modern=self._modern,
             keys=lambda: len(node.graph.nodes),
             addresses=lambda: {*self._addresses()},
             on_empty=self._leave,
@@ -135,16 +134,13 @@ class BrokerDrain:
         broker = self._broker
         broker.mesh.act(lambda: broker.agents.call(name, method, args, done))
 
-    def _modern(self) -> bool:
-        return self._broker.links.oldest >= SESSIONS_MOVE
-
     def _host(self) -> Host | None:
         broker, frontend = self._broker, self._broker.server.frontend
         if self.drain.draining or frontend.leaving or not broker.mesh.node.joined:
             return None
         count = len(frontend.sessions)
         room = 0 if frontend.refusal is not None else max(0, frontend.limits.maximum_sessions - count)
-        return Host(broker.ref.name, broker.ref.cluster, *self._addresses(), count, room, self._modern())
+        return Host(broker.ref.name, broker.ref.cluster, *self._addresses(), count, room)
 
     def _addresses(self) -> tuple[str, str]:
         """Where clients of others are told to come, plain and with TLS."""

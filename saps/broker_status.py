@@ -111,7 +111,7 @@ class BrokerWatch(Watched):
 
         def subscribers(topic: str) -> int:
             nonlocal left
-            route = routes.get(topic.encode())
+            route = routes.get(topic)
             if route is not None:
                 return len(route.targets)
             left -= 1
@@ -133,7 +133,8 @@ class BrokerWatch(Watched):
         if members is None:
             if stream is None or stream.phase is not Phase.OPEN:
                 return ["unknown", [], []]
-            branches = node.presence.route(stream)
+            node.presence.route(stream)
+            branches = stream.way.branches
             served = [ref.name for ref in stream.served]
             return ["known", [[b.child.name, [ref.name for ref in b.slice]] for b in branches], served]
         refs = [BrokerRef(name, 0, "", cluster) for name, cluster in (entry.split(" ", 1) for entry in members)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saps import __version__, process
-from saps.compiled import codec
+from saps.compiled import modules
 from saps.config import SettingError
 from saps.frontend.mqtt.counts import totals
 from saps.frontend.web.drain import DrainDoor
@@ -36,7 +36,7 @@ class BrokerWeb:
         network = NetworkView(Client(settings.controller, token=token or None) if settings.controller else None)
         decisions = DecisionView(settings.ofgate, secret)
         mesh = Mesh(broker.ref.name, broker.agents, self._act, network.trees)
-        about = {"broker": broker.ref.name, "cluster": broker.ref.cluster, "version": __version__, "codec": codec()}
+        about = {"broker": broker.ref.name, "cluster": broker.ref.cluster, "version": __version__, "modules": modules}
         self._site = web_server(broker.server, settings.origins)
         self._clients = add_topics(self._site, broker.server, settings.origins)
         self._console: Console = add_console(

@@ -1,59 +1,84 @@
-"""Whether the MQTT codec runs as Python or compiled from the same files (``make compiled``, decision 120)."""
+"""Whether the modules that every publication passes run compiled, or as the Python files they are compiled from.
+
+`scripts/compile_hot.py` (``make setup``) compiles them and writes `STAMP`. Whoever changes a source afterwards runs the
+sources, all of them, until they are compiled again; so does a process with ``SAPS_PURE=1``.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
+import os
+import sys
 from enum import StrEnum
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from importlib.util import source_hash
 
-from saps import plain
-
-logger = logging.getLogger(__name__)
-
-ROOT = Path(__file__).resolve().parent.parent
-"""The folder the package is in."""
-STAMP = Path("saps/compiled.json")
-"""Under the root: the SHA-256 of each source as it was compiled. `scripts/compile_codec.py` writes it."""
+FOLDER = os.path.dirname(__file__)
+STAMP = os.path.join(FOLDER, "compiled.json")
+"""The hash of each source as it was compiled, by its path below the folder that holds the package."""
+ASKED_FOR = "SAPS_PURE"
+"""Environment variable: run the sources."""
 
 
-class Codec(StrEnum):
+class Modules(StrEnum):
     """What runs."""
 
     PURE = "pure"
     COMPILED = "compiled"
     STALE = "stale"
-    """Compiled from sources that have changed since, or are not known."""
+    """The sources, as they have changed since they were compiled."""
 
 
-def codec() -> Codec:
-    """What this process runs. Reads the sources of a compiled codec: about 0.1 ms."""
-    if not str(plain.__file__).endswith(tuple(EXTENSION_SUFFIXES)):
-        return Codec.PURE
-    return Codec.COMPILED if _is_fresh(ROOT) else Codec.STALE
+def hash_of(path: str | os.PathLike[str]) -> str:
+    """Of a source."""
+    with open(path, "rb") as file:
+        return source_hash(file.read()).hex()
 
 
-def say_codec() -> None:
-    """The log says that the codec is compiled, and warns if it is not what the sources say."""
-    match codec():
-        case Codec.COMPILED:
-            logger.info("the MQTT codec is compiled")
-        case Codec.STALE:
-            logger.warning("the MQTT codec was compiled from other sources: run make compiled, or make pure")
-        case Codec.PURE:
-            pass
-
-
-def _is_fresh(root: Path) -> bool:
-    """True if no source has changed since it was compiled. One that is not there cannot have."""
+def settle() -> Modules:
+    """Find out what is to run, before any of it is imported. Takes about 1 ms where something is compiled."""
+    if os.environ.get(ASKED_FOR):
+        use_sources()
+        return Modules.PURE
     try:
-        digests: dict[str, str] = json.loads((root / STAMP).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return all(hashlib.sha256(path.read_bytes()).hexdigest() == digest for path, digest in _sources(root, digests))
+        with open(STAMP, "rb") as file:
+            stamp = file.read()
+    except OSError:
+        return Modules.PURE
+    if _is_stale(stamp):
+        use_sources()
+        return Modules.STALE
+    return Modules.COMPILED
 
 
-def _sources(root: Path, digests: dict[str, str]) -> list[tuple[Path, str]]:
-    return [(path, digest) for name, digest in digests.items() if (path := root / name).exists()]
+def use_sources() -> None:
+    """From now on import Python files only, whatever is compiled beside them."""
+    if _Sources not in sys.meta_path:
+        sys.meta_path.insert(0, _Sources)
+
+
+def _is_stale(stamp: bytes) -> bool:
+    import json
+
+    root = os.path.dirname(FOLDER)
+    try:
+        return any(hash_of(os.path.join(root, source)) != digest for source, digest in json.loads(stamp).items())
+    except (OSError, ValueError, AttributeError):
+        return True
+
+
+class _Sources:
+    """Finds the modules of the package among Python files alone."""
+
+    @staticmethod
+    def find_spec(name: str, path: list[str] | None = None, target: object = None) -> ModuleSpec | None:
+        if path is None or not name.startswith("saps."):
+            return None
+        for folder in path:
+            found = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name)
+            if found is not None and found.loader is not None:
+                return found
+        return None
+
+
+modules = settle()
+"""What this process runs."""

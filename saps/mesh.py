@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
-from functools import partial
 from typing import NamedTuple, Protocol
 
-from saps.messages import NOBODY, Message, MessageRun, Reached
-from saps.plain import Encoded
+from saps.batch import Batch
+from saps.messages import NOBODY, Message, Properties, Reached
 
 
 class TopicRoute:
@@ -30,22 +29,8 @@ class TopicRoute:
         self.used = True
 
 
-RunDone = Callable[[int, int, Reached], None]
-"""Called for each part of a run of messages that is done: where it begins, how many they are, whom each has reached."""
-
-
-def publish_each(
-    publish_run: Callable[[MessageRun, RunDone | None], None], runs: Iterable[MessageRun], done: RunDone | None
-) -> None:
-    """`Mesh.publish_several`, run by run."""
-    begin = 0
-    for run in runs:
-        publish_run(run, None if done is None else partial(_behind, begin, done))
-        begin += len(run)
-
-
-def _behind(begin: int, done: RunDone, start: int, count: int, reached: Reached) -> None:
-    done(begin + start, count, reached)
+Done = Callable[[Sequence[Reached]], None]
+"""Told whom the publications of a batch have reached: one for each of its topics."""
 
 
 class Mesh(Protocol):
@@ -62,19 +47,10 @@ class Mesh(Protocol):
     def route(self, topic: str) -> TopicRoute:
         """The route of `topic`. It stays valid for as long as the mesh lives."""
 
-    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
-        """Carry `message` to every other broker with a matching subscriber, in the order of the calls per topic.
-        With QoS 1 or 2 `done` runs when all of them have it; with QoS 0 it runs when the message has been sent.
-        With the retain flag (and a stamp) it is kept in the mesh as well, and `done` waits for that, too."""
-
-    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
-        """`publish` for each message of a run."""
-
-    def publish_stretch(self, stretch: Encoded) -> None:
-        """`publish` for each message of a stretch."""
-
-    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
-        """`publish` for each message of these runs of QoS 1, to several topics: `done` counts through all of them."""
+    def publish(self, batch: Batch, done: Done | None) -> None:
+        """Carry the publications to every other broker with a matching subscriber, in the order of the calls per topic.
+        With QoS 1 or 2 `done` runs when all of them have the batch; with QoS 0 it runs when it has been sent. With the
+        retain flag (and stamps) the publications are kept in the mesh as well, and `done` waits for that, too."""
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         """The will of a client of this broker (None: it is void) and its delay in seconds: it is to be published
@@ -84,8 +60,9 @@ class Mesh(Protocol):
         """No member of a shared subscription (``$share/group/filter``) is ready here: find one elsewhere. If there
         is none, `Local.take` is to give it to one that is away. `settled` runs when it has been delivered or lost."""
 
-    def stamp(self, message: Message) -> Message:
-        """The message, to be retained, with the stamp that says which of a topic's retained messages is the last."""
+    def stamp(self, properties: Properties | None) -> Properties | None:
+        """The properties of a message that is to be retained, with the stamp that says which of a topic's retained
+        messages is the last."""
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
         """What is retained elsewhere in the mesh and matches a filter that has been subscribed. `done` gets what
@@ -104,8 +81,8 @@ class Recalled(NamedTuple):
 class Local(Protocol):
     """A broker's local half, as seen by the mesh."""
 
-    def deliver(self, message: Message) -> int:
-        """A message from another broker, for the local subscribers. Returns how many matched."""
+    def deliver(self, batch: Batch) -> list[int]:
+        """Publications from another broker, for the local subscribers. Returns how many each topic has."""
 
     def matching(self, topic: str) -> int:
         """How many local subscribers a message to `topic` has now."""
@@ -174,23 +151,12 @@ class Sessions(Protocol):
     def restored(self, clients: Iterable[str]) -> None:
         """These sessions are from an earlier life of this broker; their clients may have moved on meanwhile."""
 
-    def identify(self, message: Message) -> Origin | None:
-        """Which publication this was; None if that is not known, as it can have come no other way."""
-
 
 class HostedSessions(Sessions, Protocol):
     """The same for the one that makes the frontend."""
 
     host: SessionHost | None
     """Who has the sessions of this broker."""
-
-
-class Origin(NamedTuple):
-    """A publication, for the whole mesh."""
-
-    broker: str
-    incarnation: int
-    seq: int
 
 
 class SessionHost(Protocol):
@@ -226,11 +192,11 @@ class SessionHost(Protocol):
         """Begin a session with these settings and subscriptions; it takes in messages. `subscribed` runs when no
         message published later can be missed. Returns the filters; raises ValueError if the parts make no sense."""
 
-    def gathered(self, client: str) -> list[Message]:
-        """What it has taken in since."""
+    def queued(self, client: str) -> list[Batch]:
+        """What it has taken in since, each a batch of one."""
 
-    def unpack(self, client: str, parts: list[bytes], passed: Callable[[Message], bool]) -> None:
-        """The rest of it, and which of the messages gathered had `passed` at the other broker. Raises ValueError."""
+    def unpack(self, client: str, parts: list[bytes], passed: Callable[[Batch], bool]) -> None:
+        """The rest of it, and which of what is queued here had `passed` at the other broker. Raises ValueError."""
 
     def discard(self, client: str) -> None:
         """It was not handed over after all."""
@@ -250,20 +216,9 @@ class Alone:
         route.remote = False
         return route
 
-    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
+    def publish(self, batch: Batch, done: Done | None) -> None:
         if done is not None:
-            done(NOBODY)
-
-    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
-        if done is not None:
-            done(0, len(run), NOBODY)
-
-    def publish_stretch(self, stretch: Encoded) -> None:
-        pass
-
-    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
-        if done is not None:
-            done(0, sum(map(len, runs)), NOBODY)
+            done([NOBODY] * len(batch.topics))
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass
@@ -271,8 +226,8 @@ class Alone:
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
         raise NotImplementedError("the hub does not ask itself")
 
-    def stamp(self, message: Message) -> Message:
-        return message
+    def stamp(self, properties: Properties | None) -> Properties | None:
+        return properties
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
         done(())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -35,45 +35,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     properties: Properties | None = None
 
 
-class MessageRun:
-    """Plain messages to one topic that follow each other: of one quality of service, not retained, without properties.
-
-    Most are passed on by their payloads alone: the messages are made when somebody asks for them.
-    """
-
-    __slots__ = ("_messages", "payloads", "qos", "topic")
-
-    def __init__(self, topic: str, qos: int, payloads: list[bytes]) -> None:
-        self.topic = topic
-        self.qos = qos
-        self.payloads = payloads
-        self._messages: list[Message] | None = None
-
-    @classmethod
-    def of(cls, message: Message) -> MessageRun:
-        """A run of this plain message alone."""
-        run = cls(message.topic, message.qos, [message.payload])
-        run._messages = [message]
-        return run
-
-    def __len__(self) -> int:
-        return len(self.payloads)
-
-    @property
-    def messages(self) -> list[Message]:
-        """One for each payload, always the same objects: who keeps one can be asked which it was."""
-        if self._messages is None:
-            topic, qos = self.topic, self.qos
-            self._messages = [Message(topic, payload, qos) for payload in self.payloads]
-        return self._messages
-
-    def message(self, number: int) -> Message:
-        """One of `messages`; if nobody has asked for these yet, one like it."""
-        made = self._messages
-        return Message(self.topic, self.payloads[number], self.qos) if made is None else made[number]
-
-
-class Reached(NamedTuple):
+class Reached(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Whom a publication reached beyond the broker it was published at."""
 
     brokers: int
@@ -81,6 +43,8 @@ class Reached(NamedTuple):
 
 
 NOBODY = Reached(0, 0)
+REFUSED = Reached(-1, -1)
+"""In the place of a `Reached`: it was not published, as its publisher may not publish to the topic."""
 
 BROKER_BITS = 0xFFFF
 """The bits of a stamp that are the same in all stamps of one broker."""
@@ -88,5 +52,9 @@ BROKER_BITS = 0xFFFF
 
 def stamp_of(message: Message) -> int:
     """The message's stamp, 0 for none."""
-    properties = message.properties
+    return stamp_in(message.properties)
+
+
+def stamp_in(properties: Properties | None) -> int:
+    """The stamp among these properties, 0 for none."""
     return 0 if properties is None else properties.stamp or 0

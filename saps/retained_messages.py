@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from saps.batch import Batch
 from saps.mesh import Recalled
-from saps.messages import BROKER_BITS, Message, stamp_of
-from saps.publication import Publication
+from saps.messages import BROKER_BITS, stamp_in
 from saps.retained import RetainedStore
 
 if TYPE_CHECKING:
@@ -27,13 +27,14 @@ NEVER, COMING = 0, 1 << 62
 """Moments before and after all others: it was not, or it will be, delivered here as it was published."""
 
 
-class Retained(Publication):
+class Retained:
     """The retained message of a topic."""
 
-    __slots__ = ("moment",)
+    __slots__ = ("batch", "moment")
 
-    def __init__(self, message: Message, expires: float | None, moment: int) -> None:
-        super().__init__(message, expires, retained=True)
+    def __init__(self, batch: Batch, moment: int) -> None:
+        self.batch = batch
+        """As it is sent to new subscribers: a batch of one."""
         self.moment = moment
         """When it was delivered here as it was published."""
 
@@ -68,83 +69,93 @@ class RetainedMessages:
         """The agent's subscription has ended."""
         self._since.pop((agent, topic_filter), None)
 
-    def matching(self, topic_filter: str, agent: SubscriberAgent | None) -> list[Publication]:
+    def matching(self, topic_filter: str, agent: SubscriberAgent | None) -> list[Batch]:
         """What a new subscription gets. With `agent` only once, without what the agent was sent since it subscribed,
         and nothing if the subscription has ended meanwhile."""
         since = self._now if agent is None else self._since.pop((agent, topic_filter), None)
         if since is None:
             return []
-        now, found = self._clock(), list[Publication]()
+        now, found = self._clock(), list[Batch]()
         for retained in self._store.matching(topic_filter):
-            if retained.expires is not None and retained.expires <= now:
-                self._store.remove(retained.message.topic)
-            elif retained.message.payload and self._moment(retained, now) <= since:
-                found.append(retained)
+            batch = retained.batch
+            if batch.deadline is not None and batch.deadline <= now:
+                self._store.remove(batch.topic)
+            elif batch.payload and self._moment(retained, now) <= since:
+                found.append(batch)
                 if agent is not None and retained.moment == NEVER:
-                    self._give(agent, retained.message)
+                    self._give(agent, batch)
         return found
 
     def _moment(self, retained: Retained, now: float) -> int:
         """When it was delivered as it was published. One that was to come and did not has been lost."""
-        topic = retained.message.topic
+        topic = retained.batch.topic
         if retained.moment == COMING and now - self._coming.get(topic, -PATIENCE) >= PATIENCE:
             retained.moment = NEVER
             self._coming.pop(topic, None)
         return retained.moment
 
-    def _give(self, agent: SubscriberAgent, message: Message) -> None:
+    def _give(self, agent: SubscriberAgent, batch: Batch) -> None:
         """The agent gets a message as a retained one that may be under way to it as a publication."""
-        if stamp := stamp_of(message):
-            self._given[agent, message.topic] = stamp
+        if stamp := _stamp(batch):
+            self._given[agent, batch.topic] = stamp
             if len(self._given) > MAX_GIVEN:
                 del self._given[next(iter(self._given))]
 
-    def was_given(self, agent: SubscriberAgent, message: Message) -> bool:
+    def was_given(self, agent: SubscriberAgent, batch: Batch) -> bool:
         """Has the agent got this one, or a later one of the same broker, as a retained message? Then it was published
         before the agent's subscription counted, and is here for the sake of another, earlier one."""
-        given, stamp = self._given.get((agent, message.topic), 0), stamp_of(message)
+        given, stamp = self._given.get((agent, batch.topic), 0), _stamp(batch)
         return 0 < stamp <= given and (stamp ^ given) & BROKER_BITS == 0
 
     # --- messages ---------------------------------------------------------------------------------------------
 
-    def published(self, publication: Publication) -> None:
-        """It is delivered to the subscribers now."""
+    def published(self, batch: Batch) -> None:
+        """A batch of one is delivered to the subscribers now."""
         self._now += 1
-        self._put(publication.message, publication.expires, self._now)
+        self._put(batch, self._now)
 
-    def recalled(self, found: Sequence[Recalled], expires: Callable[[Message], float | None]) -> None:
+    def recalled(self, found: Sequence[Recalled]) -> None:
         """These were found elsewhere."""
+        now = self._clock()
         for message, coming in found:
-            self._put(message, expires(message), COMING if coming else NEVER)
+            batch = Batch.of(message)
+            batch.set_deadlines(now)
+            self._put(batch, COMING if coming else NEVER)
             if coming:
-                self._coming.setdefault(message.topic, self._clock())
+                self._coming.setdefault(message.topic, now)
 
     def drop(self, topic_filter: str) -> None:
         """Forget what matches, but for what is subscribed: of the rest the mesh does not tell any more."""
         for retained in self._store.matching(topic_filter):
-            if not self._subscribed(retained.message.topic):
-                self._store.remove(retained.message.topic)
+            if not self._subscribed(retained.batch.topic):
+                self._store.remove(retained.batch.topic)
 
-    def _put(self, message: Message, expires: float | None, moment: int) -> None:
+    def _put(self, batch: Batch, moment: int) -> None:
         """Remember it, unless a later one is known."""
-        topic, stamp = message.topic, stamp_of(message)
+        topic, stamp = batch.topic, _stamp(batch)
         known = self._store.get(topic)
         if known is not None:
-            if _age(known.message) > _age(message):
+            if _age(known.batch) > _age(batch):
                 return
-            if NEVER < known.moment < COMING and stamp == stamp_of(known.message) != 0:
+            if NEVER < known.moment < COMING and stamp == _stamp(known.batch) != 0:
                 return  # the same one, and it was delivered
         if moment < COMING:
             self._coming.pop(topic, None)
-        if message.payload:
-            self._store.put(topic, Retained(message, expires, moment))
-        elif stamp:  # an older one may still be under way
-            self._store.put(topic, Retained(message, self._clock() + TOMBSTONE, moment))
-        else:
+        if not batch.payload and not stamp:
             self._store.remove(topic)
+            return
+        kept = Batch([topic], batch.which, batch.payloads, batch.qos, batch.retain, batch.properties)
+        kept.replayed, kept.deadlines = True, batch.deadlines
+        if not batch.payload:  # an older one may still be under way
+            kept.deadlines = [self._clock() + TOMBSTONE]
+        self._store.put(topic, Retained(kept, moment))
 
 
-def _age(message: Message) -> tuple[int, bytes]:
+def _stamp(batch: Batch) -> int:
+    return 0 if batch.properties is None else stamp_in(batch.properties[0])
+
+
+def _age(batch: Batch) -> tuple[int, bytes]:
     """By what the last one is found. In a mesh two stamps are the same only by a rare chance; without one all are."""
-    stamp = stamp_of(message)
-    return stamp, message.payload if stamp else b""
+    stamp = _stamp(batch)
+    return stamp, batch.payload if stamp else b""

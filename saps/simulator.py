@@ -17,11 +17,12 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 
 from saps.agents.api import AgentRegistry
-from saps.mesh import Local
+from saps.batch import Batch
+from saps.mesh import Done, Local
 from saps.messages import Message, Reached
 from saps.overlay.designer import DesignSettings
 from saps.overlay.detector import DetectorSettings
-from saps.overlay.frames import Frame
+from saps.overlay.frames import Frame, Publish
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref
 from saps.overlay.node import OverlayNode
 from saps.overlay.routing import State
@@ -77,9 +78,9 @@ class SimBroker:
     def _wanted(self) -> None:
         self.woken = True
 
-    def deliver(self, message: Message) -> int:
-        self.delivered.append((self.simulation.now, message))
-        return self.matching(message.topic)
+    def deliver(self, batch: Batch) -> list[int]:
+        self.delivered += [(self.simulation.now, message) for message in batch.messages]
+        return [self.matching(topic) for topic in batch.topics]
 
     def matching(self, topic: str) -> int:
         return self.simulation.subscribers(topic)
@@ -88,13 +89,13 @@ class SimBroker:
         return False
 
     def bequeath(self, will: Message) -> None:
-        self.node.publish(will, None)
+        self.node.publish(Batch.of(will), None)
 
     def kept(self, message: Message) -> None:
         pass
 
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
-        self.deliver(message)
+        self.deliver(Batch.of(message))
         settled()
         return True
 
@@ -111,7 +112,11 @@ class SimBroker:
     def publish(
         self, topic: str, payload: bytes = b"", qos: int = 0, done: Callable[[Reached], None] | None = None
     ) -> None:
-        self.act(lambda: self.node.publish(Message(topic, payload, qos), done))
+        told = None if done is None else lambda reached: done(reached[0])
+        self.publish_batch(Batch.of(Message(topic, payload, qos)), told)
+
+    def publish_batch(self, batch: Batch, done: Done | None = None) -> None:
+        self.act(lambda: self.node.publish(batch, done))
 
     def leave(self, left: Callable[[], None] | None = None) -> None:
         def gone() -> None:
@@ -121,7 +126,7 @@ class SimBroker:
 
         self.act(lambda: self.node.leave(gone))
 
-    def act(self, action: Callable[[], None]) -> None:
+    def act(self, action: Callable[[], object]) -> None:
         """Do something to the node at the present moment of the simulation, or when it goes on; nothing if it is
         dead."""
         if self.alive and not self.simulation.put_off(self, lambda: self.act(action)):
@@ -318,10 +323,10 @@ class Simulation:
     def after_event(self, broker: SimBroker) -> None:
         """Send what the broker wants sent, see that it is woken, check the invariants."""
         node = broker.node
-        if node.outbox:
-            assert broker.woken, f"{broker.name} waits with {node.outbox[0]} for its next timer (seed {self.seed})"
-            for to, frame in node.take():
-                self._send(broker, to, frame)
+        frames = node.take()
+        assert broker.woken or not frames, f"{broker.name} waits with {frames[0]} for its next timer (seed {self.seed})"
+        for to, frame in frames:
+            self._send(broker, to, frame)
         broker.woken = False
         if node.deadline < broker.wake_at:
             broker.wake_at = when = max(node.deadline, self.now)
@@ -353,8 +358,8 @@ class Simulation:
         self.counters.frames += 1
         kind = type(frame).__name__
         self.counters.by_kind[kind] += 1
-        if kind == "Data":
-            self.counters.data += 1
+        if isinstance(frame, Publish):
+            self.counters.data += len(frame.which)
         if self.trace:
             self._trace.update(f"{self.now!r} {source.name} {to.name} {kind}".encode())
         link = self._link(source.name, to.name)
@@ -389,7 +394,7 @@ class Simulation:
         if link.started != session:
             link.started = session
             target.node.session_started(source.ref)
-        target.node.receive(source.ref, frame)
+        target.node.receive(source.ref, [frame])
         self.after_event(target)
 
     def _meet(self, source: SimBroker, found: BrokerRef, meant: BrokerRef) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
 
 
+MERGED = 4096
+"""Sets of filters whose subscribers together are kept at hand; beyond it that begins anew."""
+
+
 class Takes(IntEnum):
     """Whether a subscriber can take one message more, for a group that takes turns."""
 
@@ -124,6 +128,8 @@ class SubscriptionIndex:
         """By the whole filter; empty where nothing is shared."""
         self._shared = FilterNode()
         """The groups by the filter that is shared: at each node by the whole filter."""
+        self._merged: dict[tuple[int, ...], tuple[Target, ...]] = {}
+        """Those that several filters have together, by the filters' `Subscribers`; until a subscription changes."""
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -147,14 +153,14 @@ class SubscriptionIndex:
             elif is_wildcard(topic_filter):
                 self._root.insert(topic_filter.split("/"), subscribers)
         subscribers[agent] = subscription
-        subscribers.changed()
+        self._changed(subscribers)
 
     def remove(self, agent: SubscriberAgent, topic_filter: str) -> bool:
         """Remove the agent's subscription, if there is one. True if that leaves the filter without subscribers."""
         subscribers = self._filters.get(topic_filter)
         if subscribers is None or subscribers.pop(agent, None) is None:
             return False
-        subscribers.changed()
+        self._changed(subscribers)
         if subscribers:
             return False
         del self._filters[topic_filter]
@@ -163,6 +169,10 @@ class SubscriptionIndex:
         elif is_wildcard(topic_filter):
             self._root.prune(topic_filter.split("/"))
         return True
+
+    def _changed(self, subscribers: Subscribers) -> None:
+        subscribers.changed()
+        self._merged.clear()
 
     def group(self, topic_filter: str) -> Group | None:
         """The group of a shared subscription, if it has members here."""
@@ -193,19 +203,31 @@ class SubscriptionIndex:
                 self._shared.prune(levels)
 
     def targets(self, topic: str) -> tuple[Target, ...]:
-        """The subscribers of a topic, each once."""
-        found = self._root.match(topic)
+        """The subscribers of a topic, each once; the same tuple for all topics that match the same filters."""
+        found: list[Subscribers] = self._root.match(topic)
         exact = self._filters.get(topic)
         if exact is not None:
             found.insert(0, exact)
+        if not found:
+            return ()
         if len(found) == 1:
-            only: Subscribers = found[0]
-            return only.targets
-        merged: dict[SubscriberAgent, list[Subscription]] = {}
-        for subscribers in found:
-            for agent, subscription in subscribers.items():
-                merged.setdefault(agent, []).append(subscription)
-        return tuple(Target(agent, subscriptions) for agent, subscriptions in merged.items())
+            return found[0].targets
+        name = tuple(map(id, found))
+        targets = self._merged.get(name)
+        if targets is None:
+            if len(self._merged) >= MERGED:
+                self._merged.clear()
+            targets = self._merged[name] = _merged(found)
+        return targets
+
+
+def _merged(found: list[Subscribers]) -> tuple[Target, ...]:
+    """The subscribers of several filters, each once."""
+    merged: dict[SubscriberAgent, list[Subscription]] = {}
+    for subscribers in found:
+        for agent, subscription in subscribers.items():
+            merged.setdefault(agent, []).append(subscription)
+    return tuple(Target(agent, subscriptions) for agent, subscriptions in merged.items())
 
 
 class FilterNode:

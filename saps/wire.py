@@ -13,11 +13,9 @@ from saps.overlay.frames import AnyFrame, Frame
 from saps.overlay.keys import BrokerRef
 
 MAGIC = "SAPS"
-LOWEST_VERSION = 1
-VERSION = 2
-"""Versions of the protocol this code speaks, from the lowest to the highest."""
-WITH_RUNS = 2
-"""The first version that has `Run`, `Stretch` and `Bundle`."""
+LOWEST_VERSION = 3
+VERSION = 3
+"""Versions of the protocol this code speaks, from the lowest to the highest. Those before were never released."""
 MAX_FRAME = (1 << 28) + (1 << 16)
 """Largest frame in bytes: the largest MQTT packet and what surrounds it."""
 _LENGTH = 4

@@ -1,4 +1,4 @@
-"""The compiled codec in a wheel: for hatchling, where HATCH_BUILD_HOOKS_ENABLE asks for it (decision 120)."""
+"""Compiled modules in a wheel: for hatchling, where HATCH_BUILD_HOOKS_ENABLE asks for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class CompiledCodec(BuildHookInterface[BuilderConfig]):
+class CompiledModules(BuildHookInterface[BuilderConfig]):
     """Compiles into a folder of its own, from which the wheel takes it. An editable installation gets it in place."""
 
     PLUGIN_NAME = "custom"
@@ -23,7 +23,7 @@ class CompiledCodec(BuildHookInterface[BuilderConfig]):
         self._folder = tempfile.TemporaryDirectory()
         made = Path(self._folder.name)
         into = self.root if in_place else made
-        command = [sys.executable, str(Path(self.root, "scripts", "compile_codec.py")), "--into", str(into)]
+        command = [sys.executable, str(Path(self.root, "scripts", "compile_hot.py")), "--into", str(into)]
         if status := subprocess.run(command, check=False).returncode:
             sys.exit(status)
         if not in_place:

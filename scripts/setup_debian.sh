@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing:
-# Python's venv, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Open vSwitch, iproute2, Java 17 and
+# Python's venv, a C compiler, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Open vSwitch, iproute2, Java 17 and
 # libfaketime.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
@@ -15,6 +15,9 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 missing=()
 "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+has "${CC:-cc}" || missing+=(gcc libc6-dev)
+"$PYTHON" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+    missing+=(python3-dev)
 has curl || missing+=(curl)
 has mosquitto || missing+=(mosquitto)
 { has mosquitto_pub && has mosquitto_sub; } || missing+=(mosquitto-clients)

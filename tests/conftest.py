@@ -3,6 +3,9 @@
 `HYPOTHESIS_PROFILE=ci` (the default) draws the same examples in every run, so that a failure is the change's; `dev`
 draws fresh ones, and `thorough` ten times as many: with them one goes looking for what nobody has seen yet.
 `TEST_SEED` fixes the seed of the fixture `seed`.
+
+What runs within the tests' own processes is Python, for the tests put things in the place of others; the programs that
+they start run compiled modules if there are any (`saps.compiled`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from saps.compiled import Codec, codec
+from saps import compiled
+
+compiled.use_sources()
 
 _SEED = pytest.StashKey[int]()
 
@@ -30,12 +35,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun by a shell in its background
     # Programs that the tests begin would ignore Ctrl-C, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_sessionstart() -> None:
-    """With a compiled codec the tests are of that; not with one that was made before its sources were changed."""
-    if codec() is Codec.STALE:
-        pytest.exit("the MQTT codec was compiled from other sources: run make compiled, or make pure", returncode=4)
 
 
 @pytest.hookimpl(tryfirst=True)

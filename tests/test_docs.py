@@ -14,9 +14,10 @@ import pytest
 from saps.config.settings import OverlaySettings
 from saps.config.sources import KNOBS
 from saps.messages import Properties
-from saps.overlay.frames import AnyFrame, Body, Data, Result
+from saps.overlay.frames import AnyFrame, Body, Result
 from saps.overlay.keys import BrokerRef, Key, Ref
 from saps.wire import MAX_FRAME, VERSION, Hello, encode_into
+from tests.batches import frame as publication
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -24,6 +25,7 @@ PAGES = sorted(
     for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "**/*.md"), (ROOT / "examples", "*.md"))
     for path in folder.glob(pattern)
 )
+
 PROTOCOL = (ROOT / "docs" / "wire-protocol.md").read_text()
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
 
@@ -82,7 +84,7 @@ def test_the_specification_names_each_property_of_a_message_in_order() -> None:
 def test_the_example_of_the_specification_is_what_is_sent() -> None:
     (example,) = re.findall(r"^    (00 00 [0-9a-f ]+)$", PROTOCOL, re.MULTILINE)
     sent = bytearray()
-    encode_into(sent, Data(1, 7, 6, 0, 0, "a/b", b"x", 0, False, None))
+    encode_into(sent, publication("a/b", 7, 6, b"x", 0, origin=1))
     assert bytes.fromhex(example) == bytes(sent)
 
 

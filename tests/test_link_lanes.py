@@ -13,8 +13,9 @@ import pytest
 from saps.links import Links
 from saps.links.inbound import Inbound
 from saps.overlay.express import FIRST, by_express
-from saps.overlay.frames import Bye, Data, DefineBroker, Frame
+from saps.overlay.frames import Bye, DefineBroker, Frame, Publish
 from saps.overlay.keys import BrokerRef
+from tests.batches import frame as publication
 
 PATIENCE = 30.0
 CS5 = 40
@@ -63,7 +64,7 @@ class End:
         self.news.set()
 
     def _frames(self, sender: BrokerRef, frames: list[Frame]) -> None:
-        self.came += [frame.topic if isinstance(frame, Data) else type(frame).__name__ for frame in frames]
+        self.came += [frame.parts[0].topic if isinstance(frame, Publish) else type(frame).__name__ for frame in frames]
         self.news.set()
 
 
@@ -85,8 +86,8 @@ def is_express(inbound: Inbound) -> bool:
     return inbound._reader.peer.express
 
 
-def data(topic: str, payload: bytes = b"", number: int = 1) -> Data:
-    return Data(number, 1, 0, 0, 0, topic, payload, 0, False)
+def data(topic: str, payload: bytes = b"", number: int = 1) -> Publish:
+    return publication(topic, 1, 0, payload, 0, origin=number)
 
 
 async def test_an_alert_passes_bulk_that_fills_the_link() -> None:

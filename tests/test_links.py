@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -15,27 +16,25 @@ import uvloop
 
 from saps import links as module
 from saps.agents.user import SubscriberAgent
+from saps.batch import Batch
 from saps.links import GUEST, HIGH_WATER, LinkError, Links, inbound
 from saps.messages import Message
 from saps.overlay.frames import (
-    Bundle,
-    Data,
     DefineBroker,
     DefineSlice,
     Frame,
     Part,
     Ping,
     Pong,
-    Run,
+    Publish,
     Spread,
     Unsettled,
 )
 from saps.overlay.keys import BrokerRef, broker_key
-from saps.overlay.runs import Several, singly
-from saps.overlay.versions import unanswered
+from saps.overlay.versions import SINCE, unanswered
 from saps.subscriptions import Subscription
-from saps.wire import MAX_FRAME, FrameReader, Hello, encode_into, hello
-from tests.encoded import stretch
+from saps.wire import MAX_FRAME, VERSION, FrameReader, Hello, encode_into, hello
+from tests.batches import frame as publication
 from tests.network.meshes import data_messages, mesh
 
 ORDER = "alm-la"
@@ -126,8 +125,8 @@ async def ends(*names: str) -> AsyncIterator[list[End]]:
             await end.links.close()
 
 
-def data(number: int, payload: bytes = b"x") -> Data:
-    return Data(1, number, max(0, number - 1), 0, 0, "a/b", payload, 0, False)
+def data(number: int, payload: bytes = b"x") -> Publish:
+    return publication("a/b", number + 1, number, payload, 0, origin=1)
 
 
 @on_both_loops
@@ -153,56 +152,27 @@ async def test_a_large_frame_goes_through() -> None:
 
 
 @on_both_loops
-async def test_several_publications_go_as_one_frame_to_those_who_know_it_and_singly_to_others() -> None:
-    sent: list[Several] = [
-        Run(1, 7, 3, 0, 100, "a/b", 1, [b"x", b"y", b"z"]),
-        stretch(1, [("a/b", 11, 9), ("a/c", 13, 0)], [("a/b", b"x"), ("a/c", b"y"), ("a/b", b"z")]),
-        Bundle(1, 7, 700, [Part("a/b", 21, 13), Part("a/c", 23, 14)], [0, 1, 0], [b"x", b"y", b"z"]),
-    ]
-    singles = [data for frame in sent for data in singly(frame)]
-    async with ends("a", "b") as (a, b), silent() as (port, accepted):
-        a.send(b.ref, Ping())
-        await b.until(lambda: bool(b.frames))  # until then nobody knows what the other side understands
-        for frame in sent:
-            a.send(b.ref, frame)
-        await b.until(lambda: len(b.frames) > 2)
-        assert b.frames[1:] == [(a.ref, frame) for frame in sent]
-        old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
-        for frame in sent:
-            a.send(old, frame)
-        reader, writer = await accepted.get()
-        body = msgspec.msgpack.encode(Hello("SAPS", 1, 1, ORDER, old))
-        writer.write(len(body).to_bytes(4) + body)
-        got, frames = FrameReader(), list[Frame]()
-        while len(frames) < 2 * len(singles):
-            frames += got.feed(await reader.read(1 << 16))
-            if len(frames) == len(singles):
-                for frame in sent:
-                    a.send(old, frame)
-        assert frames == 2 * singles
-
-
-@on_both_loops
 async def test_an_answer_in_the_place_of_a_broker_that_does_not_know_the_question_is_not_taken_for_its_own() -> None:
-    async with ends("a") as (a,), silent() as (port, accepted):
-        answers: list[tuple[BrokerRef, Frame]] = []
-        told = asyncio.Event()
+    with patch.dict(SINCE, {Unsettled: VERSION + 1}):
+        async with ends("a") as (a,), silent() as (port, accepted):
+            answers: list[tuple[BrokerRef, Frame]] = []
+            told = asyncio.Event()
 
-        def answered(peer: BrokerRef, frame: Frame) -> None:
-            answers.append((peer, frame))
-            told.set()
+            def answered(peer: BrokerRef, frame: Frame) -> None:
+                answers.append((peer, frame))
+                told.set()
 
-        a.links.on_answer = answered
-        old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
-        key = broker_key("x")
-        question = Spread(a.ref, 7, [(key, key)], Unsettled(["a/b"]), 0)
-        a.send(old, question)
-        _, writer = await accepted.get()
-        body = msgspec.msgpack.encode(Hello("SAPS", 1, 1, ORDER, old))
-        writer.write(len(body).to_bytes(4) + body)
-        await told.wait()
-        assert answers == [(old, unanswered(question))]
-        assert a.frames == []
+            a.links.on_answer = answered
+            old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
+            key = broker_key("x")
+            question = Spread(a.ref, 7, [(key, key)], Unsettled(["a/b"]), 0)
+            a.send(old, question)
+            _, writer = await accepted.get()
+            body = msgspec.msgpack.encode(Hello("SAPS", VERSION, VERSION, ORDER, old))
+            writer.write(len(body).to_bytes(4) + body)
+            await told.wait()
+            assert answers == [(old, unanswered(question))]
+            assert a.frames == []
 
 
 @on_both_loops
@@ -471,15 +441,10 @@ def test_rubbish_closes_only_its_own_connection(loop: str, rubbish: bytes, caplo
 STRANGER = BrokerRef("stranger", 1, "127.0.0.1:1", "c")
 BAD_NUMBERS: dict[str, list[Frame]] = {
     "data of a broker never defined": [data(1)],
-    "data for a slice never defined": [DefineBroker(1, STRANGER), Data(1, 1, 0, 7, 0, "a", b"", 0, False)],
-    "a run of nothing": [DefineBroker(1, STRANGER), Run(1, 1, 0, 0, 0, "a/b", 0, [])],
-    "a stretch that names one publication more than it has": [
+    "data for a slice never defined": [DefineBroker(1, STRANGER), publication("a", 1, 0, b"", 0, origin=1, slice=7)],
+    "more publications than numbers": [
         DefineBroker(1, STRANGER),
-        msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b""), ("a", b"")]), packets=b"\x30\4\0\1a\0"),
-    ],
-    "a bundle of more publications than it says the topics of": [
-        DefineBroker(1, STRANGER),
-        Bundle(1, 0, 1, [Part("a", 1, 0)], [0], [b"", b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [0, 0], [1], [b"", b""]),
     ],
     "a slice of brokers never defined": [DefineSlice(1, [1, 2])],
 }
@@ -505,7 +470,7 @@ async def test_frames_that_make_no_sense_close_only_their_connection(
         await everything(reader)
         writer.close()
         assert [r for r in caplog.records if r.name == "saps.links" and "stranger" in r.getMessage()]
-        brokers[0].hub.publish(Message("a/b", b"x", 1), None, None)
+        brokers[0].hub.publish(Batch.of(Message("a/b", b"x", 1)))
         assert await got.get() == b"x"
         assert data_messages(brokers) == 1
 

@@ -18,12 +18,13 @@ from paho.mqtt.properties import Properties as Paho
 
 import saps
 from saps.agents.user import SubscriberAgent
+from saps.batch import Batch
 from saps.hub import Hub
 from saps.messages import Message, Properties
 from saps.subscriptions import Subscription
 from saps.tracing.context import Context, Sampler, carried, carrying
-from saps.tracing.hub import TracedHub
 from saps.tracing.spans import Traces, Value
+from saps.tracing.tracer import Tracer
 
 PATIENCE = 60.0
 """Seconds a test waits for what must come."""
@@ -68,27 +69,31 @@ def test_what_the_standard_says_of_a_traceparent(text: str, sampled: bool | None
 
 @given(CONTEXTS.filter(lambda context: context.sampled))
 def test_a_message_carries_its_context_behind_what_its_publisher_has_given(context: Context) -> None:
-    message = Message("t", b"", 1, False, Properties(content_type="x", user=(("a", "1"), ("a", "2"))))
-    traced = carrying(message, context)
-    assert traced.properties is not None
-    assert traced.properties.user[:2] == (("a", "1"), ("a", "2"))
-    assert traced.properties.content_type == "x"
-    assert carried(traced.properties) == context
-    assert carried(carrying(traced, context).properties) is None  # two of them: neither can be meant
+    traced = carrying(Properties(content_type="x", user=(("a", "1"), ("a", "2"))), context)
+    assert traced.user[:2] == (("a", "1"), ("a", "2"))
+    assert traced.content_type == "x"
+    assert carried(traced) == context
+    assert carried(carrying(traced, context)) is None  # two of them: neither can be meant
 
 
 @given(st.floats(0.001, 0.999), st.integers(0, 2**32))
 def test_the_share_is_kept(share: float, seed: int) -> None:
-    sampler, messages = Sampler(share, random.Random(seed)), 20_000
-    found = sum(sampler.takes() for _ in range(messages))
+    sampler, messages, sizes = Sampler(share, random.Random(seed)), 20_000, list[int]()
+    found = 0
+    while messages_left := messages - sum(sizes):
+        sizes.append(min(messages_left, random.Random(seed + len(sizes)).choice([1, 1, 7, 100])))
+        places = sampler.among(sizes[-1])
+        assert places == sorted(set(places))
+        assert all(0 <= place < sizes[-1] for place in places)
+        found += len(places)
     spread = (messages * share * (1 - share)) ** 0.5
     assert abs(found - messages * share) <= 6 * spread + 1
 
 
 def test_none_and_all_are_exact() -> None:
     none, every = Sampler(0, random.Random(1)), Sampler(1, random.Random(1))
-    assert not any(none.takes(1000) for _ in range(1000))
-    assert all(every.takes() for _ in range(1000))
+    assert not any(none.among(1000) for _ in range(1000))
+    assert all(every.among(size) == list(range(size)) for size in (1, 1, 5, 100))
 
 
 # --- what is sent -------------------------------------------------------------------------------------------
@@ -291,10 +296,11 @@ class Noted:
 
 def test_what_no_frame_has_brought_came_along_a_tree() -> None:
     sink, context = Sink(), Context(1, 2)
-    hub = TracedHub(Traces("b2", sink, 0, random.Random(1)), 0)
+    hub = Hub()
+    hub.tracer = Tracer(Traces("b2", sink, 0, random.Random(1)))
     seen: list[Message] = []
     SubscriberAgent(hub, "sign", seen.append).subscribe(Subscription("t", 0))
-    hub.deliver(carrying(Message("t", b"x"), context))
+    hub.deliver(Batch.of(Message("t", b"x", properties=carrying(None, context))))
     hop, deliver = sink.begun
     assert (hop.name, hop.parent, hop.about["saps.by"], hop.ended) == ("hop", context.span, "ofm", True)
     assert (deliver.name, deliver.parent, deliver.ended) == ("deliver", context.at("b2"), True)

@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 
 from saps.overlay.frames import AnyFrame, Frame
 from saps.overlay.keys import BrokerRef
-from saps.wire import MAGIC, MAX_FRAME, VERSION, FrameReader, Hello, WireError, agree, encode_into, hello
+from saps.wire import (
+    LOWEST_VERSION,
+    MAGIC,
+    MAX_FRAME,
+    VERSION,
+    FrameReader,
+    Hello,
+    WireError,
+    agree,
+    encode_into,
+    hello,
+)
 
 KINDS: tuple[type[Frame], ...] = get_args(AnyFrame)
 ME = BrokerRef("b1", 1_700_000_000_000, "127.0.0.1:7300", "tokyo/ward1")
@@ -72,7 +83,8 @@ def values(declared: Any) -> st.SearchStrategy[Any]:
 def within(kind: Any, bounds: msgspec.Meta) -> st.SearchStrategy[Any]:
     """Values of a bounded type, up to its bounds."""
     if kind is int:
-        return st.integers(bounds.ge, (1 << 64) - 1 if bounds.le is None else bounds.le)  # type: ignore[arg-type]
+        most = (1 << 64) - 1 if bounds.le is None else bounds.le
+        return st.integers(bounds.ge, most if bounds.lt is None else bounds.lt - 1)  # type: ignore[arg-type]
     if kind is float:
         return st.floats(bounds.ge, bounds.le)
     if get_origin(kind) is list:
@@ -142,7 +154,7 @@ def test_a_frame_goes_through_unchanged(kind: type[Frame], data: st.DataObject) 
 def test_how_the_stream_is_cut_makes_no_difference(some: list[Frame], cuts: list[int]) -> None:
     peer, got = read(pieces(HELLO + written(*some), cuts))
     assert got == some
-    assert peer == Hello(MAGIC, 1, VERSION, "alm-la", ME)
+    assert peer == Hello(MAGIC, LOWEST_VERSION, VERSION, "alm-la", ME)
 
 
 @given(frame=frames)
@@ -160,7 +172,7 @@ def test_what_msgpack_writes_is_read(frame: Frame) -> None:
 
 def test_msgpack_reads_the_hello() -> None:
     assert int.from_bytes(HELLO[:4]) == len(HELLO) - 4
-    assert msgpack.unpackb(HELLO[4:]) == ["SAPS", 1, VERSION, "alm-la", plain(ME), False]
+    assert msgpack.unpackb(HELLO[4:]) == ["SAPS", LOWEST_VERSION, VERSION, "alm-la", plain(ME), False]
 
 
 # --- rubbish ---------------------------------------------------------------------------------------------------
@@ -221,14 +233,18 @@ def test_an_mqtt_client_at_the_wrong_port_is_refused() -> None:
 # --- who speaks with whom ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("lowest", "highest"), [(1, 1), (1, 9), (0, 1), (0, 9), (VERSION, VERSION)])
+@pytest.mark.parametrize(
+    ("lowest", "highest"), [(1, VERSION), (1, VERSION + 9), (0, VERSION), (VERSION, VERSION + 1), (VERSION, VERSION)]
+)
 def test_the_highest_common_version_is_taken(lowest: int, highest: int) -> None:
     assert agree(Hello(MAGIC, lowest, highest, "alm", ME), "alm") == min(highest, VERSION)
 
 
-@pytest.mark.parametrize(("lowest", "highest"), [(VERSION + 1, VERSION + 3), (0, 0), (-1, 0)])
+@pytest.mark.parametrize(("lowest", "highest"), [(VERSION + 1, VERSION + 3), (1, LOWEST_VERSION - 1), (0, 0), (-1, 0)])
 def test_without_a_common_version_there_is_no_link(lowest: int, highest: int) -> None:
-    with pytest.raises(WireError, match=f"b1 speaks versions {lowest} to {highest} of the protocol, this one 1 to"):
+    with pytest.raises(
+        WireError, match=f"b1 speaks versions {lowest} to {highest} of the protocol, this one {LOWEST_VERSION} to"
+    ):
         agree(Hello(MAGIC, lowest, highest, "alm", ME), "alm")
 
 
@@ -239,12 +255,12 @@ def test_another_protocol_is_refused() -> None:
 
 def test_a_mesh_with_another_key_order_is_refused() -> None:
     with pytest.raises(WireError, match="'alm-la', this one by 'alm'"):
-        agree(Hello(MAGIC, 1, 1, "alm-la", ME), "alm")
+        agree(Hello(MAGIC, VERSION, VERSION, "alm-la", ME), "alm")
 
 
 def test_a_later_hello_may_say_more() -> None:
     """A newer broker may append fields: they are ignored."""
-    body = cast(bytes, msgpack.packb(["SAPS", 1, 2, "alm", plain(ME), False, {"later": True}]))
+    body = cast(bytes, msgpack.packb(["SAPS", 1, VERSION + 1, "alm", plain(ME), False, {"later": True}]))
     peer, _ = read([len(body).to_bytes(4) + body])
     assert peer is not None
     assert agree(peer, "alm") == VERSION

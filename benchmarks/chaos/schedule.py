@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from saps.wire import LOWEST_VERSION, VERSION
+
 
 class Kind(StrEnum):
     """What can be done to a mesh, and to what moves its topics to OpenFlow."""
@@ -33,7 +35,7 @@ WHAT = {
     Kind.KILL: "`kill -9` of a broker; it is started again after 0 to 4 s",
     Kind.PAUSE: "SIGSTOP, and SIGCONT before anyone suspects the broker (0.2 to 0.7 s)",
     Kind.FREEZE: "SIGSTOP, and SIGCONT after it is taken for dead (4 to 7 s)",
-    Kind.RESTART: "rolling restart: SIGTERM of each broker in turn, and back with another version of the protocol",
+    Kind.RESTART: "rolling restart: SIGTERM of each broker in turn, and back, with another version of the protocol if any",
     Kind.DISK: "no block left on the disk of a broker's `storage.file` (1 to 3 s)",
     Kind.CLOCK: "the clock of a broker jumps, up to a day ahead or back, and back again (1 to 2 s)",
     Kind.REBOOT: "`kill -9` of a broker; it is started again with a clock that is up to a day ahead or behind",
@@ -74,8 +76,8 @@ OPENFLOW = frozenset({Kind.SWITCH, Kind.CONTROLLER, Kind.OFGATE, Kind.SPARK})
 """What happens to the programs and switches of OpenFlow multicast."""
 CLOCKS = frozenset({Kind.CLOCK, Kind.REBOOT})
 """What needs a clock that can be set for one process."""
-VERSIONS = (1, 2)
-"""Of the protocol between brokers: a rolling restart goes to the other one."""
+VERSIONS = (LOWEST_VERSION, VERSION)
+"""Of the protocol between brokers: a rolling restart goes to the other one, if there are two."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from saps.agents.api import remote
-from saps.messages import Message
+from saps.batch import Batch
+from saps.messages import Message, Reached
 from saps.subscriptions import Subscription, Takes, Target
 
 if TYPE_CHECKING:
-    from saps.hub import Burst, Hub, Publication
+    from saps.hub import Hub
+
+
+class Rights(Protocol):
+    """What a client may publish and receive (`saps.frontend.mqtt.auth.acl`)."""
+
+    publishable: set[str]
+    """Topics that are known to be permitted to publish to."""
+
+    def may_publish(self, topic: str) -> bool:
+        """May it publish to the topic?"""
+
+    def may_read(self, topic: str) -> bool:
+        """May it receive messages to the topic?"""
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """May it subscribe?"""
 
 
 def _ignore() -> None:
@@ -39,10 +56,12 @@ class PublisherAgent:
         """The client is connected."""
         return self.twin is None or self.twin.present
 
-    def publish(self, message: Message, done: Callable[[int], None] | None = None) -> None:
-        """Publish; `done` as for `Hub.publish`."""
+    def publish(self, message: Message, done: Callable[[Reached], None] | None = None) -> int:
+        """Publish. `done` is told whom it has reached in the whole mesh, `REFUSED` if the client may not publish it.
+        Returns how many subscribers it has here (`Hub.publish`)."""
         self.published += 1
-        self.hub.publish(message, self.twin, done)
+        told = None if done is None else lambda reached: done(reached[0])
+        return self.hub.publish(Batch.of(message), self.twin, told)[0]
 
     def close(self) -> None:
         """Take the agent out of the hub."""
@@ -61,17 +80,15 @@ class SubscriberAgent:
     This class hands each message to a function; a frontend's session is a subclass that sends it to its client.
     """
 
-    __slots__ = ("client_id", "delivered", "dropped", "hub", "receiver", "subscriptions", "wire")
-
-    stored = False
-    """What it has to deliver outlives the process, so that packets are not passed on before they are stored."""
+    __slots__ = ("client_id", "delivered", "dropped", "hub", "receiver", "rights", "subscriptions")
 
     def __init__(self, hub: Hub, client_id: str, receiver: Callable[[Message], None] | None = None) -> None:
         self.hub = hub
         self.client_id = client_id
         self.receiver = receiver
-        self.wire = 0
-        """The wire format this agent takes verbatim by `relay` (MQTT: the protocol level); 0: none."""
+        self.rights: Rights | None = None
+        """What it may receive, and its publisher publish; None: everything. The hub sees to it (`forget_agent_routes`
+        is to be called when it has changed)."""
         self.subscriptions: dict[str, Subscription] = {}
         self.delivered = 0
         self.dropped = 0
@@ -103,22 +120,18 @@ class SubscriberAgent:
         """Whether this agent can take a message to `topic` on behalf of a group."""
         return Takes.NOW
 
-    def deliver(self, publication: Publication, target: Target) -> None:
-        """Take one message; `target` says with which quality of service and identifiers."""
-        self.delivered += 1
+    def may_read(self, topic: str) -> bool:
+        """May it receive messages to the topic?"""
+        return self.rights is None or self.rights.may_read(topic)
+
+    def deliver(self, batch: Batch, target: Target) -> None:
+        """Take a batch; `target` says with which quality of service and identifiers."""
+        self.delivered += len(batch)
         if self.receiver is not None:
-            self.receiver(publication.message)
-        if publication.share is not None:
-            publication.share.settled()
-
-    def deliver_burst(self, burst: Burst, target: Target) -> None:
-        """Take several messages at once, in order."""
-        for publication in burst.publications:
-            self.deliver(publication, target)
-
-    def relay(self, packets: bytes, count: int) -> None:
-        """Take `count` encoded packets in the format `wire`. Never called while `wire` is 0."""
-        raise NotImplementedError(f"{type(self).__name__} takes no encoded packets")
+            for message in batch.messages:
+                self.receiver(message)
+        if batch.share is not None:
+            batch.share.settled()
 
     def close(self) -> None:
         """End all subscriptions and take the agent out of the hub."""

@@ -44,7 +44,7 @@ class DrainAgent:
     def adopt(self, offers: list[Any]) -> Any:
         """Take over the sessions of these offers, if possible: for each why not, or an empty text."""
         host = self._host()
-        room = host.room if host is not None and host.modern else 0
+        room = host.room if host is not None else 0
         answers = []
         for offer in msgspec.convert(offers, list[Offer]):
             answers.append(self._adopter.adopt(offer) if room > 0 else "no room")

@@ -60,20 +60,17 @@ class Drain:
         call: Call,
         *,
         kind: Callable[[Connection], Kind] = lambda connection: "mqtt",
-        modern: Callable[[], bool] = lambda: True,
         keys: Callable[[], int] = lambda: 0,
         addresses: Callable[[], set[str]] = set,
         on_empty: Callable[[], None] = lambda: None,
     ) -> None:
-        """`kind`: how a client is connected. `modern`: do all neighbours speak a version by which sessions move?
-        `keys`: how many this broker has in the overlay. `addresses`: where clients reach it. `on_empty`: all that can
-        go has gone; it is to leave."""
+        """`kind`: how a client is connected. `keys`: how many this broker has in the overlay. `addresses`: where
+        clients reach it. `on_empty`: all that can go has gone; it is to leave."""
         self._me = me
         self._frontend = frontend
         self._claims = claims
         self._call = call
         self._kind = kind
-        self._modern = modern
         self._keys = keys
         self._addresses = addresses
         self._on_empty = on_empty
@@ -196,7 +193,6 @@ class Drain:
                 self.hosts.learn(
                     [answer.value for answer in answers if answer.error is None], self._me(), self._addresses()
                 )
-                self.hosts.usable = self._modern()
                 self._direct()
 
         self._call(f"!{DRAIN}", "host", (), answered)

@@ -23,8 +23,6 @@ class Hosts:
     def __init__(self) -> None:
         self.known = False
         """They have been asked, and have answered."""
-        self.usable = True
-        """Sessions can go from here to others at all."""
         self._hosts: list[Host] = []
         self._near: set[str] = set()
         """Those of the same cluster."""
@@ -42,10 +40,7 @@ class Hosts:
 
     @property
     def able(self) -> list[Host]:
-        """The brokers that can take sessions over. None while one of the mesh speaks no version by which they move:
-        then nobody could find them again."""
-        if not self.usable or not all(host.modern for host in self._hosts):
-            return []
+        """The brokers that can take sessions over."""
         return [host for host in self._hosts if host.room]
 
     def learn(self, values: Iterable[Any], me: BrokerRef, addresses: Collection[str] = ()) -> None:

@@ -109,8 +109,6 @@ class Host(msgspec.Struct, frozen=True, array_like=True):
     """How many it has."""
     room: int
     """How many more it takes; 0: it cannot take over any."""
-    modern: bool
-    """It and all that it is linked to speak a version of the protocol by which sessions move."""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True):
@@ -132,9 +130,6 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
     will_in: float = 0.0
     """Seconds."""
 
-
-SESSIONS_MOVE = 2
-"""The version of the protocol between brokers from which on sessions move."""
 
 Kind = Literal["mqtt", "mqtts", ""]
 """How a client is connected; empty: by something that a Server Reference does not name (WebSocket, HTTP)."""

@@ -149,17 +149,21 @@ class Broker:
         self._check(message)
         await self._turn()
         if not qos:
-            return Reached(0, self._publish(await self._ready(), message, None))
+            return Reached(0, (await self._ready()).publish(message))
         async with self._window:
             publisher = await self._ready()
             future: asyncio.Future[Reached] = asyncio.get_running_loop().create_future()
             self._awaited.add(future)
+
+            def done(reached: Reached) -> None:
+                if not future.done():
+                    future.set_result(reached)
+
             try:
-                matched = self._publish(publisher, message, future)
-                reached = await future
+                publisher.publish(message, done)
+                return await future
             finally:
                 self._awaited.discard(future)
-        return Reached(reached.brokers, reached.subscribers + matched)
 
     def subscribe(self, topic_filter: str, *, qos: int = 0, room: int = ROOM, retained: bool = True) -> Messages:
         """Messages to topics that match, those of this program among them; `qos` is the highest they come with.
@@ -203,21 +207,6 @@ class Broker:
             await self._core.flowing.wait()
             publisher = self._running()
         return publisher
-
-    def _publish(self, publisher: PublisherAgent, message: Message, future: asyncio.Future[Reached] | None) -> int:
-        """Hand it to the hub and the mesh. Returns how many subscribers here matched."""
-
-        def done(reached: Reached) -> None:
-            if future is not None and not future.done():
-                future.set_result(reached)
-
-        hub = self._hub
-        publisher.published += 1
-        route = hub.route(message.topic.encode())
-        publication = hub.publication(message)
-        matched = hub.spread(route, publication, None)
-        hub.forward(route, publication.message, None if future is None else done)
-        return matched
 
     def _check(self, message: Message) -> None:
         fault = topic_fault(message.topic)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from saps.agents.user import SubscriberAgent
+from saps.batch import Batch
 from saps.messages import Message, Properties
 from saps.subscriptions import Subscription, Takes, Target
 from saps.topics import shared
 
 if TYPE_CHECKING:
-    from saps.hub import Hub, Publication
+    from saps.hub import Hub
 
 
 class ClosedError(Exception):
@@ -118,9 +119,9 @@ class Inbox(SubscriberAgent):
 
     def __init__(self, hub: Hub, name: str, room: int, on_overrun: Callable[[], None]) -> None:
         super().__init__(hub, name)
-        self._queue: deque[tuple[Publication, int, bool]] = deque()
+        self._queue: deque[tuple[Batch, int, bool]] = deque()
         """Each with its quality of service here, and whether its retain flag is told."""
-        self._backlog: Iterator[Publication] = iter(())
+        self._backlog: Iterator[Batch] = iter(())
         """What was retained when the subscription began, and was not taken yet: it waits where it is kept."""
         self._news = asyncio.Event()
         self._on_overrun = on_overrun
@@ -150,21 +151,20 @@ class Inbox(SubscriberAgent):
             return Takes.NEVER
         return Takes.NOW if len(self._queue) < self.room else Takes.LATER
 
-    def deliver(self, publication: Publication, target: Target) -> None:
-        qos = min(publication.message.qos, target.qos)
-        if self.overrun or self._ended:
-            self._give_back(publication)
-            return
-        if len(self._queue) >= self.room:
-            if qos:
+    def deliver(self, batch: Batch, target: Target) -> None:
+        qos = min(batch.qos, target.qos)
+        for single in batch.singles:
+            if self.overrun or self._ended:
+                self._give_back(single)
+            elif len(self._queue) < self.room:
+                self._queue.append((single, qos, target.retain_as_published))
+                self._news.set()
+            elif qos:
                 self.overrun = True
-                self._give_back(publication)
+                self._give_back(single)
                 self._on_overrun()
             else:
-                self._lose(publication)
-            return
-        self._queue.append((publication, qos, target.retain_as_published))
-        self._news.set()
+                self._lose(single)
 
     async def take(self) -> Message | None:
         """The next message; waits for it. None at the end."""
@@ -172,10 +172,10 @@ class Inbox(SubscriberAgent):
             found = self._next()
             if found is not None:
                 self.delivered += 1
-                publication, qos, as_published = found
-                if publication.share is not None:
-                    publication.share.settled()
-                return handed(publication, qos, as_published, self.hub.clock())
+                single, qos, as_published = found
+                if single.share is not None:
+                    single.share.settled()
+                return handed(single, qos, as_published, self.hub.clock())
             if self._ended or self.overrun:
                 return None
             self._news.clear()
@@ -195,37 +195,36 @@ class Inbox(SubscriberAgent):
         self._backlog = iter(())
         self._news.set()
 
-    def _next(self) -> tuple[Publication, int, bool] | None:
+    def _next(self) -> tuple[Batch, int, bool] | None:
         now = self.hub.clock()
         while self._queue:
             found = self._queue.popleft()
-            if found[0].expires is None or found[0].expires > now:
+            if found[0].deadline is None or found[0].deadline > now:
                 return found
             self._lose(found[0])
-        for publication in self._backlog:
-            kept = self.hub.retained_for(publication.message.topic)
-            if any(each.message is publication.message for each in kept):  # else it was overtaken
-                return publication, min(publication.message.qos, self._qos), False
+        for single in self._backlog:
+            if single in self.hub.retained_for(single.topic):  # else it was overtaken
+                return single, min(single.qos, self._qos), False
         return None
 
-    def _lose(self, publication: Publication) -> None:
+    def _lose(self, single: Batch) -> None:
         self.dropped += 1
-        if publication.share is not None:
-            publication.share.settled()
+        if single.share is not None:
+            single.share.settled()
 
-    def _give_back(self, publication: Publication) -> None:
-        if publication.share is not None:
-            asyncio.get_running_loop().call_soon(self.hub.redeliver, publication)
+    def _give_back(self, single: Batch) -> None:
+        if single.share is not None:
+            asyncio.get_running_loop().call_soon(self.hub.redeliver, single)
 
 
-def handed(publication: Publication, qos: int, as_published: bool, now: float) -> Message:
+def handed(single: Batch, qos: int, as_published: bool, now: float) -> Message:
     """A publication as its subscriber sees it: what is between brokers only is not in it, and its lifetime is what is
     left of it."""
-    message = publication.message
+    message, deadline = single.message, single.deadline
     properties = message.properties
     if properties is not None:
-        left = None if publication.expires is None else max(0, ceil(publication.expires - now))
+        left = None if deadline is None else max(0, ceil(deadline - now))
         properties = msgspec.structs.replace(properties, stamp=None, message_expiry=left)
         properties = None if properties == Properties() else properties
-    retain = publication.retained or (message.retain and as_published)
+    retain = single.replayed or (message.retain and as_published)
     return Message(message.topic, message.payload, qos, retain, properties)

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from saps.lab.counters import Counters, Traffic
 from saps.lab.lab import Lab
 from saps.lab.topologies import Topology
-from saps.ofm.datagram import publication
-from saps.overlay.frames import Data
+from saps.ofm.datagram import publications
+from saps.overlay.frames import Part, Publish
 from saps.overlay.keys import BrokerRef
 from saps.overlay.trees import Tree
 from saps.wire import encode_into
@@ -48,7 +48,7 @@ def alm_packet(topic: str, payload: int) -> int:
     """Bytes of a packet that carries so many bytes of payload from broker to broker; numbers in it make it vary by a
     few."""
     buffer = bytearray()
-    encode_into(buffer, _data(topic, payload))
+    encode_into(buffer, _publish(topic, payload))
     return TCP_HEADERS + len(buffer)
 
 
@@ -56,11 +56,11 @@ def ofm_packet(topic: str, payload: int) -> int:
     """Bytes of a packet that carries so many bytes of payload along a tree; numbers in it make it vary by a few."""
     origin = BrokerRef("c1b1", 1 << 40, "10.77.1.1:7300", "c1")
     tree = Tree("239.77.0.1:5000", origin.incarnation << 12)
-    return UDP_HEADERS + len(publication(tree, origin, 200, _data(topic, payload)))
+    return UDP_HEADERS + len(publications(tree, origin, 200, _publish(topic, payload)))
 
 
-def _data(topic: str, payload: int) -> Data:
-    return Data(1, 200, 199, 1, 0, topic, bytes(payload), 0, False)
+def _publish(topic: str, payload: int) -> Publish:
+    return Publish(1, 1, 0, 0, False, [Part(topic, 199)], [0], [200], [bytes(payload)])
 
 
 def data_packets(counted: Traffic, size: int, other: int = TCP_HEADERS) -> float:

@@ -145,12 +145,6 @@ class Links:
             raise WireError("the connection is gone")
         return self.identity.admit(transport, peer.name, peer.cluster)
 
-    @property
-    def oldest(self) -> int:
-        """The lowest version of the protocol in use: this broker's own, or that of a link which is up."""
-        found = (link.version for link in self._outbound.values())
-        return min([self.speaks, *(version for version in found if version is not None)])
-
     def review(self) -> None:
         """End the links that stand on certificates which do not hold any more; those made by this broker in order."""
         identity = self.identity

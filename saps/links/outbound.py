@@ -12,9 +12,8 @@ from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
 from saps.overlay.frames import Frame, Locate
 from saps.overlay.keys import BrokerRef
-from saps.overlay.runs import Several, singly
-from saps.overlay.versions import for_all_versions, unanswered, version_of
-from saps.wire import LOWEST_VERSION, WITH_RUNS, FrameReader, WireError, agree, encode_into, hello
+from saps.overlay.versions import for_version, unanswered, version_of
+from saps.wire import LOWEST_VERSION, FrameReader, WireError, agree, encode_into, hello
 
 if TYPE_CHECKING:
     from saps.identity.verdict import Presented
@@ -52,8 +51,6 @@ class Outbound(asyncio.Protocol):
         self.until = 0.0
         """When the first of the two certificates ends, s since the epoch."""
         self._accused = False
-        self._runs = False
-        """The other side is known to understand frames of several publications."""
         self._version: int | None = None
         """Of the protocol, as agreed; None: not yet."""
         self._waiting: list[Frame] = []
@@ -73,21 +70,19 @@ class Outbound(asyncio.Protocol):
         return not self.express
 
     def send(self, frame: Frame) -> None:
-        if not self._runs and isinstance(frame, Several):
-            for data in singly(frame):
-                encode_into(self._buffer, data)
-        elif (needed := version_of(frame)) > LOWEST_VERSION and self._version is None:
+        needed = version_of(frame, LOWEST_VERSION)
+        if needed > LOWEST_VERSION and self._version is None:
             self._waiting.append(frame)
         elif self._version is not None and needed > self._version:
-            self._reword(frame)
+            self._reword(frame, self._version)
         else:
             encode_into(self._buffer, frame)
         if not self.ready and len(self._buffer) > MAX_QUEUED:
             self._drop()
 
-    def _reword(self, frame: Frame) -> None:
+    def _reword(self, frame: Frame, version: int) -> None:
         """For a broker that does not speak the version of the frame."""
-        simpler = for_all_versions(frame)
+        simpler = for_version(frame, version)
         if simpler is not None:
             encode_into(self._buffer, simpler)
         elif (answer := unanswered(frame)) is not None:
@@ -175,7 +170,6 @@ class Outbound(asyncio.Protocol):
             if theirs is None:
                 return
             self._version = agree(theirs, self._links.order, self._links.speaks)
-            self._runs = self._version >= WITH_RUNS
             self.shown = self._links.admit(self._transport, theirs.broker)
             if self._links.identity is not None and self.shown is not None:
                 self.until = min(self.shown.ends, self._links.identity.credentials.own.ends)

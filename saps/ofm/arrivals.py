@@ -80,19 +80,17 @@ class Arrivals:
         if self.on_heard is not None:
             self.on_heard(datagram.topic, datagram.tree)
         if datagram.is_high_water:
-            self._inbox.expect(datagram.origin, datagram.topic, datagram.seq)
+            self._inbox.expect(datagram.origin, datagram.topic, datagram.seqs[-1])
             return
-        data = datagram.data()
-        reached = self._inbox.accept(datagram.origin, data)
+        frame, duplicates = datagram.frame(), self._inbox.duplicates
+        (reached,) = self._inbox.accept(datagram.origin, frame)
+        self._counts["duplicates"] += self._inbox.duplicates - duplicates
         if reached == DOUBTED:
             return
-        if reached is None:
-            self._counts["duplicates"] += 1
-            reached = self._inbox.matching(data.topic)
-        if data.qos:
-            key = datagram.sender, datagram.origin, data.topic
+        if frame.qos:
+            key = datagram.sender, datagram.origin, datagram.topic
             last, subscribers = self._due.get(key, (0, 0))
-            self._due[key] = max(last, data.seq), reached or subscribers
+            self._due[key] = max(last, frame.seqs[-1]), reached or subscribers
             if not self._acknowledging:
                 self._acknowledging = True
                 self._port.after(self._settings.acknowledge, self._acknowledge)

@@ -6,16 +6,21 @@ the tree travel inside. Parsing never raises outwards: what is malformed is None
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from saps.batch import MOST
 from saps.messages import Properties
 from saps.overlay.bounds import Number
-from saps.overlay.frames import Data
+from saps.overlay.frames import Part, Publish
 from saps.overlay.keys import BrokerRef
-from saps.overlay.sound import carried_unsound
+from saps.overlay.publications import fault
+from saps.overlay.sound import properties_unsound, topic_unsound
 from saps.overlay.trees import Tree
 
-VERSION = 1
+VERSION = 2
 """Version of the format; a datagram of another one is dropped."""
 HIGH_WATER = 8
 """Flag: no publication, but the number of the sender's last one to the topic, for those who missed the last ones."""
@@ -33,14 +38,16 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
     origin: BrokerRef
     serial: Number
     """Counts all datagrams of this life of the sender: names the loopback packet."""
-    seq: Number
     prev: Number
-    """Number of the publication, and of the origin's previous one to the topic (`saps.overlay.frames.Data`)."""
+    """Number of the origin's previous publication to the topic before the first one here (`saps.overlay.frames`)."""
     flags: int
     """Bits 0 and 1: QoS, bit 2: retain, bit 3: `HIGH_WATER`."""
     topic: str
-    payload: bytes
-    properties: Properties | None = None
+    seqs: Annotated[list[Number], Meta(min_length=1, max_length=MOST)]
+    """Numbers of the publications; of a high-water mark that of the last one."""
+    payloads: Annotated[list[bytes], Meta(max_length=MOST)]
+    properties: Annotated[list[Properties | None], Meta(max_length=MOST)] = []
+    """Of each publication; empty if none has any."""
     representative: BrokerRef | None = None
     """Who has sent it, if the origin is in another domain; None: the origin."""
 
@@ -59,18 +66,18 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
         """It only says which publication was the last."""
         return bool(self.flags & HIGH_WATER)
 
-    def data(self) -> Data:
-        """The publication, as if it had come by ALM with an empty slice."""
-        return Data(
-            0,
-            self.seq,
-            self.prev,
+    def frame(self) -> Publish:
+        """The publications, as if they had come by ALM with an empty slice."""
+        return Publish(
             0,
             0,
-            self.topic,
-            self.payload,
+            0,
             self.flags & _QOS,
             bool(self.flags & _RETAIN),
+            [Part(self.topic, self.prev)],
+            [0] * len(self.seqs),
+            self.seqs,
+            self.payloads,
             self.properties,
         )
 
@@ -79,11 +86,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Datagram)
 
 
-def publication(
-    tree: Tree, origin: BrokerRef, serial: int, data: Data, representative: BrokerRef | None = None
+def publications(
+    tree: Tree, origin: BrokerRef, serial: int, body: Publish, representative: BrokerRef | None = None
 ) -> bytes:
-    """The datagram for a publication of `origin`'s own, or that a representative sends for it."""
-    flags = data.qos | (_RETAIN if data.retain else 0)
+    """The datagram for publications to one topic, of `origin` itself, or that a representative sends for it."""
+    (part,) = body.parts
     return _encoder.encode(
         Datagram(
             VERSION,
@@ -91,12 +98,12 @@ def publication(
             tree.epoch,
             origin,
             serial,
-            data.seq,
-            data.prev,
-            flags,
-            data.topic,
-            data.payload,
-            data.properties,
+            part.prev,
+            body.qos | (_RETAIN if body.retain else 0),
+            part.topic,
+            body.seqs,
+            body.payloads,
+            body.properties,
             representative,
         )
     )
@@ -104,9 +111,7 @@ def publication(
 
 def high_water(tree: Tree, origin: BrokerRef, serial: int, topic: str, seq: int) -> bytes:
     """The datagram that says: `seq` is the last I published to the topic."""
-    return _encoder.encode(
-        Datagram(VERSION, tree.address, tree.epoch, origin, serial, seq, 0, HIGH_WATER, topic, b"", None)
-    )
+    return _encoder.encode(Datagram(VERSION, tree.address, tree.epoch, origin, serial, 0, HIGH_WATER, topic, [seq], []))
 
 
 def parse(raw: bytes | memoryview) -> Datagram | None:
@@ -115,12 +120,18 @@ def parse(raw: bytes | memoryview) -> Datagram | None:
         datagram = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    sound = (
-        datagram.version == VERSION
-        and datagram.flags & _QOS <= 2
-        and 0 <= datagram.flags <= HIGH_WATER + _RETAIN + 2
-        and 0 <= datagram.prev < datagram.seq
-        and datagram.serial > 0
-        and carried_unsound(datagram.topic, datagram.properties) is None
-    )
-    return datagram if sound else None
+    if (
+        datagram.version != VERSION
+        or datagram.flags & _QOS > 2
+        or not 0 <= datagram.flags <= HIGH_WATER + _RETAIN + 2
+        or datagram.serial <= 0
+        or topic_unsound(datagram.topic) is not None
+    ):
+        return None
+    if datagram.is_high_water:
+        return datagram if len(datagram.seqs) == 1 and datagram.seqs[0] > 0 else None
+    if fault(datagram.frame()) is not None:
+        return None
+    if any(each is not None and properties_unsound(each) is not None for each in datagram.properties):
+        return None
+    return datagram

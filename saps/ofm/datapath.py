@@ -10,27 +10,36 @@ message by ALM. Here is the sender's half; `saps.ofm.arrivals` is the members'.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import msgspec
 
 from saps.ofm.arrivals import Arrivals
-from saps.ofm.datagram import Datagram, high_water, publication
+from saps.ofm.datagram import Datagram, high_water, publications
 from saps.ofm.datapath_settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.sealing import OVERHEAD
-from saps.ofm.path import Flight, Path, Pending
-from saps.overlay.custody import Custody
-from saps.overlay.frames import Data, HighWater, OfmAck
+from saps.ofm.path import Flight, Path, Unacknowledged
+from saps.overlay.frames import HighWater, OfmAck, Publish
 from saps.overlay.keys import BrokerRef
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import Inbox
+from saps.overlay.pending import Pending
 from saps.overlay.port import Port
 from saps.overlay.presence import Presence, Stream
+from saps.overlay.publications import select, to_topic
 from saps.overlay.trees import Served, Tree
 
+NUMBERED = 16
+"""Bytes of a publication's number and of the length of its payload in a datagram, and its part in the lengths of the
+lists that have these; at most."""
 DEAF = 8
 """Publications with QoS 1 or 2 in a row that a member has not acknowledged, after which ALM serves it."""
 ASKED_FOR = 1.0
 """Seconds after the last high-water mark for which a publication may still be asked for."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Datapath:
@@ -106,64 +115,82 @@ class Datapath:
 
     # --- sending ----------------------------------------------------------------------------------------------
 
-    def send(self, stream: Stream, data: Data, custody: Custody | None) -> bool:
+    def send(self, stream: Stream, body: Publish, members: tuple[BrokerRef, ...], pending: Pending | None) -> bool:
         """See `TreePath`, as for all that follow."""
         path = self._paths.get(stream.topic)
         if path is None or path.failed_at is not None:
             return False
-        members = stream.served
         if not members and not path.served.always:
             return True
-        plain = publication(path.served.tree, self._port.me, self._serial + 1, data)
-        if len(plain) + OVERHEAD > self.settings.largest:
-            self.counts["too_large"] += 1
+        sealed = self._seal(path, body, self._port.me, None)
+        if sealed is None:
             return False
         now = self._port.now
-        raw = self._keys.seal(stream.topic, plain, now)
-        if raw is None:
-            self._port.after(0.0, lambda: self._without_key(path))
-            return False
-        self.counts["carried"] += 1
-        path.history.append(data)
-        path.last, path.last_at, path.told, path.members = data, now, False, members
-        self._fly(path, raw, Flight(now, data, members))
-        if custody is not None and members:
-            self._multicast.awaiting(custody)
-            path.pending.append(Pending(custody, members, now))
+        self.counts["carried"] += len(body.which)
+        path.last, path.last_at, path.told, path.members = body, now, False, members
+        for part, raw in sealed:
+            path.history.append(part)
+            self._fly(path, raw, Flight(now, part, members))
+        if pending is not None and members:
+            pending.waiting += 1
+            path.pending.append(Unacknowledged(pending, members, now))
         if members and not path.marking:
             path.marking = True
             self._port.after(self.settings.mark, lambda: self._mark(path))
         return True
 
+    def _seal(
+        self, path: Path, body: Publish, origin: BrokerRef, representative: BrokerRef | None
+    ) -> list[tuple[Publish, bytes]] | None:
+        """The datagrams for publications to the path's topic, and what is in each; None if they cannot go there."""
+        topic, largest = path.stream.topic, self.settings.largest - OVERHEAD
+        tree, serial = path.served.tree, self._serial
+        first = publications(tree, origin, serial + 1, select(body, (0,)), representative)
+        plain: list[tuple[Publish, bytes]] = []
+        for part in _split(body, largest - len(first)):
+            serial += 1
+            alone = serial == self._serial + 1 and len(part.which) == 1
+            plain.append((part, first if alone else publications(tree, origin, serial, part, representative)))
+        if any(len(raw) > largest for _, raw in plain):
+            self.counts["too_large"] += len(body.which)
+            return None
+        sealed = []
+        for part, each in plain:
+            raw = self._keys.seal(topic, each, self._port.now)
+            if raw is None:
+                self._port.after(0.0, lambda: self._without_key(path))
+                return None
+            sealed.append((part, raw))
+        return sealed
+
     def represent(
-        self, origin: BrokerRef, data: Data, members: Sequence[BrokerRef], custody: Custody | None
+        self, origin: BrokerRef, body: Publish, members: Sequence[BrokerRef], pending: Pending | None
     ) -> Collection[BrokerRef]:
         """See `TreePath`. To have the tree, this broker takes part as a publisher, for as long as something comes."""
-        stream = self._presence.stream(data.topic)
+        topic = body.parts[0].topic
+        stream = self._presence.stream(topic)
         stream.used = True
-        if not self._presence.publishes(data.topic):
+        if not self._presence.publishes(topic):
             self._presence.open(stream)
-        path = self._paths.get(data.topic)
+        path = self._paths.get(topic)
         if path is None or path.failed_at is not None:
             return ()
         self._presence.route(stream)
         there = set(stream.served)
         served = tuple(member for member in members if member in there)
-        plain = publication(path.served.tree, origin, self._serial + 1, data, self._port.me) if served else b""
-        if not served or len(plain) + OVERHEAD > self.settings.largest:
+        sealed = self._seal(path, body, origin, self._port.me) if served else None
+        if sealed is None:
             return ()
         now = self._port.now
-        raw = self._keys.seal(data.topic, plain, now)
-        if raw is None:
-            return ()
-        self.counts["relayed"] += 1
-        self._fly(path, raw, Flight(now, data, served, origin))
-        if custody is not None:
-            self._multicast.awaiting(custody)
-            path.relayed.setdefault(origin, deque()).append(Pending(custody, served, now))
+        self.counts["relayed"] += len(body.which)
+        for part, raw in sealed:
+            self._fly(path, raw, Flight(now, part, served, origin))
+        if pending is not None:
+            pending.waiting += 1
+            path.relayed.setdefault(origin, deque()).append(Unacknowledged(pending, served, now))
         if path.told_for.setdefault(origin, 0) == 0:
             self._port.after(self.settings.mark, lambda: self._mark_for(path, origin, served))
-        path.told_for[origin] = max(path.told_for[origin], data.seq)
+        path.told_for[origin] = max(path.told_for[origin], body.seqs[-1])
         return frozenset(served)
 
     def _mark_for(self, path: Path, origin: BrokerRef, members: tuple[BrokerRef, ...]) -> None:
@@ -173,12 +200,10 @@ class Datapath:
             if seq and self._port.reachable(member):
                 self._port.send(member, HighWater(path.stream.topic, seq, origin))
 
-    def remembered(self, topic: str, after: int, seq: int) -> list[Data]:
-        found: dict[int, Data] = {}
-        for path in (self._former.get(topic), self._paths.get(topic)):
-            if path is not None:
-                found |= {data.seq: data for data in path.history if after < data.seq <= seq}
-        return list(found.values())
+    def remembered(self, topic: str, after: int, upto: int) -> list[Publish]:
+        paths = [path for path in (self._former.get(topic), self._paths.get(topic)) if path is not None]
+        found = [to_topic(body, topic, after, upto) for path in paths for body in path.history]
+        return [body for body in found if body is not None]
 
     def _fly(self, path: Path, raw: bytes, flight: Flight) -> None:
         self._serial += 1
@@ -206,7 +231,7 @@ class Datapath:
         if path.failed_at is not None:
             path.failed_at = None
             self._presence.use_tree(datagram.topic, path.usable)
-        elif flight.data is not None:
+        elif flight.body is not None:
             path.retry = self.settings.retry
 
     def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
@@ -216,26 +241,26 @@ class Datapath:
             return
         path.silent.pop(sender, None)
         queue = path.pending if ack.origin is None else path.relayed.get(ack.origin, deque())
-        for pending in queue:
-            if pending.custody.data.seq > ack.seq:
+        for each in queue:
+            if each.last > ack.seq:
                 break
-            if sender in pending.waiting:
-                del pending.waiting[sender]
-                path.answer_time.measured(self._port.now - pending.sent)
-                self._multicast.confirmed(pending.custody, 1, ack.subscribers)
+            if sender in each.waiting:
+                del each.waiting[sender]
+                path.answer_time.measured(self._port.now - each.sent)
+                each.pending.reached([1], [ack.subscribers])
         self._clear(queue)
 
-    def _clear(self, queue: deque[Pending]) -> None:
+    def _clear(self, queue: deque[Unacknowledged]) -> None:
         """Answers for what has been acknowledged by all."""
         while queue and not queue[0].waiting:
-            self._multicast.answered(queue.popleft().custody, ())
+            self._multicast.acknowledgements.answered(queue.popleft().pending, ())
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died: nothing is expected of it any more."""
         for path in self._paths.values():
             for queue in path.queues:
-                for pending in queue:
-                    pending.waiting.pop(broker, None)
+                for each in queue:
+                    each.waiting.pop(broker, None)
                 self._clear(queue)
             if not path.relayed.get(broker, True):
                 del path.relayed[broker]
@@ -297,13 +322,13 @@ class Datapath:
         flights, path.flying = path.flying, {}
         path.late = flights
         for flight in flights.values():
-            if flight.data is not None and not flight.data.qos:
-                self.counts["repeated"] += len(flight.members)
-                self._multicast.repeat(flight.data, flight.members, flight.origin)
+            if flight.body is not None and not flight.body.qos:
+                self.counts["repeated"] += len(flight.members) * len(flight.body.which)
+                self._multicast.repeat(flight.body, flight.members, flight.origin)
         queues, path.pending, path.relayed = path.queues, deque(), {}
         for queue in queues:
-            for pending in queue:
-                self._hand_over(pending)
+            for each in queue:
+                self._hand_over(each)
 
     def _try_later(self, path: Path) -> None:
         delay, path.retry = path.retry, min(2 * path.retry, self.settings.retry_at_most)
@@ -322,10 +347,10 @@ class Datapath:
             path.answer_time.late()
         for queue in overdue:
             while queue and queue[0].sent <= before:
-                pending = queue.popleft()
-                for member in pending.waiting:
+                overdue_one = queue.popleft()
+                for member in overdue_one.waiting:
                     path.silent[member] = path.silent.get(member, 0) + 1
-                self._hand_over(pending)
+                self._hand_over(overdue_one)
         if deaf := [member for member, missed in path.silent.items() if missed >= DEAF]:
             self._do_without(path, deaf)
 
@@ -348,9 +373,9 @@ class Datapath:
         if self._paths.get(path.stream.topic) is path and path.failed_at is None:
             self._presence.use_tree(path.stream.topic, path.usable)
 
-    def _hand_over(self, pending: Pending) -> None:
-        self.counts["repeated"] += len(pending.waiting)
-        self._multicast.answered(pending.custody, tuple(pending.waiting))
+    def _hand_over(self, each: Unacknowledged) -> None:
+        self.counts["repeated"] += len(each.waiting) * len(each.pending.body.which)
+        self._multicast.acknowledgements.answered(each.pending, tuple(each.waiting))
 
     def _check_pause(self, path: Path) -> None:
         """After a pause tell the members the last number, in case its datagram was lost."""
@@ -377,10 +402,25 @@ class Datapath:
         if path.last is not None:
             for member in path.members:
                 if self._port.reachable(member):
-                    self._port.send(member, HighWater(path.stream.topic, path.last.seq))
+                    self._port.send(member, HighWater(path.stream.topic, path.last.seqs[-1]))
 
     # --- receiving ----------------------------------------------------------------------------------------------
 
     def receive(self, raw: bytes | memoryview) -> None:
         """A datagram has come in (`saps.ofm.arrivals`)."""
         self.arrivals.receive(bytes(raw))
+
+
+def _split(body: Publish, room: int) -> Iterator[Publish]:
+    """The publications of a body in as few parts as have room for so many bytes beyond their first publication, if that
+    is not larger than the first of all."""
+    weights = [len(payload) + NUMBERED for payload in body.payloads]
+    for index, properties in enumerate(body.properties):
+        weights[index] += 1 if properties is None else len(_encode(properties))
+    begin, used = 0, 0
+    for index in range(1, len(weights)):
+        used += weights[index]
+        if used > room:
+            yield select(body, range(begin, index))
+            begin, used = index, weights[index] - weights[0]
+    yield select(body, range(begin, len(weights)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 import msgspec
 
 from saps.ofm.datapath_settings import DatapathSettings
-from saps.overlay.custody import Custody
-from saps.overlay.frames import Data
+from saps.overlay.frames import Publish
 from saps.overlay.keys import BrokerRef
+from saps.overlay.pending import Pending
 from saps.overlay.presence import Stream
 from saps.overlay.trees import Served
 
@@ -43,25 +44,49 @@ class RoundTrip:
         return max(self._least, self._mean + 4 * self._deviation)
 
 
-class Pending:
-    """A publication with QoS 1 or 2 that some of the members served have not acknowledged."""
+class Unacknowledged:
+    """A frame of publications with QoS 1 or 2 that some of the members served have not acknowledged."""
 
-    __slots__ = ("custody", "sent", "waiting")
+    __slots__ = ("last", "pending", "sent", "waiting")
 
-    def __init__(self, custody: Custody, members: tuple[BrokerRef, ...], sent: float) -> None:
-        self.custody = custody
+    def __init__(self, pending: Pending, members: tuple[BrokerRef, ...], sent: float) -> None:
+        self.pending = pending
+        self.last = pending.body.seqs[-1]
+        """Number of its last publication."""
         self.waiting = dict.fromkeys(members)
         self.sent = sent
 
 
 class Flight(msgspec.Struct):
-    """A datagram that has not come back. `data` is None for a high-water mark."""
+    """A datagram that has not come back. `body` is None for a high-water mark."""
 
     sent: float
-    data: Data | None
+    body: Publish | None
     members: tuple[BrokerRef, ...]
     origin: BrokerRef | None = None
-    """Of the publication, if it is in another domain; None: this broker."""
+    """Of the publications, if it is in another domain; None: this broker."""
+
+
+class History:
+    """The last publications sent along a tree."""
+
+    __slots__ = ("_count", "_frames", "_most")
+
+    def __init__(self, most: int) -> None:
+        """`most`: publications that are kept, about."""
+        self._frames: deque[Publish] = deque()
+        self._count = 0
+        self._most = most
+
+    def append(self, body: Publish) -> None:
+        """These have been sent; the oldest ones are forgotten."""
+        self._frames.append(body)
+        self._count += len(body.which)
+        while self._count - len(self._frames[0].which) >= self._most:
+            self._count -= len(self._frames.popleft().which)
+
+    def __iter__(self) -> Iterator[Publish]:
+        return iter(self._frames)
 
 
 class Path:
@@ -72,10 +97,10 @@ class Path:
         self.served = served
         self.flying: dict[int, Flight] = {}
         """By serial, in the order sent."""
-        self.history: deque[Data] = deque(maxlen=settings.history)
-        self.pending: deque[Pending] = deque()
+        self.history = History(settings.history)
+        self.pending: deque[Unacknowledged] = deque()
         """Own publications."""
-        self.relayed: dict[BrokerRef, deque[Pending]] = {}
+        self.relayed: dict[BrokerRef, deque[Unacknowledged]] = {}
         """Those of origins in other domains."""
         self.told_for: dict[BrokerRef, int] = {}
         """Origin in another domain -> number of its last publication that has left along the tree."""
@@ -89,7 +114,8 @@ class Path:
         self.marking = False
         self.members: tuple[BrokerRef, ...] = ()
         """Those the last publication was for."""
-        self.last: Data | None = None
+        self.last: Publish | None = None
+        """The last own publications."""
         self.last_at = 0.0
         self.told = False
         """A datagram has told the last number in the present pause."""
@@ -105,7 +131,7 @@ class Path:
         self.probes = 0
 
     @property
-    def queues(self) -> list[deque[Pending]]:
+    def queues(self) -> list[deque[Unacknowledged]]:
         """What members must still acknowledge, in the order sent, by origin."""
         return [self.pending, *self.relayed.values()]
 

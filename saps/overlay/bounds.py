@@ -12,10 +12,6 @@ from msgspec import Meta
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """Names or counts something of the sender's, or of whoever began the frame."""
-First = Annotated[int, Meta(ge=0, le=1 << 62)]
-"""The first of several that follow each other, and are numbers."""
-FirstAsked = Annotated[int, Meta(ge=1, le=1 << 62)]
-"""The same, where 0 would mean none."""
 Stamp = Annotated[int, Meta(ge=0)]
 """Of a hybrid clock (`saps.overlay.retention.Clock`)."""
 Hops = Annotated[int, Meta(ge=0, le=1 << 16)]

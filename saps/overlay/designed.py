@@ -76,6 +76,8 @@ class Designs:
         self._changed = changed
         self.position = Position(0, "", 0)
         self.trees: dict[str, Shape] = {}
+        """By topic; the same object for topics with the same tree."""
+        self._shapes: dict[tuple[str, frozenset[tuple[str, str]]], Shape] = {}
         self._divided: dict[tuple[str, int, str], _Divided] = {}
 
     def accept(self, part: DesignPart) -> None:
@@ -89,13 +91,17 @@ class Designs:
         if not part.base:
             topics.update(self.trees)
             self.trees.clear()
+            self._shapes.clear()
         for tree in part.trees:
             topics.add(tree.topic)
             shape = unpack(tree, part.names)
             if shape is not None:
-                self.trees[tree.topic] = shape
+                name = shape.root, frozenset(shape.parent.items())
+                self.trees[tree.topic] = self._shapes.setdefault(name, shape)
             else:
                 self.trees.pop(tree.topic, None)
+        if len(self._shapes) > 2 * len(self.trees) + PART:
+            self._shapes = {(shape.root, frozenset(shape.parent.items())): shape for shape in self.trees.values()}
         self.position = Position(part.epoch, part.designer, part.serial)
         self._divided.clear()
         self._changed(topics)
@@ -125,8 +131,12 @@ class Designs:
             *divide(here, strays, self._port.order),
         ]
 
-    def onward(self, sender: str, number: int, topic: str, plain: list[Branch]) -> list[Branch]:
-        """How the slice of that number from `sender` goes on for a topic; `plain`: divided without design."""
+    def onward(self, sender: str, number: int, topics: Sequence[str], plain: list[Branch]) -> list[Branch]:
+        """How the slice of that number from `sender` goes on for publications to these topics: as `plain`, divided
+        without design, if this broker knows different trees for them."""
+        topic, shape = topics[0], self.trees.get(topics[0])
+        if any([self.trees.get(other) is not shape for other in topics]):
+            return plain
         name = sender, number, topic
         known = self._divided.get(name)
         if known is None or known.plain is not plain:

@@ -1,7 +1,7 @@
 """Two lanes from one broker to another: priority topics have a connection of their own, which nothing else fills up.
 
 Each lane keeps its order, none waits for the other. So everything about one topic goes by one lane, and the numbers
-that `Data` uses are given by the lane it goes by: those of the express lane begin at `FIRST`. What concerns no topic
+that `Publish` uses are given by the lane it goes by: those of the express lane begin at `FIRST`. What concerns no topic
 goes by the common lane. Only the end of a broker concerns both: `Bye` and `Farewell` go by each lane that is open, and
 count when they have come by all.
 """
@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from saps.overlay.frames import (
     Bye,
-    Data,
     DefineBroker,
     DefineSlice,
     Farewell,
@@ -20,7 +19,7 @@ from saps.overlay.frames import (
     HighWater,
     Nack,
     OfmAck,
-    Run,
+    Publish,
     Skip,
 )
 from saps.overlay.keys import BrokerRef
@@ -28,12 +27,14 @@ from saps.overlay.keys import BrokerRef
 FIRST = 1 << 24
 """Numbers of brokers and slices given on the express lane are greater than this, all others smaller."""
 
-_OF_A_TOPIC = (Data, Run, Skip, Nack, HighWater, OfmAck)
+_OF_A_TOPIC = (Skip, Nack, HighWater, OfmAck)
 _NUMBERING = (DefineBroker, DefineSlice)
 
 
 def by_express(frame: Frame, urgent: Callable[[str], bool]) -> bool:
     """Does a frame go by the express lane? `urgent` says whether a topic has priority."""
+    if isinstance(frame, Publish):  # all of its topics have the same priority
+        return urgent(frame.parts[0].topic)
     if isinstance(frame, _OF_A_TOPIC):
         return urgent(frame.topic)
     return isinstance(frame, _NUMBERING) and frame.number > FIRST

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from saps.batch import MOST
 from saps.messages import Message, Properties
 from saps.overlay.bounds import (
     Count,
     Delay,
-    First,
-    FirstAsked,
     Given,
     Height,
     Hops,
@@ -26,7 +25,6 @@ from saps.overlay.bounds import (
     Stamp,
 )
 from saps.overlay.keys import BrokerRef, Key, Ref
-from saps.plain import MOST_TOGETHER
 
 LARGEST_SLICE = 1 << 16
 """Brokers."""
@@ -494,101 +492,44 @@ class DefineSlice(Frame, tag=19):
     brokers: Annotated[list[Given], Meta(max_length=LARGEST_SLICE)]
 
 
-class Data(Frame, tag=20):
-    """A publication, for the receiver and for the brokers of the slice."""
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """A topic of a `Publish`."""
+
+    topic: str
+    prev: Number
+    """Sequence number of the origin's previous publication to the topic before the first one here, 0 if there is none
+    to wait for. Of each later one here it is the one before it here."""
+
+
+class Publish(Frame, tag=20):
+    """Publications of one broker with one quality of service, for the receiver and for the brokers of the slice."""
 
     origin: Meant
-    """Number of the publisher's broker."""
-    seq: Number
-    prev: Number
-    """Sequence number of the origin's previous publication to the same topic, 0 if there is none to wait for."""
+    """Number of the publishers' broker."""
     slice: Meant
     """Number of the slice, 0 for the empty one."""
     token: Number
     """Number of the acknowledgement asked for, 0 for none."""
-    topic: str
-    payload: bytes
     qos: Quality
     retain: bool
-    properties: Properties | None = None
-
-
-class Run(Frame, tag=41):
-    """Publications to one topic, one right after the other: what so many `Data` would say, without retain flag and
-    properties. Only to brokers that speak version 2."""
-
-    origin: Meant
-    seq: First
-    """Sequence number of the first; those of the others follow one by one, each with the one before as `prev`."""
-    prev: Number
-    """Of the first."""
-    slice: Meant
-    token: First
-    """Number of the one acknowledgement asked for, 0 for none."""
-    topic: str
-    qos: Quality
-    payloads: Annotated[list[bytes], Meta(max_length=MOST_TOGETHER)]
-    """At least one."""
-
-
-class Part(msgspec.Struct, array_like=True, frozen=True):
-    """The publications to one topic in a `Stretch` or `Bundle`, in the order in which they stand there."""
-
-    topic: str
-    seq: First
-    """Sequence number of the first; those of the others follow one by one, each with the one before as `prev`."""
-    prev: Number
-    """Of the first."""
-
-
-class Stretch(Frame, tag=42):
-    """Publications of QoS 0 that follow each other, to one topic or several, as the packets they came to the broker as:
-    without retain flag and properties. Only to brokers that speak version 2."""
-
-    origin: Meant
-    slice: Meant
-    level: Annotated[int, Meta(ge=4, le=5)]
-    """The protocol level of MQTT whose packets these are: 4 for 3.1.1, 5 for 5.0."""
-    parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST_TOGETHER)]
+    parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST)]
     """Each to another topic."""
-    sizes: Annotated[bytes, Meta(max_length=2 * MOST_TOGETHER)]
-    """Bytes of each packet, 16,386 at most: numbers of two bytes, big endian. At least one."""
-    which: Annotated[bytes, Meta(max_length=2 * MOST_TOGETHER)]
-    """Of each packet the number of its part, in as many bytes; nothing if there is one part."""
-    packets: bytes
-    """PUBLISH packets, one behind the other."""
-
-
-class Bundle(Frame, tag=43):
-    """Publications of QoS 1 that follow each other, to several topics: what so many `Data` would say, without retain
-    flag and properties. Only to brokers that speak version 2."""
-
-    origin: Meant
-    slice: Meant
-    token: FirstAsked
-    """Number of the one acknowledgement asked for."""
-    parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST_TOGETHER)]
-    """Each to another topic."""
-    which: Annotated[list[Annotated[int, Meta(ge=0, le=MOST_TOGETHER - 1)]], Meta(max_length=MOST_TOGETHER)]
-    """Of each publication the number of its part."""
-    payloads: Annotated[list[bytes], Meta(max_length=MOST_TOGETHER)]
-
-    @property
-    def seq(self) -> int:
-        """The lowest sequence number, at the origin: it numbers part by part."""
-        return self.parts[0].seq
+    which: Annotated[list[Annotated[int, Meta(ge=0, lt=MOST)]], Meta(min_length=1, max_length=MOST)]
+    """Of each publication the place of its topic in `parts`."""
+    seqs: Annotated[list[Number], Meta(max_length=MOST)]
+    """Of each publication its sequence number at the origin; ascending for each topic."""
+    payloads: Annotated[list[bytes], Meta(max_length=MOST)]
+    properties: Annotated[list[Properties | None], Meta(max_length=MOST)] = []
+    """Of each publication; empty if none has any."""
 
 
 class Ack(Frame, tag=21):
-    """The aggregated reply to `Data`, `Run` or `Bundle`: everyone has it except `missing`."""
+    """The aggregated reply to `Publish`: everyone has it except `missing`."""
 
     token: Number
-    brokers: Count
-    subscribers: Count
-    """With a bundle those of its first part."""
+    reached: Annotated[list[tuple[Count, Count]], Meta(min_length=1, max_length=MOST)]
+    """Of each part: the brokers and the subscribers that have it."""
     missing: list[BrokerRef]
-    more: Annotated[list[Count], Meta(max_length=MOST_TOGETHER)] = []
-    """With a bundle the subscribers of its other parts."""
 
 
 class Nack(Frame, tag=22):
@@ -854,10 +795,7 @@ AnyFrame = (
     | Heal
     | DefineBroker
     | DefineSlice
-    | Data
-    | Run
-    | Stretch
-    | Bundle
+    | Publish
     | Ack
     | Nack
     | Skip

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from saps.mesh import SessionHost, Yields
 from saps.overlay.frames import Arrived, Departed, Luggage, Pull, TakeOver, Yielded
 from saps.overlay.keys import BrokerRef
-from saps.overlay.passages import Record
 from saps.overlay.port import Port
 from saps.overlay.sessions import Sessions
 
@@ -38,14 +37,12 @@ class Giver:
         self,
         port: Port,
         sessions: Sessions,
-        record: Record,
         passed: Callable[[BrokerRef, str], int],
         waiting: Callable[[list[str]], bool],
     ) -> None:
         """`passed` and `waiting` as for `saps.overlay.handover.Handovers`."""
         self._port = port
         self._sessions = sessions
-        self._record = record
         self._passed = passed
         self._waiting = waiting
         self.leaving: dict[str, _Giving] = {}
@@ -85,13 +82,11 @@ class Giver:
             sessions.withdraw(client)
         elif answer is Yields.SESSION:
             self.leaving[client] = _Giving(sender, frame.serial, sessions.host.describe(client))
-            self._record.begin()
             sessions.tenures[client] = max(0, frame.stamp - 1)
         return answer
 
     def _end_giving(self, client: str) -> None:
         del self.leaving[client]
-        self._record.end()
 
     def _given_to(self, sender: BrokerRef, serial: int) -> str | None:
         """The client of a hand-over."""

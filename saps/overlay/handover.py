@@ -25,7 +25,6 @@ from saps.overlay.calls import RangeCalls
 from saps.overlay.frames import Arrived, Departed, Frame, Luggage, Offer, Pull, TakeOver, Tenure, Yielded
 from saps.overlay.giving import Giver
 from saps.overlay.keys import BrokerRef
-from saps.overlay.passages import Record
 from saps.overlay.port import Port
 from saps.overlay.sessions import Quest, Sessions
 from saps.overlay.taking import Taker
@@ -47,9 +46,8 @@ class Handovers:
         """`passed`: the number of the last publication of a broker to a topic that has gone to the subscribers here.
         `waiting`: is there a matching one that has come and could not yet?"""
         self._sessions = sessions
-        self.record = Record()
-        self.taker = Taker(port, calls, sessions, self.record, waiting)
-        self.giver = Giver(port, sessions, self.record, passed, waiting)
+        self.taker = Taker(port, calls, sessions, waiting)
+        self.giver = Giver(port, sessions, passed, waiting)
 
     def giving(self, client: str) -> bool:
         """Is the client's session on its way to another broker?"""

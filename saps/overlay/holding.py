@@ -18,9 +18,6 @@ from saps.overlay.keys import Key, Range
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
 
-OUTDATED = 10.0
-"""Seconds after which what brokers of an older version could not be asked for is collected once more."""
-
 
 class State(Enum):
     JOINING = "joining"
@@ -108,8 +105,6 @@ class Holder(ABC, Generic[B]):
         def collected(outcome: Outcome) -> None:
             for result in outcome.results:
                 self._take(bucket, result)
-            if outcome.outdated:
-                self._port.after(OUTDATED, lambda: self._start_again(bucket))
             if bucket.missed:
                 bucket.missed = False
                 self._start(bucket)

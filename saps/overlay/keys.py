@@ -95,7 +95,7 @@ class Range(NamedTuple):
     high: Key
 
 
-class BrokerRef(msgspec.Struct, frozen=True, array_like=True):
+class BrokerRef(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     """One life of one broker: where it is and which start of it this was."""
 
     name: Annotated[str, Meta(max_length=LONGEST_NAME)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from saps.overlay.frames import Data
+from saps.overlay.frames import Publish
 from saps.overlay.keys import BrokerRef
 
 KEPT = 30.0
@@ -29,7 +29,7 @@ class Held:
 
     def __init__(self, broker: BrokerRef) -> None:
         self.broker = broker
-        self.publications: deque[Data] = deque()
+        self.publications: deque[Publish] = deque()
 
 
 class Missed:
@@ -46,28 +46,29 @@ class Missed:
     @property
     def messages(self) -> int:
         """Publications kept; one that several brokers have missed counts for each."""
-        return sum(len(held.publications) for held in self._held.values())
+        return sum(len(body.which) for held in self._held.values() for body in held.publications)
 
-    def died(self, broker: BrokerRef, pending: Iterable[Data]) -> Held:
+    def died(self, broker: BrokerRef, pending: Iterable[Publish]) -> Held:
         """A broker is taken for dead; of these publications, ascending, it is not known whether it has them."""
         self.gone(self._held.get(broker.name))
         held = self._held[broker.name] = Held(broker)
-        for data in pending:
-            self.keep(broker, data)
+        for body in pending:
+            self.keep(broker, body)
         return held
 
-    def keep(self, broker: BrokerRef, data: Data) -> None:
-        """It misses this publication, too."""
+    def keep(self, broker: BrokerRef, body: Publish) -> None:
+        """It misses these publications, too."""
         held = self._held.get(broker.name)
         if held is None or held.broker.incarnation != broker.incarnation:
             return
-        held.publications.append(data)
-        self.bytes += _size(data)
+        held.publications.append(body)
+        self.bytes += _size(body)
         while self.bytes > MOST_BYTES and held.publications:
-            self.bytes -= _size(held.publications.popleft())
-            self.dropped += 1
+            oldest = held.publications.popleft()
+            self.bytes -= _size(oldest)
+            self.dropped += len(oldest.which)
 
-    def back(self, broker: BrokerRef) -> list[Data]:
+    def back(self, broker: BrokerRef) -> list[Publish]:
         """It is there again, in the same life: what it has missed. Nothing is kept for it any more."""
         held = self._held.get(broker.name)
         if held is None or held.broker.incarnation != broker.incarnation:
@@ -85,5 +86,5 @@ class Missed:
         return True
 
 
-def _size(data: Data) -> int:
-    return len(data.payload) + EACH
+def _size(body: Publish) -> int:
+    return sum(map(len, body.payloads)) + EACH * len(body.which)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from saps.mesh import Arrival, Local, Origin, Recalled, RunDone, TopicRoute
-from saps.messages import Message, MessageRun, Reached
+from saps.batch import Batch
+from saps.mesh import Arrival, Done, Local, Recalled, TopicRoute
+from saps.messages import Message, Properties
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.designed import Designs
 from saps.overlay.designer import Designer, DesignSettings
@@ -61,7 +62,6 @@ from saps.overlay.leaving import Leaving
 from saps.overlay.missed import KEPT
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
-from saps.overlay.passages import Seen
 from saps.overlay.presence import Phase, Presence, Publication, Stream
 from saps.overlay.relay import Relay
 from saps.overlay.retention import Retention
@@ -74,7 +74,6 @@ from saps.overlay.subscriptions import Subscriptions
 from saps.overlay.trees import Trees
 from saps.overlay.vault import CENSUS, Vault
 from saps.overlay.wills import LOOK, Wills
-from saps.plain import Encoded
 from saps.policy.model import Policy
 from saps.topics import matches
 
@@ -159,7 +158,6 @@ class OverlayNode:
         self.handovers = self.sessions.handovers = Handovers(
             self, self.calls, self.sessions, self._passed, self._waiting
         )
-        self.handovers.record.on_wanted = self._record
         self.designer: Designer | None = None
         if design is not None:
             self.presence.designs = Designs(self, self.presence.divide_again)
@@ -203,16 +201,17 @@ class OverlayNode:
             self._every(self.designer.settings.interval, self.designer.tick)
         self._run_own()
 
-    def receive(self, sender: BrokerRef, frame: Frame) -> None:
-        """A frame from another broker."""
+    def receive(self, sender: BrokerRef, frames: Iterable[Frame]) -> None:
+        """Frames from another broker, that have come together."""
         if self.detector.superseded(sender):
             return
         stranger = self._leaving.heard(sender)
         self.roll_calls.know(sender)
         self._heard(sender)
-        self._dispatch(sender, frame)
-        if self._own:
-            self._run_own()
+        for frame in frames:
+            self._dispatch(sender, frame)
+            if self._own:
+                self._run_own()
         if stranger:
             self._leaving.tell(sender)
 
@@ -240,7 +239,7 @@ class OverlayNode:
 
     def express_started(self, sender: BrokerRef) -> None:
         """A new session of a broker's express lane begins."""
-        self.multicast.express_started(sender)
+        self.multicast.forwarder.express_started(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
         """The link to a broker broke, or could not be made."""
@@ -278,6 +277,7 @@ class OverlayNode:
 
     def take(self) -> list[tuple[BrokerRef, Frame]]:
         """What is to be sent now."""
+        self.multicast.flush()
         out, self.outbox = self.outbox, []
         return out
 
@@ -307,23 +307,8 @@ class OverlayNode:
     def route(self, topic: str) -> TopicRoute:
         return self.presence.stream(topic)
 
-    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
-        self.multicast.publish(message, done)
-        if self._own:
-            self._run_own()
-
-    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
-        self.multicast.publish_run(run, done)
-        if self._own:
-            self._run_own()
-
-    def publish_stretch(self, stretch: Encoded) -> None:
-        self.multicast.publish_stretch(stretch)
-        if self._own:
-            self._run_own()
-
-    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
-        self.multicast.publish_several(runs, done)
+    def publish(self, batch: Batch, done: Done | None) -> None:
+        self.multicast.publish(batch, done)
         if self._own:
             self._run_own()
 
@@ -339,8 +324,8 @@ class OverlayNode:
         self.sharing.redeliver(topic_filter, message, settled, brokers)
         self._run_own()
 
-    def stamp(self, message: Message) -> Message:
-        return self.retention.stamp(message)
+    def stamp(self, properties: Properties | None) -> Properties | None:
+        return self.retention.stamp(properties)
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
         self.retention.recall(topic_filter, done)
@@ -370,9 +355,6 @@ class OverlayNode:
     def restored(self, clients: Iterable[str]) -> None:
         self.sessions.restored(clients)
         self._run_own()
-
-    def identify(self, message: Message) -> Origin | None:
-        return self.sessions.identify(message)
 
     # --- agents ---------------------------------------------------------------------------------------------
 
@@ -415,6 +397,10 @@ class OverlayNode:
         if len(self.outbox) == 1 and self.on_output is not None:
             self.on_output()
 
+    def wanted(self) -> None:
+        if self.on_output is not None:
+            self.on_output()
+
     def after(self, delay: float, action: Callable[[], None]) -> None:
         self._timer_serial += 1
         when = self.now + delay
@@ -455,9 +441,6 @@ class OverlayNode:
         self.retention.clock.seen(stamp)
         return self.retention.clock.stamp()
 
-    def _record(self, seen: Seen | None) -> None:
-        self.inbox.seen = self.multicast.seen = seen
-
     def _passed(self, origin: BrokerRef, topic: str) -> int:
         return self.presence.seq if origin == self.me else self.inbox.delivered(origin, topic)
 
@@ -483,7 +466,7 @@ class OverlayNode:
         self.directory.key_again(key)
 
     def _flush_stream(self, stream: Stream, queue: list[Publication]) -> None:
-        self.multicast.flush(stream, queue)
+        self.multicast.publish_waiting(stream, queue)
 
     def _every(self, interval: float, action: Callable[[], None]) -> None:
         def again() -> None:
@@ -563,7 +546,7 @@ class OverlayNode:
         if isinstance(body, Roster):
             return list(self.sessions.roster(body))
         if isinstance(body, Unsettled):
-            lowest = self.multicast.unsettled(body.topic_filters)
+            lowest = self.multicast.acknowledgements.unsettled(body.topic_filters)
             return [Outstanding(self.me.name, self.me.incarnation, self.presence.seq, lowest)]
         if isinstance(body, Keep | Recall):
             return list(self.vault.run(body, keys))
@@ -581,8 +564,8 @@ class OverlayNode:
         return [designs.surveyed(self.subscriptions.registrations, filter(self._publishes, self.presence.streams))]
 
     def _watch(self) -> None:
-        needed = self.graph.neighbours() | self.multicast.awaited() | self.sharing.awaited() | self.wills.watched()
-        needed |= self.handovers.awaited()
+        needed = self.graph.neighbours() | self.multicast.acknowledgements.awaited() | self.sharing.awaited()
+        needed |= self.wills.watched() | self.handovers.awaited()
         addressed, self._addressed = self._addressed, {}
         self.detector.tick(needed.values(), addressed.values())
 
@@ -631,7 +614,7 @@ class OverlayNode:
             if was.incarnation == broker.incarnation:
                 missed = self.multicast.missed.back(broker)
                 self.presence.back(broker, bool(missed))
-                self.multicast.make_up(broker, missed)
+                self.multicast.acknowledgements.make_up(broker, missed)
             self.healing.back(was, broker)
 
     def _miss(self, broker: BrokerRef) -> None:
@@ -640,7 +623,7 @@ class OverlayNode:
             self.multicast.missed.back(broker)
             self.presence.gone(broker)
             return
-        held = self.multicast.missed.died(broker, self.multicast.pending(broker))
+        held = self.multicast.missed.died(broker, self.multicast.acknowledgements.unacknowledged(broker))
         self.presence.away(broker)
 
         def gone() -> None:

@@ -172,7 +172,7 @@ class Notices(Generic[Q]):
         known who has crashed: that is before the crash is repaired."""
 
         def found(outcome: Outcome) -> None:
-            if outcome.complete or outcome.outdated or self._port.now - telling.begun >= SEARCH:
+            if outcome.complete or self._port.now - telling.begun >= SEARCH:
                 telling.done(outcome)
             else:
                 self._port.after(telling.pause, lambda: self._call(telling))

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from saps.mesh import TopicRoute
-from saps.messages import Message, Reached
+from saps.batch import Batch
+from saps.mesh import Done, TopicRoute
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.designed import Designs
 from saps.overlay.domains import Domains
-from saps.overlay.frames import Announce, Baseline, Collect, Data, Interest, TreeMember
+from saps.overlay.frames import Announce, Baseline, Collect, Interest, Publish, TreeMember
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Range, Role, place, publisher_key, subscribers, wildcards
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
@@ -29,13 +30,20 @@ from saps.retained import RetainedStore
 from saps.subscriptions import FilterNode
 from saps.topics import ancestors, is_wildcard, literal_prefix, shared
 
+if TYPE_CHECKING:
+    from saps.overlay.outgoing import OutgoingFrame
+
 IDLE = 60.0
 """Seconds without publication after which a broker gives up its presence at a topic. Longer costs memory and keys,
 shorter costs a new rendezvous at the next publication."""
 TOMBSTONE = 10.0
 """Seconds for which a removed filter is remembered, so that a late answer does not bring it back."""
 
-Publication = tuple[Message, Callable[[Reached], None] | None]
+WAYS = 16_384
+"""Ways that are known, so that topics with the same members share one; beyond it that begins anew."""
+
+Publication = tuple[Batch, Done | None]
+"""Publications to one topic, and who is to be told whom they have reached."""
 
 
 class Phase(Enum):
@@ -45,12 +53,26 @@ class Phase(Enum):
     CLOSING = "closing"
 
 
+class Way:
+    """The branches by which publications leave; topics with the same ones share it."""
+
+    __slots__ = ("branches", "frames")
+
+    def __init__(self, branches: list[Branch]) -> None:
+        self.branches = branches
+        self.frames: dict[int, OutgoingFrame] = {}
+        """By QoS and retain flag: what leaves with this turn, and others may join."""
+
+
+_NOWHERE = Way([])
+
+
 class Stream(TopicRoute):
     """A topic as its publishing broker sees it."""
 
     __slots__ = (
-        "abroad", "absent", "branches", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue",
-        "recent", "served", "tree",
+        "abroad", "absent", "frame", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue", "recent",
+        "served", "tree", "way",
     )  # fmt: skip
 
     def __init__(self, topic: str, key: Key) -> None:
@@ -67,23 +89,20 @@ class Stream(TopicRoute):
         """Brokers with a matching subscriber that are taken for dead, and may come back (`saps.overlay.missed`)."""
         self.abroad = False
         """Some members are in other OpenFlow domains."""
-        self.branches: list[Branch] = []
+        self.way = _NOWHERE
         """By ALM, to the members that are not in `served`."""
+        self.frame = 0
+        """The frame of own publications that had the last one to this topic (`OutgoingFrame.serial`)."""
         self.tree: Served | None = None
         """The OpenFlow tree that publications leave by."""
         self.served: tuple[BrokerRef, ...] = ()
         """The members that it serves."""
         self.last_seq = 0
         """Sequence number of the last publication, 0 before the first."""
-        self.recent: deque[Data] | None = None
+        self.recent: deque[Publish] | None = None
         """The last publications, if some went to other OpenFlow domains: trees that are not this broker's carry them,
         and lose some."""
         self.idle_since = 0.0
-
-    @property
-    def plain(self) -> bool:
-        """Publications leave along the branches, at once, and by no other way."""
-        return bool(self.members) and not (self.queue or self.groups or self.tree is not None or self.abroad)
 
 
 class _Entry:
@@ -134,6 +153,9 @@ class Presence:
         self.policy: Policy | None = None
         """What must not be carried or received where, if anything: see `obey`."""
         self._flush = flush
+        self._ways: dict[Hashable, Way] = {}
+        self.urgent: Callable[[str], bool] | None = None
+        """Which topics leave by the express lane, and so in frames of their own; None: none."""
         self.streams: dict[str, Stream] = {}
         self.seq = 0
         """Sequence number of this broker's last publication, over all topics."""
@@ -251,30 +273,45 @@ class Presence:
 
         self._graph.remove(stream.key, closed)
 
-    def route(self, stream: Stream) -> list[Branch]:
-        """The branches by which a publication to an open stream leaves; sets `remote` and `members`."""
-        if stream.members is None:
-            members, absent = self._match(stream.topic)
-            stream.groups = self._match_shared(stream.topic)
-            if self.policy is not None:
-                members = self.permitted(stream.topic, members)
-                absent = self.permitted(stream.topic, absent)
-                groups = {group: self.permitted(stream.topic, refs) for group, refs in stream.groups.items()}
-                stream.groups = {group: refs for group, refs in groups.items() if refs}
-            stream.members = tuple(members)
-            stream.absent = tuple(absent)
-            stream.remote = bool(members) or bool(absent) or bool(stream.groups)
-            stream.served = ()
-            if stream.tree is not None:
-                in_tree = stream.tree.brokers
-                stream.served = tuple(ref for ref in members if (ref.name, ref.incarnation) in in_tree)
-                members = [ref for ref in members if (ref.name, ref.incarnation) not in in_tree]
-            if self.designs is not None:
-                stream.branches = self.designs.divide(stream.topic, members)
-            else:
-                stream.branches = self.divide(stream.topic, members)
-            stream.abroad = any(self.domains.foreign(self._port.me, ref) for ref in members) if self.domains else False
-        return stream.branches
+    def route(self, stream: Stream) -> None:
+        """Find out how publications to an open stream leave, if that may have changed; sets `remote` and `members`."""
+        if stream.members is not None:
+            return
+        topic = stream.topic
+        members, absent = self._match(topic)
+        stream.groups = self._match_shared(topic)
+        if self.policy is not None:
+            members, absent = self.permitted(topic, members), self.permitted(topic, absent)
+            groups = {group: self.permitted(topic, refs) for group, refs in stream.groups.items()}
+            stream.groups = {group: refs for group, refs in groups.items() if refs}
+        stream.members, stream.absent = tuple(members), tuple(absent)
+        stream.remote = bool(members) or bool(absent) or bool(stream.groups)
+        stream.abroad = any(self.domains.foreign(self._port.me, ref) for ref in members) if self.domains else False
+        stream.served = ()
+        if stream.tree is not None:
+            in_tree = stream.tree.brokers
+            stream.served = tuple(ref for ref in members if (ref.name, ref.incarnation) in in_tree)
+        stream.way = self._way(stream, members)
+
+    def _way(self, stream: Stream, members: list[BrokerRef]) -> Way:
+        """The way to the members: the same object for topics that may leave in one frame. One with an OpenFlow tree, or
+        with members in other domains, is a topic's own."""
+        topic = stream.topic
+        if stream.tree is not None or stream.abroad:
+            return Way(self.divide(topic, [ref for ref in members if ref not in stream.served]))
+        shape = None
+        if self.designs is not None:
+            branches, shape = self.designs.divide(topic, members), self.designs.trees.get(topic)
+        else:
+            branches = self.divide(topic, members)
+        urgent = self.urgent is not None and self.urgent(topic)
+        name = tuple(branches), id(shape), urgent
+        way = self._ways.get(name)
+        if way is None:
+            if len(self._ways) >= WAYS:
+                self._ways.clear()
+            way = self._ways[name] = Way(branches)
+        return way
 
     def divide(self, topic: str, members: Sequence[BrokerRef]) -> list[Branch]:
         """The branches to some members of a topic, sorted by place."""

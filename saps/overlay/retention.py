@@ -15,10 +15,11 @@ from math import ceil
 
 from msgspec.structs import replace
 
+from saps.batch import Batch
 from saps.mesh import Recalled
 from saps.messages import Message, Properties, stamp_of
 from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Data, Keep, Kept, Recall, Record, Stored
+from saps.overlay.frames import Keep, Kept, Recall, Record, Stored
 from saps.overlay.keys import ALL_VAULTS, Range, vault
 from saps.overlay.order import Inbox
 from saps.overlay.port import Port
@@ -112,9 +113,9 @@ class Retention:
 
     # --- publishing ---------------------------------------------------------------------------------------------
 
-    def stamp(self, message: Message) -> Message:
-        """The message with a stamp later than all that this broker knows of."""
-        return replace(message, properties=replace(message.properties or Properties(), stamp=self.clock.stamp()))
+    def stamp(self, properties: Properties | None) -> Properties:
+        """The properties with a stamp later than all that this broker knows of."""
+        return replace(properties or Properties(), stamp=self.clock.stamp())
 
     def keep(self, message: Message, seq: int, done: Told | None) -> None:
         """Have a publication with the sequence number `seq` kept by the holders of its topic."""
@@ -248,10 +249,11 @@ class Retention:
         self._recalled.pop(topic_filter, None)
         self._told.pop(topic_filter, None)
 
-    def observed(self, data: Data) -> None:
-        """A retained publication of another broker has come."""
-        if data.properties is not None and data.properties.stamp is not None:
-            self.clock.seen(data.properties.stamp)
+    def observed(self, batch: Batch) -> None:
+        """Retained publications of another broker have come."""
+        for properties in batch.properties or ():
+            if properties is not None and properties.stamp is not None:
+                self.clock.seen(properties.stamp)
 
     def unsure(self) -> None:
         """A publication may have been lost on its way here: ask again when somebody subscribes."""

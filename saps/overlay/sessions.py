@@ -17,15 +17,13 @@ from saps.mesh import Arrival
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.directory import Directory, bucket_of
 from saps.overlay.frames import Offer, Roster, Tenure, Tenures
-from saps.overlay.holding import OUTDATED
 from saps.overlay.keys import BrokerRef
 from saps.overlay.notices import Notices
 from saps.overlay.patience import Patience
 from saps.overlay.port import Port
 
 if TYPE_CHECKING:
-    from saps.mesh import Origin, SessionHost
-    from saps.messages import Message
+    from saps.mesh import SessionHost
     from saps.overlay.handover import Handovers
 
 logger = logging.getLogger(__name__)
@@ -87,8 +85,6 @@ class Sessions:
         self.quests: dict[str, Quest] = {}
         self._unsure: set[str] = set()
         """Sessions of an earlier life that may have a later one elsewhere."""
-        self._unheard: dict[str, None] = {}
-        """Clients of which brokers of an older version cannot say whether they have a session."""
         self._untold: set[str] = set()
         """Whose sessions were here when this broker joined, and the holders may not know of yet."""
         self._told: Callable[[], None] = _nothing
@@ -145,11 +141,6 @@ class Sessions:
 
     def restored(self, clients: Iterable[str]) -> None:
         self._unsure.update(clients)
-
-    def identify(self, message: Message) -> Origin | None:
-        return self.handovers.record.identify(message)
-
-    # --- the mesh's side --------------------------------------------------------------------------------------------
 
     def roster(self, body: Roster) -> list[Tenures]:
         """This broker's tenures in a bucket (answers `Roster`)."""
@@ -222,12 +213,10 @@ class Sessions:
     def _answered(self, number: int, claims: dict[str, Quest | None], outcome: Outcome) -> None:
         answers = [result for result in outcome.results if isinstance(result, Tenures)]
         ready = {answer.broker.name for answer in answers if answer.ready}
-        if claims and not ready and not outcome.outdated:  # nobody knows: find out, and be the one who does
+        if claims and not ready:  # nobody knows: find out, and be the one who does
             self._directory.join(number, lambda: self.notices.claim_again(claims))
             return
-        if outcome.outdated:
-            self._ask_later(claims)
-        if outcome.complete or outcome.outdated:
+        if outcome.complete:
             self._settled(claims)
         else:
             self.notices.claim_again(dict.fromkeys(self._untold.intersection(claims)))
@@ -246,19 +235,6 @@ class Sessions:
                 self._synced(client, found)
             elif not quest.over and self.quests.get(client) is quest:
                 self._resolve(quest, found)
-
-    def _ask_later(self, clients: Iterable[str]) -> None:
-        """Brokers of an older version have no sessions that follow their clients: nobody waits for them. When they have
-        been upgraded, sessions may be found beside those here."""
-        if not self._unheard:
-            self._port.after(OUTDATED, self._ask_again)
-        self._unheard.update(dict.fromkeys(clients))
-
-    def _ask_again(self) -> None:
-        unheard, self._unheard = self._unheard, {}
-        for client in unheard:
-            if client in self.tenures:
-                self.sync_one(client)
 
     def _resolve(self, quest: Quest, others: list[Tenure]) -> None:
         """It is known who else has tenure."""

@@ -13,8 +13,6 @@ from saps.messages import Message, Properties
 from saps.overlay.frames import (
     Announce,
     Body,
-    Bundle,
-    Data,
     Gathered,
     Guard,
     Hand,
@@ -22,13 +20,13 @@ from saps.overlay.frames import (
     Interest,
     Keep,
     Locate,
+    Publish,
     Result,
-    Run,
     Spread,
     Stored,
-    Stretch,
     Unsettled,
 )
+from saps.overlay.publications import fault
 from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
 
 MEMORABLE = 256
@@ -96,22 +94,18 @@ def _result(result: Result) -> str | None:
     return None
 
 
-def _data(frame: Data) -> str | None:
-    topic = frame.topic
-    if frame.properties is None and len(topic) <= MEMORABLE:  # as nearly always
-        return _remembered(topic)
-    return carried_unsound(topic, frame.properties)
-
-
-def _parts(frame: Stretch | Bundle) -> str | None:
-    return _first(topic_unsound(part.topic) for part in frame.parts)
+def _publish(frame: Publish) -> str | None:
+    found = fault(frame)
+    for part in frame.parts:
+        found = found or topic_unsound(part.topic)
+    for properties in frame.properties:
+        if found is None and properties is not None:
+            found = properties_unsound(properties)
+    return found
 
 
 UNSOUND: dict[type, Callable[[Any], str | None]] = {
-    Data: _data,
-    Run: lambda frame: topic_unsound(frame.topic),
-    Stretch: _parts,
-    Bundle: _parts,
+    Publish: _publish,
     Hand: lambda frame: carried_unsound(frame.topic, frame.properties),
     HighWater: lambda frame: topic_unsound(frame.topic),
     Guard: lambda frame: _first(message_unsound(will.message) for will in frame.wills),

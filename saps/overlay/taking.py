@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
+from saps.batch import Batch
 from saps.mesh import Arrival, SessionHost, Yields
-from saps.messages import Message
 from saps.overlay.calls import Outcome, RangeCalls
 from saps.overlay.frames import (
     Arrived,
@@ -23,7 +23,6 @@ from saps.overlay.frames import (
     Yielded,
 )
 from saps.overlay.keys import ALL_BROKERS, BrokerRef, Range
-from saps.overlay.passages import Record
 from saps.overlay.port import Port
 from saps.overlay.sessions import Quest, Sessions
 from saps.overlay.subscriptions import audience
@@ -99,14 +98,12 @@ class Taker:
         port: Port,
         calls: RangeCalls,
         sessions: Sessions,
-        record: Record,
         waiting: Callable[[list[str]], bool],
     ) -> None:
         """`waiting` as for `saps.overlay.handover.Handovers`."""
         self._port = port
         self._calls = calls
         self._sessions = sessions
-        self._record = record
         self._waiting = waiting
         self._serial = 0
         self.takings: dict[int, _Taking] = {}
@@ -185,8 +182,7 @@ class Taker:
         del self.takings[taking.serial]
         if taking.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
             self._host.discard(taking.quest.client)
-            self._record.end()
-        taking.parts, taking.request = [], None
+            taking.parts, taking.request = [], None
 
     def _finish(self, taking: _Taking, arrival: Arrival) -> None:
         """It is over; further sessions of the client are older."""
@@ -294,7 +290,6 @@ class Taker:
     def _begin(self, taking: _Taking, parts: list[bytes]) -> None:
         """Have the session here, and subscribe for it. Raises ValueError."""
         taking.stage, serial, waiting = Stage.SUBSCRIBING, taking.serial, True
-        self._record.begin()
 
         def taken_up() -> None:
             nonlocal waiting
@@ -307,13 +302,9 @@ class Taker:
 
     def _unpack(self, taking: _Taking, parts: list[bytes]) -> None:
         """All of the session is there. Raises ValueError."""
-        self._host.unpack(taking.quest.client, parts, lambda message: self._had_passed(taking, message))
+        self._host.unpack(taking.quest.client, parts, lambda single: _had_passed(taking, single))
         taking.stage = Stage.ARRIVED
         self._ask(taking, Arrived(taking.serial))
-
-    def _had_passed(self, taking: _Taking, message: Message) -> bool:
-        known = self._record.find(message)
-        return known is not None and known[1] <= taking.marks.get((known[0], message.topic), 0)
 
     def on_departed(self, sender: BrokerRef, frame: Departed) -> None:
         taking = self._asked(sender, frame.serial)
@@ -329,7 +320,6 @@ class Taker:
         self.taken += 1
         if taking.source is not None:
             logger.info("the session of %r has come from %s", taking.quest.client, taking.source.name)
-        self._record.end()
         self._finish(taking, Arrival.MOVED)
 
     # --- what was published before ------------------------------------------------------------------------------------
@@ -360,7 +350,7 @@ class Taker:
 
         def answered(outcome: Outcome) -> None:
             nonlocal unsettled
-            unsettled |= not (outcome.complete or outcome.outdated)
+            unsettled |= not outcome.complete
             for result in outcome.results:
                 if isinstance(result, Outstanding):
                     target = upto.setdefault((result.broker, result.incarnation), result.seq)
@@ -383,11 +373,8 @@ class Taker:
         one_done()
 
     def _pull_contents(self, taking: _Taking) -> None:
-        found = dict.fromkeys(
-            (known[0], message.topic)
-            for message in self._host.gathered(taking.quest.client)
-            if (known := self._record.find(message)) is not None
-        )
+        queued = self._host.queued(taking.quest.client)
+        found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
         taking.stage, taking.pending = Stage.PULLING, list(found)
         self._ask(taking, Pull(taking.serial, 1, 0, taking.pending))
 
@@ -402,3 +389,11 @@ class Taker:
             logger.warning("the session of %r was at %s, which has gone", taking.quest.client, broker.name)
             self._stop(taking)
             self._next(taking)
+
+
+def _had_passed(taking: _Taking, single: Batch) -> bool:
+    """Had this publication passed at the giver before?"""
+    origin = single.origin
+    if origin is None or not isinstance(single.publisher, BrokerRef):
+        return False
+    return origin.seq <= taking.marks.get((single.publisher, single.topic), 0)

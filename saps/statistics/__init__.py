@@ -1,7 +1,7 @@
 """What a broker counts about each topic, in constant memory (SAPS 2016, 3.3).
 
-A topic has one `TopicCount`, which the hub's route holds, so that counting a message is two additions. There are at
-most `topics` of them. When the table is full, a new topic takes the place of the least busy one, whose counts go to
+A topic has one `TopicCount`, so that counting a batch is two additions for each of its topics. There are at most
+`topics` of them. When the table is full, a new topic takes the place of the least busy one, whose counts go to
 the rest: Space-Saving (Metwally, Agrawal, El Abbadi 2005), so that any topic with more than 1/`topics` of an
 interval's messages is in the table, and all sums stay exact. What was counted leaves as `Row`s once in an interval;
 docs/monitoring.md has the schema.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     messages: int
     """Published at this broker by its clients."""
     bytes: int
-    """Payload of these; up to 2 bytes of header more for each message that was passed on unopened."""
+    """Payload of these."""
     received: int
     """Come from other brokers, for local subscribers."""
     received_bytes: int
@@ -76,7 +76,6 @@ class TopicCount:
         "by_tree",
         "bytes",
         "copies",
-        "header",
         "joins",
         "last",
         "latency",
@@ -92,8 +91,6 @@ class TopicCount:
 
     def __init__(self, topic: str, missed: int = 0) -> None:
         self.topic = topic
-        self.header = len(topic.encode()) + 4
-        """Bytes of a short PUBLISH of QoS 0 before its payload."""
         self.subscribers = -1
         """Local ones; -1 before it is known."""
         self.last: object = None
@@ -141,12 +138,11 @@ class TopicCount:
 class Statistics:
     """All counts of one broker."""
 
-    def __init__(self, topics: int = TOPICS, forget: Callable[[str], None] = lambda topic: None) -> None:
-        """`topics`: size of the table. `forget` is called with each topic whose `TopicCount` is not valid any more."""
+    def __init__(self, topics: int = TOPICS) -> None:
+        """`topics`: size of the table."""
         if topics < 1:
             raise ValueError(f"the table needs room for one topic at least, not {topics}")
         self.capacity = topics
-        self.forget = forget
         self.topics: dict[str, TopicCount] = {}
         self.rest = TopicCount(REST)
         self.evicted = 0
@@ -156,7 +152,7 @@ class Statistics:
         self._serial = 0
 
     def of(self, topic: str) -> TopicCount:
-        """The counters of a topic; valid until `forget` is called with it."""
+        """The counters of a topic; valid until those of another one are asked for, which may take their place."""
         count = self.topics.get(topic)
         if count is None:
             missed = self._make_room() if len(self.topics) >= self.capacity else 0
@@ -192,7 +188,6 @@ class Statistics:
     def _take_out(self, count: TopicCount) -> None:
         add(self.rest, count)
         del self.topics[count.topic]
-        self.forget(count.topic)
 
     def drain(self, at_once: int = 500) -> Iterator[list[tuple[TopicCount, TopicCount]]]:
         """End an interval: pairs of a topic's counters, which go on from zero, and what they have been.

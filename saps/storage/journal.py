@@ -116,12 +116,12 @@ class Journal:
 
     # ---- messages
 
-    def refer(self, packets: dict[Any, Any], message: Any, expires: float | None, size: int) -> Stored:
-        """One reference more to a message. `packets`: its publication's cache, where its number is remembered.
+    def refer(self, cache: dict[Any, Any], message: Any, expires: float | None, size: int) -> Stored:
+        """One reference more to a message. `cache`: of its batch, where its number is remembered.
         `expires`: seconds since the epoch; `size`: of its payload."""
-        stored: Stored | None = packets.get(Stored)
+        stored: Stored | None = cache.get(Stored)
         if stored is None or not stored.references:
-            stored = packets[Stored] = Stored(self.number())
+            stored = cache[Stored] = Stored(self.number())
             self.put(Table.MESSAGES, stored.number, (stored.number, message, expires))
             self.payload += size
             if self.payload > MUCH:

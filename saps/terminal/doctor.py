@@ -68,7 +68,7 @@ def examined(port: WebPort, config: Path | None) -> Iterator[Finding]:
     yield from chain(
         machine_checks.versions(),
         machine_checks.event_loop(),
-        machine_checks.mqtt_codec(),
+        machine_checks.compiled_modules(),
         machine_checks.open_files(limits.maximum_connections),
         machine_checks.clock(),
         machine_checks.java(),

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator
 
 from saps import __version__
-from saps.compiled import Codec, codec
+from saps.compiled import Modules, modules
 from saps.terminal.findings import Finding, fault, good, note, warning
 
 NEEDED = ("aiohttp", "aiomqtt", "cryptography", "msgspec", "prometheus-client", "rich", "structlog", "typer")
@@ -49,13 +49,12 @@ def event_loop() -> Iterator[Finding]:
         yield good("event loop", f"uvloop {found}")
 
 
-def mqtt_codec() -> Iterator[Finding]:
-    """Whether brokers run the MQTT codec as Python or compiled: both are well, unless it is not that of the sources."""
-    match codec():
-        case Codec.STALE:
-            yield warning("codec", "compiled from other sources than those here", "make compiled, or make pure")
-        case found:
-            yield good("codec", found)
+def compiled_modules() -> Iterator[Finding]:
+    """Whether what brokers do for every publication is compiled."""
+    if modules is Modules.STALE:
+        yield warning("modules", "compiled from other sources than those here, which run instead, slower", "make setup")
+    else:
+        yield good("modules", modules)
 
 
 def open_files(clients: int) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from saps.messages import Message, Properties
+from saps.messages import Properties
 
 PROPERTY = "traceparent"
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
@@ -73,15 +73,14 @@ def carried(properties: Properties | None) -> Context | None:
     return context if context is not None and context.sampled else None
 
 
-def carrying(message: Message, context: Context) -> Message:
-    """The message with a context, behind the publisher's own user properties."""
-    properties = message.properties or Properties()
-    user = (*properties.user, (PROPERTY, str(context)))
-    return msgspec.structs.replace(message, properties=msgspec.structs.replace(properties, user=user))
+def carrying(properties: Properties | None, context: Context) -> Properties:
+    """The properties with a context, behind the publisher's own user properties."""
+    properties = properties or Properties()
+    return msgspec.structs.replace(properties, user=(*properties.user, (PROPERTY, str(context))))
 
 
 class Sampler:
-    """Says which messages begin a trace: a share of them, by chance, at the cost of a subtraction for each."""
+    """Says which messages begin a trace: a share of them, by chance, at the cost of a subtraction for each batch."""
 
     def __init__(self, share: float, rng: Random) -> None:
         """`share`: 0 to 1."""
@@ -89,13 +88,14 @@ class Sampler:
         self._rng = rng
         self._left = self._gap()
 
-    def takes(self, count: int = 1) -> bool:
-        """Is one of the next `count` messages to be sampled?"""
-        self._left -= count
-        if self._left > 0:
-            return False
-        self._left = self._gap()
-        return True
+    def among(self, count: int) -> list[int]:
+        """Which of the next `count` messages are to be sampled: their places."""
+        found, place = list[int](), self._left
+        while place <= count:
+            found.append(place - 1)
+            place += self._gap()
+        self._left = place - count
+        return found
 
     def _gap(self) -> int:
         """Messages up to the next one that is sampled, this one included: geometrically distributed."""

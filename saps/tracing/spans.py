@@ -16,11 +16,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from saps.messages import Message, Reached
 from saps.subscriptions import Target
-from saps.tracing.context import Context, Sampler, carried, carrying, given
+from saps.tracing.context import Context, Sampler
+
+if TYPE_CHECKING:
+    from saps.agents.user import SubscriberAgent
 
 MOST_EVENTS = 32
 """Subscribers that a `deliver` names one by one."""
@@ -50,6 +53,16 @@ class Spans(Protocol):
         """A span begins now. `parent` 0: it is the first one of its trace."""
 
 
+class Entry(NamedTuple):
+    """A sampled message at the broker where it is published."""
+
+    message: Message
+    context: Context
+    receive: int
+    """The identifier of its first span."""
+    span: Span
+
+
 class Hop:
     """A sampled message that has come from another broker."""
 
@@ -72,38 +85,29 @@ class Traces:
         self.sampler = Sampler(share, rng)
         self._spans = spans
         self._rng = rng
-        self._received: tuple[Context, int] = (Context(1, 1), 1)
-        """The last message that entered here, and its span."""
         self._hops: OrderedDict[Context, Hop] = OrderedDict()
 
     # ---- at the broker where it is published
 
-    def enters(self, message: Message, due: bool) -> tuple[Message, Context, Span] | None:
-        """A message is published here. If it is sampled: the message with its context, and its span. `due`: it was
-        sampled before it was seen."""
-        attributes = _of(message)
-        if given(message.properties):
-            context, span = carried(message.properties), self._rng.getrandbits(64) or 1
-            if context is None:
-                return None
-            parent = context.span
-        else:
-            if not due and not self.sampler.takes():
-                return None
-            context, parent = Context.new(self._rng), 0
-            span, message = context.span, carrying(message, context)
-        self._received = context, span
-        return message, context, self._spans.begin("receive", context.trace, span, parent, attributes)
+    def begin(self) -> Context:
+        """A new trace, for a message that is sampled here."""
+        return Context.new(self._rng)
 
-    def routed(self, message: Message, context: Context) -> Span:
+    def enters(self, message: Message, context: Context, is_new: bool, sender: SubscriberAgent | None) -> Entry:
+        """A sampled message is published here. `is_new`: its trace begins here."""
+        span, parent = (context.span, 0) if is_new else (self._rng.getrandbits(64) or 1, context.span)
+        begun = self._spans.begin("receive", context.trace, span, parent, _of(message))
+        if sender is not None:
+            begun.set_attributes({"messaging.client.id": sender.client_id})
+        return Entry(message, context, span, begun)
+
+    def routed(self, entry: Entry) -> Span:
         """The mesh takes it."""
-        latest, span = self._received
-        parent = span if latest == context else context.span
-        return self._spans.begin("route", context.trace, context.at(self.broker), parent, _of(message))
+        context = entry.context
+        return self._spans.begin("route", context.trace, context.at(self.broker), entry.receive, _of(entry.message))
 
-    def deliver(self, message: Message, context: Context, *, here: bool) -> Span:
-        """It is handed to the subscribers of this broker; `here`: where it was published, too."""
-        parent = self._received[1] if here else context.at(self.broker)
+    def deliver(self, message: Message, context: Context, parent: int) -> Span:
+        """It is handed to the subscribers of this broker."""
         return self._spans.begin("deliver", context.trace, self._rng.getrandbits(64) or 1, parent, _of(message))
 
     # ---- at other brokers
@@ -121,7 +125,7 @@ class Traces:
         """Its frame has been handled: so many copies went on to other brokers."""
         hop.within = False
         hop.span.set_attributes({"saps.passed_on": passed_on})
-        if duplicate:
+        if not hop.delivered and duplicate:
             hop.span.set_attributes({"saps.duplicate": True})
             self._hops.pop(hop.context, None)
         elif not hop.delivered:

@@ -145,5 +145,5 @@ def test_a_broker_takes_nothing_from_a_stranger_that_answers_for_others() -> Non
     """Replies that nobody asked for change nothing."""
     scene = steady(Mode.EITHER)
     for token in range(50):
-        scene.brokers[0].node.receive(scene.brokers[6].ref, Told(token, []))
+        scene.brokers[0].node.receive(scene.brokers[6].ref, [Told(token, [])])
     by_tree_alone(scene)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.chaos.account import FLIGHT, Reach, Recorder, Stream
 from benchmarks.chaos.cable import lottery
 from benchmarks.chaos.report import quantile
-from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, Kind, Step, steps
+from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, VERSIONS, Kind, Step, steps
 
 NOBODY = Step(kind=Kind.KILL)
 EAST, WEST = frozenset({"a"}), frozenset({"b"})
@@ -101,7 +101,7 @@ def test_a_schedule_is_its_seeds_has_every_kind_each_round_and_ends_each_rolling
     for begin in range(0, len(restarts), brokers):
         turn = restarts[begin : begin + brokers]
         assert sorted(step.broker for step in turn) == names
-        assert {step.version for step in turn} == {1 if begin // brokers % 2 == 0 else 2}
+        assert {step.version for step in turn} == {VERSIONS[begin // brokers % 2]}
     for step in planned:
         places = SWITCHES if step.kind is Kind.SWITCH else [""] if step.kind in BETWEEN | OPENFLOW else names
         assert step.broker in places

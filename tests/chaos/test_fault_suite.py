@@ -15,7 +15,7 @@ import pytest
 from benchmarks.chaos.faults import available
 from benchmarks.chaos.ground import on_loopback
 from benchmarks.chaos.run import Run, Traffic
-from benchmarks.chaos.schedule import Kind, steps
+from benchmarks.chaos.schedule import VERSIONS, Kind, steps
 
 pytestmark = pytest.mark.chaos
 
@@ -41,7 +41,7 @@ async def test_nothing_is_lost_through_kills_a_pause_a_rolling_restart_and_clock
         drawn = steps(seed, list(ground.sites), kinds, len(kinds) - 1 + len(ground.sites))
         planned = [msgspec.structs.replace(step, calm=0.2) for step in drawn]
         outcome = await Run(ground, None, Traffic(rate=8.0, topics=3)).carry_out(planned, PATIENCE, lambda *_: None)
-        assert {site.version for site in ground.sites.values()} == {1}
+        assert {site.version for site in ground.sites.values()} == {VERSIONS[0]}
     assert [incident.step for incident in outcome.incidents] == planned
     assert {incident.step.kind for incident in outcome.incidents} == set(kinds)
     assert all(count.delivered > count.published > 0 for count in outcome.counts)

@@ -12,15 +12,16 @@ from random import Random
 import msgspec
 
 from saps.agents.switchover import Mode, Modes
-from saps.ofm.datagram import parse, publication
+from saps.ofm.datagram import parse, publications
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.hierarchy import Hierarchy
 from saps.ofm.simulated import OfmNetwork
-from saps.overlay.frames import Data, Frame, GroupKeys, HighWater, OfmAck, ProtocolError, Tell, Told
+from saps.overlay.frames import Frame, GroupKeys, HighWater, OfmAck, ProtocolError, Tell, Told
 from saps.overlay.keys import BrokerRef
 from saps.overlay.trees import Tree
 from saps.simulator import SimBroker, Simulation
 from saps.wire import FrameReader, WireError, hello
+from tests.batches import frame as publication
 from tests.fuzzing.frames import encoded
 from tests.fuzzing.supply import Builder, Supply
 from tests.fuzzing.target import Target
@@ -69,8 +70,8 @@ class Besieged:
 
     def sent_by_friend(self, seq: int) -> bytes:
         """A sealed publication."""
-        data = Data(0, seq, 0, 0, 0, TOPIC, b"payload", 1, False, None)
-        return _sealed(self.friend, publication(TREE, FRIEND, seq, data))
+        data = publication(TOPIC, seq, 0, b"payload", 1)
+        return _sealed(self.friend, publications(TREE, FRIEND, seq, data))
 
     def told(self, frame: Frame) -> None:
         """A frame about keys or trees, as it comes over a link."""
@@ -78,7 +79,7 @@ class Besieged:
         reader.feed(hello(FOE, "cluster"))
         try:
             for heard in reader.feed(sent or b""):
-                self.broker.act(lambda heard=heard: self.broker.node.receive(FOE, heard))  # type: ignore[misc]
+                self.broker.act(lambda heard=heard: self.broker.node.receive(FOE, [heard]))  # type: ignore[misc]
         except (WireError, ProtocolError):
             pass
 
@@ -94,7 +95,7 @@ def fuzz_datagrams(data: bytes) -> None:
                 target.told(said)
             continue
         inner = parse(chunk)
-        assert inner is None or inner.data().qos <= 2
+        assert inner is None or inner.frame().qos <= 2
         if kind == INSIDE:
             target.receive(_sealed(target.foe, chunk))
             continue
@@ -131,8 +132,8 @@ def _datagrams(supply: Supply) -> Iterator[tuple[int, bytes]]:
 
 def seeds() -> list[bytes]:
     """Inputs to begin with."""
-    data = [Data(0, seq, seq - 1, 0, 0, TOPIC, b"payload", 1, False, None) for seq in (1, 2, 2**40)]
-    chunks = [(INSIDE, publication(TREE, FOE, 1, one)) for one in data]
+    data = [publication(TOPIC, seq, seq - 1, b"payload", 1) for seq in (1, 2, 2**40)]
+    chunks = [(INSIDE, publications(TREE, FOE, 1, one)) for one in data]
     chunks += [(RAW, b"\xa2" + bytes(40)), (CHANGED, b"\x09\x01"), (CHANGED, b"")]
     whole = [bytes((kind, len(chunk))) + chunk for kind, chunk in chunks]
     keys = [bytes((KEYS, kind, 1, 3, 1)) + bytes(range(kind, kind + 30)) for kind in range(16)]

@@ -14,8 +14,6 @@ from saps.messages import Message, Properties
 from saps.overlay.claims import check_claims
 from saps.overlay.frames import (
     AnyFrame,
-    Bundle,
-    Data,
     DefineBroker,
     DefineSlice,
     Frame,
@@ -24,13 +22,13 @@ from saps.overlay.frames import (
     Locate,
     Part,
     ProtocolError,
+    Publish,
     Record,
-    Run,
     Seek,
-    Stretch,
 )
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publisher_key, vault
 from saps.wire import FrameReader, WireError, encode_into, hello
+from tests.batches import frame as publication
 from tests.fuzzing.supply import Builder, Supply
 from tests.fuzzing.target import Target
 
@@ -171,10 +169,9 @@ def seeds() -> list[bytes]:
         Seek(at.key, 1, True, at, 10),
         DefineBroker(1, FRIENDS[0]),
         DefineSlice(1, [1]),
-        Data(1, 7, 0, 1, 3, "a/b", b"payload", 1, False, Properties(message_expiry=5)),
-        Run(1, 8, 7, 0, 4, "a/b", 1, [b"x", b"y"]),
-        Stretch(1, 0, 4, [Part("a/b", 10, 9), Part("a", 11, 0)], b"\0\x07\0\x05", b"\0\0\0\1", b"0\5\0\3a/b0\3\0\1a"),
-        Bundle(1, 0, 5, [Part("a/b", 11, 10), Part("a", 13, 0)], [0, 1, 0], [b"x", b"y", b"z"]),
+        publication("a/b", 7, 0, b"payload", 1, origin=1, slice=1, token=3, properties=Properties(message_expiry=5)),
+        Publish(1, 0, 4, 1, False, [Part("a/b", 7)], [0, 0], [8, 9], [b"x", b"y"]),
+        Publish(1, 0, 5, 2, True, [Part("a/b", 9), Part("a", 0)], [0, 1, 0], [10, 11, 12], [b"x", b"y", b"z"]),
         Locate(0, None, FOE, 1, *vault(1), Keep([Record(Message("a/b", b"x", 1, True), 0, FOE, 1)])),
     ]
     found = []

@@ -14,7 +14,7 @@ from saps.links.inbound import Inbound
 from saps.links.outbound import Outbound
 from saps.links.questions import GUEST, Inquiry, LinkError, Meeting
 from saps.overlay.express import by_express
-from saps.overlay.frames import Bye, Farewell, Frame, Ping, Run, Whois
+from saps.overlay.frames import Bye, Farewell, Frame, Part, Ping, Publish, Whois
 from saps.overlay.keys import BrokerRef
 from saps.wire import encode_into, hello
 from tests.fuzzing.frames import FOE, FRIENDS, ORDER, STRANGERS, encoded, frame_of
@@ -107,7 +107,7 @@ async def _calling(supply: Supply) -> None:
     express = bool(supply.byte() & 1)
     lanes = links._expresses if express else links._outbound
     link = lanes[FOE] = Unborn(links, FOE, express=express)
-    link.send(Run(1, 1, 0, 0, 0, "a", 0, [b"x", b"y"]))
+    link.send(Publish(1, 0, 0, 0, False, [Part("a", 0)], [0, 0], [1, 2], [b"x", b"y"]))
     pipe = Pipe(link)
     pipe.feed(greeting(supply))
     while supply:

@@ -100,16 +100,17 @@ def check_frontend(frontend: Frontend) -> None:
     for session in frontend.sessions.values():
         queue = session.queue or ()
         assert len(queue) <= LIMITS.maximum_queued
-        assert session.queued_bytes == sum(len(p.message.payload) for p, _ in queue) <= LIMITS.maximum_queued_bytes
+        assert session.queued_bytes == sum(single.size for single, _ in queue) <= LIMITS.maximum_queued_bytes
         assert len(session.inflight) <= LIMITS.send_maximum
         assert len(session.incoming or ()) <= LIMITS.receive_maximum
         assert len(session.subscriptions) <= LIMITS.maximum_subscriptions
         kept += session.queued_bytes
     for connection in frontend.connections:
-        assert len(connection._aliases_in or ()) <= LIMITS.topic_alias_maximum
-        assert connection._held_count <= LIMITS.maximum_queued
+        cutter = connection.publishes._cutter
+        assert cutter is None or len(cutter._aliases or ()) <= LIMITS.topic_alias_maximum
+        assert connection.outbound._held_count <= LIMITS.maximum_queued
         assert len(connection._framer._partial or b"") <= LIMITS.maximum_packet_size + 5
-        kept += connection._held_bytes
+        kept += connection.outbound._held_bytes
     assert kept <= frontend.budget.used <= LIMITS.maximum_queued_total
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from saps.agents.switchover import Mode, Modes
+from saps.batch import Batch
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.packets import Will
 from saps.messages import Message
@@ -70,16 +71,13 @@ class Besieged(Roams):
             self.hear(broker, lambda broker=broker: broker.node.session_started(FOE))  # type: ignore[misc]
 
     def tell_hub(self, broker: SimBroker, message: Message) -> None:
-        broker.act(lambda: self.hubs[broker].publish(message))
+        broker.act(lambda: self.hubs[broker].publish(Batch.of(message)))
 
     def hear(self, broker: SimBroker, action: Callable[[], None]) -> None:
         """As the driver hands in what comes over a link."""
-        hub = self.hubs[broker]
-        hub.gather()
         try:
             broker.act(action)
         finally:
-            hub.gathered()
             self.benches[broker].flush()
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
@@ -107,7 +105,7 @@ class Besieged(Roams):
         def come() -> None:
             for heard in reader.feed(sent):
                 check_claims(FOE, [heard], ORDER)
-                broker.node.receive(FOE, heard)
+                broker.node.receive(FOE, [heard])
 
         try:
             self.hear(broker, come)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from saps.mesh import Recalled, RunDone, TopicRoute, publish_each
-from saps.messages import NOBODY, Message, MessageRun, Reached
-from saps.overlay.frames import Part
-from saps.overlay.runs import encoded, stretch_of
-from saps.plain import Encoded
+from saps.batch import Batch
+from saps.mesh import Done, Recalled, TopicRoute
+from saps.messages import NOBODY, Message, Properties, Reached
 
 
 class DelayingMesh:
@@ -17,15 +14,13 @@ class DelayingMesh:
 
     def __init__(self, remote: bool = True) -> None:
         self.remote = remote
-        self.part = 3
-        """Messages of a run that arrive together."""
         self.subscribed: list[str] = []
         self.unsubscribed: list[str] = []
         self.published: list[Message] = []
         self.shared: list[tuple[str, Message]] = []
         self.routes: dict[str, TopicRoute] = {}
         self._subscribing: list[Callable[[], None]] = []
-        self._publishing: list[Callable[[Reached], None]] = []
+        self._publishing: list[tuple[int, Done]] = []
 
     def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
         self.subscribed.append(topic_filter)
@@ -40,25 +35,10 @@ class DelayingMesh:
         route.used = False
         return route
 
-    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
-        self.published.append(message)
+    def publish(self, batch: Batch, done: Done | None) -> None:
+        self.published += batch.messages
         if done is not None:
-            self._publishing.append(done)
-
-    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
-        for start in range(0, len(run), self.part):
-            part = run.messages[start : start + self.part]
-            self.published += part
-            if done is not None:
-                self._publishing.append(partial(done, start, len(part)))
-
-    def publish_stretch(self, stretch: Encoded) -> None:
-        arrived = encoded(stretch_of(stretch, [Part(topic, 1, 0) for topic in stretch.topics]))
-        for run in arrived.runs():
-            self.publish_run(run, None)
-
-    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
-        publish_each(self.publish_run, runs, done)
+            self._publishing.append((len(batch.topics), done))
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass
@@ -66,8 +46,8 @@ class DelayingMesh:
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
         self.shared.append((topic_filter, message))
 
-    def stamp(self, message: Message) -> Message:
-        return message
+    def stamp(self, properties: Properties | None) -> Properties | None:
+        return properties
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
         done(())
@@ -79,11 +59,12 @@ class DelayingMesh:
             done()
 
     def complete_one(self, number: int, reached: Reached) -> None:
-        """Of what has not arrived yet, this one has."""
-        self._publishing.pop(number % len(self._publishing))(reached)
+        """Of what has not arrived yet, this batch has."""
+        topics, done = self._publishing.pop(number % len(self._publishing))
+        done([reached] * topics)
 
     def complete_publications(self, reached: Reached = NOBODY) -> None:
         """Every publication so far has arrived."""
         waiting, self._publishing = self._publishing, []
-        for done in waiting:
-            done(reached)
+        for topics, done in waiting:
+            done([reached] * topics)

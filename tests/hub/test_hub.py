@@ -5,16 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.hub import LONGEST_KEPT, MAX_ROUTES, Burst, Hub
-from saps.messages import Message, MessageRun, Properties, Reached
+from saps.batch import Batch
+from saps.hub import LONGEST_KEPT, MAX_ROUTES, NOT_PUBLISHED, Hub
+from saps.messages import REFUSED, Message, Properties, Reached
 from saps.subscriptions import Subscription, Target
 from saps.topics import matches
+from tests.batches import batch_of
 from tests.hub.meshes import DelayingMesh
 
 
 def subscriber(hub: Hub, name: str = "s") -> tuple[SubscriberAgent, list[Message]]:
     got: list[Message] = []
     return SubscriberAgent(hub, name, got.append), got
+
+
+def publish(hub: Hub, message: Message, matched: list[int]) -> None:
+    """Publish, and note how many subscribers are reached, once that is known."""
+    hub.publish(Batch.of(message), done=lambda reached: matched.append(reached[0].subscribers))
 
 
 def test_publication_reaches_each_matching_local_subscriber_once() -> None:
@@ -25,7 +32,7 @@ def test_publication_reaches_each_matching_local_subscriber_once() -> None:
     one.subscribe(Subscription("a/b"))
     two.subscribe(Subscription("x"))
     matched: list[int] = []
-    hub.publish(Message("a/b", b"1"), done=matched.append)
+    publish(hub, Message("a/b", b"1"), matched)
     assert [m.payload for m in first] == [b"1"]
     assert second == []
     assert matched == [1]
@@ -39,7 +46,7 @@ def test_subscription_is_done_only_when_the_mesh_says_so() -> None:
     done: list[str] = []
     agent.subscribe(Subscription("a"), lambda: done.append("a"))
     assert done == []
-    hub.publish(Message("a", b"early"))
+    hub.publish(Batch.of(Message("a", b"early")))
     assert len(got) == 1, "local messages need not wait for the mesh"
     mesh.complete_subscriptions()
     assert done == ["a"]
@@ -66,7 +73,7 @@ def test_done_waits_for_the_mesh_and_counts_both_sides() -> None:
     agent, _ = subscriber(hub)
     agent.subscribe(Subscription("a"))
     matched: list[int] = []
-    hub.publish(Message("a", b"", qos=1), done=matched.append)
+    publish(hub, Message("a", b"", qos=1), matched)
     assert matched == []
     mesh.complete_publications(Reached(2, 5))
     assert matched == [6]
@@ -76,12 +83,12 @@ def test_mesh_is_not_asked_when_it_knows_that_nobody_is_there() -> None:
     mesh = DelayingMesh(remote=False)
     hub = Hub(mesh)
     matched: list[int] = []
-    hub.publish(Message("a", b"", qos=1), done=matched.append)
+    publish(hub, Message("a", b"", qos=1), matched)
     assert mesh.published == []
     assert matched == [0]
     assert mesh.routes["a"].used
     mesh.routes["a"].remote = True
-    hub.publish(Message("a", b"now"))
+    hub.publish(Batch.of(Message("a", b"now")))
     assert [m.payload for m in mesh.published] == [b"now"]
 
 
@@ -90,8 +97,8 @@ def test_message_from_the_mesh_is_delivered_but_not_sent_back_nor_retained() -> 
     hub = Hub(mesh)
     agent, got = subscriber(hub)
     agent.subscribe(Subscription("a/#"))
-    assert hub.deliver(Message("a/b", b"1", retain=True)) == 1
-    assert hub.deliver(Message("b", b"2")) == 0
+    assert hub.deliver(Batch.of(Message("a/b", b"1", retain=True))) == [1]
+    assert hub.deliver(Batch.of(Message("b", b"2"))) == [0]
     assert [m.payload for m in got] == [b"1"]
     assert mesh.published == []
     assert hub.retained_for("#") == []
@@ -103,66 +110,148 @@ def test_no_local_keeps_a_publisher_from_its_own_messages_only() -> None:
     two, second = subscriber(hub, "two")
     for agent in (one, two):
         agent.subscribe(Subscription("a", no_local=True))
-    hub.publish(Message("a", b""), sender=one)
+    hub.publish(Batch.of(Message("a", b"")), one)
     assert (len(first), len(second)) == (0, 1)
 
 
 def test_retained_messages_expire_by_the_clock() -> None:
     now = 0.0
     hub = Hub(clock=lambda: now)
-    hub.publish(Message("a", b"x", retain=True, properties=Properties(message_expiry=5)))
-    assert [p.message.payload for p in hub.retained_for("+")] == [b"x"]
+    hub.publish(Batch.of(Message("a", b"x", retain=True, properties=Properties(message_expiry=5))))
+    assert [single.payload for single in hub.retained_for("+")] == [b"x"]
     now = 5.0
     assert hub.retained_for("+") == []
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a/1", "a/2", "b/1", "c"]), st.integers(0, 1)), max_size=12))
-def test_what_other_brokers_send_in_one_read_reaches_each_subscriber_in_its_order(sent: list[tuple[str, int]]) -> None:
-    hub = Hub()
-    filters = {"one": ["a/+"], "two": ["a/+"], "three": ["a/1", "b/#"], "all": ["#"]}
-    got: dict[str, list[Message]] = {}
+drawn = st.lists(
+    st.tuples(st.sampled_from(["a/1", "a/2", "b/1", "c", "c/d"]), st.integers(0, 255)), min_size=1, max_size=12
+)
+
+
+@given(drawn, st.sampled_from([0, 1, 2]), st.booleans(), st.booleans())
+def test_a_batch_arrives_as_if_its_messages_came_one_by_one(
+    sent: list[tuple[str, int]], qos: int, retain: bool, from_the_mesh: bool
+) -> None:
+    """Each subscriber gets what its filters match, in its order, and the hub counts the same."""
+    filters = {"one": ["a/+"], "two": ["a/+"], "three": ["a/1", "b/#"], "all": ["#"], "own": ["a/1", "+/1"]}
+    messages = [Message(topic, bytes([number]), qos, retain) for topic, number in sent]
+    outcomes = []
+    for batches in ([batch_of(messages)], [Batch.of(message) for message in messages]):
+        hub = Hub()
+        agents = {}
+        got: dict[str, list[Message]] = {}
+        for name, wanted in filters.items():
+            agents[name], got[name] = subscriber(hub, name)
+            for topic_filter in wanted:
+                agents[name].subscribe(Subscription(topic_filter, qos=1, no_local=topic_filter == "+/1"))
+        for batch in batches:
+            if from_the_mesh:
+                hub.deliver(batch)
+            else:
+                hub.publish(batch, agents["own"])
+        retained = {single.topic: single.payload for single in hub.retained_for("#")}
+        outcomes.append((got, retained, hub.describe()))
+    assert outcomes[0] == outcomes[1]
     for name, wanted in filters.items():
-        agent, got[name] = subscriber(hub, name)
-        for topic_filter in wanted:
-            agent.subscribe(Subscription(topic_filter, qos=1))
-    messages = [Message(topic, bytes([number]), qos) for number, (topic, qos) in enumerate(sent)]
-    hub.gather()
-    for message in messages:
-        hub.deliver(message)
-    hub.gathered()
-    for name, wanted in filters.items():
-        assert got[name] == [m for m in messages if any(matches(each, m.topic) for each in wanted)]
+        if name != "own" or from_the_mesh:
+            assert outcomes[0][0][name] == [m for m in messages if any(matches(each, m.topic) for each in wanted)]
 
 
-def test_bursts_hold_what_has_the_same_subscribers() -> None:
+@given(drawn, st.booleans())
+def test_a_batch_counts_the_subscribers_of_each_topic(sent: list[tuple[str, int]], remote: bool) -> None:
+    mesh = DelayingMesh(remote)
+    hub = Hub(mesh)
+    for name, topic_filter in (("one", "a/+"), ("two", "#"), ("three", "c/#")):
+        subscriber(hub, name)[0].subscribe(Subscription(topic_filter))
+    batch = batch_of([Message(topic, b"", 1) for topic, _ in sent])
+    told: list[list[Reached]] = []
+    matched = hub.publish(batch, done=lambda reached: told.append(list(reached)))
+    expected = [sum(matches(f, topic) for f in ("a/+", "#", "c/#")) for topic in batch.topics]
+    assert list(matched) == expected
+    assert bool(told) is not remote
+    mesh.complete_publications(Reached(2, 5))
+    assert told == [[Reached(2 * remote, count + 5 * remote) for count in expected]]
+
+
+def test_subscribers_of_the_same_topics_get_the_same_object() -> None:
     hub = Hub()
-    bursts: list[list[str]] = []
+    taken: list[Batch] = []
 
-    class Counting(SubscriberAgent):
-        def deliver_burst(self, burst: Burst, target: Target) -> None:
-            bursts.append([publication.message.topic for publication in burst.publications])
+    class Keeping(SubscriberAgent):
+        def deliver(self, batch: Batch, target: Target) -> None:
+            taken.append(batch)
 
-    Counting(hub, "c").subscribe(Subscription("a/+"))
-    hub.gather()
-    for topic in ("a/1", "a/2", "a/2", "b", "a/3", "a/4"):
-        hub.deliver(Message(topic, b""))
-    hub.gathered()
-    assert bursts == [["a/1", "a/2", "a/2"], ["a/3", "a/4"]]
+    for name, topic_filter in (("one", "a/+"), ("two", "a/+"), ("all", "#"), ("every", "#")):
+        Keeping(hub, name).subscribe(Subscription(topic_filter))
+    batch = batch_of([Message(topic, b"") for topic in ("a/1", "b", "a/2", "b", "a/1")])
+    hub.publish(batch)
+    parts = {id(each): each for each in taken}
+    assert len(taken) == 4
+    assert parts.pop(id(batch)) is batch, "who gets all of it gets the batch itself"
+    assert [(each.topics, list(each.which)) for each in parts.values()] == [(["a/1", "a/2"], [0, 1, 0])]
+
+
+class Allowed:
+    """Rights to some topics."""
+
+    def __init__(self, *topics: str) -> None:
+        self.publishable: set[str] = set()
+        self._topics = topics
+
+    def may_publish(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def may_read(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        return True
+
+
+def test_a_batch_is_published_as_far_as_its_publisher_may() -> None:
+    mesh = DelayingMesh()
+    hub = Hub(mesh)
+    everything, got = subscriber(hub, "all")
+    everything.subscribe(Subscription("#"))
+    sender, _ = subscriber(hub, "sender")
+    sender.rights = Allowed("a", "c", "$SYS/mine")
+    told: list[list[Reached]] = []
+    batch = batch_of([Message(topic, b"%d" % n, 1) for n, topic in enumerate(["a", "b", "$SYS/mine", "a", "c", "b"])])
+    assert list(hub.publish(batch, sender, lambda reached: told.append(list(reached)))) == [1, -1, -1, 1]
+    mesh.complete_publications(Reached(1, 2))
+    assert told == [[Reached(1, 3), REFUSED, REFUSED, Reached(1, 3)]]
+    assert [message.payload for message in got] == [message.payload for message in mesh.published] == [b"0", b"3", b"4"]
+    assert "b" not in hub.routes
+    assert "b" not in mesh.routes, "it leaves nothing behind"
+    assert list(hub.publish(Batch.of(Message("b", b"")), sender)) == [NOT_PUBLISHED]
+
+
+def test_who_may_not_read_a_topic_gets_nothing_of_it() -> None:
+    hub = Hub()
+    hub.restricted = True
+    agent, got = subscriber(hub, "s")
+    agent.rights = Allowed("a")
+    agent.subscribe(Subscription("#"))
+    hub.publish(batch_of([Message(topic, b"x", retain=True) for topic in "aba"]))
+    hub.deliver(batch_of([Message(topic, b"") for topic in "ba"]))
+    assert [message.topic for message in got] == ["a", "a", "a"]
+    agent.subscribe(Subscription("+"))
+    assert [single.topic for single in hub.retained_for("+", agent)] == ["a"]
 
 
 def test_a_new_mesh_replaces_the_routes() -> None:
     hub = Hub()
-    hub.publish(Message("a", b""))
+    hub.publish(Batch.of(Message("a", b"")))
     mesh = DelayingMesh()
     hub.mesh = mesh
-    hub.publish(Message("a", b""))
+    hub.publish(Batch.of(Message("a", b"")))
     assert len(mesh.published) == 1
 
 
 def test_route_cache_is_bounded() -> None:
     hub = Hub()
     for number in range(MAX_ROUTES + 10):
-        hub.route(b"t/%d" % number)
+        hub.route(f"t/{number}")
     assert len(hub.routes) <= MAX_ROUTES
 
 
@@ -170,31 +259,15 @@ def test_long_topics_are_delivered_and_not_kept() -> None:
     hub, topic = Hub(), "t" * (LONGEST_KEPT + 1)
     agent, got = subscriber(hub)
     agent.subscribe(Subscription("#"))
-    hub.publish(Message(topic, b"x"))
+    hub.publish(Batch.of(Message(topic, b"x")))
     assert [message.topic for message in got] == [topic]
-    assert topic.encode() not in hub.routes
+    assert topic not in hub.routes
 
 
 def test_reserved_topics_are_never_in_the_cache_clients_publish_from() -> None:
     hub = Hub()
-    hub.publish(Message("$SYS/broker/uptime", b"1"))
-    assert b"$SYS/broker/uptime" not in hub.routes
-
-
-def test_burst_equals_its_messages_one_by_one() -> None:
-    hub = Hub()
-    one, first = subscriber(hub, "one")
-    two, second = subscriber(hub, "two")
-    one.subscribe(Subscription("a", no_local=True))
-    two.subscribe(Subscription("#"))
-    burst = Burst([MessageRun("a", 0, [b"0", b"1"]), MessageRun.of(Message("a", b"2"))])
-    assert hub.spread_burst(hub.route(b"a"), burst, one) == 1
-    assert first == []
-    assert [m.payload for m in second] == [b"0", b"1", b"2"]
-    assert (hub.published, hub.delivered) == (3, 3)
-
-
-mixed = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans(), st.booleans()), max_size=20)
+    hub.publish(Batch.of(Message("$SYS/broker/uptime", b"1")))
+    assert "$SYS/broker/uptime" not in hub.routes
 
 
 @pytest.mark.parametrize("topic_filter", ["$SYS/#", "$SYS/broker/+", "$SYS/broker/uptime", "$share/g/$SYS/#"])
@@ -209,62 +282,6 @@ def test_the_mesh_never_hears_of_what_each_broker_tells_about_itself(topic_filte
     agent.unsubscribe(topic_filter)
     assert mesh.subscribed == mesh.unsubscribed == []
     assert topic_filter not in hub.index
-
-
-@given(
-    runs=st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 2), st.integers(1, 4)), max_size=12),
-    gathering=st.booleans(),
-)
-def test_a_run_arrives_as_if_one_by_one(runs: list[tuple[str, int, int]], gathering: bool) -> None:
-    hub = Hub()
-    agent, got = subscriber(hub)
-    agent.subscribe(Subscription("+"))
-    sent = []
-    if gathering:
-        hub.gather()
-    for number, (topic, qos, length) in enumerate(runs):
-        payloads = [b"%d %d" % (number, i) for i in range(length)]
-        sent += [Message(topic, payload, qos) for payload in payloads]
-        if length == 1:
-            assert hub.deliver(sent[-1]) == 1
-        else:
-            assert hub.deliver_run(topic, qos, payloads) == 1
-    hub.gathered()
-    assert got == sent
-    assert hub.delivered == hub.received == len(sent)
-
-
-@given(mixed)
-def test_gathered_messages_arrive_as_if_one_by_one(sent: list[tuple[str, int, bool, bool]]) -> None:
-    hub = Hub()
-    agent, got = subscriber(hub)
-    agent.subscribe(Subscription("#"))
-    messages = [
-        Message(topic, b"%d" % n, qos, retain, Properties(content_type="t") if described else None)
-        for n, (topic, qos, retain, described) in enumerate(sent)
-    ]
-    hub.gather()
-    assert [hub.deliver(message) for message in messages] == [1] * len(messages)
-    hub.gathered()
-    assert got == messages
-    assert hub.delivered == hub.received == len(messages)
-
-
-def test_gathered_messages_go_to_those_subscribed_when_they_came() -> None:
-    hub = Hub()
-    early, first = subscriber(hub, "early")
-    late, second = subscriber(hub, "late")
-    early.subscribe(Subscription("a"))
-    hub.gather()
-    hub.deliver(Message("a", b"1"))
-    hub.deliver(Message("a", b"2"))
-    late.subscribe(Subscription("a"))
-    hub.deliver(Message("a", b"3"))
-    hub.deliver(Message("a", b"4"))
-    early.unsubscribe("a")
-    hub.gathered()
-    assert [m.payload for m in first] == [b"1", b"2", b"3", b"4"]
-    assert [m.payload for m in second] == [b"3", b"4"]
 
 
 def test_agents_are_found_by_name_until_they_close() -> None:
@@ -303,6 +320,6 @@ def test_cached_routes_never_go_stale(ops: list[tuple[str, int, str]]) -> None:
             topic = topic_filter.replace("#", "c").replace("+", "b")
             for _, got in everyone:
                 got.clear()
-            hub.publish(Message(topic, b""))
+            hub.publish(Batch.of(Message(topic, b"")))
             for filters_now, (_, got) in zip(model, everyone, strict=True):
                 assert len(got) == any(matches(f, topic) for f in filters_now)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from saps.agents.user import PublisherAgent, SubscriberAgent
 from saps.hub import Hub
 from saps.messages import Message
@@ -42,8 +40,3 @@ def test_closing_does_not_take_out_a_successor_of_the_same_name() -> None:
     new = PublisherAgent(hub, "c")
     old.close()
     assert hub.agents == {"c/pub": new}
-
-
-def test_an_agent_without_a_wire_format_refuses_packets() -> None:
-    with pytest.raises(NotImplementedError):
-        SubscriberAgent(Hub(), "c").relay(b"", 1)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from saps.agents.user import SubscriberAgent
+from saps.batch import Batch
 from saps.broker import Broker
 from saps.config import Address
 from saps.messages import Message
@@ -19,7 +20,6 @@ from saps.overlay.frames import (
     Announce,
     Check,
     Collect,
-    Data,
     DefineBroker,
     Find,
     Found,
@@ -28,10 +28,12 @@ from saps.overlay.frames import (
     Inserted,
     Locate,
     ProtocolError,
+    Publish,
 )
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publishers
 from saps.overlay.node import OverlayNode
 from saps.subscriptions import Subscription
+from tests.batches import frame as publication
 from tests.identity.authorities import Town
 from tests.identity.sealed import Clock, identity
 from tests.network.meshes import settings
@@ -95,11 +97,11 @@ def test_the_honest_are_never_accused(scene: Callable[[int], None], monkeypatch:
     heard = 0
     receive = OverlayNode.receive
 
-    def judged(node: OverlayNode, sender: BrokerRef, frame: Frame) -> None:
+    def judged(node: OverlayNode, sender: BrokerRef, frames: list[Frame]) -> None:
         nonlocal heard
-        heard += 1
-        check_claims(sender, [frame], node.order)
-        receive(node, sender, frame)
+        heard += len(frames)
+        check_claims(sender, frames, node.order)
+        receive(node, sender, frames)
 
     monkeypatch.setattr(OverlayNode, "receive", judged)
     for seed in range(2):
@@ -164,7 +166,7 @@ class Ear:
 async def publish(broker: Broker, payload: bytes) -> None:
     """With QoS 1, to a/b; returns when all have it."""
     done = asyncio.Event()
-    broker.hub.publish(Message("a/b", payload, 1), None, lambda reached: done.set())
+    broker.hub.publish(Batch.of(Message("a/b", payload, 1)), None, lambda reached: done.set())
     await done.wait()
 
 
@@ -206,7 +208,7 @@ async def test_nobody_takes_anothers_place_by_a_later_life_of_it(tmp_path: Path)
         for payload in sent:
             await ear.hears(payload)
         assert len(ear.got) == len(sent)
-        told = [frame for _, frame in mallory.frames if isinstance(frame, Data)]
+        told = [frame for _, frame in mallory.frames if isinstance(frame, Publish)]
         assert told == []
         while await holder(b2, "b1") != b1.ref:
             pass
@@ -232,5 +234,5 @@ async def test_it_can_publish_in_the_name_of_another(tmp_path: Path) -> None:
         await ear.subscribe("a/#")
         await publish(b0, b"true")
         mallory.send(b1.ref, DefineBroker(1, b0.ref))
-        mallory.send(b1.ref, Data(1, 1_000_000, 0, 0, 0, "a/b", b"false", 1, False))
+        mallory.send(b1.ref, publication("a/b", 1_000_000, 0, b"false", 1, origin=1))
         await ear.hears(b"false")

@@ -22,7 +22,7 @@ from saps.identity.live import LinkIdentity
 from saps.identity.names import Identity
 from saps.identity.secret import SHORTEST, SecretError, authority_of, new_secret
 from saps.links import GUEST, HIGH_WATER, LinkError
-from saps.overlay.frames import Data, Frame, Ping, Pong
+from saps.overlay.frames import Frame, Ping, Pong, Publish
 from saps.overlay.keys import BrokerRef
 from saps.wire import FrameReader, encode_into, hello
 from tests.identity.authorities import HOUR, Town
@@ -128,7 +128,7 @@ def test_the_express_lane_is_sealed_and_marked_as_well(town: Town, loop: Loop) -
     async def scene() -> None:
         async with sealed(town, "a", "b") as (a, b):
             for end in (a, b):
-                end.links.express, end.links.dscp = lambda frame: isinstance(frame, Data), 46
+                end.links.express, end.links.dscp = lambda frame: isinstance(frame, Publish), 46
             a.send(b.ref, data(1))
             a.send(b.ref, Pong())
             await b.until(lambda: len(b.frames) == 2)

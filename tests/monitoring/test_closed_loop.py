@@ -22,7 +22,7 @@ from saps.broker import Broker
 from saps.config import Address
 from saps.config.monitoring import MonitoringSettings
 from saps.ofm.northbound.schema import Status
-from tests.agents.test_switchover_live import PATIENCE, City, Switch, settings
+from tests.agents.city import PATIENCE, City, Switch, settings
 
 pytestmark = pytest.mark.network
 

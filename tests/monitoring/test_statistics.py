@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.hub import Burst, Hub
-from saps.messages import Message, MessageRun
+from saps.batch import Batch
+from saps.frontend.mqtt.publish_cut import Cutter
+from saps.hub import Hub
+from saps.messages import Message
 from saps.statistics import LATENCY_BOUNDS, REST, Statistics, TopicCount, publishers
 from saps.subscriptions import Subscription
+from tests.batches import batch_of
 
 COUNTED = ("messages", "bytes", "received", "received_bytes", "copies", "by_tree", "joins", "leaves")
 
@@ -43,8 +46,7 @@ def test_sums_are_exact_and_the_busiest_topics_are_in_the_table(stream: list[str
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=200), st.integers(1, 4))
 def test_nothing_is_counted_twice_or_lost_over_intervals(events: list[tuple[str, bool]], capacity: int) -> None:
-    forgotten: list[str] = []
-    statistics = Statistics(capacity, forgotten.append)
+    statistics = Statistics(capacity)
     total = 0
     for topic, end in events:
         statistics.of(topic).messages += 1
@@ -53,7 +55,6 @@ def test_nothing_is_counted_twice_or_lost_over_intervals(events: list[tuple[str,
     total += sum(count.messages for count in drained(statistics).values())
     assert total == len(events)
     assert drained(statistics) == {}
-    assert set(forgotten) >= {topic for topic, _ in events} - set(statistics.topics)
 
 
 class Client(NamedTuple):
@@ -94,10 +95,9 @@ def test_the_hub_counts_messages_of_every_way_once(hub: Hub) -> None:
     agent = SubscriberAgent(hub, "s", lambda message: None)
     agent.subscribe(Subscription("a/#"))
     publisher = SubscriberAgent(hub, "p", lambda message: None)
-    hub.publish(Message("a/b", b"12345"), publisher)
-    route = hub.route(b"a/b")
-    hub.spread_burst(route, Burst([MessageRun("a/b", 0, [b"12"] * 3)]), publisher)
-    assert hub.deliver(Message("a/b", b"1234567")) == 1
+    hub.publish(Batch.of(Message("a/b", b"12345")), publisher)
+    hub.publish(batch_of([Message("a/b", b"12")] * 3), publisher)
+    assert hub.deliver(Batch.of(Message("a/b", b"1234567"))) == [1]
     assert hub.statistics is not None
     count = hub.statistics.of("a/b")
     assert (count.messages, count.bytes) == (4, 5 + 6)
@@ -105,41 +105,50 @@ def test_the_hub_counts_messages_of_every_way_once(hub: Hub) -> None:
     assert (count.subscribers, publishers(count.publishers)) == (1, 1)
 
 
-def test_a_relayed_packet_counts_its_payload(hub: Hub) -> None:
-    packet = b"\x30\x07\x00\x03a/bxy"
-    hub.relay(hub.route(b"a/b"), packet * 4, 4, at_once=False)
+def test_what_is_passed_through_counts_its_payload(hub: Hub) -> None:
+    cut = Cutter(4, 1000, 0, 10, {}).cut(b"\x30\x07\x00\x03a/bxy" * 4 + b"\x30\x06\x00\x01c123", 0)
+    assert cut is not None
+    hub.publish(cut[0])
     assert hub.statistics is not None
-    assert (hub.statistics.of("a/b").messages, hub.statistics.of("a/b").bytes) == (4, 8)
+    found = [hub.statistics.of(topic) for topic in ("a/b", "c")]
+    assert [(count.messages, count.bytes) for count in found] == [(4, 8), (1, 3)]
 
 
-def test_publications_to_several_topics_count_for_each(hub: Hub) -> None:
+@pytest.mark.parametrize("capacity", [1, 2, 5])
+def test_publications_to_several_topics_count_for_each_however_small_the_table(capacity: int) -> None:
+    hub = Hub()
+    hub.count(capacity)
     publisher = SubscriberAgent(hub, "p", lambda message: None)
-    routes = [hub.route(topic) for topic in (b"a", b"b", b"a")]
-    hub.relay_several(
-        routes,
-        b"\x30\x04\x00\x01ax" + b"\x30\x03\x00\x01b" + b"\x30\x05\x00\x01axy",
-        0,
-        [5, 11, 16],
-        [6, 11, 18],
-        publisher,
-    )
-    hub.spread_several(routes, [MessageRun(route.topic, 0, [b"123"]) for route in routes], publisher)
+    batch = batch_of([Message(topic, b"x" * size) for size, topic in enumerate("abacdb")])
+    for _ in range(3):
+        hub.publish(batch, publisher)
+        hub.deliver(batch)
     assert hub.statistics is not None
-    a, b = hub.statistics.of("a"), hub.statistics.of("b")
-    assert (a.messages, a.bytes, publishers(a.publishers)) == (4, 3 + 6, 1)
-    assert (b.messages, b.bytes, publishers(b.publishers)) == (2, 0 + 3, 1)
+    seen = drained(hub.statistics)
+    assert [sum(getattr(count, name) for count in seen.values()) for name in ("messages", "bytes", "received")] == [
+        18,
+        45,
+        18,
+    ]
+    if capacity == 5:
+        assert {topic: (count.messages, count.bytes) for topic, count in seen.items()} == {
+            "a": (6, 6),
+            "b": (6, 18),
+            "c": (3, 9),
+            "d": (3, 12),
+        }
 
 
 @pytest.mark.parametrize("topic_filter", ["a/b", "a/+"])
 def test_members_come_and_go_once(hub: Hub, topic_filter: str) -> None:
     first, second = SubscriberAgent(hub, "1", lambda m: None), SubscriberAgent(hub, "2", lambda m: None)
-    hub.publish(Message("a/b", b""))
+    hub.publish(Batch.of(Message("a/b", b"")))
     for step in (first.subscribe, second.subscribe):
         step(Subscription(topic_filter))
-        hub.publish(Message("a/b", b""))
+        hub.publish(Batch.of(Message("a/b", b"")))
     for agent in (first, second):
         agent.unsubscribe(topic_filter)
-        hub.publish(Message("a/b", b""))
+        hub.publish(Batch.of(Message("a/b", b"")))
     assert hub.statistics is not None
     count = hub.statistics.of("a/b")
     assert (count.joins, count.leaves, count.subscribers) == (1, 1, 0)
@@ -149,7 +158,7 @@ def test_a_topic_that_left_the_table_is_counted_again_when_it_comes_back() -> No
     hub = Hub()
     statistics = hub.count(2)
     for topic in ("a", "b", "a", "c", "b", "a"):
-        hub.publish(Message(topic, b"x"))
+        hub.publish(Batch.of(Message(topic, b"x")))
     seen = drained(statistics)
     assert sum(count.messages for count in seen.values()) == 6
     assert statistics.evicted

@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Literal, Self
 
 import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from examples.common.clients import NO_DELAY
 from saps.broker import Broker
@@ -78,7 +80,18 @@ def data_messages(brokers: Sequence[Broker]) -> int:
 class Client:
     """A client at one broker; use as an async context manager. `received` has everything, in order of arrival."""
 
-    def __init__(self, address: tuple[str, int], name: str = "", will: aiomqtt.Will | None = None) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        name: str = "",
+        will: aiomqtt.Will | None = None,
+        user: str | None = None,
+        expiry: int = 0,
+    ) -> None:
+        """`user`: whose password is the same word. `expiry`: seconds for which its session stays; such a client takes
+        up the session it has."""
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = expiry
         self.name = name or f"client{next(_serial)}"
         self.received: list[tuple[str, bytes]] = []
         self.connected = False
@@ -87,6 +100,10 @@ class Client:
             identifier=self.name,
             protocol=aiomqtt.ProtocolVersion.V5,
             will=will,
+            username=user,
+            password=user,
+            clean_start=not expiry,
+            properties=properties,
             socket_options=NO_DELAY,  # a publication need not wait for an ACK
         )
         self._changed = asyncio.Event()

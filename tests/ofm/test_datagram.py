@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.messages import Properties
-from saps.ofm.datagram import Datagram, high_water, parse, publication
-from saps.overlay.frames import Data
+from saps.ofm.datagram import VERSION, Datagram, high_water, parse, publications
+from saps.overlay.frames import Part, Publish
 from saps.overlay.keys import BrokerRef
 from saps.overlay.trees import Tree
 
@@ -19,36 +19,44 @@ TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 PROPERTIES = st.none() | st.builds(
     Properties, content_type=st.none() | TEXTS, user=st.lists(st.tuples(TEXTS, TEXTS)).map(tuple)
 )
-PUBLICATIONS = st.integers(0, 2**60).flatmap(
-    lambda prev: st.builds(
-        Data,
-        origin=st.just(0),
-        seq=st.integers(prev + 1, 2**61),
-        prev=st.just(prev),
-        slice=st.just(0),
-        token=st.just(0),
-        topic=TOPICS,
-        payload=st.binary(),
-        qos=st.integers(0, 2),
-        retain=st.booleans(),
-        properties=PROPERTIES,
+
+
+@st.composite
+def publications_drawn(draw: st.DrawFn) -> Publish:
+    """Publications to one topic."""
+    prev, count = draw(st.integers(0, 2**60)), draw(st.integers(1, 4))
+    seqs = [prev := prev + draw(st.integers(1, 9)) for _ in range(count)]
+    properties = [draw(PROPERTIES) for _ in seqs]
+    return Publish(
+        0,
+        0,
+        0,
+        draw(st.integers(0, 2)),
+        draw(st.booleans()),
+        [Part(draw(TOPICS), seqs[0] - 1)],
+        [0] * count,
+        seqs,
+        [draw(st.binary()) for _ in seqs],
+        properties if any(properties) else [],
     )
-)
 
 
-@given(data=PUBLICATIONS, serial=st.integers(1, 2**60))
-def test_a_publication_reads_back(data: Data, serial: int) -> None:
-    datagram = parse(publication(TREE, ORIGIN, serial, data))
+PUBLICATIONS = publications_drawn()
+
+
+@given(body=PUBLICATIONS, serial=st.integers(1, 2**60))
+def test_publications_read_back(body: Publish, serial: int) -> None:
+    datagram = parse(publications(TREE, ORIGIN, serial, body))
     assert datagram is not None
     assert (datagram.tree, datagram.origin, datagram.serial, datagram.is_high_water) == (TREE, ORIGIN, serial, False)
-    assert datagram.data() == data
+    assert datagram.frame() == body
 
 
 @given(topic=TOPICS, seq=st.integers(1, 2**60))
 def test_a_high_water_mark_reads_back(topic: str, seq: int) -> None:
     datagram = parse(high_water(TREE, ORIGIN, 3, topic, seq))
     assert datagram is not None
-    assert (datagram.is_high_water, datagram.topic, datagram.seq) == (True, topic, seq)
+    assert (datagram.is_high_water, datagram.topic, datagram.seqs) == (True, topic, [seq])
 
 
 @given(raw=st.binary())
@@ -56,27 +64,29 @@ def test_any_bytes_are_a_datagram_or_none(raw: bytes) -> None:
     assert parse(raw) is None or isinstance(parse(raw), Datagram)
 
 
-@given(data=PUBLICATIONS, at=st.integers(0), byte=st.integers(0, 255), cut=st.integers(0))
-def test_a_damaged_datagram_is_a_sound_one_or_none(data: Data, at: int, byte: int, cut: int) -> None:
-    raw = bytearray(publication(TREE, ORIGIN, 1, data))
+@given(body=PUBLICATIONS, at=st.integers(0), byte=st.integers(0, 255), cut=st.integers(0))
+def test_a_damaged_datagram_is_a_sound_one_or_none(body: Publish, at: int, byte: int, cut: int) -> None:
+    raw = bytearray(publications(TREE, ORIGIN, 1, body))
     raw[at % len(raw)] = byte
     datagram = parse(bytes(raw[: cut % (len(raw) + 1)])) or parse(bytes(raw))
     if datagram is not None:
-        assert 0 <= datagram.prev < datagram.seq
-        assert datagram.data().qos in (0, 1, 2)
+        assert 0 <= datagram.prev < datagram.seqs[0] or datagram.is_high_water
+        assert datagram.frame().qos in (0, 1, 2)
         assert "\0" not in datagram.topic
 
 
 def test_what_no_broker_would_send_is_refused() -> None:
-    good = ["239.77.0.1:5000", 7, ["b1", 1, "h:1", "c"], 3, 9, 8, 1, "a/b", b"x", None, None]
+    good = ["239.77.0.1:5000", 7, ["b1", 1, "h:1", "c"], 3, 8, 1, "a/b", [9, 11], [b"x", b"y"], [], None]
 
     def read(**changes: object) -> Datagram | None:
-        fields = dict(zip(Datagram.__struct_fields__, [1, *good], strict=True)) | changes
+        fields = dict(zip(Datagram.__struct_fields__, [VERSION, *good], strict=True)) | changes
         return parse(msgspec.msgpack.encode([*fields.values()]))
 
     assert read() is not None
-    for changes in (
-        {"version": 2}, {"flags": 3}, {"flags": 16}, {"flags": -1}, {"seq": 8}, {"prev": -1}, {"serial": 0},
-        {"topic": "a/#"}, {"topic": ""}, {"topic": "a\0"}, {"payload": "text"}, {"origin": None},
-    ):  # fmt: skip
+    refused: tuple[dict[str, object], ...] = (
+        {"version": 1}, {"flags": 3}, {"flags": 16}, {"flags": -1}, {"seqs": [8, 9]}, {"seqs": [9]}, {"seqs": [11, 9]},
+        {"seqs": []}, {"prev": -1}, {"serial": 0}, {"topic": "a/#"}, {"topic": ""}, {"topic": "a\0"},
+        {"payloads": [b"x"]}, {"payloads": "text"}, {"origin": None}, {"properties": [None]}, {"flags": 8},
+    )  # fmt: skip
+    for changes in refused:
         assert read(**changes) is None, changes

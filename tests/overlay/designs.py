@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 
 from saps.overlay.designer import Designer, DesignSettings
-from saps.overlay.frames import Data, Frame
+from saps.overlay.frames import Frame, Publish
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation
 
@@ -35,10 +35,11 @@ class Traced(Simulation):
         return max((len(peers) for peers in self.links.values()), default=0)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
-        if isinstance(frame, Data):
-            way = self.hops[frame.payload]
-            way[to.name] = way.get(source.name, 0) + 1
-            self.copies[frame.payload] += 1
+        if isinstance(frame, Publish):
+            for payload in frame.payloads:
+                way = self.hops[payload]
+                way[to.name] = way.get(source.name, 0) + 1
+                self.copies[payload] += 1
             self.links[source.name].add(to.name)
             self.links[to.name].add(source.name)
         super()._send(source, to, frame)

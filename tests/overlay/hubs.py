@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from saps.agents.user import SubscriberAgent
-from saps.hub import Hub, Publication
-from saps.mesh import Local
+from saps.batch import Batch
+from saps.hub import Hub
+from saps.mesh import Done, Local
 from saps.messages import Message, stamp_of
 from saps.simulator import SimBroker, Simulation
 from saps.subscriptions import Subscription, Target
@@ -37,9 +38,9 @@ class Client(SubscriberAgent):
         self.got: list[Got] = []
         self.ready = False
 
-    def deliver(self, publication: Publication, target: Target) -> None:
-        message = publication.message
-        self.got.append(Got(message.topic, stamp_of(message), message.payload, publication.retained))
+    def deliver(self, batch: Batch, target: Target) -> None:
+        for message in batch.messages:
+            self.got.append(Got(message.topic, stamp_of(message), message.payload, batch.replayed))
 
     def start(self) -> None:
         """Subscribe, and take what is retained when the subscription is done, as a frontend does."""
@@ -47,8 +48,8 @@ class Client(SubscriberAgent):
 
         def done() -> None:
             self.ready = True
-            for publication in self.hub.retained_for(self.filter, self):
-                self.deliver(publication, Target(self, (subscription,)))
+            for single in self.hub.retained_for(self.filter, self):
+                self.deliver(single, Target(self, (subscription,)))
 
         self.subscribe(subscription, done)
 
@@ -71,7 +72,15 @@ class Hubs(Simulation):
         return hub
 
     def _attach_hub(self, broker: SimBroker) -> None:
-        self.hubs[broker].mesh = broker.node
+        node = broker.node
+        publish = node.publish
+
+        def noted(batch: Batch, done: Done | None) -> None:
+            self.published += [(broker, message) for message in batch.messages if batch.retain]
+            publish(batch, done)
+
+        node.publish = noted  # type: ignore[method-assign]
+        self.hubs[broker].mesh = node
         broker.node.epoch = self.rng.uniform(-0.1, 0.1)  # clocks differ
 
     def client(self, broker: SimBroker, topic_filter: str) -> Client:
@@ -86,15 +95,12 @@ class Hubs(Simulation):
         hub = self.hubs[broker]
         text = b"%d" % len(self.published) if payload is None else payload
 
-        def act() -> None:
-            publication = hub.publication(Message(topic, text, qos, retain=True))
-            message = publication.message
-            self.published.append((broker, message))
-            route = hub.route(topic.encode())
-            hub.spread(route, publication, None)
-            hub.forward(route, message, (lambda reached: self.acknowledged.add(stamp_of(message))) if qos else None)
+        batch, number = Batch.of(Message(topic, text, qos, retain=True)), len(self.published)
 
-        broker.act(act)
+        def acknowledged(reached: object) -> None:
+            self.acknowledged.add(stamp_of(self.published[number][1]))
+
+        broker.act(lambda: hub.publish(batch, None, acknowledged if qos else None))
 
     def last(self, topic: str, among: Callable[[Message], bool] = lambda message: True) -> Message | None:
         """What is retained for the topic."""

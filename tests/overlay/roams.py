@@ -7,7 +7,8 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from saps.frontend.mqtt.connection import Connection
+from saps.batch import Batch
+from saps.frontend.mqtt.authorizer import Anybody
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.packets import (
@@ -47,19 +48,13 @@ class Bench:
             limits,
             lambda: mesh.now,
             random.Random(1),
-            lambda: mesh.at(mesh.now, self._later),
             lambda when: mesh.at(max(when, mesh.now), self._timers),
         )
+        self.frontend.turn.call_soon = lambda end: mesh.at(mesh.now, lambda: broker.act(end))
         self.frontend.roaming = broker.node.sessions.host = Roaming(self.frontend, broker.node)
 
     def flush(self) -> None:
-        dirty = self.frontend.dirty
-        for connection in dirty:
-            connection.port.flush()
-        dirty.clear()
-
-    def _later(self) -> None:
-        self.broker.act(self.flush)
+        self.frontend.turn.flush()
 
     def _timers(self) -> None:
         def run() -> None:
@@ -106,13 +101,14 @@ class Roams(Hubs):
         """Publish a number."""
         hub = self.hubs[broker]
         payload = b"%s %d" % (broker.name.encode(), number)
-        broker.act(lambda: hub.publish(Message(f"t/{qos}/{number % 2}", payload, qos)))
+        broker.act(partial(hub.publish, Batch.of(Message(f"t/{qos}/{number % 2}", payload, qos))))
 
 
-class Known(Connection):
-    """A connection of which it is known whose it is."""
+class Known(Anybody):
+    """The authorizer of a client of which it is known whose it is."""
 
-    __slots__ = ("user",)
+    def __init__(self, user: str) -> None:
+        self.user = user
 
 
 class Nomad:
@@ -148,8 +144,7 @@ class Nomad:
             self._abandoned.append(self.client)
         self.client = Client(self.mesh.benches[broker], self.version)  # type: ignore[arg-type]
         if user is not None:
-            self.client.connection = Known(self.mesh.benches[broker].frontend, self.client)
-            self.client.connection.user = user
+            self.client.connection.authorizer = Known(user)
         self.broker, self.greeted = broker, False
         self._unanswered.clear()
         properties: dict[int, Any] = {Property.SESSION_EXPIRY: self.expiry} if self.version == V5 else {}

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from saps.messages import MessageRun, Reached
+from saps.batch import Batch
+from saps.messages import Message, Reached
 from saps.simulator import SimBroker, Simulation
 from saps.topics import matches
+from tests.batches import batch_of
 
 FILTERS = ["a", "a/b", "a/b/c", "a/+", "+/b", "a/#", "#", "+", "x/y", "x/+/z", "x/#", "/", "a/+/c", "$SYS/#", "/+"]
 TOPICS = ["a", "a/b", "a/b/c", "x/y", "x/q/z", "/", "a/x/c", "$SYS/a", "x", "z"]
@@ -72,25 +74,25 @@ class Recorder:
         self.published.append((self.moment(), broker, topic, qos, payload))
         broker.publish(topic, payload, qos, lambda reached: self.confirmed.__setitem__(payload, reached))
 
-    def publish_together(self, broker: SimBroker, topics: Sequence[str]) -> None:
-        """Publish with QoS 1, a message to each of these topics, as one read of a client's socket brings them."""
-        broker.act(self.together(broker, topics))
+    def publish_together(self, broker: SimBroker, topics: Sequence[str], qos: int = 1) -> None:
+        """Publish a batch, a message to each of these topics, as one read of a client's socket brings them."""
+        broker.act(self.together(broker, topics, qos))
 
-    def together(self, broker: SimBroker, topics: Sequence[str]) -> Callable[[], None]:
+    def together(self, broker: SimBroker, topics: Sequence[str], qos: int = 1) -> Callable[[], None]:
         """The same, as something that the broker is to do now."""
         payloads = [b"%d" % number for number in range(self._serial + 1, self._serial + len(topics) + 1)]
         self._serial += len(topics)
         self.published += [
-            (self.moment(), broker, topic, 1, each) for topic, each in zip(topics, payloads, strict=True)
+            (self.moment(), broker, topic, qos, each) for topic, each in zip(topics, payloads, strict=True)
         ]
-        runs = [MessageRun(topic, 1, [payload]) for topic, payload in zip(topics, payloads, strict=True)]
-        return lambda: broker.node.publish_several(runs, partial(self.confirm, payloads))
+        batch = batch_of([Message(topic, payload, qos) for topic, payload in zip(topics, payloads, strict=True)])
+        return lambda: broker.node.publish(batch, partial(self.confirm, batch))
 
-    def confirm(self, payloads: list[bytes], start: int, count: int, reached: Reached) -> None:
-        """The mesh has so many of these, from there on: each once."""
-        for payload in payloads[start : start + count]:
+    def confirm(self, batch: Batch, reached: Sequence[Reached]) -> None:
+        """The mesh has the batch: each publication once."""
+        for payload, number in zip(batch.payloads, batch.which, strict=True):
             assert payload not in self.confirmed
-            self.confirmed[payload] = reached
+            self.confirmed[payload] = reached[number]
 
     def forget_before(self, moment: int) -> None:
         """Judge only what was published after `moment`."""

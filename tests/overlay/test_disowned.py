@@ -8,12 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from saps.messages import Message
+from saps.batch import Batch
 from saps.overlay import order
-from saps.overlay.frames import Data, Frame, Nack
+from saps.overlay.acknowledgements import REPEAT
+from saps.overlay.frames import Frame, Nack, Publish
 from saps.overlay.keys import BrokerRef
-from saps.overlay.multicast import REPEAT
 from saps.overlay.numbers import STILL
+from tests.batches import frame as publication
 
 from .ports import LonePort
 
@@ -34,12 +35,12 @@ class Receiver(LonePort):
         self.delivered: list[bytes] = []
         self.given = 0
         """The origin's last number."""
-        self.unanswered: dict[int, Data] = {}
+        self.unanswered: dict[int, Publish] = {}
         self.inbox = order.Inbox(self, self._deliver, lambda topic, origin: 0, lambda topic: 1)
 
-    def _deliver(self, message: Message) -> int:
-        self.delivered.append(message.payload)
-        return 1
+    def _deliver(self, batch: Batch) -> list[int]:
+        self.delivered += batch.payloads
+        return [1]
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Nack)
@@ -61,14 +62,15 @@ class Receiver(LonePort):
         self.unanswered[self.given] = data
         self.after(WAY, partial(self._arrives, data))
 
-    def _arrives(self, data: Data) -> None:
-        if self.inbox.accept(ORIGIN, data) != order.DOUBTED:
-            self.unanswered.pop(data.seq, None)
-        elif data.seq in self.unanswered:
+    def _arrives(self, data: Publish) -> None:
+        (seq,) = data.seqs
+        if self.inbox.accept(ORIGIN, data) != [order.DOUBTED]:
+            self.unanswered.pop(seq, None)
+        elif seq in self.unanswered:
             self.after(REPEAT, partial(self._arrives, data))
 
     def forge(self, seq: int, prev: int, qos: int = 1) -> None:
-        self.inbox.accept(ORIGIN, Data(0, seq, prev, 0, 0, "t", FORGED, qos, False))
+        self.inbox.accept(ORIGIN, publication("t", seq, prev, FORGED, qos))
 
     def again(self, seq: int) -> None:
         """Somebody repeats what the origin has published, if it has."""
@@ -80,8 +82,8 @@ class Receiver(LonePort):
         return [int(payload) for payload in self.delivered if payload != FORGED]
 
 
-def _publication(seq: int) -> Data:
-    return Data(0, seq, max(seq - 1, 0), 0, 0, "t", b"%d" % seq, 1, False)
+def _publication(seq: int) -> Publish:
+    return publication("t", seq, max(seq - 1, 0), b"%d" % seq)
 
 
 far = st.integers(1 << 20, (1 << 63) - 1)
@@ -166,7 +168,7 @@ def test_floors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     receiver = Receiver(dead=True)
     origins = [BrokerRef(f"b{number}", 1, "", "c") for number in range(order.FLOORS + 10)]
     for origin in origins:
-        receiver.inbox.accept(origin, Data(0, 7, 0, 0, 0, "t", b"7", 0, False))
+        receiver.inbox.accept(origin, publication("t", 7, 0, b"7", 0))
         receiver.inbox.forget(origin)
     receiver.run(order.MEMORY + 1)
     assert list(receiver.inbox._floors) == origins[-order.FLOORS :]

@@ -33,8 +33,8 @@ class Drains(Roams):
     def __init__(self, seed: int, **options: object) -> None:
         super().__init__(seed, **options)  # type: ignore[arg-type]
         self.drains: dict[SimBroker, Drain] = {}
-        self.old: set[str] = set()
-        """Brokers that are linked to one of an old version."""
+        self.full: set[str] = set()
+        """Brokers that take no sessions."""
         attach = self.attach
         assert attach is not None
 
@@ -50,15 +50,11 @@ class Drains(Roams):
         def host() -> Host | None:
             if drain.draining:
                 return None
-            return Host(
-                broker.name, broker.ref.cluster, f"{broker.name}:1883", "", len(frontend.sessions), 99, modern()
-            )
-
-        def modern() -> bool:
-            return broker.name not in self.old
+            room = 0 if broker.name in self.full else 99
+            return Host(broker.name, broker.ref.cluster, f"{broker.name}:1883", "", len(frontend.sessions), room)
 
         drain = self.drains[broker] = Drain(
-            lambda: broker.ref, frontend, node.sessions, broker.agents.call, modern=modern, on_empty=broker.leave
+            lambda: broker.ref, frontend, node.sessions, broker.agents.call, on_empty=broker.leave
         )
         adopter = Adopter(frontend, node.sessions)
         agent = DrainAgent(host, adopter, self.hubs[broker].connected, drain.progress)
@@ -231,12 +227,12 @@ def test_a_will_is_published_only_if_the_client_goes_nowhere() -> None:
     assert sorted(got.payload for got in watcher.got) == [b"gone", b"gone-anew"]
 
 
-def test_where_sessions_do_not_move_clients_are_to_come_back() -> None:
-    """A broker of an old version is in the mesh, or nobody else: no address is told, and the drain gets nowhere with
+def test_where_nobody_takes_sessions_clients_are_to_come_back() -> None:
+    """Nobody has room, or nobody else is there: no address is told, and the drain gets nowhere with
     sessions that are not stored; when it is ended everything is as before."""
     mesh = Drains(4, check=False)
     leaving, *others = mesh.build(3, 1)
-    mesh.old = {broker.name for broker in others}
+    mesh.full = {broker.name for broker in others}
     guest, away = Guest(mesh, "c"), Guest(mesh, "away")
     for each in (guest, away):
         each.arrive(leaving)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from saps.overlay.express import FIRST, Endings, Lane, by_express, ends_a_link
 from saps.overlay.frames import (
     Bye,
-    Data,
     DefineBroker,
     DefineSlice,
     Farewell,
@@ -19,9 +18,11 @@ from saps.overlay.frames import (
     Nack,
     OfmAck,
     Ping,
+    Publish,
     Skip,
 )
 from saps.overlay.keys import BrokerRef
+from tests.batches import frame as publication
 
 PEER, OTHER = BrokerRef("peer", 1, "peer:1", "c"), BrokerRef("other", 1, "other:1", "c")
 
@@ -30,8 +31,8 @@ def urgent(topic: str) -> bool:
     return topic.startswith("alert/")
 
 
-def data(topic: str, number: int = 1) -> Data:
-    return Data(number, 1, 0, 0, 0, topic, b"", 0, False)
+def data(topic: str, number: int = 1) -> Publish:
+    return publication(topic, 1, 0, b"", 0, origin=number)
 
 
 def test_all_about_a_priority_topic_goes_by_the_express_lane_and_nothing_else() -> None:

@@ -34,7 +34,7 @@ class TwoLanes(Simulation):
 
     @staticmethod
     def _prioritise(broker: SimBroker) -> None:
-        broker.node.multicast.urgent = urgent
+        broker.node.multicast.prioritise(urgent)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
         if not by_express(frame, urgent):
@@ -44,7 +44,7 @@ class TwoLanes(Simulation):
         if lane not in self._clear_at:
             target.act(lambda: target.node.express_started(source.ref))
         self._clear_at[lane] = max(self.now + self.rng.uniform(0.0005, 0.002), self._clear_at[lane] + GRAIN)
-        self.at(self._clear_at[lane], lambda: target.act(lambda: target.node.receive(source.ref, frame)))
+        self.at(self._clear_at[lane], lambda: target.act(lambda: target.node.receive(source.ref, [frame])))
 
 
 @settings(max_examples=8)

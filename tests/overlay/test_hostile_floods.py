@@ -15,7 +15,6 @@ from saps.overlay.frames import (
     AgentCall,
     Arrived,
     Claim,
-    Data,
     DefineBroker,
     DefineSlice,
     Departed,
@@ -35,6 +34,7 @@ from saps.overlay.frames import (
 from saps.overlay.keys import BrokerRef, bucket_of_key
 from saps.overlay.tree import Branch
 from saps.simulator import SimBroker
+from tests.batches import frame as publication
 from tests.fuzzing.frames import FOE
 from tests.fuzzing.node import Besieged
 from tests.overlay.ports import LonePort
@@ -67,9 +67,9 @@ def test_bytes_that_wait_for_what_does_not_come(mesh: Besieged, monkeypatch: pyt
     for number, stranger in enumerate(strangers, 1):
         mesh.attack(b1, DefineBroker(number, stranger))
         for seq in range(100, 110):
-            mesh.attack(b1, Data(number, seq, seq - 1, 0, 0, TOPIC, bytes(400), 1, False))
+            mesh.attack(b1, publication(TOPIC, seq, seq - 1, bytes(400), 1, origin=number))
             assert b1.node.inbox._held_bytes <= 10_000
-    held = [len(sequence.held) for sequence in b1.node.inbox._sequences.values() if sequence.origin in strangers]
+    held = [len(b1.node.inbox._sequences[stranger][TOPIC].held) for stranger in strangers]
     assert 400 * sum(held) == b1.node.inbox._held_bytes
     assert held[0] == 10
 

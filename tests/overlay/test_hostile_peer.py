@@ -16,11 +16,9 @@ from saps.overlay.frames import (
     Ack,
     AgentCall,
     Announce,
-    Bundle,
     Check,
     Claim,
     Collect,
-    Data,
     DefineBroker,
     DefineSlice,
     Enlist,
@@ -37,10 +35,10 @@ from saps.overlay.frames import (
     Luggage,
     Mourned,
     Part,
+    Publish,
     Pull,
     Record,
     Relink,
-    Run,
     Seek,
     Settled,
     Spread,
@@ -65,7 +63,7 @@ from saps.overlay.keys import (
 from saps.overlay.rollcalls import ACQUAINTANCES
 from saps.overlay.vault import BUCKETS, HOLDERS
 from saps.simulator import SimBroker
-from tests.encoded import stretch
+from tests.batches import frame as publication
 from tests.fuzzing.frames import FOE, ORDER
 from tests.fuzzing.node import Besieged
 
@@ -83,7 +81,7 @@ def mesh() -> Besieged:
 def publish(mesh: Besieged, at: SimBroker, topic: str, payload: bytes, qos: int = 1) -> list[Reached]:
     """Publish; what is told of it appears in the list."""
     told: list[Reached] = []
-    at.act(lambda: at.node.publish(Message(topic, payload, qos), told.append))
+    at.publish(topic, payload, qos, told.append)
     return told
 
 
@@ -116,7 +114,7 @@ def test_only_who_was_asked_acknowledges(mesh: Besieged) -> None:
     b0, _, _ = opened(mesh)
     told = publish(mesh, b0, TOPIC, b"x")
     for token in range(3000):
-        mesh.attack(b0, Ack(token, 7, 7, []))
+        mesh.attack(b0, Ack(token, [(7, 7)], []))
     assert not told
     mesh.run(1)
     assert [reached.brokers for reached in told] == [1]
@@ -176,15 +174,13 @@ def test_no_frame_has_an_honest_broker_say_what_the_next_one_refuses(mesh: Besie
     mesh.attack(b1, DefineBroker(1, b0.ref))
     mesh.attack(b1, DefineBroker(2, b2.ref))
     mesh.attack(b1, DefineSlice(1, [2]))
-    assert mesh.attack(b1, Data(1, edge, edge - 1, 1, 5, TOPIC, b"x", 1, False))
-    assert mesh.attack(b1, Run(1, 1 << 62, (1 << 62) - 1, 1, 1 << 62, TOPIC, 1, [b"x", b"y"]))
-    assert mesh.attack(b1, stretch(1, [(TOPIC, 1 << 62, 0)], [(TOPIC, b"x"), (TOPIC, b"y")]))
-    bundle = Bundle(1, 1, 1 << 62, [Part(TOPIC, 1 << 62, 0), Part("a", 1 << 62, 0)], [0, 1, 1], [b"x", b"y", b"z"])
-    assert mesh.attack(b1, bundle)
-    assert not mesh.attack(b1, msgspec.structs.replace(bundle, token=edge))
-    assert not mesh.attack(b1, Run(1, edge, edge - 1, 1, 5, TOPIC, 1, [b"x", b"y"]))
+    assert mesh.attack(b1, publication(TOPIC, edge, edge - 1, b"x", 1, origin=1, slice=1, token=5))
+    several = Publish(1, 1, edge, 1, False, [Part(TOPIC, 0), Part("a", 0)], [0, 1, 1], [edge, 5, edge], [b"x"] * 3)
+    assert mesh.attack(b1, several)
+    assert not mesh.attack(b1, msgspec.structs.replace(several, token=edge + 1))
+    assert not mesh.attack(b1, msgspec.structs.replace(several, seqs=[edge, 5, edge + 1]))
     assert not mesh.attack(b1, Spread(FOE, 1, [(Key(b""), Key(b"x"))], Absent([]), 2000))
-    mesh.attack(b1, Ack(1, 1 << 40, 1 << 40, [], [1 << 40]))
+    mesh.attack(b1, Ack(1, [(1 << 40, 1 << 40)], []))
     mesh.run(5)
 
 
@@ -192,15 +188,15 @@ def test_nobody_has_the_clocks_run_out(mesh: Besieged) -> None:
     """Stamps from the end of time, by every way that stamps come: the next own ones are of today."""
     b0, b1, _ = opened(mesh)
     mesh.attack(b1, DefineBroker(1, b0.ref))
-    mesh.attack(b1, Data(1, 9, 0, 0, 0, TOPIC, b"x", 1, True, Properties(stamp=GREATEST)))
+    mesh.attack(b1, publication(TOPIC, 9, 0, b"x", 1, origin=1, retain=True, properties=Properties(stamp=GREATEST)))
     forged = Tenures(FOE, True, [Tenure("client9", FOE, GREATEST)])
     for part in range(b1.node.calls._serial + 5):
         mesh.attack(b1, Gathered(part, [forged], True, 1))
     mesh.run(1)
-    stamped = b1.node.stamp(Message(TOPIC, b"y", 1, True))
-    assert stamped.properties is not None
-    assert stamped.properties.stamp is not None
-    assert stamped.properties.stamp >> 22 < (mesh.now + 90_000) * 1000
+    stamped = b1.node.stamp(None)
+    assert stamped is not None
+    assert stamped.stamp is not None
+    assert stamped.stamp >> 22 < (mesh.now + 90_000) * 1000
 
 
 def test_nobody_takes_itself_for_dead_by_what_others_say(mesh: Besieged) -> None:
@@ -224,22 +220,26 @@ def test_nobody_takes_itself_for_dead_by_what_others_say(mesh: Besieged) -> None
         Check(broker_key("b0"), Ref(broker_key("foe"), FOE, 1), float("inf")),
         Check(broker_key("b0"), Ref(broker_key("foe"), FOE, 1), float("nan")),
         Seek(broker_key("b0"), 1, True, Ref(Key(b"t", 300), FOE, 1), 10),
-        Data(1, 1, 0, 0, 0, "a/#", b"", 0, False),
-        Data(1, 1, 0, 0, 0, "a", b"", 3, False),
-        Data(1, 1, 0, 0, 0, "a", b"", 0, False, Properties(message_expiry=1 << 32)),
-        Data(1, 1, 0, 0, 0, "a", b"", 0, False, Properties(content_type="\0")),
-        Data(1, 1, 0, 0, 0, "a", b"", 0, False, Properties(user=(("x" * 70_000, ""),))),
-        Run(1, 1, 0, 0, 0, "a\0", 0, [b""]),
-        stretch(1, [("a", (1 << 62) + 1, 0)], [("a", b"x")]),
-        msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b"x")]), sizes=b"", packets=b""),
-        stretch(1, [("a\0", 1, 0)], [("a\0", b"")]),
-        msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("a", b"x")]), sizes=b"\0\6\0"),
-        msgspec.structs.replace(stretch(1, [("a", 1, 0), ("b", 2, 0)], [("a", b""), ("b", b"")]), which=b"\0\0\0\0"),
-        msgspec.structs.replace(stretch(1, [("a", 1, 0)], [("b", b"x")]), packets=b"\x30\5\0\1a\0"),
-        Bundle(1, 0, 0, [Part("a", 1, 0)], [0], [b""]),
-        Bundle(1, 0, 1, [Part("a\0", 1, 0)], [0], [b""]),
-        Bundle(1, 0, 1, [Part("a", (1 << 62) + 1, 0)], [0], [b""]),
-        Bundle(1, 0, 1, [Part("a", 1, 0)], [512], [b""]),
+        publication("a/#", 1, 0, b"", 0, origin=1),
+        publication("a", 1, 0, b"", 3, origin=1),
+        publication("a", 1, 0, b"", 0, origin=1, properties=Properties(message_expiry=1 << 32)),
+        publication("a", 1, 0, b"", 0, origin=1, properties=Properties(content_type="\0")),
+        publication("a", 1, 0, b"", 0, origin=1, properties=Properties(user=(("x" * 70_000, ""),))),
+        publication("a\0", 1, 0, b"", 0, origin=1),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [0], [1 << 63], [b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [0], [0], [b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 5)], [0], [5], [b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [0, 0], [2, 1], [b"", b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [0, 0], [1], [b"", b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [0, 0], [1, 2], [b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [0, 0], [1, 2], [b"", b""], [None]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [1], [1], [b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [], [], []),
+        Publish(1, 0, 0, 0, False, [], [0], [1], [b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0), Part("b", 0)], [0, 0], [1, 2], [b"", b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0), Part("a", 0)], [0, 1], [1, 2], [b"", b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0), Part("b", 5)], [0, 1], [1, 2], [b"", b""]),
+        Publish(1, 0, 0, 0, False, [Part("a", 0)], [0] * 513, [*range(1, 514)], [b""] * 513),
         Guard([Will("c", 1, float("nan"), Message("a", b""))], [], True),
         Guard([Will("c", 1, 0.0, Message("", b""))], [], True),
         Announce("a", FOE, 1, True),
@@ -286,7 +286,7 @@ def test_what_has_come_once_does_not_come_again(mesh: Besieged) -> None:
     seq = b0.node.presence.seq
     mesh.attack(b1, DefineBroker(1, b0.ref))
     for _ in range(5):
-        mesh.attack(b1, Data(1, seq, 0, 0, 0, TOPIC, b"first", 1, False))
+        mesh.attack(b1, publication(TOPIC, seq, 0, b"first", 1, origin=1))
     mesh.run(1)
     assert got(mesh, 1).count(b"first") == 1
 
@@ -294,13 +294,12 @@ def test_what_has_come_once_does_not_come_again(mesh: Besieged) -> None:
 @pytest.mark.parametrize(
     "forged",
     [
-        Data(1, FAR, 0, 0, 7, TOPIC, b"foe", 1, False),
-        Data(1, FAR, FAR - 1, 0, 7, TOPIC, b"foe", 1, False),
-        Data(1, 2000, FAR, 0, 0, TOPIC, b"foe", 0, False),
-        Run(1, FAR, 0, 0, 7, TOPIC, 1, [b"foe"] * 3),
+        publication(TOPIC, FAR, 0, b"foe", 1, origin=1, token=7),
+        publication(TOPIC, FAR, FAR - 1, b"foe", 1, origin=1, token=7),
+        Publish(1, 0, 7, 1, False, [Part(TOPIC, 0)], [0] * 3, [FAR, FAR + 1, FAR + 2], [b"foe"] * 3),
         HighWater(TOPIC, FAR),
     ],
-    ids=["delivered", "held", "odd", "run", "expected"],
+    ids=["delivered", "held", "several", "expected"],
 )
 def test_a_number_that_it_makes_up_mutes_nobody(mesh: Besieged, forged: Frame) -> None:
     """In the name of b0, far ahead of its numbers. All that b0 itself publishes is delivered all the same, once."""
@@ -321,8 +320,9 @@ def test_a_number_that_it_makes_up_mutes_nobody(mesh: Besieged, forged: Frame) -
 def test_gaps_of_its_own_hold_up_nobody_elses_publications(mesh: Besieged) -> None:
     b0, b1, _ = opened(mesh)
     mesh.attack(b1, DefineBroker(1, FOE))
-    for run in range(1, 200):
-        mesh.attack(b1, Run(1, run * 1000, run * 1000 - 500, 0, 0, TOPIC, 1, [b"foe"] * 5))
+    for seq in range(1000, 200_000, 1000):
+        seqs = [*range(seq, seq + 5)]
+        mesh.attack(b1, Publish(1, 0, 0, 1, False, [Part(TOPIC, seq - 500)], [0] * 5, seqs, [b"foe"] * 5))
     told = publish(mesh, b0, TOPIC, b"honest")
     mesh.run_until(lambda: bool(told), 5)
     assert b"honest" in got(mesh, 1)
@@ -438,8 +438,8 @@ def test_it_can_confirm_what_it_has_not_passed_on(mesh: Besieged) -> None:
     key = publisher_key(TOPIC, b0.ref, ORDER)
 
     def confirm(_: SimBroker, frame: Frame) -> None:
-        if isinstance(frame, Data | Run):
-            mesh.attack(b0, Ack(frame.token, 1, 1, []))
+        if isinstance(frame, Publish):
+            mesh.attack(b0, Ack(frame.token, [(1, 1)], []))
 
     mesh.overheard = confirm
     join = Announce("a/+", FOE, 1, True)

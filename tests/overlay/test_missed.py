@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.overlay import missed
-from saps.overlay.frames import Data
 from saps.overlay.keys import BrokerRef
 from saps.overlay.missed import EACH, KEPT, Missed
 from saps.overlay.presence import IDLE
 from saps.simulator import Network, SimBroker, Simulation
 from saps.topics import matches
+from tests.batches import frame
 
 from .scenes import Recorder
 
@@ -136,9 +136,9 @@ def test_what_is_kept_is_bounded_and_the_latest_stays(monkeypatch: pytest.Monkey
     kept, broker = Missed(), BrokerRef("b", 1, "b:1", "c")
     kept.died(broker, [])
     for seq in range(1, 31):
-        kept.keep(broker, Data(0, seq, seq - 1, 0, 0, "t", bytes(8), 1, False, None))
+        kept.keep(broker, frame("t", seq, seq - 1, bytes(8)))
     assert kept.dropped == 20
-    assert [data.seq for data in kept.back(broker)] == list(range(21, 31))
+    assert [body.seqs for body in kept.back(broker)] == [[seq] for seq in range(21, 31)]
     assert kept.bytes == 0
 
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.messages import Message
+from saps.batch import Batch
 from saps.overlay import order
-from saps.overlay.frames import Data, Frame, Nack
+from saps.overlay.frames import Frame, Nack, Publish
 from saps.overlay.keys import BrokerRef
+from tests.batches import frame as publication
 
 from .ports import LonePort
 
@@ -30,17 +31,18 @@ class Origin(LonePort):
         super().__init__()
         self.delivered: dict[int, float] = {}
         """When each publication was delivered, in the order in which they were."""
-        self.has: dict[int, Data] = {}
+        self.has: dict[int, Publish] = {}
         self.doubled: list[int] = []
         self._answers = answers
         self.inbox = order.Inbox(self, self._deliver, lambda topic, origin: 0, lambda topic: 1)
 
-    def _deliver(self, message: Message) -> int:
-        number = int(message.payload)
-        if number in self.delivered:
-            self.doubled.append(number)
-        self.delivered[number] = self.now
-        return 1
+    def _deliver(self, batch: Batch) -> list[int]:
+        for payload in batch.payloads:
+            number = int(payload)
+            if number in self.delivered:
+                self.doubled.append(number)
+            self.delivered[number] = self.now
+        return [1]
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
         assert isinstance(frame, Nack)
@@ -54,15 +56,15 @@ class Origin(LonePort):
         if not found:
             self.after(2 * WAY, lambda: self.inbox.skip(ORIGIN, nack.topic, nack.seq))
 
-    def arrives(self, data: Data, when: float) -> None:
+    def arrives(self, data: Publish, when: float) -> None:
         def accept() -> None:
             self.inbox.accept(ORIGIN, data)
 
         self.after(when - self.now, accept)
 
 
-def data(seq: int, qos: int) -> Data:
-    return Data(0, seq, seq - 1, 0, 0, "t", b"%d" % seq, qos, retain=False)
+def data(seq: int, qos: int) -> Publish:
+    return publication("t", seq, seq - 1, b"%d" % seq, qos)
 
 
 @given(

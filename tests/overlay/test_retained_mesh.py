@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saps.batch import Batch
 from saps.messages import Message, Properties
 from saps.overlay import retention
 from saps.overlay.vault import BUCKETS, HOLDERS, bucket_of
@@ -112,14 +113,14 @@ def test_a_retained_message_lives_as_long_as_it_says() -> None:
     mesh = Hubs(6)
     one, *_, last = mesh.build(4, 2)
     hub = mesh.hubs[one]
-    one.act(lambda: hub.publish(Message("a", b"x", 1, True, Properties(message_expiry=10))))
+    one.act(lambda: hub.publish(Batch.of(Message("a", b"x", 1, True, Properties(message_expiry=10)))))
     mesh.run(6)
     early = mesh.client(last, "a")
     mesh.run(1)
     assert [got.payload for got in early.got] == [b"x"]
     (kept,) = mesh.hubs[last].retained_for("a")
-    assert kept.expires is not None
-    assert 9 < kept.expires < 12
+    assert kept.deadline is not None
+    assert 9 < kept.deadline < 12
     mesh.run(5)
     late = mesh.client(mesh.alive()[1], "a")
     mesh.run(1)

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 from saps.frontend.mqtt.reasons import Reason
 from saps.overlay.directory import BUCKETS, HOLDERS, bucket_of
-from saps.overlay.frames import Frame, Locate
-from saps.overlay.keys import BrokerRef
 from saps.overlay.patience import Patience
-from saps.overlay.versions import for_all_versions, unanswered, version_of
 from saps.simulator import Network, SimBroker
 
 from .roams import Nomad, Roams
@@ -139,49 +136,6 @@ def test_a_holder_that_has_crashed_is_not_waited_for_when_it_is_known_to_be_dead
     for broker in there:
         Nomad(mesh, next(names)).arrive(broker)
     assert straight(mesh) == before + len(there)
-
-
-class Mixed(Roams):
-    """A mesh in which some brokers speak version 1: what they cannot read is answered in their place, as `saps.links`
-    does it."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed, check=False)
-        self.old: set[str] = set()
-
-    def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
-        if version_of(frame) == 1 or not {source.name, to.name} & self.old:
-            super()._send(source, to, frame)
-        elif (simpler := for_all_versions(frame)) is not None:
-            super()._send(source, to, simpler)
-        elif (answer := unanswered(frame)) is not None:
-            asking = frame.origin if isinstance(frame, Locate) else source.ref
-            self.at(self.now, lambda: self._answer(asking, to, answer))
-
-    def _answer(self, asking: BrokerRef, of: BrokerRef, answer: Frame) -> None:
-        broker = self.brokers[asking.name]
-        broker.act(lambda: broker.node.answered_for(of, answer))
-
-
-@pytest.mark.parametrize("old", [["b0"], ["b1"], ["b2", "b3"]])
-def test_nobody_waits_for_brokers_of_version_1(old: list[str]) -> None:
-    """They have no sessions that follow their clients. When they have been upgraded, of two sessions the later one
-    stays."""
-    mesh = Mixed(3)
-    brokers = mesh.build(4, 2)
-    mesh.old = set(old)
-    mesh.run(1)
-    new = [broker for broker in brokers if broker.name not in old]
-    for number in range(20):
-        begun = mesh.now
-        Nomad(mesh, f"n{number}").arrive(new[number % len(new)])
-        assert mesh.now - begun < 1
-    elder, later = Nomad(mesh, "c"), Nomad(mesh, "c")
-    elder.arrive(new[0])
-    later.arrive(new[1])
-    mesh.old = set()
-    mesh.run(40)
-    assert mesh.sessions("c") == [new[1].name]
 
 
 class Wait:

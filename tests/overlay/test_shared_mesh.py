@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.hub import Hub, Publication
-from saps.messages import Message
+from saps.batch import Batch
+from saps.hub import Hub
+from saps.messages import Message, Reached
 from saps.overlay.keys import filter_key
 from saps.simulator import Network, SimBroker
 from saps.subscriptions import Subscription, Takes, Target
@@ -31,32 +33,32 @@ class Worker(SubscriberAgent):
     def __init__(self, hub: Hub, name: str) -> None:
         super().__init__(hub, name)
         self.got: list[bytes] = []
-        self.unacknowledged: list[tuple[int, Publication]] = []
+        self.unacknowledged: list[tuple[int, Batch]] = []
         self.away = False
 
     def takes(self, topic: str) -> Takes:
         return Takes.AWAY if self.away else Takes.NOW
 
-    def deliver(self, publication: Publication, target: Target) -> None:
-        self.got.append(publication.message.payload)
-        if publication.share is not None:
-            self.unacknowledged.append((min(publication.message.qos, target.qos), publication))
+    def deliver(self, batch: Batch, target: Target) -> None:
+        self.got += batch.payloads
+        if batch.share is not None:
+            self.unacknowledged.append((min(batch.qos, target.qos), batch))
 
     def acknowledge(self) -> None:
         held, self.unacknowledged = self.unacknowledged, []
-        for _, publication in held:
-            assert publication.share is not None
-            publication.share.settled()
+        for _, single in held:
+            assert single.share is not None
+            single.share.settled()
 
     def die(self) -> None:
         """The client's session ends."""
         self.close()
         held, self.unacknowledged = self.unacknowledged, []
-        for qos, publication in held:
+        for qos, single in held:
             if qos == 1:
-                self.hub.redeliver(publication)
-            elif publication.share is not None:
-                publication.share.settled()
+                self.hub.redeliver(single)
+            elif single.share is not None:
+                single.share.settled()
 
 
 class Works(Hubs):
@@ -80,9 +82,11 @@ class Works(Hubs):
     def send(self, broker: SimBroker, qos: int, topic: str = "a/b") -> None:
         payload = b"%d" % len(self.sent)
         self.sent.append((broker, payload, qos))
-        hub = self.hubs[broker]
-        told = self.told
-        broker.act(lambda: hub.publish(Message(topic, payload, qos), done=lambda n: told.__setitem__(payload, n)))
+
+        def done(reached: Sequence[Reached]) -> None:
+            self.told[payload] = reached[0].subscribers
+
+        broker.act(lambda: self.hubs[broker].publish(Batch.of(Message(topic, payload, qos)), done=done))
 
 
 def mesh(seed: int, brokers: int = 5) -> tuple[random.Random, Works]:

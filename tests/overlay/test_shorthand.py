@@ -6,11 +6,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from saps.batch import Batch
 from saps.messages import Message
-from saps.overlay.frames import Announce, Data, DefineBroker, DefineSlice, Frame
+from saps.overlay.forwarding import NUMBERS_KEPT
+from saps.overlay.frames import Announce, DefineBroker, DefineSlice, Frame, Publish
 from saps.overlay.keys import BrokerRef
-from saps.overlay.multicast import NUMBERS_KEPT
-from saps.overlay.runs import Several
 from saps.simulator import SimBroker, Simulation
 
 pytestmark = pytest.mark.simulation
@@ -49,7 +49,7 @@ def check_defined(frames: list[Frame]) -> None:
         elif isinstance(frame, DefineSlice):
             assert brokers.issuperset(frame.brokers)
             slices.add(frame.number)
-        elif isinstance(frame, Data | Several):
+        elif isinstance(frame, Publish):
             assert frame.origin in brokers
             assert frame.slice in slices
 
@@ -57,14 +57,14 @@ def check_defined(frames: list[Frame]) -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_waits_for_a_link_that_breaks_does_not_leave_by_the_next_one(qos: int) -> None:
     simulation, publisher, subscribers = mesh()
-    child = next(branch.child for branch in publisher.node.presence.streams[TOPIC].branches)
+    child = next(branch.child for branch in publisher.node.presence.streams[TOPIC].way.branches)
 
     def act() -> None:
-        publisher.node.publish(Message(TOPIC, b"before", qos), None)
+        publisher.node.publish(Batch.of(Message(TOPIC, b"before", qos)), None)
         assert child in links(publisher)
         publisher.node.link_down(child)
         check_defined(links(publisher).get(child, []))
-        publisher.node.publish(Message(TOPIC, b"after", qos), None)
+        publisher.node.publish(Batch.of(Message(TOPIC, b"after", qos)), None)
         check_defined(links(publisher).get(child, []))
 
     simulation._link(publisher.name, child.name).session += 1
@@ -83,7 +83,7 @@ def test_a_later_life_is_told_the_numbers_anew() -> None:
     later = msgspec.structs.replace(earlier, incarnation=earlier.incarnation + 100)
     node = publisher.node
     node.presence.announced(Announce(TOPIC, later, 1, present=True))
-    node.publish(Message(TOPIC, b"x", 1), None)
+    node.publish(Batch.of(Message(TOPIC, b"x", 1)), None)
     assert later in links(publisher)
     check_defined(links(publisher)[later])
 
@@ -91,14 +91,14 @@ def test_a_later_life_is_told_the_numbers_anew() -> None:
 def test_the_numbers_of_a_sender_that_is_cut_off_now_and_then_are_kept() -> None:
     """It goes on by the same connection after each cut: the network has lost none of what it sent."""
     simulation, publisher, subscribers = mesh()
-    taken = next(branch.child for branch in publisher.node.presence.streams[TOPIC].branches)
+    taken = next(branch.child for branch in publisher.node.presence.streams[TOPIC].way.branches)
     child = next(broker for broker in subscribers if broker.ref == taken)
     for pause in (NUMBERS_KEPT / 2, NUMBERS_KEPT / 2 - 0.1):
         child.act(lambda: child.node.multicast.forget(publisher.ref))
         simulation.run(pause)
     child.node.detector._dead[publisher.name] = publisher.ref  # and has not answered a probe yet
     simulation.run(0.2)
-    assert publisher.name in child.node.multicast._inbound
+    assert publisher.name in child.node.multicast.forwarder._inbound
 
 
 def test_the_numbers_of_a_later_life_outlive_the_earlier_one() -> None:
@@ -112,6 +112,6 @@ def test_the_numbers_of_a_later_life_outlive_the_earlier_one() -> None:
     for number in range(30):
         again.publish(TOPIC, b"%d" % number, 1)
         simulation.run(5.0)
-    assert again.name in receiver.node.multicast._inbound
+    assert again.name in receiver.node.multicast.forwarder._inbound
     came = [message.payload for _, message in receiver.delivered]
     assert came == [b"opens", *(b"%d" % number for number in range(30))]

@@ -8,7 +8,7 @@ import pytest
 
 from saps.messages import Message
 from saps.overlay.designer import DesignSettings
-from saps.overlay.frames import Data, Frame, Guard, Hand, Keep, Stored
+from saps.overlay.frames import Frame, Guard, Hand, Keep, Publish, Stored
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.policy.model import Policy, Verdict
 from saps.simulator import SimBroker
@@ -25,7 +25,9 @@ POLICY = Policy(
 
 def topics_in(frame: Frame) -> set[str]:
     """The topics of the messages that a frame carries."""
-    if isinstance(frame, Data | Hand):
+    if isinstance(frame, Publish):
+        return {part.topic for part in frame.parts}
+    if isinstance(frame, Hand):
         return {frame.topic}
     if isinstance(frame, Guard):
         return {will.message.topic for will in frame.wills}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.overlay.calls import cut
-from saps.overlay.frames import Data, Frame
+from saps.overlay.frames import Frame, Publish
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, filter_key, membership, place, subscribers
 from saps.overlay.port import Port
 from saps.overlay.routing import Node
@@ -72,7 +72,7 @@ class _Crossings(Simulation):
     crossed = 0
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
-        self.crossed += isinstance(frame, Data) and source.ref.cluster != to.cluster
+        self.crossed += isinstance(frame, Publish) and source.ref.cluster != to.cluster
         super()._send(source, to, frame)
 
 

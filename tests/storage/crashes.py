@@ -67,8 +67,8 @@ class Life:
         self.disk = Disk(path)
         self.journal = self.frontend.journal = Journal()
         self.commits = self.disk.commits = Commits(self.journal, self.disk, on_trouble=self._trouble)
-        self.held = HeldOutput(self.commits)
-        self.commits.held.append(self.held)
+        held = self.frontend.turn.held = HeldOutput(self.commits)
+        self.commits.held.append(held)
         restore(self.frontend, self.journal, saved, with_wills=True)
 
     def _trouble(self, trouble: Trouble | None) -> None:
@@ -77,11 +77,7 @@ class Life:
 
     def flush(self) -> None:
         """What the server does after each input."""
-        dirty = self.frontend.dirty
-        for connection in dirty:
-            if not self.held.holds(connection):
-                connection.port.flush()
-        dirty.clear()
+        self.frontend.turn.flush()
 
 
 class Wire:
@@ -96,14 +92,10 @@ class Wire:
         self._up = client.greeting()
         self._greeted = False
 
-    # ---- the client's writer and the connection's port
-
-    def write(self, data: bytes) -> None:
-        self.down += data
+    # ---- the connection's port
 
     def flush(self) -> None:
-        self.down += b"".join(self.connection.out)
-        self.connection.out.clear()
+        self.down += self.connection.outbound.take()
         if self.connection.closing:
             self.open = False
 

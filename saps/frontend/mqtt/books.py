@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from saps.frontend.mqtt.outgoing import Copy, Form
-from saps.publication import Publication
+from saps.batch import Batch, Form
 from saps.storage.journal import Journal, Stored, Table
 
 
@@ -28,14 +27,11 @@ class Copies:
         self.journal = journal
         self.number = number
 
-    def add(self, publication: Publication, form: Form, packet_id: int = 0) -> Entry:
+    def add(self, single: Batch, form: Form, packet_id: int = 0) -> Entry:
         """Store one. `packet_id`: 0 until it is sent."""
-        journal, packets = self.journal, publication.packets
-        if packets is None:
-            packets = publication.packets = {}
-        message, expires = publication.message, publication.expires
-        lasts = None if expires is None else expires + journal.epoch
-        stored = journal.refer(packets, message, lasts, len(message.payload))
+        journal, deadline = self.journal, single.deadline
+        lasts = None if deadline is None else deadline + journal.epoch
+        stored = journal.refer(single.encoded, single.message, lasts, single.size)
         serial = journal.number()
         journal.put(Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form))
         return Entry(serial, stored)
@@ -46,7 +42,7 @@ class Copies:
         self.journal.release(entry.stored)
 
 
-class InflightBook(dict[int, "Copy | None"]):
+class InflightBook(dict[int, "tuple[Batch, Form] | None"]):
     """`saps.frontend.mqtt.session.Session.inflight`."""
 
     __slots__ = ("_copies", "_entries")
@@ -57,14 +53,14 @@ class InflightBook(dict[int, "Copy | None"]):
         self._entries: dict[int, Entry | int] = {}
         """By packet identifier: a copy's row, or the serial of a release's."""
 
-    def __setitem__(self, packet_id: int, copy: Copy | None) -> None:
+    def __setitem__(self, packet_id: int, copy: tuple[Batch, Form] | None) -> None:
         copies = self._copies
         if copy is None:
             serial = copies.journal.number()
             copies.journal.put(Table.RELEASES, serial, (serial, copies.number, packet_id))
             self._entries[packet_id] = serial
         else:
-            self._entries[packet_id] = copies.add(copy.publication, copy.form, packet_id)
+            self._entries[packet_id] = copies.add(*copy, packet_id)
         super().__setitem__(packet_id, copy)
 
     def __delitem__(self, packet_id: int) -> None:
@@ -75,11 +71,11 @@ class InflightBook(dict[int, "Copy | None"]):
         else:
             self._copies.remove(entry)
 
-    def update(self, pairs: Iterable[tuple[int, Copy | None]]) -> None:  # type: ignore[override]
+    def update(self, pairs: Iterable[tuple[int, tuple[Batch, Form] | None]]) -> None:  # type: ignore[override]
         for packet_id, copy in pairs:
             self[packet_id] = copy
 
-    def load(self, packet_id: int, copy: Copy | None, entry: Entry | int) -> None:
+    def load(self, packet_id: int, copy: tuple[Batch, Form] | None, entry: Entry | int) -> None:
         """It is stored already."""
         self._entries[packet_id] = entry
         super().__setitem__(packet_id, copy)
@@ -90,27 +86,27 @@ class InflightBook(dict[int, "Copy | None"]):
             del self[packet_id]
 
 
-class QueueBook(deque[tuple[Publication, Form]]):
+class QueueBook(deque[tuple[Batch, Form]]):
     """`saps.frontend.mqtt.session.Session.queue`, as far as it is used there."""
 
     __slots__ = ("_copies", "_entries")
 
-    def __init__(self, copies: Copies, waiting: Iterable[tuple[Publication, Form]] = ()) -> None:
+    def __init__(self, copies: Copies, waiting: Iterable[tuple[Batch, Form]] = ()) -> None:
         super().__init__()
         self._copies = copies
         self._entries: deque[Entry] = deque()
         for item in waiting:
             self.append(item)
 
-    def append(self, item: tuple[Publication, Form], /) -> None:
+    def append(self, item: tuple[Batch, Form], /) -> None:
         self._entries.append(self._copies.add(*item))
         super().append(item)
 
-    def popleft(self) -> tuple[Publication, Form]:
+    def popleft(self) -> tuple[Batch, Form]:
         self._copies.remove(self._entries.popleft())
         return super().popleft()
 
-    def load(self, item: tuple[Publication, Form], entry: Entry) -> None:
+    def load(self, item: tuple[Batch, Form], entry: Entry) -> None:
         """It is stored already."""
         self._entries.append(entry)
         super().append(item)

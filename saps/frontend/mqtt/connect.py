@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from saps.frontend.mqtt.detour import elsewhere
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.frontend import FOREVER
-from saps.frontend.mqtt.outgoing import received_properties
 from saps.frontend.mqtt.packets import V5, V311, Connack, Connect, Disconnect, Will
 from saps.frontend.mqtt.properties import Property, PropertyMap
+from saps.frontend.mqtt.publish_cut import received_properties
 from saps.frontend.mqtt.reasons import CONNACK_REASONS, RETURN_CODES_311, ProtocolError, Reason
 from saps.mesh import Arrival
 from saps.messages import Message
@@ -42,16 +42,17 @@ def accept(connection: Connection, packet: Connect) -> None:
     _adopt_limits(connection, packet)
     client_id = packet.client_id or frontend.assign_client_id()
     frontend.admit(client_id)
-    connection.authorise(client_id, packet)
+    connection.rights = connection.authorizer.authorise(connection, client_id, packet)
     expiry = _requested_expiry(packet)
     if expiry and frontend.refusal is not None and (client_id not in frontend.sessions or frontend.broken):
         raise ProtocolError("its session cannot be stored", frontend.refusal)
+    connection.accepted = True
     greeting = Greeting(client_id, expiry, will, _answer(connection, packet, client_id, expiry))
     roaming = frontend.roaming
     if roaming is None or not roaming.must_wait(client_id, not packet.client_id, expiry):
         _enter(connection, packet, greeting)
         return
-    connection.postpone()
+    connection.wait()
     roaming.wait(
         connection,
         client_id,
@@ -79,9 +80,9 @@ def _arrive(connection: Connection, packet: Connect, greeting: Greeting, arrival
     if arrival is Arrival.BUSY:
         raise ProtocolError(f"the session of {greeting.client_id!r} is moving", Reason.SERVER_BUSY)
     if arrival is Arrival.LATER:  # first it was let in, then another connection took over
-        connection.answer(Connack(not packet.clean_start, Reason.SUCCESS, greeting.answer))
-        if connection.version == V5:
-            connection.answer(Disconnect(Reason.SESSION_TAKEN_OVER))
+        connection.outbound.answer(Connack(not packet.clean_start, Reason.SUCCESS, greeting.answer))
+        if packet.version == V5:
+            connection.outbound.answer(Disconnect(Reason.SESSION_TAKEN_OVER))
         connection.close(Reason.SESSION_TAKEN_OVER)
         return
     _enter(connection, packet, greeting, moved=arrival is Arrival.MOVED)
@@ -91,7 +92,7 @@ def _enter(connection: Connection, packet: Connect, greeting: Greeting, moved: b
     """Open the session, answer with CONNACK and continue it. `moved`: it comes from another broker."""
     frontend, (client_id, expiry, will, answer) = connection.frontend, greeting
     session, present = frontend.open(connection, client_id, packet.clean_start, expiry)
-    connection.session = session
+    connection.entered(session)
     if moved and present:
         session.obey(session.rights)
         frontend.hub.forget_agent_routes(session)
@@ -101,8 +102,8 @@ def _enter(connection: Connection, packet: Connect, greeting: Greeting, moved: b
         if will is not None:
             frontend.hub.entrust(client_id, will, min(session.will_delay, session.expiry))
     session.persist()
-    connection.answer(Connack(present, Reason.SUCCESS, answer))
-    session.resume(connection)
+    connection.outbound.answer(Connack(present, Reason.SUCCESS, answer))
+    session.resume()
 
 
 def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int) -> PropertyMap:
@@ -121,7 +122,7 @@ def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int
         answer[Property.SESSION_EXPIRY] = granted
     if (keep_alive := _keep_alive(limits, packet)) != packet.keep_alive:
         answer[Property.SERVER_KEEP_ALIVE] = keep_alive
-    room = connection.maximum_packet_size
+    room = connection.outbound.maximum_packet_size
     if room and len(encode(Connack(True, Reason.SUCCESS, answer), V5)) > room:
         raise ProtocolError(f"a maximum packet size of {room} bytes", Reason.PACKET_TOO_LARGE)
     return answer
@@ -147,28 +148,26 @@ def refuse_level(connection: Connection, reason: Reason, level: int) -> None:
     """Answer a CONNECT of this protocol level that cannot be accepted."""
     if level >= V5:
         allowed = reason if reason in CONNACK_REASONS else Reason.UNSPECIFIED_ERROR
-        room = connection.maximum_packet_size
+        room = connection.outbound.maximum_packet_size
         for properties in (elsewhere(connection, reason), {}):
             packet = encode(Connack(False, allowed, properties), V5)
             if not room or len(packet) <= room:
-                connection.write(packet)
+                connection.outbound.write(packet)
                 return
     elif reason in RETURN_CODES_311:
-        connection.write(encode(Connack(False, RETURN_CODES_311[reason]), V311))
+        connection.outbound.write(encode(Connack(False, RETURN_CODES_311[reason]), V311))
 
 
 def _adopt_limits(connection: Connection, packet: Connect) -> None:
     """Keep to what the client allows."""
-    limits, properties = connection.frontend.limits, packet.properties
-    connection.send_maximum = min(limits.send_maximum, properties.get(Property.RECEIVE_MAXIMUM, 0xFFFF))
-    connection.maximum_packet_size = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
-    connection.alias_limit = min(limits.outgoing_topic_aliases, properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0))
+    limits, properties, outbound = connection.frontend.limits, packet.properties, connection.outbound
+    outbound.send_maximum = min(limits.send_maximum, properties.get(Property.RECEIVE_MAXIMUM, 0xFFFF))
+    outbound.maximum_packet_size = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
+    outbound.alias_limit = min(limits.outgoing_topic_aliases, properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0))
+    if outbound.maximum_packet_size > limits.maximum_packet_size + HEADROOM:
+        outbound.maximum_packet_size = 0
     connection.keep_alive = _keep_alive(limits, packet) * KEEP_ALIVE_GRACE
-    connection.tell_problems = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
-    if connection.maximum_packet_size > limits.maximum_packet_size + HEADROOM:
-        connection.maximum_packet_size = 0
-    special = connection.maximum_packet_size or connection.alias_limit
-    connection.wire = 0 if special else packet.version
+    connection.publishes.tell_problems = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
 
 
 def _requested_expiry(packet: Connect) -> int:

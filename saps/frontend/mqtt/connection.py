@@ -1,7 +1,7 @@
 """The server's side of one MQTT connection: bytes in, packets out (MQTT 5.0 chapters 3 and 4; MQTT 3.1.1).
 
-Pure: the driver calls `receive`, `pause_writing`, `resume_writing` and `lost`, writes what is in `out` after each,
-and closes the transport once `closing` is set and `out` is written.
+Pure: the driver calls `receive`, `pause_writing`, `resume_writing` and `lost`, writes what is in `outbound.out` at the
+end of the turn, and closes the transport once `closing` is set and that is written.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import iter_unpack
-from typing import TYPE_CHECKING
 
-from saps.frontend.mqtt.budget import Rate
+from saps.agents.user import Rights
+from saps.frontend.mqtt.authorizer import ANYBODY, Authorizer
 from saps.frontend.mqtt.connect import accept, refuse, refuse_level
 from saps.frontend.mqtt.decode import decode
 from saps.frontend.mqtt.detour import elsewhere
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.grants import Grants
+from saps.frontend.mqtt.intake import Intake
+from saps.frontend.mqtt.outbound import Outbound, Port
 from saps.frontend.mqtt.packets import (
     V5,
     Ack,
@@ -29,66 +31,57 @@ from saps.frontend.mqtt.packets import (
     Unsubscribe,
 )
 from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.publisher import FEW_ALONE, Publisher
+from saps.frontend.mqtt.publish_handler import PublishHandler
 from saps.frontend.mqtt.reasons import DISCONNECT_REASONS, MqttError, ProtocolError, Reason
-from saps.frontend.mqtt.sender import Port
+from saps.frontend.mqtt.session import Session
 from saps.frontend.mqtt.wire import Framer, fixed_header
-
-if TYPE_CHECKING:
-    from saps.frontend.mqtt.auth.acl import Rights
 
 logger = logging.getLogger(__name__)
 
-Packets = tuple[int, bytes, int, int]
-"""A packet as `Connection._handle` takes it: first byte, and where its body lies in the data."""
-PACKET_COST = 128
-"""Bytes it takes to keep one, beside its own."""
 
-
-class Connection(Publisher):
+class Connection:
     """One client's connection, from its first byte to its end."""
-
-    user: str | None = None
-    """Who it is, where clients are asked (`saps.frontend.mqtt.auth`)."""
-    rights: Rights | None = None
-    """What it may do; None: everything."""
 
     __slots__ = (
         "_framer",
         "_heard",
-        "_holds",
-        "_later",
-        "_later_bytes",
-        "_metered",
-        "_postponed",
-        "_rate",
-        "_reading",
-        "_throttled",
+        "_waiting",
+        "accepted",
+        "authorizer",
+        "closing",
+        "frontend",
+        "intake",
         "keep_alive",
+        "outbound",
         "peer",
+        "port",
+        "publishes",
+        "rights",
+        "session",
     )
 
-    def __init__(self, frontend: Frontend, port: Port, peer: str = "?") -> None:
-        super().__init__(frontend, port)
+    def __init__(self, frontend: Frontend, port: Port, peer: str = "?", authorizer: Authorizer = ANYBODY) -> None:
+        self.frontend = frontend
+        self.port = port
         self.peer = peer
         """The client's address, for log lines."""
+        self.authorizer = authorizer
+        self.rights: Rights | None = None
+        """What the client may do; None: everything."""
+        self.accepted = False
+        """CONNECT is in order; its session may yet have to come from another broker."""
+        self.session: Session | None = None
+        self.closing = False
+        """Nothing more is read from the client; close the transport when what is to be written is."""
         self.keep_alive = 0.0
         """Seconds without a packet after which the client counts as lost; 0: never."""
+        self.outbound = Outbound(self, frontend)
+        self.intake = Intake(self, frontend)
+        self.publishes = PublishHandler(self)
+        self._waiting = False
+        """CONNECT is not answered yet. What the client sends meanwhile, as it may (3.1.4), waits, too."""
         self._framer = Framer()
         self._heard = frontend.clock()
-        self._holds = 0
-        """Slow subscribers this publisher waits for."""
-        self._postponed = False
-        """The rest of an input that met a slow subscriber waits with this publisher."""
-        self._reading = True
-        self._rate = Rate(frontend.limits.message_rate) if frontend.limits.message_rate else None
-        self._metered = 0
-        """Publications the rate has been charged for."""
-        self._throttled = False
-        self._later: list[Packets] | None = None
-        """While CONNECT waits for the session: what the client has sent meanwhile (it need not wait for CONNACK,
-        3.1.4)."""
-        self._later_bytes = 0
         frontend.connections.add(self)
         frontend.timers.at(self._heard + frontend.limits.connect_timeout, self._check_connected)
 
@@ -96,54 +89,61 @@ class Connection(Publisher):
 
     def receive(self, data: bytes) -> None:
         """Handle what the client sent. Never raises because of the bytes: a fault closes the connection."""
+        frontend, intake = self.frontend, self.intake
         data = self._framer.feed(data)
         pos, size = 0, len(data)
-        if data and data[0] in FEW_ALONE:
-            pos = size if self._publish_alone(data) else self._publish_few(data)
-        frontend = self.frontend
         self._heard = frontend.clock()
-        limit = frontend.limits.maximum_packet_size
+        postponed = False
         try:
             while pos < size and not self.closing:
-                if frontend.blocked and self.wait_for_slow():
-                    self._postponed = True
+                if self._waiting:
+                    if size - pos > frontend.limits.maximum_packet_size:
+                        raise ProtocolError("too much before CONNACK", Reason.QUOTA_EXCEEDED)
+                    postponed = True
                     break
-                first = data[pos]
-                if first in _SHORTCUTS and (end := self._shortcut(first, data, pos, size)):
-                    pos = end
-                    continue
-                bounds = fixed_header(data, pos)
-                if bounds is None:
+                if frontend.blocked and intake.wait_for_slow():
+                    postponed = True
+                    intake.postpone()
                     break
-                body, end = bounds
-                if end - pos > limit:
-                    raise ProtocolError(f"a packet of {end - pos} bytes", Reason.PACKET_TOO_LARGE)
-                if end > size:
+                end = self._handle_next(data, pos, size)
+                if end == pos:
                     break
-                self._handle(first, data, body, end)
                 pos = end
         except MqttError as error:
             self._fail(error, data[pos : pos + 16])
         if not self.closing:
-            if self._postponed:
+            if postponed:
                 self._framer.postpone(data, pos)
-            else:
+            elif pos < size:
                 self._framer.keep(data, pos)
-            if frontend.blocked or self._postponed or frontend.publishers_paused or not self.writable:
-                self._yield()
+            intake.after_input()
         frontend.blocked.clear()
-        if self._rate is not None:
-            self._meter(self._rate)
+        intake.meter()
 
-    def _shortcut(self, first: int, data: bytes, pos: int, size: int) -> int:
-        """Handle a run of packets of one kind at once. Returns where it ends, or 0 if that cannot be done here."""
-        return self._acknowledgements(data, pos, size) if first == 0x40 else self._publish_run(data, pos)
+    def _handle_next(self, data: bytes, pos: int, size: int) -> int:
+        """Handle the packet at `pos`, and perhaps those of its kind behind it. Returns where they end, or `pos` if it
+        is not complete."""
+        first = data[pos]
+        if self.session is not None:
+            if first >> 4 == PacketType.PUBLISH:
+                return self.publishes.handle(data, pos)
+            if first == 0x40 and (end := self._acknowledgements(self.session, data, pos, size)) > pos:
+                return end
+        bounds = fixed_header(data, pos)
+        if bounds is None:
+            return pos
+        body, end = bounds
+        if end - pos > self.frontend.limits.maximum_packet_size:
+            raise ProtocolError(f"a packet of {end - pos} bytes", Reason.PACKET_TOO_LARGE)
+        if end > size:
+            return pos
+        self._handle(first, data, body, end)
+        return end
 
-    def _acknowledgements(self, data: bytes, pos: int, size: int) -> int:
-        """A run of PUBACKs without reason codes. Returns where it ends."""
-        session = self.session
-        if session is None or session.shares:
-            return 0
+    def _acknowledgements(self, session: Session, data: bytes, pos: int, size: int) -> int:
+        """PUBACKs without reason codes that follow each other. Returns where they end."""
+        if session.shares:
+            return pos
         inflight = session.inflight
         end = pos
         for head, packet_id in iter_unpack(">HH", memoryview(data)[pos : size - (size - pos) % 4]):
@@ -155,71 +155,61 @@ class Connection(Publisher):
         self.frontend.counts.handled += (end - pos) >> 2
         if session.queue or session.backlog:
             session.pump()
-        return end if end > pos else 0
+        return end
 
     def _handle(self, first: int, data: bytes, body: int, end: int) -> None:
-        """One complete packet."""
-        kind = first >> 4
+        """One complete packet, any but PUBLISH on a session."""
         if self.session is None:
             self._greet(first, data, body, end)
-        elif kind == PacketType.PUBLISH:
-            self._publish(first, data, body, end)
-        elif kind == PacketType.CONNECT:
+            return
+        kind = first >> 4
+        if kind == PacketType.CONNECT:
             raise ProtocolError("a second CONNECT")
-        else:
-            self.frontend.counts.handled += 1
-            packet = decode(first, data, body, end, self.version)
-            handler = _HANDLERS.get(kind)
-            if handler is None:
-                raise ProtocolError(f"{PacketType(kind).name} is not for a client to send now")
-            handler(self, packet)
+        self.frontend.counts.handled += 1
+        packet = decode(first, data, body, end, self.outbound.version)
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            raise ProtocolError(f"{PacketType(kind).name} is not for a client to send now")
+        handler(self, packet)
+
+    # ---- the opening
 
     def _greet(self, first: int, data: bytes, body: int, end: int) -> None:
-        """A packet of a client that has no session yet: CONNECT, and no other before it is answered or waits."""
-        if self._later is not None:
-            self._later_bytes += end - body + PACKET_COST
-            if self._later_bytes > self.frontend.limits.maximum_packet_size:
-                raise ProtocolError("too much before CONNACK", Reason.QUOTA_EXCEEDED)
-            if not self._later:
-                self.port.pause_reading()
-            self._later.append((first, data, body, end))
-            return
+        """The first packet of a client: CONNECT, and no other."""
         if first >> 4 != PacketType.CONNECT:
             raise ProtocolError("the first packet is not CONNECT")
         packet = decode(first, data, body, end, V5)
         assert isinstance(packet, Connect)
-        self.version = packet.version
-        self._admit(packet)
+        self.outbound.version = packet.version
+        known = self.authorizer.identify(packet, lambda: not self.closing, lambda found: self._found(packet, found))
+        if known is None:
+            self.wait()
+        else:
+            self._admit(packet, known)
 
-    def _admit(self, packet: Connect) -> None:
+    def _found(self, packet: Connect, known: bool) -> None:
+        """It is known whether the client is whom it says to be."""
+        self.go_on(packet.version, lambda: self._admit(packet, known))
+
+    def _admit(self, packet: Connect, known: bool) -> None:
         """Let the client in, now or later. Raises `ProtocolError` if that cannot be."""
+        if not known:
+            raise self.authorizer.refusal(packet)
         accept(self, packet)
-        if self.session is not None:
-            self._entered()
 
-    def _entered(self) -> None:
-        self._metered = self._session.publisher.published
-        if self.keep_alive:
-            self.frontend.timers.at(self._heard + self.keep_alive, self._check_keep_alive)
-
-    def postpone(self) -> None:
+    def wait(self) -> None:
         """CONNECT will be answered later, by `go_on`."""
-        self._later = []
+        self._waiting = True
+        self.port.pause_reading()
 
     def go_on(self, version: int, enter: Callable[[], None]) -> None:
-        """Have CONNECT answered by `enter`, if the client is still there, and handle what came after it."""
-        later, self._later = self._later or [], None
+        """Have CONNECT answered by `enter`, or wait once more, and handle what came after it."""
+        self._waiting = False
         if self.closing:
             return
-        if later:
-            self.port.resume_reading()
+        self.port.resume_reading()
         try:
             enter()
-            if self.session is not None:
-                self._entered()
-            for entry in later:
-                if not self.closing:
-                    self._handle(*entry)
         except MqttError as error:
             if self.session is None:
                 refuse_level(self, error.reason, version)
@@ -227,10 +217,19 @@ class Connection(Publisher):
         except Exception:  # a fault of ours must not take down the other clients
             self.close_as_faulty()
         if not self.closing:
-            self.receive(b"")
+            self.take_up(b"")
 
-    def authorise(self, client_id: str, packet: Connect) -> None:
-        """May the client have this session? Raises `ProtocolError` if not; sets `rights`."""
+    def entered(self, session: Session) -> None:
+        """The client has its session."""
+        self.session = session
+        self.intake.begin_metering()
+        if self.keep_alive:
+            self.frontend.timers.at(self._heard + self.keep_alive, self._check_keep_alive)
+
+    @property
+    def user(self) -> str | None:
+        """Who it is, where clients are asked."""
+        return self.authorizer.user
 
     # ---- other packets from the client
 
@@ -238,7 +237,7 @@ class Connection(Publisher):
         incoming = self._session.incoming
         known = incoming is not None and incoming.pop(packet.packet_id, None) is not None
         reason = Reason.SUCCESS if known else Reason.PACKET_IDENTIFIER_NOT_FOUND
-        self.answer(Ack(PacketType.PUBCOMP, packet.packet_id, reason))
+        self.outbound.answer(Ack(PacketType.PUBCOMP, packet.packet_id, reason))
 
     def _puback(self, packet: Ack) -> None:
         self._session.acknowledged(packet.packet_id)
@@ -246,10 +245,10 @@ class Connection(Publisher):
     def _pubrec(self, packet: Ack) -> None:
         if packet.reason >= 0x80:
             self._session.acknowledged(packet.packet_id)
-        elif self._session.received(packet.packet_id) or self.version != V5:
-            self.send_release(packet.packet_id)
+        elif self._session.received(packet.packet_id) or self.outbound.version != V5:
+            self.outbound.send_release(packet.packet_id)
         else:
-            self.answer(Ack(PacketType.PUBREL, packet.packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND))
+            self.outbound.answer(Ack(PacketType.PUBREL, packet.packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND))
 
     def _pubcomp(self, packet: Ack) -> None:
         self._session.completed(packet.packet_id)
@@ -262,10 +261,10 @@ class Connection(Publisher):
         reasons = [
             int(Reason.SUCCESS if session.unsubscribe(f) else Reason.NO_SUBSCRIPTION_EXISTED) for f in packet.filters
         ]
-        self.answer(Unsuback(packet.packet_id, reasons))
+        self.outbound.answer(Unsuback(packet.packet_id, reasons))
 
     def _pingreq(self, packet: object) -> None:
-        self.answer(Pingresp())
+        self.outbound.answer(Pingresp())
 
     def _disconnect(self, packet: Disconnect) -> None:
         session = self._session
@@ -282,13 +281,13 @@ class Connection(Publisher):
         """Close the connection for `reason`; the client is told if it speaks MQTT 5."""
         if self.closing:
             return
-        if self.session is not None and self.version == V5:
+        if self.session is not None and self.outbound.version == V5:
             allowed = reason if reason in DISCONNECT_REASONS else Reason.UNSPECIFIED_ERROR
             properties = elsewhere(self, reason)
-            if not self.answer(Disconnect(allowed, properties)) and properties:
-                self.answer(Disconnect(allowed))
+            if not self.outbound.answer(Disconnect(allowed, properties)) and properties:
+                self.outbound.answer(Disconnect(allowed))
         if text:
-            logger.warning("MQTT client %s closed: %s (0x%02x %s)", self._label, text, reason, reason.name)
+            logger.warning("MQTT client %s closed: %s (0x%02x %s)", self.label, text, reason, reason.name)
         self._end(with_will=reason is not Reason.SERVER_SHUTTING_DOWN)
 
     def close_as_faulty(self) -> None:
@@ -299,6 +298,10 @@ class Connection(Publisher):
     def taken_over(self) -> None:
         """The same client has connected anew (3.1.4)."""
         self.close(Reason.SESSION_TAKEN_OVER)
+
+    def give_up(self, now: float) -> None:
+        """The client does not take its messages with QoS 1 and 2 in time."""
+        self.close(Reason.QUOTA_EXCEEDED, "too slow: its queue is full")
 
     def lost(self) -> None:
         """The transport is gone."""
@@ -314,115 +317,74 @@ class Connection(Publisher):
     def _end(self, with_will: bool) -> None:
         self.closing = True
         self.frontend.connections.discard(self)
-        self.frontend.wake(self)
-        self.release_waiters()
+        self.frontend.turn.wake(self)
+        self.outbound.waiters.release()
         session = self.session
-        held = sum(count for _, count in self.release_held())
+        held = sum(count for _, count in self.outbound.release_held())
         if session is not None:
             session.dropped += held
         if session is not None and session.connection is self:
             self.frontend.detach(session, with_will)
 
     @property
-    def _label(self) -> str:
+    def label(self) -> str:
+        """Who it is, for log lines."""
         return f"{self.session.client_id!r} at {self.peer}" if self.session is not None else self.peer
+
+    @property
+    def _session(self) -> Session:
+        session = self.session
+        assert session is not None
+        return session
 
     # ---- time
 
     def _check_connected(self, now: float) -> None:
-        if self.session is None and self._later is None and not self.closing:
+        if not self.accepted and not self.closing:
             self.close(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
 
     def _check_keep_alive(self, now: float) -> None:
         if self.closing:
             return
         due = self._heard + self.keep_alive
-        if not self._reading:
+        if not self.intake.reading:
             due = now + self.keep_alive
         if due <= now:
             self.close(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive timeout")
         else:
             self.frontend.timers.at(due, self._check_keep_alive)
 
-    # ---- back-pressure towards the client as a publisher
+    def heard(self) -> None:
+        """The client is read again: until now it could not be heard."""
+        self._heard = self.frontend.clock()
 
-    def _meter(self, rate: Rate) -> None:
-        """Charge the rate for what the client has published; stop reading it if that was too much."""
-        session, now = self.session, self.frontend.clock()
-        if session is None or self._throttled or self.closing:
-            return
-        published = session.publisher.published
-        rate.take(published - self._metered, now)
-        self._metered = published
-        wait = rate.wait(now)
-        if wait:
-            self._throttled = True
-            self.update_reading()
-            self.frontend.timers.at(now + wait, self._end_throttle)
+    # ---- back-pressure
 
-    def _end_throttle(self, now: float) -> None:
-        self._throttled = False
-        self.update_reading()
-
-    def wait_for_slow(self) -> bool:
-        blocked = self.frontend.blocked
-        for subscriber in blocked:
-            self._holds += self.wait_for(subscriber)
-        if self._holds:
-            return True
-        blocked.clear()
-        return False
-
-    def _yield(self) -> None:
-        """After input that met a slow subscriber, a congested mesh, or a client that does not read its answers."""
-        self.wait_for_slow()
-        self.update_reading()
-
-    def released(self) -> None:
-        self._holds -= 1
-        if self._postponed and not self._holds:  # it may be in the midst of another client's input
-            self.frontend.timers.at(self.frontend.clock(), self._take_up)
-        self.update_reading()
-
-    def _take_up(self, now: float) -> None:
-        """Go on with the rest of the input that was postponed."""
-        if self.closing or self._holds or not self._postponed:
-            return
-        self._postponed = False
+    def take_up(self, data: bytes) -> None:
+        """Go on with input that had to wait."""
         try:
-            self.receive(b"")
+            self.receive(data)
         except Exception:  # a fault of ours must not take down the other clients
             self.close_as_faulty()
-        self.update_reading()
+
+    def pause_writing(self) -> None:
+        """The transport is over its high-water mark."""
+        self.outbound.writable = False
 
     def resume_writing(self) -> None:
-        super().resume_writing()
-        self._heard = self.frontend.clock()
-        self.update_reading()
+        """The transport has drained: send what waits, let the publishers continue."""
+        self.outbound.resume()
+        self.heard()
+        self.intake.update()
 
-    def update_reading(self) -> None:
-        """Read from the client, or stop for a while, as the state of the things it depends on asks for."""
-        if self.closing or self.session is None:
-            return
-        reading = (
-            not self._holds
-            and not self._postponed
-            and self.writable
-            and self._awaiting <= self.frontend.limits.receive_maximum
-            and not self._throttled
-            and not (self.frontend.publishers_paused and self.held_back)
-        )
-        if reading != self._reading:
-            self._reading = reading
-            if reading:
-                self._heard = self.frontend.clock()
-                self.port.resume_reading()
-            else:
-                self.port.pause_reading()
+    @property
+    def publishes_ordinary(self) -> bool:
+        """It is not to be read while links are congested: it publishes, and not to priority topics alone."""
+        session = self.session
+        if session is None or not session.publisher.published:
+            return False
+        return self.publishes.ordinary or session.hub.priorities is None
 
-
-_SHORTCUTS = frozenset((0x30, 0x32, 0x40))
-"""First bytes of the packets that come in runs: plain PUBLISH of QoS 0 and 1, and PUBACK."""
 
 _HANDLERS: dict[int, Callable[..., None]] = {
     PacketType.PUBACK: Connection._puback,

@@ -10,18 +10,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from saps.agents.user import SubscriberAgent
+from saps.agents.user import Rights, SubscriberAgent
+from saps.batch import Batch, Form
 from saps.frontend.mqtt.books import Copies, Entry, IncomingBook, InflightBook, QueueBook
 from saps.frontend.mqtt.budget import Budget
-from saps.frontend.mqtt.outgoing import Copy, Form
-from saps.frontend.mqtt.session import HALF_DONE, Session
-from saps.hub import Hub, Publication
+from saps.frontend.mqtt.session import HALF_DONE, Copy, Session
+from saps.hub import Hub
 from saps.storage.journal import Journal, Stored, Table
 from saps.storage.saved import Saved, SavedCopy, SavedSession
 from saps.subscriptions import Subscription
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.auth.acl import Rights
     from saps.frontend.mqtt.frontend import Frontend
     from saps.frontend.mqtt.limits import Limits
 
@@ -55,7 +54,6 @@ class DurableSession(Session):
                 self._open_books()
             else:
                 self._forget()
-            self.hub.forget_agent_routes(self)
         if lasting or (self.will is not None and not self.closed):
             self._row = True
             self._journal.put(Table.SESSIONS, self._number, self._described())
@@ -110,14 +108,12 @@ class DurableSession(Session):
             self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
         return super().unsubscribe(topic_filter)
 
-    def _enqueue(self, publication: Publication, form: Form) -> None:
+    def _enqueue(self, single: Batch, form: Form) -> None:
         if self.queue is None and self.stored:
             self.queue = QueueBook(self._copies)
-        super()._enqueue(publication, form)
+        super()._enqueue(single, form)
 
-    def adopt(
-        self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[tuple[Publication, Form]]
-    ) -> None:
+    def adopt(self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[Copy]) -> None:
         super().adopt(inflight, incoming, waiting)
         for topic_filter, subscription in self.subscriptions.items() if self.stored else ():
             key = self._number, topic_filter
@@ -153,7 +149,7 @@ class DurableSession(Session):
 
     # ---- coming back
 
-    def load(self, saved: SavedSession, publication_of: Callable[[SavedCopy], Publication], now: float) -> None:
+    def load(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:
         """Be as it was stored; its client is away."""
         epoch = self._journal.epoch
         self.user, self.expiry = saved.user, saved.expiry
@@ -168,26 +164,25 @@ class DurableSession(Session):
         for subscription in saved.subscriptions:
             SubscriberAgent.subscribe(self, subscription)
             self.hub.retained.end(self, subscription.filter)  # it has been given what was retained
-        self._load_copies(saved, publication_of, now)
+        self._load_copies(saved, batch_of, now)
 
-    def _load_copies(self, saved: SavedSession, publication_of: Callable[[SavedCopy], Publication], now: float) -> None:
+    def _load_copies(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:
         inflight, incoming, queue = self.inflight, self.incoming, QueueBook(self._copies)
         assert isinstance(inflight, InflightBook)
         assert isinstance(incoming, IncomingBook)
         for copy in saved.copies:
-            publication, form = publication_of(copy), Form(copy.form.qos, copy.form.retain, copy.form.identifiers)
-            assert publication.packets is not None
-            stored: Stored = publication.packets[Stored]
+            single, form = batch_of(copy), Form(copy.form.qos, copy.form.retain, copy.form.identifiers)
+            stored: Stored = single.encoded[Stored]
             stored.references += 1
             entry = Entry(copy.serial, stored)
             if copy.packet_id:
-                inflight.load(copy.packet_id, Copy(publication, form, b"", b""), entry)
-            elif publication.expires is not None and publication.expires <= now:
+                inflight.load(copy.packet_id, (single, form), entry)
+            elif single.deadline is not None and single.deadline <= now:
                 self.dropped += 1
                 self._copies.remove(entry)
             else:
-                queue.load((publication, form), entry)
-                self._keep(len(publication.message.payload), 1)
+                queue.load((single, form), entry)
+                self._keep(single.size, 1)
         for serial, packet_id in saved.releases:
             inflight.load(packet_id, None, serial)
         for packet_id, reached in saved.incoming.items():
@@ -202,21 +197,21 @@ def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool
     """
     now = frontend.clock()
     journal.begin_after(saved.highest)
-    publications: dict[int, Publication] = {}
+    batches: dict[int, Batch] = {}
 
-    def publication_of(copy: SavedCopy) -> Publication:
-        publication = publications.get(copy.message)
-        if publication is None:
+    def batch_of(copy: SavedCopy) -> Batch:
+        batch = batches.get(copy.message)
+        if batch is None:
             kept = saved.messages[copy.message]
-            expires = None if kept.expires is None else kept.expires - journal.epoch
-            publication = publications[copy.message] = Publication(kept.message, expires)
-            publication.packets = {Stored: Stored(copy.message)}
-        return publication
+            batch = batches[copy.message] = Batch.of(kept.message)
+            batch.deadlines = None if kept.expires is None else [kept.expires - journal.epoch]
+            batch.encoded[Stored] = Stored(copy.message)
+        return batch
 
     for found in saved.sessions:
         session = DurableSession(frontend.hub, found.client_id, frontend.limits, frontend.budget, journal, found.number)
         frontend.sessions[found.client_id] = session
-        session.load(found, publication_of, now)
+        session.load(found, batch_of, now)
         if not with_wills:
             session.will = None
     for restored in list(frontend.sessions.values()):

@@ -14,12 +14,14 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.reasons import ProtocolError, Reason
 from saps.frontend.mqtt.session import Session
 from saps.frontend.mqtt.timers import Timers
+from saps.frontend.mqtt.turn import Turn
 from saps.hub import Hub
 from saps.messages import Message
 from saps.storage.journal import Journal
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
+    from saps.frontend.mqtt.outbound import Outbound
     from saps.frontend.mqtt.roaming import Roaming
     from saps.frontend.mqtt.systree import SysTree
 
@@ -36,10 +38,9 @@ class Frontend:
         limits: Limits,
         clock: Callable[[], float],
         rng: Random,
-        schedule_flush: Callable[[], None] = lambda: None,
         arm_timer: Callable[[float], None] = lambda when: None,
     ) -> None:
-        """`schedule_flush`: connections in `dirty` have output. `arm_timer(when)`: call `timers.run` then."""
+        """`arm_timer(when)`: call `timers.run` then."""
         self.hub = hub
         self.limits = limits
         self.clock = clock
@@ -47,10 +48,11 @@ class Frontend:
         self.timers = Timers(arm_timer)
         self.sessions: dict[str, Session] = {}
         self.connections: set[Connection] = set()
-        self.dirty: list[Connection] = []
-        """Connections with output since the last flush; the driver takes it and clears the list."""
-        self.blocked: list[Connection] = []
-        """Connections that could not take a message while the current input was handled."""
+        self.turn = Turn()
+        self.blocked: list[Outbound] = []
+        """Clients that could not take a message while the current input was handled."""
+        self.names: dict[bytes, str] = {}
+        """The valid topics that have been published to, by their bytes (`saps.frontend.mqtt.publish_cut`)."""
         self.publishers_paused = False
         self.detour: Detour | None = None
         """Nobody is let in: clients are to go elsewhere (`saps.drain`)."""
@@ -70,7 +72,6 @@ class Frontend:
         """Where sessions follow their clients from broker to broker."""
         self.status: SysTree | None = None
         """The ``$SYS`` tree, if there is one."""
-        self._schedule_flush = schedule_flush
 
     def admit(self, client_id: str) -> None:
         """Is there room for one client more? Raises `ProtocolError` if not."""
@@ -92,18 +93,11 @@ class Frontend:
         if self.connecting is not None:
             self.connecting.take(1, now)
 
-    def wake(self, connection: Connection) -> None:
-        """The connection has output, or is to be closed."""
-        dirty = self.dirty
-        if not dirty:
-            self._schedule_flush()
-        dirty.append(connection)
-
     def pause_publishers(self, paused: bool) -> None:
         """While paused, clients that publish are not read: the mesh is congested."""
         self.publishers_paused = paused
         for connection in list(self.connections):
-            connection.update_reading()
+            connection.intake.update()
 
     # ---- sessions
 
@@ -128,10 +122,10 @@ class Frontend:
             session = self.sessions[client_id] = self.new_session(client_id)
         self.void_will(session)
         session.expiry = self.granted_expiry(expiry)
-        session.connection = connection
-        session.user, session.rights = connection.user, connection.rights
-        if session.wire != connection.wire:
-            session.wire = connection.wire
+        session.attach(connection)
+        session.user = connection.user
+        if session.rights is not connection.rights:
+            session.rights = connection.rights
             self.hub.forget_agent_routes(session)
         return session, present
 
@@ -148,7 +142,7 @@ class Frontend:
     def detach(self, session: Session, with_will: bool) -> None:
         """The session's connection is gone. `with_will`: the client did not say goodbye (3.1.2.5)."""
         now = self.clock()
-        session.connection = None
+        session.detach()
         if not with_will:
             self.void_will(session)
         session.will_due = now + min(session.will_delay, session.expiry)
@@ -215,5 +209,5 @@ class Frontend:
     def _publish_will(self, session: Session) -> None:
         will = session.will
         self.void_will(session)
-        if will is not None and (session.rights is None or session.rights.may_publish(will.topic)):
+        if will is not None:
             session.publisher.publish(will)

@@ -59,7 +59,7 @@ class Grants:
 
     def _told(self, reason: Reason) -> int:
         """The reason as the client understands it."""
-        return reason if self._connection.version == V5 else SUBACK_FAILURE_311
+        return reason if self._connection.outbound.version == V5 else SUBACK_FAILURE_311
 
     def _subscribe(self, entry: SubscribeEntry, identifier: int | None) -> None:
         subscription = Subscription(
@@ -82,11 +82,10 @@ class Grants:
         session, connection = self._session, self._connection
         if self._waiting or session.connection is not connection:
             return
-        connection.answer(Suback(self._packet.packet_id, self._reasons))
-        rights = session.rights
+        connection.outbound.answer(Suback(self._packet.packet_id, self._reasons))
         for subscription in self._retained:
             found = session.hub.retained_for(subscription.filter, session)
             if connection.frontend.status is not None:
-                found += connection.frontend.status.matching(subscription.filter)
-            readable = [p for p in found if rights is None or rights.may_read(p.message.topic)]
-            session.replay(readable, subscription)
+                own = connection.frontend.status.matching(subscription.filter)
+                found += [single for single in own if session.may_read(single.topic)]
+            session.replay(found, subscription)

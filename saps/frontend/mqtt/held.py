@@ -41,7 +41,7 @@ class HeldOutput:
         if (
             not self._commits.pending
             or connection.session is None
-            or all(not packet or packet[0] in _FREE for packet in connection.out)
+            or all(not packet or packet[0] in _FREE for packet in connection.outbound.out)
         ):
             return False
         trouble = self._commits.trouble
@@ -55,20 +55,20 @@ class HeldOutput:
     def cut(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for connection in waiting:
-            self._staged.setdefault(connection, []).extend(connection.out)
-            connection.out[:] = [b""]
+            self._staged.setdefault(connection, []).extend(connection.outbound.out)
+            connection.outbound.out[:] = [b""]
 
     def release(self) -> None:
         staged, self._staged = self._staged, {}
         for connection, packets in staged.items():
-            later = connection.out[1:]
+            later = connection.outbound.out[1:]
             if later and connection.closing:  # the transport is closed after what is written
-                connection.out[:] = packets + later
+                connection.outbound.out[:] = packets + later
                 self._waiting.add(connection)
                 continue
-            connection.out[:] = packets
+            connection.outbound.out[:] = packets
             connection.port.flush()
-            connection.out.extend(later)
+            connection.outbound.out.extend(later)
             if later and not self.holds(connection):
                 connection.port.flush()
 
@@ -77,12 +77,12 @@ class HeldOutput:
         held = [*self._staged, *self._waiting]
         self._staged, self._waiting = {}, set()
         for connection in held:
-            connection.out.clear()
+            connection.outbound.out.clear()
             _close(connection, trouble)
 
 
 def _close(connection: Connection, trouble: Trouble) -> None:
-    connection.out.clear()
+    connection.outbound.out.clear()
     if connection.closing:
-        connection.frontend.wake(connection)
+        connection.frontend.turn.wake(connection)
     connection.close(reason_of(trouble), "what it was to be told cannot be stored")

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from saps.mesh import Origin
+from saps.batch import Origin
 from saps.messages import Message
 from saps.subscriptions import Subscription
 from saps.topics import SHARE, filter_fault, shared_fault, topic_fault

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from saps.frontend.mqtt.reasons import MalformedPacket, ProtocolError, Reason
-from saps.frontend.mqtt.wire import Reader, encode_binary, encode_string, encode_varint
+from saps.frontend.mqtt.wire import Reader, decode_string, encode_binary, encode_string, encode_varint
 
 
 class Property(IntEnum):
@@ -62,6 +62,7 @@ WILL = 0
 
 
 class Rule(NamedTuple):
+    name: str
     kind: Kind
     packets: frozenset[int]
     """The packet types that may carry it (Table 2-4), or `WILL`."""
@@ -70,7 +71,7 @@ class Rule(NamedTuple):
 
 
 def _rule(kind: Kind, *packets: int, positive: bool = False) -> Rule:
-    return Rule(kind, frozenset(packets), positive)
+    return Rule("", kind, frozenset(packets), positive)
 
 
 _CONNECT, _CONNACK, _PUBLISH, _SUBSCRIBE, _DISCONNECT, _AUTH = 1, 2, 3, 8, 14, 15
@@ -107,6 +108,8 @@ RULES: dict[int, Rule] = {
 }
 
 
+RULES = {identifier: rule._replace(name=Property(identifier).name) for identifier, rule in RULES.items()}
+
 _REPEATED = {identifier for identifier, rule in RULES.items() if rule.kind in (Kind.PAIRS, Kind.VARINTS)}
 """Properties that may occur several times: collected in lists, so that many of them cost no more than few."""
 
@@ -121,50 +124,71 @@ def decode_properties(reader: Reader, packet: int) -> PropertyMap:
         return {}
     if size > reader.left:
         raise MalformedPacket("the properties are longer than the packet")
+    begin = reader.pos
+    reader.pos = begin + size
+    return read_properties(reader.data, begin, begin + size, packet)
+
+
+def read_properties(data: bytes, pos: int, end: int, packet: int) -> PropertyMap:
+    """The properties of a packet of type `packet`, which are `data[pos:end]`. Raises `MqttError`."""
     found: PropertyMap = {}
-    inner = Reader(reader.data, reader.pos, reader.pos + size)
-    while inner.left:
-        _decode_property(inner, packet, found)
+    while pos < end:
+        identifier = data[pos]
+        pos += 1
+        rule = RULES.get(identifier)
+        if rule is None:
+            raise MalformedPacket(f"there is no property 0x{identifier:02x}")
+        if packet not in rule.packets:
+            raise ProtocolError(f"{rule.name} is not allowed in this packet")
+        kind = rule.kind
+        if kind >= Kind.STRING:
+            first, pos = _read_field(data, pos, end)
+            if kind is Kind.BINARY:
+                _put(found, rule, identifier, first)
+            elif kind is Kind.STRING:
+                _put(found, rule, identifier, decode_string(first))
+            else:
+                second, pos = _read_field(data, pos, end)
+                _collect(found, identifier, (decode_string(first), decode_string(second)))
+        elif kind is Kind.VARINTS:
+            reader = Reader(data, pos, end)
+            number = reader.varint()
+            pos = reader.pos
+            if not number:
+                raise ProtocolError(f"{rule.name} must not be 0")
+            if identifier in found and packet != _PUBLISH:
+                raise ProtocolError(f"{rule.name} occurs more than once")
+            _collect(found, identifier, number)
+        else:
+            size = kind or 1
+            if pos + size > end:
+                raise MalformedPacket("the packet ends within a field")
+            number = int.from_bytes(data[pos : pos + size])
+            pos += size
+            if kind is Kind.FLAG and number > 1:
+                raise ProtocolError(f"{rule.name} must be 0 or 1")
+            if rule.positive and not number:
+                raise ProtocolError(f"{rule.name} must not be 0")
+            if identifier == Property.TOPIC_ALIAS and not number:
+                raise ProtocolError("TOPIC_ALIAS must not be 0", Reason.TOPIC_ALIAS_INVALID)
+            _put(found, rule, identifier, number)
     for identifier in _REPEATED & found.keys():
         found[identifier] = tuple(found[identifier])
-    reader.pos = inner.end
     return found
 
 
-def _decode_property(reader: Reader, packet: int, found: PropertyMap) -> None:
-    identifier = reader.varint()
-    rule = RULES.get(identifier)
-    if rule is None:
-        raise MalformedPacket(f"there is no property 0x{identifier:02x}")
-    name = Property(identifier).name
-    if packet not in rule.packets:
-        raise ProtocolError(f"{name} is not allowed in this packet")
-    kind = rule.kind
-    value: Any
-    if kind is Kind.PAIRS:
-        _collect(found, identifier, (reader.string(), reader.string()))
-        return
-    if kind is Kind.STRING:
-        value = reader.string()
-    elif kind is Kind.BINARY:
-        value = reader.binary()
-    elif kind is Kind.VARINTS:
-        value = reader.varint()
-    else:
-        value = reader.integer(kind or 1)
-        if kind is Kind.FLAG and value > 1:
-            raise ProtocolError(f"{name} must be 0 or 1")
-    if rule.positive and not value:
-        raise ProtocolError(f"{name} must not be 0")
-    if identifier == Property.TOPIC_ALIAS and not value:
-        raise ProtocolError("TOPIC_ALIAS must not be 0", Reason.TOPIC_ALIAS_INVALID)
-    if kind is Kind.VARINTS:
-        if identifier in found and packet != _PUBLISH:
-            raise ProtocolError(f"{name} occurs more than once")
-        _collect(found, identifier, value)
-        return
+def _read_field(data: bytes, pos: int, end: int) -> tuple[bytes, int]:
+    """What stands behind its length of two bytes, and where it ends."""
+    begin = pos + 2
+    stop = begin + (data[pos] << 8 | data[pos + 1]) if begin <= end else end + 1
+    if stop > end:
+        raise MalformedPacket("the packet ends within a field")
+    return data[begin:stop], stop
+
+
+def _put(found: PropertyMap, rule: Rule, identifier: int, value: Any) -> None:
     if identifier in found:
-        raise ProtocolError(f"{name} occurs more than once")
+        raise ProtocolError(f"{rule.name} occurs more than once")
     found[identifier] = value
 
 

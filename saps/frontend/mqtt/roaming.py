@@ -12,10 +12,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from saps.agents.user import SubscriberAgent
+from saps.batch import Batch, Form
 from saps.frontend.mqtt.luggage import Item, Part, Settings, described, packed, unpacked
-from saps.frontend.mqtt.outgoing import Copy, Form, form_for
-from saps.frontend.mqtt.session import HALF_DONE
-from saps.hub import Publication
+from saps.frontend.mqtt.publish_encode import form_for
+from saps.frontend.mqtt.session import HALF_DONE, Copy
 from saps.mesh import Arrival, Sessions, Yields
 from saps.messages import Message
 from saps.subscriptions import Target
@@ -116,10 +116,6 @@ class Roaming:
             if client not in self._frontend.sessions and client not in self._arrivals:
                 self._sessions.release(client)
 
-    def _up_to_date(self) -> None:
-        """What has come from other brokers is with the sessions, not still gathered for them."""
-        self._frontend.hub.gathered()
-
     # ---- a session that leaves
 
     def clients(self) -> Iterable[str]:
@@ -136,7 +132,6 @@ class Roaming:
             return Yields.NOTHING
         if session.user != user:
             return Yields.FORBIDDEN
-        self._up_to_date()
         if session.connection is not None:
             session.connection.taken_over()
         if frontend.sessions.get(client) is not session:
@@ -159,7 +154,6 @@ class Roaming:
         return described(settings, session.subscriptions.values())
 
     def pack(self, client: str, force: bool) -> list[bytes] | None:
-        self._up_to_date()
         session = self._frontend.sessions[client]
         incoming = session.incoming or {}
         if -1 in incoming.values() and not force:
@@ -174,28 +168,28 @@ class Roaming:
 
     def _items(self, session: Session) -> Iterator[Item]:
         for packet_id, copy in session.inflight.items():
-            yield Item(packet_id) if copy is None else self._item(packet_id, copy.publication, copy.form)
-        for publication, form in session.queue or ():
-            yield self._item(0, publication, form)
+            yield Item(packet_id) if copy is None else self._item(packet_id, *copy)
+        for single, form in session.queue or ():
+            yield self._item(0, single, form)
         room = session.limits.maximum_queued
-        for publications, subscription in session.backlog or ():
-            for publication in publications:
-                form = form_for(publication, Target(session, (subscription,)))
-                if room and form.qos and session.still_retained(publication):
+        for retained, subscription in session.backlog or ():
+            for single in retained:
+                form = form_for(single, Target(session, (subscription,)))
+                if room and form.qos and session.still_retained(single):
                     room -= 1
-                    yield self._item(0, publication, form)
+                    yield self._item(0, single, form)
 
-    def _item(self, packet_id: int, publication: Publication, form: Form) -> Item:
-        message, expires = publication.message, publication.expires
+    def _item(self, packet_id: int, single: Batch, form: Form) -> Item:
+        deadline = single.deadline
         return Item(
             packet_id,
-            message,
+            single.message,
             form.qos,
             form.retain,
             form.identifiers,
-            None if expires is None else expires - self._frontend.clock(),
-            publication.retained,
-            self._sessions.identify(message),
+            None if deadline is None else deadline - self._frontend.clock(),
+            single.replayed,
+            single.origin,
         )
 
     def depart(self, client: str) -> None:
@@ -244,32 +238,29 @@ class Roaming:
         one_done()
         return list(session.subscriptions)
 
-    def gathered(self, client: str) -> list[Message]:
-        self._up_to_date()
-        return [publication.message for publication, _ in self._frontend.sessions[client].queue or ()]
+    def queued(self, client: str) -> list[Batch]:
+        return [single for single, _ in self._frontend.sessions[client].queue or ()]
 
-    def unpack(self, client: str, parts: list[bytes], passed: Callable[[Message], bool]) -> None:
-        found, identify = unpacked(parts), self._sessions.identify
-        self._up_to_date()
+    def unpack(self, client: str, parts: list[bytes], passed: Callable[[Batch], bool]) -> None:
+        found = unpacked(parts)
         session = self._frontend.sessions[client]
         items = [item for part in found for item in part.items]
         known = {item.origin for item in items if item.origin is not None}
-        new = [
-            entry
-            for entry in session.queue or ()
-            if not passed(entry[0].message) and identify(entry[0].message) not in known
-        ]
-        waiting = [self._entry(item, item.message) for item in items if item.message is not None and not item.packet_id]
+        new = [copy for copy in session.queue or () if not passed(copy[0]) and copy[0].origin not in known]
+        waiting = [self._copy(item, item.message) for item in items if item.message is not None and not item.packet_id]
         session.adopt(dict(self._inflight(items)), _incoming(found), [*waiting, *new])
 
     def _inflight(self, items: Iterable[Item]) -> Iterator[tuple[int, Copy | None]]:
         for item in items:
             if item.packet_id:
-                yield item.packet_id, None if item.message is None else Copy(*self._entry(item, item.message), b"", b"")
+                yield item.packet_id, None if item.message is None else self._copy(item, item.message)
 
-    def _entry(self, item: Item, message: Message) -> tuple[Publication, Form]:
-        expires = None if item.lifetime is None else self._frontend.clock() + item.lifetime
-        return Publication(message, expires, item.retained), Form(item.qos, item.retain, item.identifiers)
+    def _copy(self, item: Item, message: Message) -> Copy:
+        single = Batch.of(message)
+        single.replayed = item.retained
+        if item.lifetime is not None:
+            single.deadlines = [self._frontend.clock() + item.lifetime]
+        return single, Form(item.qos, item.retain, item.identifiers)
 
     def discard(self, client: str) -> None:
         self._coming.discard(client)

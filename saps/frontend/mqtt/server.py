@@ -1,4 +1,4 @@
-"""The asyncio driver of the MQTT frontend: sockets, timers, and one joined write per connection and loop tick."""
+"""The asyncio driver of the MQTT frontend: listeners, clients, timers, access and storage."""
 
 from __future__ import annotations
 
@@ -12,31 +12,28 @@ from random import Random
 from typing import Literal, Protocol, cast
 
 from saps import __version__
-from saps.frontend.mqtt.auth.connection import AuthorisedConnection, GuardedConnection
+from saps.frontend.mqtt.auth.authorizer import GuardedAuthorizer
 from saps.frontend.mqtt.auth.control import AccessControl, obey, obey_for
 from saps.frontend.mqtt.auth.listener import TlsListener
 from saps.frontend.mqtt.auth.origin import origin_of
-from saps.frontend.mqtt.auth.readers import ReadableSubscriptions
 from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.durable import restore
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.held import HeldOutput, reason_of
 from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.outbound import Port
 from saps.frontend.mqtt.reasons import Reason
 from saps.frontend.mqtt.roaming import Roaming
-from saps.frontend.mqtt.sender import Port
 from saps.frontend.mqtt.session import Session
 from saps.frontend.mqtt.systree import Source, SysTree, Value
-from saps.frontend.mqtt.traffic import NONE, Bytes, bytes_of
+from saps.frontend.mqtt.tcp_client import TcpClient
+from saps.frontend.mqtt.traffic import NONE, Bytes
 from saps.hub import Hub
 from saps.mesh import HostedSessions
 from saps.storage.store import Store
 from saps.storage.trouble import Trouble
 
 logger = logging.getLogger(__name__)
-
-PARTING = 1.0
-"""Seconds that a client which was sent elsewhere gets to close its connection by itself."""
 
 
 class Client(Protocol):
@@ -77,7 +74,6 @@ class MqttServer:
         """Where sessions outlive the process, if they do. To be set before `start`."""
         self.sessions: HostedSessions | None = None
         """Where in the mesh the clients' sessions are, if they follow them. To be set before `start`."""
-        self._held: HeldOutput | None = None
         self.limits = limits or Limits()
         self.address: tuple[str, int] = ("", 0)
         """Where it listens, once started."""
@@ -87,9 +83,7 @@ class MqttServer:
         """Who else is to use a renewed certificate for new connections."""
         self._access = access
         self._guard = access.guard if access is not None else None
-        if self._guard is not None and self._guard.access.policy is not None:
-            assert not len(hub.index), "the rules are to be known before the first subscription"
-            hub.index = ReadableSubscriptions()
+        hub.restricted = self._guard is not None and self._guard.access.policy is not None
         self._tls_listeners: list[TlsListener] = []
         self._rng = rng or Random()
         self._frontend: Frontend | None = None
@@ -98,7 +92,6 @@ class MqttServer:
         self._timer: asyncio.TimerHandle | None = None
         self._clients: set[Client] = set()
         self._all_closed: asyncio.Event = asyncio.Event()
-        self._receiving = False
         self._accepted = 0
 
     @property
@@ -111,8 +104,9 @@ class MqttServer:
         """Listen. `shared`: beside other processes that do so, too. Raises `OSError` if the address cannot be had."""
         loop = self._loop = asyncio.get_running_loop()
         self.hub.clock = loop.time
-        frontend = Frontend(self.hub, self.limits, loop.time, self._rng, self._schedule_flush, self._arm_timer)
+        frontend = Frontend(self.hub, self.limits, loop.time, self._rng, self._arm_timer)
         self._frontend = frontend
+        frontend.turn.call_soon = loop.call_soon
         if self.sessions is not None:
             frontend.roaming = self.sessions.host = Roaming(frontend, self.sessions)
         if self._sys_interval:
@@ -120,7 +114,12 @@ class MqttServer:
         if self.store is not None:
             self._restore(self.store)
         self._listener = await loop.create_server(  # known before it listens: a start that is cancelled closes it
-            lambda: _Client(self), host, port, backlog=1024, reuse_port=shared, start_serving=False
+            lambda: cast(asyncio.Protocol, TcpClient(self)),
+            host,
+            port,
+            backlog=1024,
+            reuse_port=shared,
+            start_serving=False,
         )
         self.address = self._listener.sockets[0].getsockname()[:2]
         await self._listener.start_serving()
@@ -129,7 +128,7 @@ class MqttServer:
         """Listen for TLS, too. `shared` and errors as for `start`."""
         assert self._access is not None
         assert self._access.context is not None
-        listener = TlsListener(lambda: _Client(self), self.limits.connect_timeout)
+        listener = TlsListener(lambda: cast(asyncio.Protocol, TcpClient(self)), self.limits.connect_timeout)
         self._tls_listeners.append(listener)
         await listener.open(host, port, self._access.context, shared=shared)
         self.tls_addresses.append(listener.address)
@@ -140,8 +139,8 @@ class MqttServer:
         frontend, journal = self.frontend, store.journal
         journal.epoch = time.time() - self._loop.time()
         frontend.journal = journal
-        self._held = HeldOutput(store.commits)
-        store.commits.held.append(self._held)
+        held = frontend.turn.held = HeldOutput(store.commits)
+        store.commits.held.append(held)
         store.on_trouble.append(self._set_trouble)
         restore(frontend, journal, store.saved, store.with_wills)
         if self.sessions is not None:
@@ -180,7 +179,7 @@ class MqttServer:
             listener.close()
         for connection in list(self.frontend.connections):
             connection.close(reason)
-        self.flush()
+        self.frontend.turn.flush()
         try:
             await self._emptied()
         finally:
@@ -253,7 +252,7 @@ class MqttServer:
     def kind_of(self, connection: Connection) -> Literal["mqtt", "mqtts", ""]:
         """How a client is connected: over TCP, over TLS, or otherwise."""
         port = connection.port
-        if not isinstance(port, _Client) or port.transport is None:
+        if not isinstance(port, TcpClient) or port.transport is None:
             return ""
         return "mqtts" if port.transport.get_extra_info("ssl_object") is not None else "mqtt"
 
@@ -272,8 +271,7 @@ class MqttServer:
         if guard is None or self._access is None:
             return Connection(self.frontend, port, label)
         origin = origin_of(peer, transport.get_extra_info("peercert"), self._access.user_from)
-        kind = GuardedConnection if guard.access.policy is None else AuthorisedConnection
-        return kind(self.frontend, port, label, guard, origin)
+        return Connection(self.frontend, port, label, GuardedAuthorizer(guard, origin))
 
     @property
     def full(self) -> bool:
@@ -292,30 +290,6 @@ class MqttServer:
         if not self._clients:
             self._all_closed.set()
 
-    def received(self, connection: Connection, data: bytes) -> None:
-        """Input of one connection; what it leads to, for any connection, is written before this returns."""
-        self._receiving = True
-        try:
-            connection.receive(data)
-        except Exception:  # a fault of ours must not take down the other clients
-            connection.close_as_faulty()
-        finally:
-            self._receiving = False
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what the connections have to send, unless it must wait for the storage."""
-        dirty, held = self.frontend.dirty, self._held
-        for connection in dirty:
-            if held is None or not held.holds(connection):
-                connection.port.flush()
-        dirty.clear()
-
-    def _schedule_flush(self) -> None:
-        if not self._receiving:
-            assert self._loop is not None
-            self._loop.call_soon(self.flush)
-
     def _arm_timer(self, when: float) -> None:
         assert self._loop is not None
         if self._timer is not None:
@@ -331,97 +305,3 @@ class MqttServer:
         finally:  # a fault in one action must not stop the others
             if timers.next is not None:
                 self._arm_timer(timers.next)
-
-
-class _Client(asyncio.Protocol):
-    """One client's socket. Implements `saps.frontend.mqtt.sender.Port`."""
-
-    __slots__ = ("_connection", "_parted", "_server", "_transport", "write")
-
-    def __init__(self, server: MqttServer) -> None:
-        self._server = server
-        self._transport: asyncio.Transport | None = None
-        self._parted = False
-        self._connection: Connection | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        server = self._server
-        transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
-        self._transport = transport
-        self.write = transport.write
-        transport.set_write_buffer_limits(high=server.limits.write_high_water)
-        self._connection = server.connection_for(self, transport)
-        server.connected(self)
-        if server.frontend.leaving:  # it was let in at the last moment
-            transport.abort()
-        elif server.full:
-            server.frontend.counts.refused += 1
-            transport.abort()
-
-    @property
-    def connection(self) -> Connection | None:
-        return self._connection
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        return self._transport
-
-    def traffic(self) -> Bytes:
-        return bytes_of(self._transport)
-
-    def data_received(self, data: bytes) -> None:
-        assert self._connection is not None
-        if not self._connection.closing:
-            self._server.received(self._connection, data)
-
-    def pause_writing(self) -> None:
-        assert self._connection is not None
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        assert self._connection is not None
-        self._connection.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        assert self._connection is not None
-        self._connection.lost()
-        self._server.disconnected(self)
-        self._transport = None
-
-    def pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def flush(self) -> None:
-        """Write the connection's output as one piece, and close if that was the last."""
-        connection, transport = self._connection, self._transport
-        assert connection is not None
-        out = connection.out
-        if transport is None:
-            out.clear()
-            return
-        if out:
-            transport.write(out[0] if len(out) == 1 else b"".join(out))
-            out.clear()
-        if connection.closing and not transport.is_closing():
-            if self._server.frontend.detour is not None:
-                self._part(transport)
-                return
-            transport.close()
-            if transport.get_write_buffer_size():
-                asyncio.get_running_loop().call_later(self._server.limits.linger, transport.abort)
-
-    def _part(self, transport: asyncio.Transport) -> None:
-        """Close for a client that has been told to go elsewhere. What it has sent meanwhile is still read: a close over
-        unread input resets the connection, and it would lose what it was told."""
-        if self._parted:
-            return
-        self._parted = True
-        if transport.can_write_eof():
-            transport.write_eof()
-        transport.resume_reading()
-        asyncio.get_running_loop().call_later(min(PARTING, self._server.limits.linger), transport.abort)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from saps.batch import Batch
 from saps.frontend.mqtt.counts import Totals, totals
 from saps.frontend.mqtt.load import LoadAverage
-from saps.hub import Publication
 from saps.messages import Message
 from saps.topics import matches
 
@@ -56,30 +56,28 @@ class SysTree:
             found |= {f"$SYS/{name}": value for name, value in source().items()}
         return {topic: f"{value:.2f}" if isinstance(value, float) else str(value) for topic, value in found.items()}
 
-    def matching(self, topic_filter: str) -> list[Publication]:
+    def matching(self, topic_filter: str) -> list[Batch]:
         """What a new subscription with this filter gets, as if it were retained."""
         if not topic_filter.startswith("$SYS/"):
             return []
-        return [
-            Publication(Message(topic, value.encode()), retained=True)
-            for topic, value in self.values().items()
-            if matches(topic_filter, topic)
+        found = [
+            Batch.of(Message(topic, v.encode())) for topic, v in self.values().items() if matches(topic_filter, topic)
         ]
+        for batch in found:
+            batch.replayed = True
+        return found
 
     def _round(self, now: float) -> None:
         frontend = self._frontend
         frontend.timers.at(now + self._interval, self._round)
         self._update_loads(max(now - self._last, 1e-3))
         self._last = now
-        index = frontend.hub.index
         for topic, value in self.values().items():
             payload = value.encode()
             if self._told.get(topic) == payload:
                 continue
             self._told[topic] = payload
-            publication = Publication(Message(topic, payload))
-            for target in index.targets(topic):
-                target.agent.deliver(publication, target)
+            frontend.hub.tell(Message(topic, payload))
 
     def _update_loads(self, elapsed: float) -> None:
         counters = self._counters(totals(self._frontend))

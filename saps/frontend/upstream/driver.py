@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import aiomqtt
 
 from saps.agents.user import PublisherAgent, SubscriberAgent
+from saps.batch import Batch
 from saps.config import SettingError
 from saps.frontend.upstream.address import Endpoint
 from saps.frontend.upstream.bridge import Bridge, Refusal
 from saps.frontend.upstream.link import Access, Link
 from saps.frontend.upstream.outbox import Item, Outbox
-from saps.hub import Hub, Publication
+from saps.hub import Hub
 from saps.messages import Message
 from saps.subscriptions import Subscription, Target
 
@@ -58,13 +59,14 @@ class _Exporter(SubscriberAgent):
 
     __slots__ = ("take",)
 
-    def __init__(self, hub: Hub, client_id: str, take: Callable[[Publication], None]) -> None:
+    def __init__(self, hub: Hub, client_id: str, take: Callable[[Batch], None]) -> None:
         super().__init__(hub, client_id)
         self.take = take
 
-    def deliver(self, publication: Publication, target: Target) -> None:
-        self.delivered += 1
-        self.take(publication)
+    def deliver(self, batch: Batch, target: Target) -> None:
+        self.delivered += len(batch)
+        for single in batch.singles:
+            self.take(single)
 
 
 class Upstream:
@@ -121,10 +123,17 @@ class Upstream:
                     async with asyncio.timeout(DRAIN):
                         await self._empty.wait()
         finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Disconnect. A second call does nothing."""
+        self._stopping = True
+        task, self._task = self._task, None
+        if task is not None:
             if len(self.outbox):
                 logger.warning("%d messages for the upstream %s are lost", len(self.outbox), self.access.endpoint)
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     @property
     def connected(self) -> bool:
@@ -200,11 +209,11 @@ class Upstream:
                 for publication in self._hub.retained_for(mapping.local):
                     self._export(publication)
 
-    def _export(self, publication: Publication) -> None:
-        decided = self.bridge.outward(publication.message, self._now())
+    def _export(self, single: Batch) -> None:
+        decided = self.bridge.outward(single.message, self._now())
         if isinstance(decided, Refusal):
             return
-        self.outbox.put(Item(decided, publication.expires))
+        self.outbox.put(Item(decided, single.deadline))
         self._regulate()
         while self._idle:
             sender = self._idle.popleft()

@@ -31,7 +31,7 @@ from saps.frontend.mqtt.packets import (
     Unsubscribe,
 )
 from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.publisher import REACHED, REACHED_BROKERS
+from saps.frontend.mqtt.publish_handler import TELL, TELL_BROKERS
 from saps.frontend.mqtt.reasons import Reason
 from saps.frontend.mqtt.server import MqttServer
 from saps.frontend.mqtt.traffic import Bytes
@@ -53,7 +53,7 @@ class EndedError(Exception):
 
 
 class WebClient:
-    """Implements `saps.frontend.mqtt.sender.Port` and `saps.frontend.mqtt.server.Client`. `connect` comes first."""
+    """Implements `saps.frontend.mqtt.outbound.Port` and `saps.frontend.mqtt.server.Client`. `connect` comes first."""
 
     def __init__(self, server: MqttServer, transport: asyncio.Transport) -> None:
         """`transport`: of the HTTP connection; it says where the client is, and which certificate it has."""
@@ -76,7 +76,7 @@ class WebClient:
         self.client_id = ""
         self.ended = False
         self._connection = server.connection_for(self, transport)
-        self._connection.tell_reached = True
+        self._connection.publishes.tell_reached = True
         server.connected(self)
 
     # ---- what the request handlers call
@@ -120,7 +120,6 @@ class WebClient:
             self._send(packet)
             return None
         async with self._window:
-            packet.dup = packet.qos == 1  # past the shortcuts, whose answer does not tell whom it reached
             packet.packet_id = self._new_id()
             return await self._ask(packet, packet.packet_id, Ack)
 
@@ -191,7 +190,8 @@ class WebClient:
     def resume_reading(self) -> None:
         self._may_publish.set()
 
-    def write(self, data: bytes) -> None:
+    def _read(self, data: bytes) -> None:
+        """What the broker has for this client."""
         self._sent += len(data)
         for packet in self._reader.feed(data):
             self._take(packet)
@@ -201,10 +201,8 @@ class WebClient:
 
     def flush(self) -> None:
         connection = self._connection
-        if connection.out:
-            data = b"".join(connection.out)
-            connection.out.clear()
-            self.write(data)
+        if connection.outbound.out:
+            self._read(connection.outbound.take())
         if connection.closing:
             self._end()
 
@@ -218,7 +216,7 @@ class WebClient:
         except ValueError as error:
             raise refused(Reason.MALFORMED_PACKET, str(error)) from None
         self._received += len(data)
-        self._server.received(self._connection, data)
+        self._server.frontend.turn.received(self._connection, data)
 
     async def _ask(self, packet: Packet, packet_id: int, kind: type[Answer]) -> Answer:
         """Send a packet and wait for what answers it."""
@@ -289,4 +287,4 @@ class WebClient:
 def reached(ack: Ack) -> tuple[int, int]:
     """The number of subscribers, and of other brokers, that a publication has reached."""
     told = dict(ack.properties.get(Property.USER_PROPERTY, ()))
-    return int(told.get(REACHED, 0)), int(told.get(REACHED_BROKERS, 0))
+    return int(told.get(TELL, 0)), int(told.get(TELL_BROKERS, 0))

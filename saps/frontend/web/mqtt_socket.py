@@ -67,7 +67,7 @@ class MqttSockets:
 
 
 class _Client:
-    """One client's WebSocket. Implements `saps.frontend.mqtt.sender.Port` and `saps.frontend.mqtt.server.Client`."""
+    """One client's WebSocket. Implements `saps.frontend.mqtt.outbound.Port` and `saps.frontend.mqtt.server.Client`."""
 
     def __init__(self, server: MqttServer, socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
         self._server = server
@@ -131,9 +131,8 @@ class _Client:
 
     def flush(self) -> None:
         connection = self._connection
-        if connection.out:
-            self.write(b"".join(connection.out))
-            connection.out.clear()
+        if connection.outbound.out:
+            self.write(connection.outbound.take())
         if connection.closing:
             self._reading.set()
             self._wake.set()
@@ -151,7 +150,7 @@ class _Client:
             if message.type is WSMsgType.BINARY:
                 self._received += len(message.data)
                 if not connection.closing:
-                    self._server.received(connection, bytes(message.data))
+                    self._server.frontend.turn.received(connection, bytes(message.data))
             elif message.type is WSMsgType.TEXT:
                 logger.warning("MQTT client at %s closed: a WebSocket text frame", connection.peer)
                 connection.lost()

@@ -41,10 +41,7 @@ class Bench:
 
     def flush(self) -> None:
         """What the driver does after each input."""
-        dirty = self.frontend.dirty
-        for connection in dirty:
-            connection.port.flush()
-        dirty.clear()
+        self.frontend.turn.flush()
 
     def advance(self, seconds: float) -> None:
         """Let time pass, every timer running at its own time."""
@@ -110,8 +107,7 @@ class Client:
         self.packets += self._reader.feed(data)
 
     def flush(self) -> None:
-        self.write(b"".join(self.connection.out))
-        self.connection.out.clear()
+        self.write(self.connection.outbound.take())
         self.closed = self.connection.closing
 
     # ---- the client

@@ -124,24 +124,31 @@ def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
 cut_lists = st.lists(st.integers(0, 1 << 16), max_size=12)
 
 
-LIMIT = 300
-"""Bytes of the largest packet, where plain publications are cut."""
-
-
-def publications_to(*topics: str) -> st.SearchStrategy[Publish]:
-    """Publications to these topics, most of them plain, around the sizes at which the remaining length grows."""
+def publications() -> st.SearchStrategy[Publish]:
+    """Publications as devices send them, around the sizes at which the remaining length grows; some that no server
+    takes."""
+    described: list[PropertyMap] = [
+        {},
+        {},
+        {Property.CONTENT_TYPE: "t"},
+        {Property.USER_PROPERTY: (("unit", "µg/m³"), ("site", "7"))},
+        {Property.MESSAGE_EXPIRY: 60},
+        {Property.TOPIC_ALIAS: 1},
+        {Property.TOPIC_ALIAS: 1},
+        {Property.TOPIC_ALIAS: 9},
+        {Property.RESPONSE_TOPIC: "an/swer"},
+        {Property.RESPONSE_TOPIC: "an/#"},
+        {Property.SUBSCRIPTION_IDENTIFIER: (3,)},
+    ]
     return st.builds(
-        lambda topic, payload, qos, retain, bare: Publish(
-            topic, payload, qos, retain, properties=PropertyMap() if bare else {Property.CONTENT_TYPE: "t"}
+        lambda topic, payload, qos, retain, dup, number, properties: Publish(
+            topic, payload, qos, retain, dup and qos > 0, number if qos else None, properties
         ),
-        st.sampled_from(topics),
-        st.sampled_from([b"", b"x", b"x" * 115, b"x" * 124, b"x" * 125, b"x" * 130, b"y" * 200, b"x" * LIMIT]),
-        st.sampled_from([0, 0, 1, 1, 2]),
+        st.sampled_from(["a", "a", "a", "b", "c/d", "ü", "a/b/c/d/e", "a/#", ""]),
+        st.sampled_from([b"", b"x", b"x" * 115, b"x" * 124, b"x" * 125, b"x" * 130, b"y" * 200, b"x" * 300]),
+        st.sampled_from([0, 0, 0, 1, 1, 1, 2]),
         st.sampled_from([False, False, False, True]),
-        st.sampled_from([True, True, True, False]),
+        st.sampled_from([False, False, False, True]),
+        packet_ids,
+        st.sampled_from(described),
     )
-
-
-def is_plain(packet: Publish, version: int) -> bool:
-    """It is a plain publication (`saps.plain`)."""
-    return packet.qos < 2 and not packet.retain and not (version == V5 and packet.properties)

@@ -226,12 +226,12 @@ def test_what_slow_clients_keep_is_bounded_whatever_happens(
         kept = 0
         for session in bench.frontend.sessions.values():
             connection = session.connection
-            held = list(connection._held or ()) if connection is not None else []
+            held = list(connection.outbound._held or ()) if connection is not None else []
             waiting = list(session.queue or ())
             assert len(waiting) <= queued
             assert sum(count for _, count in held) <= queued
             assert len(session.inflight) <= 3
-            payload = sum(len(publication.message.payload) for publication, _ in waiting)
+            payload = sum(single.size for single, _ in waiting)
             assert payload == session.queued_bytes <= 1000
             assert sum(len(packets) for packets, _ in held) <= 1000
             kept += payload + sum(len(packets) for packets, _ in held) + ENTRY_COST * (len(waiting) + len(held))

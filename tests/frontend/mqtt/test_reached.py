@@ -7,14 +7,14 @@ import pytest
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.packets import V311, Ack
 from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.publisher import REACHED
+from saps.frontend.mqtt.publish_handler import TELL
 from saps.frontend.mqtt.reasons import Reason
 from saps.messages import Reached
 from saps.subscriptions import Subscription
 from tests.frontend.mqtt.bench import Bench, puback
 from tests.hub.meshes import DelayingMesh
 
-ASKING: PropertyMap = {Property.USER_PROPERTY: ((REACHED, ""),)}
+ASKING: PropertyMap = {Property.USER_PROPERTY: ((TELL, ""),)}
 
 
 def told(ack: Ack) -> tuple[tuple[str, str], ...]:
@@ -33,7 +33,7 @@ def test_who_asks_is_told_the_number_in_the_whole_mesh(qos: int, here: int, else
     mesh.complete_publications(Reached(1, elsewhere))
     bench.flush()
     ack = publisher.expect(Ack)
-    assert told(ack) == ((REACHED, str(here + elsewhere)),)
+    assert told(ack) == ((TELL, str(here + elsewhere)),)
     assert ack.reason == (Reason.SUCCESS if here + elsewhere else Reason.NO_MATCHING_SUBSCRIBERS)
 
 
@@ -61,7 +61,7 @@ def test_the_property_is_forwarded_like_any_other() -> None:
     subscriber.subscribe("a")
     bench.client("p").publish("a", qos=1, properties=ASKING)
     (message,) = subscriber.messages()
-    assert message.properties[Property.USER_PROPERTY] == ((REACHED, ""),)
+    assert message.properties[Property.USER_PROPERTY] == ((TELL, ""),)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -80,7 +80,7 @@ def test_a_repeated_qos_2_publication_gets_the_same_answer(known: bool) -> None:
         mesh.complete_publications()
         bench.flush()
     ack = again.expect(Ack)
-    assert (told(ack), ack.reason) == (((REACHED, "0"),), Reason.NO_MATCHING_SUBSCRIBERS)
+    assert (told(ack), ack.reason) == (((TELL, "0"),), Reason.NO_MATCHING_SUBSCRIBERS)
 
 
 def test_a_3_1_1_client_is_answered_as_ever() -> None:

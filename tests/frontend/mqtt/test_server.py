@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
@@ -102,6 +103,44 @@ async def test_small_packets_are_not_delayed_by_the_kernel(server: MqttServer) -
     sock = client.transport.get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     await peer.close()
+
+
+class Writes:
+    """A transport that notes what is written to it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.made: list[bytes] = []
+        self._transport = transport
+
+    def write(self, data: bytes) -> None:
+        self.made.append(data)
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def test_what_one_turn_of_the_loop_reads_is_written_to_each_client_at_once(server: MqttServer) -> None:
+    """After a turn that has brought nothing else the first read is not kept waiting."""
+    subscriber = await Peer.connect(server, "s")
+    await subscriber.subscribe("#")
+    publishers = [await Peer.connect(server, f"p{number}") for number in range(5)]
+    await asyncio.sleep(0.01)
+    connection = server.frontend.sessions["s"].connection
+    assert connection is not None
+    port = cast(Any, connection.port)
+    port._transport = writes = Writes(port.transport)
+    packet = Publish("a", b"x")
+    size = len(encode(packet, V5))
+    for turn in ([1, 4], [5], [5]):
+        for publisher in publishers:
+            publisher.send(packet)  # asyncio writes to the socket without a turn of its own
+        for _ in publishers:
+            assert await subscriber.next() == packet
+        assert [len(data) // size for data in writes.made] == turn
+        writes.made.clear()
+    for peer in (subscriber, *publishers):
+        await peer.close()
 
 
 async def test_stop_tells_every_client_and_ends_the_sessions(server: MqttServer) -> None:

@@ -9,6 +9,7 @@ import pytest
 import trustme
 from aiohttp import ClientSession, TCPConnector, WSServerHandshakeError
 
+from saps.batch import Batch
 from saps.frontend.mqtt.decode import PacketReader
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.limits import Limits
@@ -138,8 +139,8 @@ async def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
             await deaf.send_bytes(encode(Connect("deaf"), V5) + encode(Subscribe(1, [SubscribeEntry("a")]), V5))
             async with asyncio.timeout(PATIENCE):
                 while not server.frontend.budget.used:
-                    server.hub.publish(Message("a", bytes(1 << 20)))
-                    server.flush()
+                    server.hub.publish(Batch.of(Message("a", bytes(1 << 20))))
+                    server.frontend.turn.flush()
                     await asyncio.sleep(0)
                 await server.stop()
 

@@ -6,18 +6,17 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from saps.agents.user import PublisherAgent
+from saps.batch import Batch
 from saps.config.settings import UpstreamSettings
 from saps.frontend.upstream.driver import Upstream
 from saps.hub import Hub
-from saps.mesh import Recalled, RunDone, TopicRoute, publish_each
-from saps.messages import Message, MessageRun, Reached
-from saps.plain import Encoded
+from saps.mesh import Done, Recalled, TopicRoute
+from saps.messages import Message, Properties, Reached
 from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("processes")]
@@ -27,7 +26,7 @@ class Withholding:
     """A `Mesh` in which another broker wants everything, and confirms what it has only when told to."""
 
     def __init__(self) -> None:
-        self.has: dict[str, Callable[[Reached], None] | None] = {}
+        self.has: dict[str, Done | None] = {}
         self._changed = asyncio.Event()
 
     def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
@@ -39,20 +38,10 @@ class Withholding:
     def route(self, topic: str) -> TopicRoute:
         return TopicRoute(topic)
 
-    def publish(self, message: Message, done: Callable[[Reached], None] | None) -> None:
-        self.has[message.payload.decode()] = done
+    def publish(self, batch: Batch, done: Done | None) -> None:
+        for single in batch.singles:
+            self.has[single.payload.decode()] = done
         self._changed.set()
-
-    def publish_run(self, run: MessageRun, done: RunDone | None) -> None:
-        for number, message in enumerate(run.messages):
-            self.publish(message, None if done is None else partial(done, number, 1))
-
-    def publish_stretch(self, stretch: Encoded) -> None:
-        for run in stretch.runs():
-            self.publish_run(run, None)
-
-    def publish_several(self, runs: Sequence[MessageRun], done: RunDone | None) -> None:
-        publish_each(self.publish_run, runs, done)
 
     def entrust(self, client: str, will: Message | None, delay: float) -> None:
         pass
@@ -60,8 +49,8 @@ class Withholding:
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
         raise AssertionError("nobody shares")
 
-    def stamp(self, message: Message) -> Message:
-        return message
+    def stamp(self, properties: Properties | None) -> Properties | None:
+        return properties
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
         done(())
@@ -69,7 +58,7 @@ class Withholding:
     def confirm(self, payload: str) -> None:
         done = self.has[payload]
         assert done is not None
-        done(Reached(1, 1))
+        done([Reached(1, 1)])
 
     async def until(self, *payloads: str) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -130,7 +119,7 @@ async def test_a_confirmation_that_comes_after_its_connection_has_gone_acknowled
         await mosquitto.start()
         await mesh.until("early")  # repeated on the new connection
         assert before is not None
-        before(Reached(1, 1))
+        before([Reached(1, 1)])
     async with started(mosquitto) as (_, mesh):
         await mesh.until("early")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from saps.overlay.frames import Data
 from saps.overlay.keys import BrokerRef
 from saps.overlay.missed import EACH
+from tests.batches import frame as publication
 from tests.frontend.web.conftest import Site, Start
 from tests.frontend.web.test_web_topics import subscribed
 
@@ -45,7 +45,7 @@ async def test_metrics_count_what_has_happened_and_have_no_label_that_grows(site
         "broker",
         "cluster",
         "version",
-        "codec",
+        "modules",
         "by",
         "mode",
         "what",
@@ -85,7 +85,7 @@ async def test_a_broker_that_cannot_serve_says_why_and_lives(site: Site) -> None
 
 async def test_what_is_kept_for_brokers_taken_for_dead_is_told_everywhere(site: Site) -> None:
     kept, gone = site.broker.mesh.node.multicast.missed, BrokerRef("gone", 1, "gone:1", "c")
-    one = Data(0, 1, 0, 0, 0, "t", bytes(50), 1, False, None)
+    one = publication("t", 1, 0, bytes(50), 1)
     kept.died(gone, [one, one])
     kept.dropped = 3
     expected = {"messages": 2, "bytes": 2 * (50 + EACH), "dropped": 3}

@@ -66,8 +66,8 @@ class Rights:
         self._default = default
         self._publish: dict[str, bool] = {}
         self._read: dict[str, bool] = {}
-        self.publishable: set[bytes] = set()
-        """Topics, as UTF-8, that are known to be permitted to publish to: for the hot path."""
+        self.publishable: set[str] = set()
+        """Topics that are known to be permitted to publish to."""
 
     def may_publish(self, topic: str) -> bool:
         """May the client publish to the topic?"""
@@ -78,7 +78,7 @@ class Rights:
                 self.publishable.clear()
             known = self._publish[topic] = self._decide(self._publishing, topic)
             if known:
-                self.publishable.add(topic.encode())
+                self.publishable.add(topic)
         return known
 
     def may_read(self, topic: str) -> bool:

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 
 from saps.frontend.mqtt.auth.acl import Rights
-from saps.frontend.mqtt.auth.connection import GuardedConnection
+from saps.frontend.mqtt.auth.authorizer import GuardedAuthorizer
 from saps.frontend.mqtt.auth.files import AccessError, Files, read_files
 from saps.frontend.mqtt.auth.guard import Guard
 from saps.frontend.mqtt.auth.hashing import ThreadedChecker
@@ -125,7 +125,12 @@ def obey(guard: Guard, frontend: Frontend) -> None:
         connection = session.connection
         if (refused := obey_for(guard, session)) is not None and connection is not None:
             connection.close(refused.reason, str(refused))
-        if isinstance(connection, GuardedConnection) and guard.withdrawn(connection.admission):
+        authorizer = connection.authorizer if connection is not None else None
+        if (
+            connection is not None
+            and isinstance(authorizer, GuardedAuthorizer)
+            and guard.withdrawn(authorizer.admission)
+        ):
             connection.close(Reason.NOT_AUTHORIZED, "its password has been changed or taken away")
     frontend.hub.routes.clear()
 

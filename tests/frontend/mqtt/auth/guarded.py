@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from saps.batch import Batch
 from saps.frontend.mqtt.auth.acl_file import parse_acl
-from saps.frontend.mqtt.auth.connection import AuthorisedConnection, GuardedConnection
+from saps.frontend.mqtt.auth.authorizer import GuardedAuthorizer
 from saps.frontend.mqtt.auth.control import obey
 from saps.frontend.mqtt.auth.guard import Access, Guard, Origin
 from saps.frontend.mqtt.auth.options import Anonymous
-from saps.frontend.mqtt.auth.readers import ReadableSubscriptions
 from saps.frontend.mqtt.auth.users import Scrypt, Stored, Users
+from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.packets import V5
 from saps.mesh import Mesh
@@ -72,7 +73,7 @@ class GuardedBench(Bench):
         policy = parse_acl(acl) if acl else None
         self.guard = Guard(Access(users, policy), self.checker, b"k" * 32, anonymous)
         if policy is not None:
-            self.hub.index = ReadableSubscriptions()
+            self.hub.restricted = True
 
     def arriving(self, version: int = V5, origin: Origin = LOCAL) -> GuardedClient:
         """A client that has not sent anything."""
@@ -90,7 +91,7 @@ class GuardedBench(Bench):
 
     def publish(self, topic: str, qos: int = 0, retain: bool = False) -> None:
         """Publish the topic's own name."""
-        self.hub.publish(Message(topic, topic.encode(), qos, retain))
+        self.hub.publish(Batch.of(Message(topic, topic.encode(), qos, retain)))
         self.flush()
 
     def replace(self, users: Users | None = None, acl: str = "") -> None:
@@ -106,5 +107,4 @@ class GuardedClient(Client):
     def __init__(self, bench: GuardedBench, version: int = V5, origin: Origin = LOCAL) -> None:
         super().__init__(bench, version)
         bench.frontend.connections.discard(self.connection)
-        kind = GuardedConnection if bench.guard.access.policy is None else AuthorisedConnection
-        self.connection = kind(bench.frontend, self, "test", bench.guard, origin)
+        self.connection = Connection(bench.frontend, self, "test", GuardedAuthorizer(bench.guard, origin))

@@ -103,7 +103,7 @@ def test_every_decision_is_that_of_the_first_rule_that_fits(
         assert rights.may_publish(topic) == acl.allows(user, client, "publish", topic)
         assert rights.may_read(topic) == acl.allows(user, client, "subscribe", topic)
         assert rights.may_subscribe(topic) == rights.may_read(topic)
-    assert rights.publishable == {t.encode() for t in asked if acl.allows(user, client, "publish", t)}
+    assert rights.publishable == {t for t in asked if acl.allows(user, client, "publish", t)}
 
 
 @given(acls, users, st.sampled_from(NAMES), filters.filter(lambda text: "%" not in text))

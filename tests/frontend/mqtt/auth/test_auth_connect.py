@@ -145,7 +145,7 @@ def test_too_much_before_connack_closes_the_connection() -> None:
     for _ in range(3):
         client.send(Publish("a", bytes(400)))
     small = waiting(bench)
-    small.send_bytes(b"\xc0\0" * 100)
+    small.send_bytes(b"\xc0\0" * 501)
     assert client.closed
     assert small.closed
     bench.check_passwords()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.packets import V5, V311, Ack, Connect, Disconnect, PacketType, Publish, Will
 from saps.frontend.mqtt.reasons import Reason
-from saps.hub import Hub, Route
 from saps.messages import Message
 from saps.subscriptions import Subscription
+from tests.batches import batch_of
 from tests.frontend.mqtt.auth.guarded import GuardedBench, users
 from tests.frontend.mqtt.bench import pubrel
 
@@ -45,17 +45,13 @@ def test_a_wildcard_brings_only_what_may_be_read(bench: GuardedBench, version: i
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("gathered", [False, True])
-def test_messages_from_other_brokers_are_withheld_too(bench: GuardedBench, qos: int, gathered: bool) -> None:
+def test_messages_from_other_brokers_are_withheld_too(bench: GuardedBench, qos: int) -> None:
     reader = bench.login("r")
     reader.subscribe("#", qos=2)
-    if gathered:
-        bench.hub.gather()
-    matched = [bench.hub.deliver(Message(topic, topic.encode(), qos)) for topic in OPEN + SECRET for _ in range(2)]
-    bench.hub.gathered()
+    matched = bench.hub.deliver(batch_of([Message(topic, topic.encode(), qos) for topic in (OPEN + SECRET) * 2]))
     bench.flush()
-    assert reader.payloads() == [topic.encode() for topic in OPEN for _ in range(2)]
-    assert matched == [1] * 2 * len(OPEN) + [0] * 2 * len(SECRET)
+    assert reader.payloads() == [topic.encode() for topic in OPEN * 2]
+    assert matched == [1] * len(OPEN) + [0] * len(SECRET)
 
 
 def test_retained_messages_are_withheld(bench: GuardedBench) -> None:
@@ -107,7 +103,7 @@ def test_on_every_path_what_may_not_be_published_reaches_nobody(
         watcher.subscribe(Subscription("#", 2))
     client = bench.login("p", version=version)
     for topic in OPEN + SECRET:  # others may, so that their routes are at hand
-        bench.hub.route(topic.encode())
+        bench.hub.route(topic)
     packets, expected, packet_id = [], [], 0
     for topic, qos, retain, expiring, count in sent:
         for _ in range(count):
@@ -133,33 +129,12 @@ def test_on_every_path_what_may_not_be_published_reaches_nobody(
     assert not client.closed
 
 
-def test_the_hot_paths_are_taken_for_topics_known_to_be_permitted(
-    bench: GuardedBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    relayed: list[int] = []
-    relay = Hub.relay
-
-    def counting(hub: Hub, route: Route, packets: bytes, count: int, at_once: bool) -> None:
-        relayed.append(count)
-        relay(hub, route, packets, count, at_once)
-
-    monkeypatch.setattr(Hub, "relay", counting)
-    reader, client = bench.login("r"), bench.login("p")
-    reader.subscribe("#")
-    for topic in ("a/b", "a/secret"):
-        client.publish(topic, b"1")
-        client.publish(topic, b"2")
-        client.send(*[Publish(topic, b"3")] * 5)
-    assert relayed == [1, 5]
-    assert reader.payloads() == [b"1", b"2", *[b"3"] * 5]
-
-
 def test_a_refused_publication_leaves_no_route_behind(bench: GuardedBench) -> None:
     client = bench.login("p")
     for qos in (0, 1, 2):
         client.publish("secret/a", b"x", qos)
         client.publish("a/b", b"x", qos)
-    assert list(bench.hub.routes) == [b"a/b"]
+    assert list(bench.hub.routes) == ["a/b"]
     client.publish("a/#", b"x")
     assert client.closed
 

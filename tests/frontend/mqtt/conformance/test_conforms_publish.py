@@ -9,7 +9,7 @@ import pytest
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.packets import V5, V311, Ack, PacketType, Pingreq, Pingresp, Publish, SubscribeEntry
 from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.publisher import REACHED
+from saps.frontend.mqtt.publish_handler import TELL
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubcomp, pubrec, pubrel
 from tests.frontend.mqtt.conformance.conforms import mqtt5, mqtt311
 from tests.frontend.mqtt.conformance.raw import BOTH, bare, connected, field, packet, publish
@@ -275,7 +275,7 @@ def test_user_properties_of_an_answer_only_where_the_client_takes_them(
 ) -> None:
     bench = Bench()
     client = bench.client("c", properties=properties)
-    client.publish("a", b"x", qos=qos, properties={Property.USER_PROPERTY: ((REACHED, ""),)})
+    client.publish("a", b"x", qos=qos, properties={Property.USER_PROPERTY: ((TELL, ""),)})
     (answer,) = client.take()
     assert isinstance(answer, Ack)
     assert (answer.reason, Property.USER_PROPERTY in answer.properties) == (0x10, told)

@@ -1,16 +1,15 @@
-"""Compiles the MQTT codec with mypyc, from the very files that also run as they are (decision 120).
+"""Compiles the modules that every publication passes with mypyc, from the very files that also run as they are.
 
-    python scripts/compile_codec.py [--into FOLDER]
+    python scripts/compile_hot.py [--into FOLDER] [--try]
 
 Writes the libraries, and `saps/compiled.json` with what they were made from, beside their sources or into a folder.
-Does nothing if that is what is there. Without a C compiler it says what to install; exit status 3. Needs mypy and
-setuptools, msgspec for its types, and nothing of SAPS: a wheel is built with it, too (`scripts/hatch_build.py`).
+Does nothing if that is what is there. Without a C compiler it says what to install; exit status 3, with --try 0. Needs
+mypy and setuptools, msgspec for its types, and nothing of SAPS: a wheel is built with it, too (`scripts/hatch_build.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import io
 import json
 import os
@@ -19,26 +18,29 @@ import sys
 import sysconfig
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import source_hash
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MQTT = "saps/frontend/mqtt"
+MQTT = (
+    *("connection", "decode", "encode", "frontend", "intake", "outbound", "properties", "publish_cut", "publish_encode"),
+    *("publish_handler", "session", "tcp_client", "timers", "turn", "waiters", "wire"),
+)
 COMPILED = (
-    *(f"{MQTT}/{name}.py" for name in ("decode", "encode", "outgoing", "properties", "wire")),
-    "saps/plain.py",
+    *(f"saps/{name}.py" for name in ("agents/user", "batch", "hub", "subscriptions", "topics")),
+    *(f"saps/frontend/mqtt/{name}.py" for name in MQTT),
 )
-"""The codec: functions and small values. Nothing that is not compiled may have subclasses of these."""
+"""What every publication passes. Nothing that is not compiled may have subclasses of these."""
 READ = (
-    f"{MQTT}/packets.py",
-    f"{MQTT}/reasons.py",
-    *(f"saps/{name}.py" for name in ("messages", "publication", "subscriptions", "topics")),
+    *(f"saps/{name}.py" for name in ("messages", "mesh", "priority", "retained_messages")),
+    *(f"saps/frontend/mqtt/{name}.py" for name in ("counts", "limits", "packets", "reasons", "traffic")),
 )
-"""What the codec takes from these is known by its type; of all other modules nothing is."""
-GROUP = "saps.codec"
-"""All that is compiled is in one library, ``saps/codec__mypyc``; the other libraries lead to it."""
+"""What those take from these is known by its type; of all other modules nothing is."""
+GROUP = "saps.hot"
+"""All that is compiled is in one library, ``saps/hot__mypyc``; the other libraries lead to it."""
 STAMP = "saps/compiled.json"
 OPTIONS = ("--config-file=", f"--cache-dir={os.devnull}", "--follow-imports=skip", "--ignore-missing-imports")
-"""Types are checked elsewhere. To read no more than is named here takes 1 s instead of 25."""
+"""Types are checked elsewhere. To read no more than is named here takes 3 s instead of 25."""
 NO_TOOLS = 3
 """Exit status: something must be installed first."""
 
@@ -46,24 +48,29 @@ NO_TOOLS = 3
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--into", type=Path, default=ROOT, metavar="FOLDER")
-    folder: Path = parser.parse_args().into.resolve()
+    parser.add_argument("--try", dest="trying", action="store_true", help="without a compiler do nothing, and say so")
+    chosen = parser.parse_args()
+    folder: Path = chosen.into.resolve()
     if up_to_date(folder):
         return 0
+    if up_to_date(ROOT):
+        put(ROOT, folder)
+        return 0
     if missing := missing_tools():
-        print(f"compiled codec: {missing}. Without it everything works, only slower.", file=sys.stderr)
-        return NO_TOOLS
+        print(f"compiled modules: {missing}. Without them everything works, only slower.", file=sys.stderr)
+        return 0 if chosen.trying else NO_TOOLS
+    print(f"compiled modules: compiling {len(COMPILED)} of them, which takes half a minute", file=sys.stderr)
     with tempfile.TemporaryDirectory() as built:
         if fault := build(Path(built)):
-            print(f"compiled codec: mypyc or the C compiler failed\n{fault}", file=sys.stderr)
+            print(f"compiled modules: mypyc or the C compiler failed\n{fault}", file=sys.stderr)
             return 1
         put(Path(built), folder)
-    print(f"compiled codec: {len(COMPILED)} modules, in {folder / 'saps'}")
     return 0
 
 
 def digests() -> dict[str, str]:
-    """What is compiled: the SHA-256 of each source."""
-    return {source: hashlib.sha256((ROOT / source).read_bytes()).hexdigest() for source in COMPILED}
+    """What is compiled: the hash of each source, as `saps.compiled` takes it."""
+    return {source: source_hash((ROOT / source).read_bytes()).hex() for source in COMPILED}
 
 
 def libraries() -> list[str]:
@@ -104,12 +111,12 @@ def build(into: Path) -> str:
             extensions = mypycify(
                 [*OPTIONS, *COMPILED, *READ],
                 only_compile_paths=COMPILED,
-                opt_level="3",
+                opt_level="2",
                 debug_level="0",
                 target_dir=generated,
                 group_name=GROUP,
             )
-            command = Distribution({"name": "codec", "ext_modules": extensions}).get_command_obj("build_ext")
+            command = Distribution({"name": "hot", "ext_modules": extensions}).get_command_obj("build_ext")
             command.build_lib, command.build_temp = str(into), generated
             command.ensure_finalized()
             command.run()
@@ -121,6 +128,9 @@ def build(into: Path) -> str:
 def put(built: Path, folder: Path) -> None:
     """Put the libraries in their places, each in one step: a broker that runs keeps those it has loaded."""
     (folder / STAMP).unlink(missing_ok=True)
+    for library in (folder / "saps").rglob("*.so"):
+        if library.relative_to(folder).as_posix() not in libraries():
+            library.unlink()  # of a module that is not compiled any more
     for library in libraries():
         target = folder / library
         target.parent.mkdir(parents=True, exist_ok=True)
