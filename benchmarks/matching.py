@@ -32,7 +32,8 @@ from benchmarks.probes import resident_bytes
 from benchmarks.section import update_page
 from saps.agents.user import SubscriberAgent
 from saps.hub import Hub
-from saps.subscriptions import Subscription, SubscriptionIndex
+from saps.messages import Subscription
+from saps.subscriptions import SubscriptionIndex
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)

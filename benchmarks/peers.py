@@ -6,14 +6,13 @@ import getpass
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from benchmarks import client
-from benchmarks.processes import START_TIMEOUT, Place, StartError, free_port
+from benchmarks.processes import START_TIMEOUT, Place, free_port
 from saps.compiled import ASKED_FOR
 
 
@@ -210,7 +209,7 @@ class PureSaps(Saps):
     def __init__(self) -> None:
         super().__init__()
         self.name = "SAPS, pure"
-        self.settings = "defaults, with no module compiled (`SAPS_PURE=1`)"
+        self.settings = "defaults, with no module compiled (`PURE_SAPS=1`)"
 
     def _command(self) -> list[str]:
         return ["env", f"{ASKED_FOR}=1", *super()._command()]

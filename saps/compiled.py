@@ -1,7 +1,7 @@
 """Whether the modules that every publication passes run compiled, or as the Python files they are compiled from.
 
 `scripts/compile_hot.py` (``make setup``) compiles them and writes `STAMP`. Whoever changes a source afterwards runs the
-sources, all of them, until they are compiled again; so does a process with ``SAPS_PURE=1``.
+sources, all of them, until they are compiled again; so does a process with ``PURE_SAPS=1``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from importlib.util import source_hash
 FOLDER = os.path.dirname(__file__)
 STAMP = os.path.join(FOLDER, "compiled.json")
 """The hash of each source as it was compiled, by its path below the folder that holds the package."""
-ASKED_FOR = "SAPS_PURE"
-"""Environment variable: run the sources."""
+ASKED_FOR = "PURE_SAPS"
+"""Environment variable: run the sources. Empty or 0: as if it were not set."""
 
 
 class Modules(StrEnum):
@@ -36,7 +36,7 @@ def hash_of(path: str | os.PathLike[str]) -> str:
 
 def settle() -> Modules:
     """Find out what is to run, before any of it is imported. Takes about 1 ms where something is compiled."""
-    if os.environ.get(ASKED_FOR):
+    if os.environ.get(ASKED_FOR, "") not in ("", "0"):
         use_sources()
         return Modules.PURE
     try:

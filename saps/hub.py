@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from saps.batch import Batch, Share
 from saps.mesh import Alone, Done, Mesh, Recalled, TopicRoute
-from saps.messages import REFUSED, Message, Reached, stamp_in
+from saps.messages import REFUSED, Message, Reached, Subscription, stamp_in
 from saps.priority import Priorities
 from saps.retained_messages import RetainedMessages
 from saps.statistics import Statistics
-from saps.subscriptions import Group, Subscription, SubscriptionIndex, Target
+from saps.subscriptions import Group, SubscriptionIndex, Target
 from saps.topics import is_wildcard, shared
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The values that travel: a message, and what its publisher learns about its delivery."""
+"""The values that travel: a message, what its publisher learns about its delivery, and a subscription."""
 
 from __future__ import annotations
 
@@ -33,6 +33,18 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     retain: bool = False
     """The publisher asked for the message to be retained."""
     properties: Properties | None = None
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """One subscription of one agent, with MQTT 5.0's subscription options (3.8.3.1)."""
+
+    filter: str
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+    """0: send retained messages, 1: only if the subscription is new, 2: never."""
+    identifier: int | None = None
 
 
 class Reached(msgspec.Struct, frozen=True, array_like=True, gc=False):

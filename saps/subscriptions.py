@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from saps.messages import Subscription
 from saps.topics import is_wildcard, shared
 
 if TYPE_CHECKING:
@@ -28,18 +27,6 @@ class Takes(IntEnum):
     LATER = 2
     """It would have to wait."""
     NOW = 3
-
-
-class Subscription(msgspec.Struct, frozen=True):
-    """One subscription of one agent, with MQTT 5.0's subscription options (3.8.3.1)."""
-
-    filter: str
-    qos: int = 0
-    no_local: bool = False
-    retain_as_published: bool = False
-    retain_handling: int = 0
-    """0: send retained messages, 1: only if the subscription is new, 2: never."""
-    identifier: int | None = None
 
 
 class Target:

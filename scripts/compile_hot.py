@@ -3,8 +3,10 @@
     python scripts/compile_hot.py [--into FOLDER] [--try]
 
 Writes the libraries, and `saps/compiled.json` with what they were made from, beside their sources or into a folder.
-Does nothing if that is what is there. Without a C compiler it says what to install; exit status 3, with --try 0. Needs
-mypy and setuptools, msgspec for its types, and nothing of SAPS: a wheel is built with it, too (`scripts/hatch_build.py`).
+Does nothing if that is what is there. Without a C compiler it says what to install; exit status 3, with --try 0.
+
+It needs mypy and setuptools, msgspec for its types, and nothing of SAPS: a wheel is built with it, too
+(`scripts/hatch_build.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +25,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MQTT = (
-    *("connection", "decode", "encode", "frontend", "intake", "outbound", "properties", "publish_cut", "publish_encode"),
+    *(
+        "connection",
+        "decode",
+        "durable",
+        "encode",
+        "frontend",
+        "intake",
+        "outbound",
+        "properties",
+        "publish_cut",
+        "publish_encode",
+    ),
     *("publish_handler", "session", "tcp_client", "timers", "turn", "waiters", "wire"),
 )
 COMPILED = (
     *(f"saps/{name}.py" for name in ("agents/user", "batch", "hub", "subscriptions", "topics")),
     *(f"saps/frontend/mqtt/{name}.py" for name in MQTT),
+    *("saps/embedded/inbox.py", "saps/frontend/upstream/exporter.py"),
 )
 """What every publication passes. Nothing that is not compiled may have subclasses of these."""
 READ = (

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing:
-# Python's venv, a C compiler, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Open vSwitch, iproute2, Java 17 and
+# Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing: Python's venv, a C
+# compiler, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Open vSwitch, iproute2, Java 17 and
 # libfaketime.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the

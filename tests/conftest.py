@@ -5,7 +5,7 @@ draws fresh ones, and `thorough` ten times as many: with them one goes looking f
 `TEST_SEED` fixes the seed of the fixture `seed`.
 
 What runs within the tests' own processes is Python, for the tests put things in the place of others; the programs that
-they start run compiled modules if there are any (`saps.compiled`).
+they start run compiled modules if there are any (`saps.compiled`). With PURE_SAPS=0 the tests' own processes do, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, settings
 
 from saps import compiled
 
-compiled.use_sources()
+if os.environ.get(compiled.ASKED_FOR) != "0":
+    compiled.use_sources()
 
 _SEED = pytest.StashKey[int]()
 

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 RINGS: dict[str, str] = {
-    "saps": "pure",
+    "saps": "driver",
     "saps.topics": "pure",
     "saps.messages": "pure",
     "saps.mesh": "pure",
@@ -52,6 +52,7 @@ RINGS: dict[str, str] = {
     "saps.frontend": "pure",
     "saps.frontend.mqtt": "pure",
     "saps.frontend.mqtt.server": "driver",
+    "saps.frontend.mqtt.tcp_client": "driver",
     "saps.frontend.mqtt.passwd_cli": "program",
     "saps.frontend.mqtt.auth.control": "driver",
     "saps.frontend.mqtt.auth.files": "driver",

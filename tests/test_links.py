@@ -18,7 +18,7 @@ from saps import links as module
 from saps.agents.user import SubscriberAgent
 from saps.batch import Batch
 from saps.links import GUEST, HIGH_WATER, LinkError, Links, inbound
-from saps.messages import Message
+from saps.messages import Message, Subscription
 from saps.overlay.frames import (
     DefineBroker,
     DefineSlice,
@@ -32,7 +32,6 @@ from saps.overlay.frames import (
 )
 from saps.overlay.keys import BrokerRef, broker_key
 from saps.overlay.versions import SINCE, unanswered
-from saps.subscriptions import Subscription
 from saps.wire import MAX_FRAME, VERSION, FrameReader, Hello, encode_into, hello
 from tests.batches import frame as publication
 from tests.network.meshes import data_messages, mesh

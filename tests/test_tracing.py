@@ -20,8 +20,7 @@ import saps
 from saps.agents.user import SubscriberAgent
 from saps.batch import Batch
 from saps.hub import Hub
-from saps.messages import Message, Properties
-from saps.subscriptions import Subscription
+from saps.messages import Message, Properties, Subscription
 from saps.tracing.context import Context, Sampler, carried, carrying
 from saps.tracing.spans import Traces, Value
 from saps.tracing.tracer import Tracer

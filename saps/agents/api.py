@@ -8,7 +8,8 @@ called by name by way of their broker.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from inspect import signature
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -31,22 +32,19 @@ _PLAIN: dict[Any, Any] = {
 }
 """Annotations of arguments that are checked."""
 
+_REMOTE: dict[object, list[Any]] = {}
+"""Each method that others may call, with the types of its arguments, as far as plain names say them; `Any` for the
+others. What a caller sends is converted to them: no agent gets a text where it expects a number."""
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 Done = Callable[["Answers"], None]
 
 
 def remote(method: Method) -> Method:
     """Mark a method of an agent as callable from other brokers. Arguments and result must be MessagePack values."""
-    method.remote = _arguments(method)  # type: ignore[attr-defined]
+    hints = getattr(method, "__annotations__", {})  # a compiled method has none
+    _REMOTE[method] = [_PLAIN.get(hints.get(name), Any) for name in list(signature(method).parameters)[1:]]
     return method
-
-
-def _arguments(method: Callable[..., Any]) -> list[Any]:
-    """The types of a method's arguments, as far as plain names say them; `Any` for the others. What a caller sends is
-    converted to them: no agent gets a text where it expects a number."""
-    code = method.__code__
-    hints = method.__annotations__
-    return [_PLAIN.get(hints.get(name), Any) for name in code.co_varnames[1 : code.co_argcount]]
 
 
 class Answers(list[Answer]):
@@ -160,15 +158,21 @@ class AgentRegistry:
 
 def _run(name: str, agent: object, call: AgentCall) -> Answer:
     """One agent's answer. A method that fails answers with its error: a remote caller cannot break this broker."""
-    method = None if call.method.startswith("_") else getattr(agent, call.method, None)
-    arguments = getattr(method, "remote", None)
-    if arguments is None or not callable(method):
+    arguments = None if call.method.startswith("_") else _arguments(type(agent), call.method)
+    if arguments is None:
         return Answer(name, None, f"no method {call.method!r}")
     try:
+        method = getattr(agent, call.method)
         known = [msgspec.convert(value, kind) for value, kind in zip(call.args, arguments, strict=False)]
         return Answer(name, method(*known, *call.args[len(known) :]))
     except Exception as error:
         return Answer(name, None, f"{type(error).__name__}: {error}")
+
+
+def _arguments(kind: type, name: str) -> list[Any] | None:
+    """The types of the arguments of a class's method; None unless others may call it."""
+    method = getattr(kind, name, None)
+    return _REMOTE.get(method) if callable(method) and isinstance(method, Hashable) else None
 
 
 def _answers(outcome: Outcome) -> Answers:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from saps.agents.api import remote
 from saps.batch import Batch
-from saps.messages import Message, Reached
-from saps.subscriptions import Subscription, Takes, Target
+from saps.messages import Message, Reached, Subscription
+from saps.subscriptions import Takes, Target
 
 if TYPE_CHECKING:
     from saps.hub import Hub

@@ -16,10 +16,10 @@ from saps.agents.user import PublisherAgent
 from saps.broker import Broker as Core
 from saps.config import Address, BrokerSettings, SettingError
 from saps.config.sources import load, read_file
-from saps.embedded.messages import ClosedError, Inbox, Messages
+from saps.embedded.inbox import Inbox
+from saps.embedded.messages import ClosedError, Messages
 from saps.hub import is_reserved
-from saps.messages import Message, Properties, Reached
-from saps.subscriptions import Subscription
+from saps.messages import Message, Properties, Reached, Subscription
 from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
 
 ANY_PORT = "127.0.0.1:0"

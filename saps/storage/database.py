@@ -15,10 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from saps.messages import Message
+from saps.messages import Message, Subscription
 from saps.storage.journal import Batch, Row, Table
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
-from saps.subscriptions import Subscription
 from saps.wholefile import sync_directory
 
 Sync = Literal["full", "normal", "off"]

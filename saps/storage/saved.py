@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from saps.messages import Message
-from saps.subscriptions import Subscription
+from saps.messages import Message, Subscription
 
 
 class SavedMessage(NamedTuple):

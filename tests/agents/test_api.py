@@ -11,11 +11,10 @@ import pytest
 from saps.agents.api import AgentRegistry, Answers, remote
 from saps.agents.user import PublisherAgent, SubscriberAgent
 from saps.broker import Broker
-from saps.messages import Message
+from saps.messages import Message, Subscription
 from saps.overlay.frames import AgentCall, Answer
 from saps.overlay.keys import BrokerRef
 from saps.simulator import Network, SimBroker, Simulation
-from saps.subscriptions import Subscription
 from tests.network.meshes import mesh
 
 CALLER = BrokerRef("far", 1, "far:1", "c")

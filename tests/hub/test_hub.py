@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from saps.agents.user import SubscriberAgent
 from saps.batch import Batch
 from saps.hub import LONGEST_KEPT, MAX_ROUTES, NOT_PUBLISHED, Hub
-from saps.messages import REFUSED, Message, Properties, Reached
-from saps.subscriptions import Subscription, Target
+from saps.messages import REFUSED, Message, Properties, Reached, Subscription
+from saps.subscriptions import Target
 from saps.topics import matches
 from tests.batches import batch_of
 from tests.hub.meshes import DelayingMesh

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
 from saps.hub import Hub
-from saps.subscriptions import Subscription, SubscriptionIndex, Target
+from saps.messages import Subscription
+from saps.subscriptions import SubscriptionIndex, Target
 from saps.topics import filter_fault, matches
 
 levels = st.sampled_from(["a", "b", "", "$SYS", "+", "#"])

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from saps.agents.user import PublisherAgent, SubscriberAgent
 from saps.hub import Hub
-from saps.messages import Message
-from saps.subscriptions import Subscription
+from saps.messages import Message, Subscription
 
 
 def test_publisher_and_subscriber_describe_themselves_in_plain_values() -> None:

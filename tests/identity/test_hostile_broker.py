@@ -14,7 +14,7 @@ from saps.agents.user import SubscriberAgent
 from saps.batch import Batch
 from saps.broker import Broker
 from saps.config import Address
-from saps.messages import Message
+from saps.messages import Message, Subscription
 from saps.overlay.claims import check_claims
 from saps.overlay.frames import (
     Announce,
@@ -32,7 +32,6 @@ from saps.overlay.frames import (
 )
 from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publishers
 from saps.overlay.node import OverlayNode
-from saps.subscriptions import Subscription
 from tests.batches import frame as publication
 from tests.identity.authorities import Town
 from tests.identity.sealed import Clock, identity

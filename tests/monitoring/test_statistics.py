@@ -13,9 +13,8 @@ from saps.agents.user import SubscriberAgent
 from saps.batch import Batch
 from saps.frontend.mqtt.publish_cut import Cutter
 from saps.hub import Hub
-from saps.messages import Message
+from saps.messages import Message, Subscription
 from saps.statistics import LATENCY_BOUNDS, REST, Statistics, TopicCount, publishers
-from saps.subscriptions import Subscription
 from tests.batches import batch_of
 
 COUNTED = ("messages", "bytes", "received", "received_bytes", "copies", "by_tree", "joins", "leaves")

@@ -14,11 +14,10 @@ from saps.batch import Batch
 from saps.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.links import LinkSettings
-from saps.messages import Message
+from saps.messages import Message, Subscription
 from saps.overlay.frames import Baseline, Frame, Gathered, Outstanding, Ping, Pong, Roster, Spread, Told
 from saps.overlay.keys import BrokerRef, broker_key
 from saps.overlay.versions import SINCE
-from saps.subscriptions import Subscription
 from saps.wire import LOWEST_VERSION, VERSION, FrameReader, hello
 from tests.network.meshes import settings
 from tests.test_links import ORDER, PATIENCE, address, ends, silent

@@ -10,9 +10,9 @@ from saps.agents.user import SubscriberAgent
 from saps.batch import Batch
 from saps.hub import Hub
 from saps.mesh import Done, Local
-from saps.messages import Message, stamp_of
+from saps.messages import Message, Subscription, stamp_of
 from saps.simulator import SimBroker, Simulation
-from saps.subscriptions import Subscription, Target
+from saps.subscriptions import Target
 from saps.topics import matches
 
 TOPICS = ["a", "a/b", "a/c", "x/y", "$s/a"]

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
+from saps.messages import Subscription
 from saps.overlay.directory import BUCKETS, bucket_of
 from saps.overlay.frames import Frame, Gathered
 from saps.overlay.keys import BrokerRef
 from saps.overlay.ring import RETRY
 from saps.simulator import Network, SimBroker
-from saps.subscriptions import Subscription
 
 from .roams import Nomad, Roams
 

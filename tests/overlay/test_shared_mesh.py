@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from saps.agents.user import SubscriberAgent
 from saps.batch import Batch
 from saps.hub import Hub
-from saps.messages import Message, Reached
+from saps.messages import Message, Reached, Subscription
 from saps.overlay.keys import filter_key
 from saps.simulator import Network, SimBroker
-from saps.subscriptions import Subscription, Takes, Target
+from saps.subscriptions import Takes, Target
 
 from .hubs import Hubs
 

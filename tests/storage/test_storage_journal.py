@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.messages import Message, Properties
+from saps.messages import Message, Properties, Subscription
 from saps.storage.database import Database, StorageError
 from saps.storage.journal import Journal, Table
 from saps.storage.saved import SavedForm
-from saps.subscriptions import Subscription
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from saps.broker import Broker
 from saps.commands import app
 from saps.config.sources import load
 from saps.frontend.mqtt.auth.files import edit_users
-from saps.subscriptions import Subscription
+from saps.messages import Subscription
 from saps.terminal import machine_checks
 from saps.terminal.asking import AskError, url_of
 from saps.terminal.findings import Finding

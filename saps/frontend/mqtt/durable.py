@@ -16,9 +16,9 @@ from saps.frontend.mqtt.books import Copies, Entry, IncomingBook, InflightBook, 
 from saps.frontend.mqtt.budget import Budget
 from saps.frontend.mqtt.session import HALF_DONE, Copy, Session
 from saps.hub import Hub
+from saps.messages import Subscription
 from saps.storage.journal import Journal, Stored, Table
 from saps.storage.saved import Saved, SavedCopy, SavedSession
-from saps.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.frontend import Frontend

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from saps.frontend.mqtt.packets import V5, Suback, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.properties import Property
 from saps.frontend.mqtt.reasons import SUBACK_FAILURE_311, ProtocolError, Reason
-from saps.subscriptions import Subscription
+from saps.messages import Subscription
 from saps.topics import filter_fault, shared, shared_fault
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from saps.batch import Origin
-from saps.messages import Message
-from saps.subscriptions import Subscription
+from saps.messages import Message, Subscription
 from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
 
 T = TypeVar("T")

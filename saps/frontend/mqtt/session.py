@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from saps.agents.api import remote
 from saps.agents.user import PublisherAgent, Rights, SubscriberAgent
 from saps.batch import Batch, Form
 from saps.frontend.mqtt.budget import ENTRY_COST, Budget
 from saps.frontend.mqtt.publish_encode import form_for
 from saps.hub import Hub, is_reserved
-from saps.messages import Message
-from saps.subscriptions import Subscription, Takes, Target
+from saps.messages import Message, Subscription
+from saps.subscriptions import Takes, Target
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
@@ -403,6 +404,7 @@ class Session(SubscriberAgent):
     def persist(self) -> None:
         """To be called when its expiry, its will or its connection has changed: where there is storage, store it."""
 
+    @remote
     def describe(self) -> dict[str, Any]:
         return {
             **super().describe(),

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import aiomqtt
 
-from saps.agents.user import PublisherAgent, SubscriberAgent
+from saps.agents.user import PublisherAgent
 from saps.batch import Batch
 from saps.config import SettingError
 from saps.frontend.upstream.address import Endpoint
 from saps.frontend.upstream.bridge import Bridge, Refusal
+from saps.frontend.upstream.exporter import Exporter
 from saps.frontend.upstream.link import Access, Link
 from saps.frontend.upstream.outbox import Item, Outbox
 from saps.hub import Hub
-from saps.messages import Message
-from saps.subscriptions import Subscription, Target
+from saps.messages import Message, Subscription
 
 if TYPE_CHECKING:
     from saps.config.settings import UpstreamSettings
@@ -52,21 +52,6 @@ def delays(limit: float, rng: random.Random) -> Iterator[float]:
         delay = min(delay, limit)
         yield delay * rng.uniform(0.5, 1.0)
         delay *= 2
-
-
-class _Exporter(SubscriberAgent):
-    """Receives for the upstream."""
-
-    __slots__ = ("take",)
-
-    def __init__(self, hub: Hub, client_id: str, take: Callable[[Batch], None]) -> None:
-        super().__init__(hub, client_id)
-        self.take = take
-
-    def deliver(self, batch: Batch, target: Target) -> None:
-        self.delivered += len(batch)
-        for single in batch.singles:
-            self.take(single)
 
 
 class Upstream:
@@ -93,7 +78,7 @@ class Upstream:
         self._hold = hold
         self._held = False
         self._retry_limit = settings.retry_limit
-        self._exporter = _Exporter(hub, self.access.client_id, self._export)
+        self._exporter = Exporter(hub, self.access.client_id, self._export)
         self._publisher = PublisherAgent(hub, self.access.client_id, self._exporter)
         self._link: Link | None = None
         self._idle: deque[asyncio.Future[None]] = deque()

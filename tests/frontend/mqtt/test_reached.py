@@ -9,8 +9,7 @@ from saps.frontend.mqtt.packets import V311, Ack
 from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.publish_handler import TELL
 from saps.frontend.mqtt.reasons import Reason
-from saps.messages import Reached
-from saps.subscriptions import Subscription
+from saps.messages import Reached, Subscription
 from tests.frontend.mqtt.bench import Bench, puback
 from tests.hub.meshes import DelayingMesh
 

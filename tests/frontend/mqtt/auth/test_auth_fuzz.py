@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import V5, V311, Connect, Publish, Subscribe, SubscribeEntry, Will
-from saps.subscriptions import Subscription
+from saps.messages import Subscription
 from tests.frontend.mqtt.auth.guarded import GuardedBench, users
 
 ACL = """

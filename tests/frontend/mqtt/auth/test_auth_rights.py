@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.packets import V5, V311, Ack, Connect, Disconnect, PacketType, Publish, Will
 from saps.frontend.mqtt.reasons import Reason
-from saps.messages import Message
-from saps.subscriptions import Subscription
+from saps.messages import Message, Subscription
 from tests.batches import batch_of
 from tests.frontend.mqtt.auth.guarded import GuardedBench, users
 from tests.frontend.mqtt.bench import pubrel

@@ -1,0 +1,26 @@
+"""The upstream's subscriber agent: it hands on what the mesh has for the upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saps.agents.user import SubscriberAgent
+from saps.batch import Batch
+from saps.hub import Hub
+from saps.subscriptions import Target
+
+
+class Exporter(SubscriberAgent):
+    """Receives for the upstream."""
+
+    __slots__ = ("take",)
+
+    def __init__(self, hub: Hub, client_id: str, take: Callable[[Batch], None]) -> None:
+        """`take` is called with each publication, as a batch of one."""
+        super().__init__(hub, client_id)
+        self.take = take
+
+    def deliver(self, batch: Batch, target: Target) -> None:
+        self.delivered += len(batch)
+        for single in batch.singles:
+            self.take(single)
