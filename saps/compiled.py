@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from importlib.util import source_hash
+from types import ModuleType
 
 FOLDER = os.path.dirname(__file__)
 STAMP = os.path.join(FOLDER, "compiled.json")
@@ -70,7 +72,7 @@ class _Sources:
     """Finds the modules of the package among Python files alone."""
 
     @staticmethod
-    def find_spec(name: str, path: list[str] | None = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None, /) -> ModuleSpec | None:
         if path is None or not name.startswith("saps."):
             return None
         for folder in path:

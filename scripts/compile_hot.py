@@ -142,9 +142,9 @@ def build(into: Path) -> str:
 def put(built: Path, folder: Path) -> None:
     """Put the libraries in their places, each in one step: a broker that runs keeps those it has loaded."""
     (folder / STAMP).unlink(missing_ok=True)
-    for library in (folder / "saps").rglob("*.so"):
-        if library.relative_to(folder).as_posix() not in libraries():
-            library.unlink()  # of a module that is not compiled any more
+    for found in (folder / "saps").rglob("*.so"):
+        if found.relative_to(folder).as_posix() not in libraries():
+            found.unlink()  # of a module that is not compiled any more
     for library in libraries():
         target = folder / library
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The compiled codec (`scripts/compile_codec.py`): built as users build it, in a wheel, and held against the other."""
+"""Compiled modules (`scripts/compile_hot.py`): in a wheel, as users get them, and held to the tests of their sources."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
-from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
-from saps import plain
-from scripts import compile_codec
+from saps.compiled import ASKED_FOR
+from scripts import compile_hot
 
 pytestmark = pytest.mark.interop
 
-ROOT = compile_codec.ROOT
+ROOT = compile_hot.ROOT
 HERE = Path(__file__).parent
-CASES = 10_000
-PROPERTIES = ["test_codec.py", "../../test_plain.py", "test_wire.py", "test_bursts_encoded.py"]
-"""The tests of the codec itself, which the compiled one must pass, too."""
+TESTS = (
+    *("test_codec.py", "test_publish_cut.py", "test_publish_encode.py", "test_batches.py", "test_wire.py"),
+    *("test_connect.py", "test_publish.py", "test_session_machine.py", "test_shared.py", "test_server.py"),
+)
+"""Tests of what is compiled, from the least part to the whole of a broker's frontend."""
 
 
 def python(*arguments: object, folder: Path, status: int = 0, given: Mapping[str, str] = {}) -> str:
@@ -43,13 +44,12 @@ def python(*arguments: object, folder: Path, status: int = 0, given: Mapping[str
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project as it is cloned: nothing is compiled."""
+    """The project as it was set up."""
     folder = tmp_path_factory.mktemp("sources")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     for name in ("saps", "monitoring", "scripts"):
-        unwanted = shutil.ignore_patterns("__pycache__", "*.so", "compiled.json")
-        shutil.copytree(ROOT / name, folder / name, ignore=unwanted)
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
@@ -63,8 +63,8 @@ def wheel(sources: Path, folder: Path, *, compiled: bool) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what a wheel with the compiled codec installs."""
-    if missing := compile_codec.missing_tools():
+    """A folder with what a wheel with compiled modules installs."""
+    if missing := compile_hot.missing_tools():
         pytest.skip(missing)
     folder = tmp_path_factory.mktemp("compiled")
     built = wheel(sources, tmp_path_factory.mktemp("wheel"), compiled=True)
@@ -74,9 +74,10 @@ def compiled(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def which(folder: Path) -> str:
-    """What the SAPS in a folder says of its codec."""
-    return python("-c", "from saps.compiled import codec; print(codec())", folder=folder).strip()
+def runs(folder: Path, **given: str) -> str:
+    """What the SAPS in a folder says of its modules, and where it has its hub from."""
+    program = "from saps import compiled, hub; print(compiled.modules, hub.__file__.endswith('.py'))"
+    return python("-c", program, folder=folder, given=given).strip()
 
 
 def test_a_wheel_is_pure_where_nobody_asks_for_more(sources: Path, tmp_path: Path) -> None:
@@ -87,51 +88,44 @@ def test_a_wheel_is_pure_where_nobody_asks_for_more(sources: Path, tmp_path: Pat
 
 
 def test_without_a_compiler_it_is_said_what_to_install(sources: Path, tmp_path: Path) -> None:
-    script = sources / "scripts" / "compile_codec.py"
-    given = {"CC": "no-such-compiler"}
-    said = python(script, "--into", tmp_path, folder=sources, status=compile_codec.NO_TOOLS, given=given)
+    script = sources / "scripts" / "compile_hot.py"
+    changed = sources / "saps" / "hub.py"
+    before = changed.read_text()
+    changed.write_text(before + "\n")
+    try:
+        given = {"CC": "no-such-compiler"}
+        said = python(script, "--into", tmp_path, folder=sources, status=compile_hot.NO_TOOLS, given=given)
+        assert said == python(script, "--into", tmp_path, "--try", folder=sources, given=given)
+    finally:
+        changed.write_text(before)
     assert len(said.splitlines()) == 1
     assert "no-such-compiler" in said
     assert "apt-get install gcc" in said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_input_has_the_same_result(compiled: Path, sources: Path, seed: int) -> None:
-    run = (HERE / "codec_transcript.py", str(seed), str(CASES))
-    pure, other = (python(*run, folder=folder).splitlines() for folder in (sources, compiled))
-    assert [pure.pop(0), other.pop(0)] == ["pure", "compiled"]
-    assert len(pure) == CASES
-    assert next((pair for pair in zip_longest(pure, other) if pair[0] != pair[1]), None) is None
-
-
-def test_it_passes_the_tests_of_the_codec(compiled: Path) -> None:
-    (compiled / "only_compiled.py").write_text("from saps.compiled import codec\nassert codec() == 'compiled'\n")
-    options = [
-        "-q",
-        "-n",
-        "0",
-        "-c",
-        ROOT / "pyproject.toml",
-        "--rootdir",
-        ROOT,
-        "-o",
-        "pythonpath=",
-        "-p",
-        "only_compiled",
-    ]
-    tests = [HERE / name for name in PROPERTIES]
-    given = {"PYTHONPATH": f"{compiled}{os.pathsep}{ROOT}"}  # what the tests share is found there
-    said = python("-m", "pytest", *options, "-p", "no:cacheprovider", *tests, folder=compiled, given=given)
+def test_they_pass_the_tests_of_their_sources(compiled: Path) -> None:
+    (compiled / "only_compiled.py").write_text("from saps import compiled\nassert compiled.modules == 'compiled'\n")
+    options = (
+        f"-q -n 0 -c {ROOT / 'pyproject.toml'} --rootdir {ROOT} -o pythonpath= -p only_compiled -p no:cacheprovider"
+    )
+    tests = [HERE / "frontend" / "mqtt" / name for name in TESTS]
+    given = {"PYTHONPATH": f"{compiled}{os.pathsep}{ROOT}", ASKED_FOR: "0"}  # what the tests share is in the other
+    said = python("-m", "pytest", *options.split(), *tests, folder=compiled, given=given)
     assert " passed" in said
     assert "failed" not in said
 
 
-def test_changed_sources_are_noticed(compiled: Path) -> None:
-    source = compiled / Path(plain.__file__).relative_to(ROOT).with_suffix(".py")
+def test_a_source_that_was_changed_runs_as_it_is(compiled: Path) -> None:
+    source = compiled / "saps" / "batch.py"
     before = source.read_text()
     try:
         source.write_text(before + "\n")
-        assert which(compiled) == "stale"
+        assert runs(compiled) == "stale True"
     finally:
         source.write_text(before)
-    assert which(compiled) == "compiled"
+    assert runs(compiled) == "compiled False"
+
+
+def test_who_asks_for_python_gets_it(compiled: Path) -> None:
+    assert runs(compiled, **{ASKED_FOR: "1"}) == "pure True"
