@@ -307,12 +307,8 @@ class Hub:
     def _deliver_local(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
         """Hand the batch to the subscribers of its topics. Returns how many each topic has."""
         targets = routes[0].targets
-        if len(routes) == 1 or all([route.targets is targets for route in routes]):
-            return [self._hand(batch, targets, sender)] * len(routes)
-        return self._deliver_parts(batch, routes, sender)
-
-    def _hand(self, batch: Batch, targets: tuple[Target, ...], sender: SubscriberAgent | None) -> int:
-        """Hand all of a batch to these subscribers. Returns how many they are."""
+        if len(routes) > 1 and not all([route.targets is targets for route in routes]):
+            return self._deliver_parts(batch, routes, sender)
         matched = 0
         for target in targets:
             agent = target.agent
@@ -323,7 +319,7 @@ class Hub:
             agent.deliver(batch, target)
             matched += 1
         self.delivered += matched * len(batch.which)
-        return matched
+        return [matched] * len(routes)
 
     def _deliver_parts(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
         """`_deliver_local` where topics have different subscribers: each gets its part of the batch in one piece, and

@@ -1,4 +1,4 @@
-"""Compiled modules (`scripts/compile_hot.py`): in a wheel, as users get them, and held to the tests of their sources."""
+"""Compiled modules (`scripts/compile_hot.py`): in a wheel, as users get them, and under the tests of the sources."""
 
 from __future__ import annotations
 

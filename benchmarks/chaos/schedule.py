@@ -35,7 +35,7 @@ WHAT = {
     Kind.KILL: "`kill -9` of a broker; it is started again after 0 to 4 s",
     Kind.PAUSE: "SIGSTOP, and SIGCONT before anyone suspects the broker (0.2 to 0.7 s)",
     Kind.FREEZE: "SIGSTOP, and SIGCONT after it is taken for dead (4 to 7 s)",
-    Kind.RESTART: "rolling restart: SIGTERM of each broker in turn, and back, with another version of the protocol if any",
+    Kind.RESTART: "rolling restart: SIGTERM of each broker in turn, and back, with each version of its protocol",
     Kind.DISK: "no block left on the disk of a broker's `storage.file` (1 to 3 s)",
     Kind.CLOCK: "the clock of a broker jumps, up to a day ahead or back, and back again (1 to 2 s)",
     Kind.REBOOT: "`kill -9` of a broker; it is started again with a clock that is up to a day ahead or behind",

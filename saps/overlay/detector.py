@@ -84,14 +84,15 @@ class Detector:
             return True
         if broker in (self._silent.get(broker.name), self._false.get(broker.name)):
             return True
-        return self.superseded(broker)
+        return self._newest.get(broker.name, 0) > broker.incarnation
 
     def superseded(self, broker: BrokerRef) -> bool:
         """True if a newer life of the broker has been heard of, or this one has taken its leave."""
         return self._newest.get(broker.name, 0) > broker.incarnation
 
     def reachable(self, broker: BrokerRef) -> bool:
-        watched = self._hearsay.get(broker) if self.is_hearsay(broker) else self._watched.get(broker.name)
+        hearsay = broker.incarnation > self._newest.get(broker.name, broker.incarnation)
+        watched = self._hearsay.get(broker) if hearsay else self._watched.get(broker.name)
         return (watched is None or watched.broken is None) and not self.lost(broker)
 
     def heard(self, broker: BrokerRef) -> BrokerRef | None:

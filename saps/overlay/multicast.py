@@ -258,7 +258,11 @@ class Multicast:
 
     def flush(self) -> None:
         """The outbox is about to be sent: nothing joins it any more, and what leaves by trees does so."""
-        self._close()
+        for way in self._open:
+            way.frames.clear()
+        self._open.clear()
+        if not self._unsent:
+            return
         unsent, self._unsent = self._unsent, []
         for stream, frame in unsent:
             if self.tree_path is not None and self.tree_path.send(stream, frame.body, frame.served, frame.pending):
@@ -268,12 +272,6 @@ class Multicast:
             else:
                 others = list(frame.members)
             self._leave(frame, self._presence.divide(stream.topic, others))
-
-    def _close(self) -> None:
-        """Nothing joins what is to be sent any more."""
-        for way in self._open:
-            way.frames.clear()
-        self._open.clear()
 
     # --- frames -----------------------------------------------------------------------------------------------
 
@@ -385,7 +383,9 @@ class Multicast:
 
     def link_down(self, peer: BrokerRef) -> None:
         """What was sent to `peer` may be lost."""
-        self._close()
+        for way in self._open:  # nothing joins what is to be sent any more
+            way.frames.clear()
+        self._open.clear()
         self.forwarder.link_down(peer)
         self.acknowledgements.link_down(peer)
 

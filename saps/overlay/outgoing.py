@@ -66,14 +66,14 @@ class OutgoingFrame:
             for number, seq in zip(batch.which, seqs, strict=True):
                 streams[number].last_seq = seq
             body.which += [parts[number] for number in batch.which]
-        before = len(body.payloads)
+        before, payloads = len(body.payloads), batch.payloads
         body.seqs += seqs
-        body.payloads += batch.payloads
+        body.payloads += payloads
         if batch.properties is not None:
             if not body.properties:
                 body.properties += [None] * before
             body.properties += batch.properties
         elif body.properties:
             body.properties += [None] * len(seqs)
-        self._size += batch.size
+        self._size += sum(map(len, payloads))
         return parts

@@ -118,7 +118,8 @@ class Connection:
                 self._framer.keep(data, pos)
             intake.after_input()
         frontend.blocked.clear()
-        intake.meter()
+        if intake.rate is not None:
+            intake.meter(intake.rate)
 
     def _handle_next(self, data: bytes, pos: int, size: int) -> int:
         """Handle the packet at `pos`, and perhaps those of its kind behind it. Returns where they end, or `pos` if it

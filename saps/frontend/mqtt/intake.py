@@ -20,9 +20,9 @@ class Intake:
         "_holds",
         "_metered",
         "_postponed",
-        "_rate",
         "_throttled",
         "awaiting",
+        "rate",
         "reading",
     )
 
@@ -33,7 +33,7 @@ class Intake:
         """Slow subscribers this publisher waits for."""
         self._postponed = False
         """The rest of an input that met a slow subscriber waits with this publisher."""
-        self._rate = Rate(frontend.limits.message_rate) if frontend.limits.message_rate else None
+        self.rate = Rate(frontend.limits.message_rate) if frontend.limits.message_rate else None
         self._metered = 0
         """Publications the rate has been charged for."""
         self._throttled = False
@@ -75,10 +75,9 @@ class Intake:
         """The client has a session: what it has published so far costs nothing."""
         self._metered = self._published
 
-    def meter(self) -> None:
+    def meter(self, rate: Rate) -> None:
         """Charge the rate for what the client has published; stop reading it if that was too much."""
-        rate = self._rate
-        if rate is None or self._throttled or self._connection.closing or self._connection.session is None:
+        if self._throttled or self._connection.closing or self._connection.session is None:
             return
         published, now = self._published, self._frontend.clock()
         rate.take(published - self._metered, now)

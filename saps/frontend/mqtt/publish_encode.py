@@ -35,7 +35,7 @@ def form_for(batch: Batch, target: Target) -> Form:
 
 def encode(batch: Batch, form: Form, version: int, now: float) -> bytes:
     """The packets of a batch with QoS 0, one behind the other."""
-    lifetimes = _lifetimes(batch, now)
+    lifetimes = None if batch.deadlines is None else _lifetimes(batch.deadlines, now)
     key = _key(form, version, lifetimes)
     found: bytes | None = batch.encoded.get(key)
     if found is None:
@@ -45,7 +45,7 @@ def encode(batch: Batch, form: Form, version: int, now: float) -> bytes:
 
 def pass_through(batch: Batch, version: int, packets: bytes) -> None:
     """`packets` are what a subscriber with this protocol version gets of a batch with QoS 0, retained as published."""
-    batch.encoded[_key(form_of(0, batch.retain), version, None)] = packets
+    batch.encoded[version << 3 | batch.retain] = packets
 
 
 def encode_numbered(batch: Batch, form: Form, version: int, now: float, packet_ids: Sequence[int]) -> bytes:
@@ -53,7 +53,7 @@ def encode_numbered(batch: Batch, form: Form, version: int, now: float, packet_i
 
     Subscribers that follow the same topics tend to be at the same identifier, so the last packets are kept.
     """
-    lifetimes = _lifetimes(batch, now)
+    lifetimes = None if batch.deadlines is None else _lifetimes(batch.deadlines, now)
     key = _key(form, version, lifetimes)
     found: _Numbered | None = batch.encoded.get(key)
     if found is None:
@@ -85,7 +85,7 @@ def encode_duplicate(single: Batch, form: Form, version: int, now: float, packet
 def encode_aliased(single: Batch, form: Form, now: float, alias: int, known: bool, packet_id: int) -> bytes:
     """The packet of a batch of one for one client, with a topic alias. A client that has `known` it is not sent the
     topic (3.3.2.3.4). `packet_id` is 0 with QoS 0."""
-    lifetimes = _lifetimes(single, now)
+    lifetimes = None if single.deadlines is None else _lifetimes(single.deadlines, now)
     properties = bytes((Property.TOPIC_ALIAS,)) + alias.to_bytes(2)
     properties += _encode_properties(
         None if single.properties is None else single.properties[0],
@@ -100,22 +100,20 @@ def encode_aliased(single: Batch, form: Form, now: float, alias: int, known: boo
 
 def packet_sizes(batch: Batch, form: Form, version: int, now: float) -> list[int]:
     """Bytes of each packet."""
-    pieces = _pieces(batch, form, version, _lifetimes(batch, now))
+    lifetimes = None if batch.deadlines is None else _lifetimes(batch.deadlines, now)
+    pieces = _pieces(batch, form, version, lifetimes)
     head = 2 if form.qos else 0
     return [head + sum(map(len, pieces[begin : begin + PIECES])) for begin in range(0, len(pieces), PIECES)]
 
 
 def _key(form: Form, version: int, lifetimes: Lifetimes | None) -> object:
-    """Under what packets are kept with their batch: a small number for nearly all of them."""
+    """Under what packets are kept with their batch: a small number for nearly all of them (`pass_through`)."""
     common = version << 3 | form.qos << 1 | form.retain
     return (common, form.identifiers, lifetimes) if form.identifiers or lifetimes is not None else common
 
 
-def _lifetimes(batch: Batch, now: float) -> Lifetimes | None:
-    """What is left of the publications' lives (3.3.2.3.3); None: none of them ends."""
-    deadlines = batch.deadlines
-    if deadlines is None:
-        return None
+def _lifetimes(deadlines: Sequence[float | None], now: float) -> Lifetimes:
+    """What is left of the publications' lives (3.3.2.3.3)."""
     return tuple([None if each is None else max(0, ceil(each - now - 1e-6)) for each in deadlines])
 
 
@@ -123,7 +121,7 @@ def _pieces(batch: Batch, form: Form, version: int, lifetimes: Lifetimes | None)
     """The packets in pieces, `PIECES` for each, with nothing yet where packet identifiers stand."""
     starts = _starts(0x30 | form.qos << 1 | form.retain)
     around = 2 if form.qos else 0
-    fields = [_topic_field(topic) for topic in batch.topics]
+    fields = [(_kept_field if len(topic) <= LONGEST_KEPT else encode_string)(topic) for topic in batch.topics]
     pieces: list[bytes] = []
     for number, payload, properties in zip(
         batch.which, batch.payloads, _property_fields(batch, form, version, lifetimes), strict=True
@@ -140,7 +138,7 @@ def _property_fields(batch: Batch, form: Form, version: int, lifetimes: Lifetime
     if version != V5:
         return [b""] * count
     if batch.properties is None:
-        return [_property_field(None, form.identifiers, None)] * count
+        return [_property_field(None, form.identifiers, None) if form.identifiers else b"\0"] * count
     made: dict[tuple[int, int | None], bytes] = {}
     found: list[bytes] = []
     for properties, lifetime in zip(batch.properties, lifetimes or [None] * count, strict=True):
@@ -193,10 +191,6 @@ class _Starts(dict[int, bytes]):
 
 _starts = lru_cache(maxsize=None)(_Starts)
 """One for each first byte of a PUBLISH: there are six that a batch can have."""
-
-
-def _topic_field(topic: str) -> bytes:
-    return _kept_field(topic) if len(topic) <= LONGEST_KEPT else encode_string(topic)
 
 
 _kept_field = lru_cache(maxsize=4096)(encode_string)

@@ -54,7 +54,9 @@ class PublishHandler:
         batch, packet_ids, end = cut
         session.publisher.published += len(batch.which)
         if batch.qos == 0:
-            self._check(batch, session.hub.publish(batch, session))
+            matched = session.hub.publish(batch, session)
+            if NOT_PUBLISHED in matched:
+                self._refuse(batch, matched)
         else:
             self._publish_acknowledged(session, batch, packet_ids)
         if session.hub.priorities is not None and not self.ordinary:
@@ -73,11 +75,10 @@ class PublishHandler:
         )
         return cutter
 
-    def _check(self, batch: Batch, matched: Sequence[int]) -> None:
-        """The hub has taken the batch, but for what the client may not publish."""
-        if NOT_PUBLISHED in matched:
-            refused = [batch.topics[number] for number in batch.which if matched[number] == NOT_PUBLISHED]
-            self._connection.authorizer.refused(self._connection, refused)
+    def _refuse(self, batch: Batch, matched: Sequence[int]) -> None:
+        """The hub has not taken what the client may not publish."""
+        refused = [batch.topics[number] for number in batch.which if matched[number] == NOT_PUBLISHED]
+        self._connection.authorizer.refused(self._connection, refused)
 
     # ---- QoS 1 and 2
 
@@ -121,7 +122,8 @@ class PublishHandler:
             matched = session.hub.publish(batch, session, partial(self._confirmed, batch, packet_ids))
             if intake.awaiting > limits.receive_maximum:
                 intake.update()
-        self._check(batch, matched)
+        if NOT_PUBLISHED in matched:
+            self._refuse(batch, matched)
 
     def _confirmed(self, batch: Batch, packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
         """The whole mesh has a batch with QoS 1: acknowledge it."""

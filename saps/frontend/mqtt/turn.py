@@ -34,13 +34,14 @@ class Turn:
         once if turns have brought nothing else."""
         connection.take_up(data)
         self._reads += 1
-        if self._reads == 1 and self._lonely:
+        if self._reads == 1 and self._lonely and self.dirty:
             self.flush()
-        self._end_soon()
+        if not self._ending:
+            self._end_soon()
 
     def wake(self, connection: Connection) -> None:
         """The connection has output, or is to be closed."""
-        if not self.dirty:
+        if not self._ending:
             self._end_soon()
         self.dirty.append(connection)
 
@@ -53,11 +54,12 @@ class Turn:
         self.dirty.clear()
 
     def _end_soon(self) -> None:
-        if not self._ending and self.call_soon is not None:
+        if self.call_soon is not None:
             self._ending = True
             self.call_soon(self._end)
 
     def _end(self) -> None:
         self._ending = False
         self._lonely, self._reads = self._reads <= 1, 0
-        self.flush()
+        if self.dirty:
+            self.flush()
