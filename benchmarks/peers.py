@@ -29,8 +29,6 @@ class Peer(Protocol):
     name: str
     settings: str
     """What was set and why, in a sentence."""
-    spread: bool
-    """It is several processes, and measured only where processors are free for them."""
 
     def version(self) -> str | None:
         """The version installed, or None if the broker is missing."""
@@ -72,7 +70,6 @@ class Mosquitto:
         "never drops; set_tcp_nodelay false, its default, which nearly doubles its throughput, except for "
         "latency; the bridge by `topic # out 1` in MQTT 3.1.1"
     )
-    spread = False
 
     def version(self) -> str | None:
         program = executable("mosquitto")
@@ -126,7 +123,6 @@ class Nats:
         "JetStream, which its MQTT needs, with its store on tmpfs; max_ack_pending 65535, since the default "
         "of 1024 limits QoS 1. It writes QoS 1 messages to JetStream, which the others do not"
     )
-    spread = False
 
     def version(self) -> str | None:
         program = executable("nats-server")
@@ -155,11 +151,10 @@ mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 65535 }}
 class Saps:
     """SAPS, from this working tree."""
 
-    def __init__(self, workers: int = 1) -> None:
-        self.spread = workers > 1
-        self.name = f"SAPS, {workers} workers" if self.spread else "SAPS"
-        self.settings = f"--workers {workers}" if self.spread else "defaults"
-        self._workers = workers
+    name = "SAPS"
+    settings = "defaults"
+
+    def __init__(self) -> None:
         self._program = Path(sys.executable).with_name("saps")
 
     def version(self) -> str | None:
@@ -194,8 +189,6 @@ class Saps:
         argv += ["--mqtt", f"127.0.0.1:{mqtt}", "--overlay", f"127.0.0.1:{overlay}"]
         if join is not None:
             argv += ["--join", f"127.0.0.1:{join}"]
-        if self.spread:
-            argv += ["--workers", str(self._workers)]
         for setting in settings:
             argv += ["--set", setting]
         log = place.start(argv)
@@ -206,10 +199,8 @@ class Saps:
 class PureSaps(Saps):
     """SAPS as Python, nothing of it compiled."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = "SAPS, pure"
-        self.settings = "defaults, with no module compiled (`PURE_SAPS=1`)"
+    name = "SAPS, pure"
+    settings = "defaults, with no module compiled (`PURE_SAPS=1`)"
 
     def _command(self) -> list[str]:
         return ["env", f"{ASKED_FOR}=1", *super()._command()]
@@ -220,7 +211,6 @@ class BareRelay:
 
     name = "bare relay"
     settings = "copies bytes without any MQTT work: not a broker, but a lower bound of what the generator can carry"
-    spread = False
 
     def version(self) -> str | None:
         return "-"
@@ -238,4 +228,4 @@ class BareRelay:
 BASE = Mosquitto.name
 """The peer the others are compared with."""
 
-ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), PureSaps(), Saps(workers=2), BareRelay())
+ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), PureSaps(), BareRelay())

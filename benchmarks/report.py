@@ -169,8 +169,6 @@ GROUPS = {
     "changing": "Throughput when each message goes to another topic than the one before: deliveries per second",
     "window": "Throughput against the window",
     "crowd": "1,000 publishers and 1,000 subscribers, pairwise, one message of each under way",
-    "spread": "20 publishers, with 1 or 10 subscribers each, on all processors",
-    "workers": "Workers with a share of a processor each: deliveries per second, payloads of 150 to 250 bytes",
     "durable": "QoS 1 with sessions that last: deliveries per second, payloads of 150 to 250 bytes",
     "memory": "Resident memory for each idle connection",
     "cross": "Publisher at one broker, 10 subscribers at another",
@@ -188,9 +186,6 @@ NOTES = {
     "window": "Fewer messages in flight: less to join into one write. With a window of 1 everyone waits for wake-ups.",
     "crowd": "Each publisher sends its next message when its subscriber has the last one (and, with QoS 1, when the "
     "broker has acknowledged it).",
-    "spread": "No process is bound to a processor, at most 100 messages of each publisher are under way; NATS uses "
-    "more than one processor here, too. The generator takes its share of the same processors.",
-    "workers": "Of 20 publishers with QoS 1 each has 400 messages in flight, the one with QoS 0 has 3,000.",
     "durable": "The column before the last says what a message outlives that was acknowledged and waits for its "
     "subscriber: compare rows that say the same. With autosave Mosquitto loses what came after its last save. The bare "
     "relay stores nothing: what it reaches, the generator can carry. Nobody is killed here, but by "

@@ -49,15 +49,14 @@ class Processors(msgspec.Struct, frozen=True):
 
     broker: set[int] | None
     generator: set[int] | None
-    all: set[int]
 
 
 def processors(pin: bool) -> Processors:
     """The first processor for brokers and the others for the generator; no pinning with a single one."""
     available = sorted(os.sched_getaffinity(0))
     if not pin or len(available) < 2:
-        return Processors(None, None, set(available))
-    return Processors({available[0]}, set(available[1:]), set(available))
+        return Processors(None, None)
+    return Processors({available[0]}, set(available[1:]))
 
 
 def allow_many_files() -> None:
@@ -87,8 +86,8 @@ def run(
     out: list[Measurement] = []
     for scenario, peer, number in cells(scenarios, peers, plan.rounds):
         progress(f"{scenario.name}  {peer.name}  round {number + 1}/{plan.rounds}")
-        with pinned(layout.all if scenario.spread else layout.generator):
-            measurement = measure(plan, scenario, peer, number, None if scenario.spread else layout.broker)
+        with pinned(layout.generator):
+            measurement = measure(plan, scenario, peer, number, layout.broker)
             if measurement is not None:
                 out.append(measurement)
     return out
@@ -96,8 +95,6 @@ def run(
 
 def measure(plan: Plan, scenario: Scenario, peer: Peer, number: int, cpus: set[int] | None) -> Measurement | None:
     """One measurement; None if it does not apply to this peer."""
-    if not scenario.applies(peer):
-        return None
     outcome, fault = None, ""
     with Place(cpus) as place:
         try:

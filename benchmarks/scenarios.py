@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from benchmarks.load import Load, Outcome
-from benchmarks.peers import Peer, Site
+from benchmarks.peers import Site
 
 PAYLOAD = 200
 """Bytes."""
@@ -46,14 +46,8 @@ class Scenario(NamedTuple):
     """Part of a quick run."""
     leaves: int = 1
     """Topics each publisher goes through, another with every message."""
-    spread: bool = False
-    """No process is bound to a processor, so that peers of several processes can be compared."""
     lasting: bool = False
     """Sessions outlive their connections."""
-
-    def applies(self, peer: Peer) -> bool:
-        """The peer is measured so."""
-        return self.spread or not peer.spread
 
     def load(self, site: Site, pids: list[int], warm_up: float, measure: float) -> Load:
         """The generator's orders."""
@@ -89,12 +83,6 @@ def _throughput(topics: int, subscribers: int, qos: int, *, vary: int = 0, quick
     return Scenario(name, group, "throughput", topics, subscribers, qos, vary=vary, quick=quick)
 
 
-def _spread(subscribers: int, qos: int, leaves: int = 1) -> Scenario:
-    name = f"20:{subscribers}-q{qos}-{'changing' if leaves > 1 else 'mixed'}-spread"
-    each = subscribers // 20
-    return Scenario(name, "spread", "throughput", 20, each, qos, 100, VARY, leaves=leaves, spread=True)
-
-
 ALL: tuple[Scenario, ...] = (
     *(_throughput(t, n, 0, vary=VARY, quick=True) for t, n in SHAPES),
     *(_throughput(t, n, 1, vary=VARY, quick=(t, n) == (1, 10)) for t, n in SHAPES),
@@ -114,8 +102,6 @@ ALL: tuple[Scenario, ...] = (
         Scenario(f"{CROWD}:{CROWD}-q{qos}-mixed-window1", "crowd", "throughput", CROWD, 1, qos, window=1, vary=VARY)
         for qos in (0, 1)
     ),
-    *(_spread(20 * n, qos) for n in (1, 10) for qos in (0, 1)),
-    *(_spread(200, qos, leaves=LEAVES) for qos in (0, 1)),
     Scenario("idle", "memory", "idle", 1, IDLE, 0, quick=True),
     Scenario("idle-10000", "memory", "idle", 1, HELD, 0),
     *(

@@ -151,7 +151,7 @@ def main() -> None:
         ca, now = Folder(Path(directory)), time.time()
         ca.create("benchmark", now + 24 * HOUR, now)
         for name in "ab":
-            ca.issue([Identity("c", name)], now + HOUR, now)
+            ca.issue(Identity("c", name), now + HOUR, now)
         print("| payload | link | messages/s | MB/s | sender, us a message |\n| --- | --- | --- | --- | --- |")
         for size in (64, 1024, 16384):
             count = min(200_000, options.megabytes * 1_000_000 // size) // BATCH * BATCH

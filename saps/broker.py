@@ -342,12 +342,12 @@ class Broker:
         if settings.storage.file:
             self.store = self.server.store = _store(self)
         try:
-            await self.server.start(*settings.mqtt, shared=settings.workers > 1)
+            await self.server.start(*settings.mqtt)
         except OSError as error:
             raise SettingError("mqtt", process.refused(settings.mqtt, error)) from None
         for address in settings.tls.listen:
             try:
-                await self.server.start_tls(*address, shared=settings.workers > 1)
+                await self.server.start_tls(*address)
             except OSError as error:
                 raise SettingError("tls.listen", process.refused(address, error)) from None
         if settings.web.listen:
@@ -393,7 +393,7 @@ class Broker:
     def order(self, order: Order) -> None:
         """What an operator wants of this process (SIGUSR1, SIGUSR2)."""
         if self.drain is not None:
-            self.drain.request(order)
+            self.drain.obey(order)
 
     def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:
         """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
@@ -532,10 +532,10 @@ class Broker:
 def run(settings: BrokerSettings) -> int:
     """Run a broker until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
-    return process.run(lambda stop: serve(settings, stop, lambda broker: announce(broker.ready_line(), stop)))
+    return process.run(lambda stop: _serve(settings, stop))
 
 
-async def serve(settings: BrokerSettings, stop: asyncio.Event, on_ready: Callable[[Broker], None]) -> int:
+async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
     """A broker's whole life, until `stop`. Returns the exit status; raises `SettingError` if it cannot start."""
     process.allow_many_files()
     keep_freed()
@@ -550,7 +550,7 @@ async def serve(settings: BrokerSettings, stop: asyncio.Event, on_ready: Callabl
     assert broker.drain is not None
     broker.drain.on_left = stop.set
     _calm_garbage_collector()
-    on_ready(broker)
+    announce(broker.ready_line(), stop)
     await stop.wait()
     logger.info("%s leaves", settings.name)
     await broker.stop()

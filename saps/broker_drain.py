@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from saps.agents.api import Answers
-from saps.config import Address, BrokerSettings
+from saps.config import Address
 from saps.drain.adoption import Adopter
 from saps.drain.agent import DRAIN, DrainAgent
 from saps.drain.drain import Drain
-from saps.drain.values import Drained, Host, Order, Progress, Stage
+from saps.drain.values import Drained, Host, Order, Stage
 from saps.frontend.mqtt.session import Session
 from saps.mesh import Arrival
 from saps.overlay.frames import Tenure
@@ -30,8 +30,6 @@ TOLD_EVERY = 1.0
 """Seconds between two lines for the service manager."""
 LAST_LOOK = 2.0
 """Seconds a broker that has left waits for somebody to see that it has."""
-PATIENCE = 3.0
-"""Seconds that other workers get to say how far they are."""
 WILDCARDS = ("0.0.0.0", "::", "")
 
 
@@ -70,26 +68,17 @@ class BrokerDrain:
         )
         self.on_left: Callable[[], None] = lambda: None
         """Run when the broker has left the mesh and is to end."""
-        self.hand_up: Callable[[Order], None] | None = None
-        """Where there are several workers: an order is for all of them, so it goes to their supervisor first."""
         self._seen = asyncio.Event()
         """Somebody has been told that it has left."""
         self._tasks: set[asyncio.Task[None]] = set()
         adopter = Adopter(frontend, claims, self._welcome)
-        agent = DrainAgent(self._host, adopter, broker.hub.connected, self.drain.progress)
+        agent = DrainAgent(self._host, adopter, broker.hub.connected)
         broker.agents.host(DRAIN, agent)
 
     # ---- orders
 
-    def request(self, order: Order) -> None:
-        """What somebody wants of this broker; of all workers, where there are several."""
-        if self.hand_up is not None:
-            self.hand_up(order)
-        else:
-            self.obey(order)
-
     def obey(self, order: Order) -> None:
-        """The same for this process alone."""
+        """What somebody wants of this broker."""
         if order.cancel:
             self.drain.cancel()
             logger.info("%s serves again", self._broker.ref.name)
@@ -101,32 +90,12 @@ class BrokerDrain:
             logger.info("%s is drained", self._broker.ref.name)
             self._run(self._report())
 
-    async def progress(self) -> Drained:
-        """How far it is: this broker, or all workers of it that answer."""
-        here = self.drain.progress()
-        if here.stage is Stage.LEFT:
+    def progress(self) -> Drained:
+        """How far it is."""
+        now = self.drain.progress()
+        if now.stage is Stage.LEFT:
             self._seen.set()
-        others = await asyncio.gather(*map(self._ask, siblings(self._broker.settings)))
-        found = {each.broker: each for each in others if each is not None} | {here.broker: here}
-        name = base_name(self._broker.settings)
-        return Drained(at=round(time.time(), 3), broker=name, workers=[found[key] for key in sorted(found)])
-
-    async def _ask(self, worker: str) -> Progress | None:
-        answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-
-        def done(answers: Answers) -> None:
-            if not answered.done():
-                answered.set_result(answers)
-
-        if self.drain.stage in (Stage.LEAVING, Stage.LEFT):
-            return None
-        self._call(f"{worker}!{DRAIN}", "progress", (), done)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                answers = await answered
-            return msgspec.convert(answers[0].value, Progress) if answers else None
-        except (TimeoutError, msgspec.ValidationError):
-            return None
+        return Drained(at=round(time.time(), 3), **msgspec.structs.asdict(now))
 
     # ---- what the drain needs, and what it leads to
 
@@ -173,10 +142,9 @@ class BrokerDrain:
             await asyncio.sleep(TOLD_EVERY)
 
     def _tell(self) -> None:
-        if self._broker.settings.workers == 1:  # of several, the supervisor tells
-            now = self.drain.progress()
-            left = f": {now.clients} clients, {now.sessions} sessions left" if self.drain.draining else ""
-            announce_status(f"{now.stage.value}{left}")
+        now = self.drain.progress()
+        left = f": {now.clients} clients, {now.sessions} sessions left" if self.drain.draining else ""
+        announce_status(f"{now.stage.value}{left}")
 
     def _run(self, coroutine: Any) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -197,16 +165,3 @@ def advertised(setting: str, listening: list[tuple[str, int]]) -> str:
         return setting
     host, port = listening[0]
     return "" if host in WILDCARDS else str(Address(host, port))
-
-
-def base_name(settings: BrokerSettings) -> str:
-    """The name of the broker that a worker is part of; of others, their own."""
-    return settings.name.rpartition(".")[0] if settings.workers > 1 else settings.name
-
-
-def siblings(settings: BrokerSettings) -> list[str]:
-    """The names of the other workers."""
-    if settings.workers == 1:
-        return []
-    names = [f"{base_name(settings)}.{1 + number}" for number in range(settings.workers)]
-    return [name for name in names if name != settings.name]

@@ -69,7 +69,7 @@ class BrokerWeb:
             broker.server.on_renewed.append(self._site.renew_tls)
         for address in settings.web.listen:
             try:
-                await self._site.listen(*address, context, shared=settings.workers > 1)
+                await self._site.listen(*address, context)
             except OSError as error:
                 raise SettingError("web.listen", process.refused(address, error)) from None
 

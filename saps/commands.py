@@ -104,7 +104,6 @@ def broker(
     web: Annotated[list[str] | None, _option("web.listen", "HOST:PORT")] = None,
     upstream: Annotated[str | None, _option("upstream.url", "URL")] = None,
     log_level: Annotated[str | None, _option("log_level", "LEVEL")] = None,
-    workers: Annotated[str | None, _option("workers", "N")] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as overlay.heartbeat_interval=0.2."),
@@ -146,7 +145,6 @@ def broker(
         "web.listen": ",".join(web) if web else None,
         "upstream.url": upstream,
         "log_level": log_level,
-        "workers": workers,
     }
     try:
         loaded = load(flags | assigned(assignments or ()), os.environ, config)
@@ -155,10 +153,7 @@ def broker(
 
     # Here, so that --help, --version and check-config do not pay for the broker's imports.
     with Loading():
-        if loaded.settings.workers > 1:
-            from saps.workers import run
-        else:
-            from saps.broker import run
+        from saps.broker import run
 
     try:
         status = run(loaded.settings)

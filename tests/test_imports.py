@@ -123,9 +123,6 @@ RINGS: dict[str, str] = {
     "saps.embedded": "program",
     "saps.terminal": "program",
     "saps.broker": "program",
-    "saps.worker": "program",
-    "saps.worker_process": "program",
-    "saps.workers": "program",
 }
 """The ring of each module. A package stands for its modules too, unless they have an entry of their own."""
 

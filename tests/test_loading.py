@@ -19,7 +19,6 @@ PATIENCE = 300.0
 PROGRAMS = {
     "saps": [str(Path(sys.executable).with_name("saps")), "brokers"],
     "python -m saps": [sys.executable, "-m", "saps", "broker", "--name", "b1"],
-    "worker": [sys.executable, "-m", "saps.worker"],
 }
 MODULES = 150
 """Fewer than each of them imports after `saps.loading`."""

@@ -554,17 +554,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Literal["debug", "info", "warning", "error"],
         knob("Least severe log line written to standard error", cost="'debug' slows a busy broker"),
     ] = "info"
-    workers: Annotated[
-        int,
-        knob(
-            "Processes that share the listening addresses and are brokers of one cluster, named NAME.1, NAME.2, ...; "
-            "for each processor one",
-            unit="processes",
-            cost="memory, about 40 MiB each, and messages that pass from one to another",
-            ge=1,
-            le=64,
-        ),
-    ] = 1
     sys_interval: Annotated[
         float,
         knob(
@@ -623,10 +612,6 @@ def disagreement(settings: BrokerSettings) -> SettingError | None:
     for address in settings.web.listen:
         if address.port and address in (settings.mqtt, overlay.listen, *settings.tls.listen):
             return SettingError("web.listen", f"{address} is taken by mqtt, overlay.listen or tls.listen already")
-    if settings.workers > 1 and settings.ofm.listen:
-        return SettingError("workers", "only 1 can be used with ofm.listen: switches send to one broker's address")
-    if settings.workers > 1 and (fault := name_fault(f"{settings.name}.{settings.workers}")) is not None:
-        return SettingError("name", f"{fault}; with workers, numbers are added to it")
     if settings.web.tls and not settings.tls.certificate:
         return SettingError("web.tls", "needs tls.certificate")
     return tls_fault(settings.tls) or links_fault(settings.links)

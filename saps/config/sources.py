@@ -33,7 +33,6 @@ FLAGS = {
     "web.listen": "--web",
     "upstream.url": "--upstream",
     "log_level": "--log-level",
-    "workers": "--workers",
 }
 """The settings with a flag of their own; all others are given with ``--set``."""
 _SHORTHAND = {"overlay": "overlay.listen", "upstream": "upstream.url", "web": "web.listen"}

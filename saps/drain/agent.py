@@ -13,7 +13,7 @@ import msgspec
 
 from saps.agents.api import remote
 from saps.drain.adoption import Adopter
-from saps.drain.values import Host, Offer, Progress
+from saps.drain.values import Host, Offer
 
 DRAIN = "drain"
 """Name of each broker's agent; it costs the overlay no key."""
@@ -27,13 +27,11 @@ class DrainAgent:
         host: Callable[[], Host | None],
         adopter: Adopter,
         connected: Callable[[str], bool],
-        progress: Callable[[], Progress],
     ) -> None:
         """`host`: what this broker offers; None: nothing, as it is drained itself. `connected`: is a client here?"""
         self._host = host
         self._adopter = adopter
         self._connected = connected
-        self._progress = progress
 
     @remote
     def host(self) -> Any:
@@ -55,8 +53,3 @@ class DrainAgent:
     def connected(self, clients: list[str]) -> Any:
         """Those of these clients that are connected here."""
         return [client for client in clients if self._connected(client)]
-
-    @remote
-    def progress(self) -> Any:
-        """A `Progress` as plain values."""
-        return msgspec.to_builtins(self._progress())

@@ -45,7 +45,7 @@ class Hosts:
 
     def learn(self, values: Iterable[Any], me: BrokerRef, addresses: Collection[str] = ()) -> None:
         """The answers of all brokers; those that are drained themselves have answered None. Nobody is sent to this
-        broker's own `addresses`: other workers may share them."""
+        broker's own `addresses`: others may have them too, behind one load balancer."""
         found = []
         for value in values:
             try:

@@ -7,4 +7,4 @@ import signal
 from saps.drain.values import Order
 
 DRAINING = {signal.SIGUSR1: Order(), signal.SIGUSR2: Order(cancel=True)}
-"""What these signals mean to a broker, and to the supervisor of one with several workers."""
+"""What these signals mean to a broker."""

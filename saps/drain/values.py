@@ -64,7 +64,7 @@ class Stage(StrEnum):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to do yet, of one broker (a worker is one)."""
+    """What there is to do yet."""
 
     broker: str
     stage: Stage
@@ -87,13 +87,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Brokers that take sessions."""
 
 
-class Drained(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON of ``/v1/drain``: one broker, or all workers of one that answer."""
+class Drained(Progress, frozen=True, kw_only=True):
+    """The JSON of ``/v1/drain``."""
 
     at: float
     """Seconds since 1970."""
-    broker: str
-    workers: list[Progress]
 
 
 class Host(msgspec.Struct, frozen=True, array_like=True):

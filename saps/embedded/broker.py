@@ -260,10 +260,7 @@ def _settings(name: str, given: dict[str, Any], config: Path | None, others: Map
         for setting in ("mqtt", "overlay.listen"):
             if setting not in named:
                 flags.setdefault(setting, ANY_PORT)
-        settings = load(flags, {}, config).settings
+        return load(flags, {}, config).settings
     except SettingError as error:
         source = None if error.source is None or error.source.startswith("flag ") else error.source
         raise SettingError(error.setting, error.message, source) from None
-    if settings.workers > 1:
-        raise SettingError("workers", "an embedded broker is one process")
-    return settings

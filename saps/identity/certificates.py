@@ -75,16 +75,13 @@ def make_authority(name: str, key: Key, begins: float, ends: float, number: int 
     return Authority(builder.sign(key, _hash(key)), key)
 
 
-def issue(
-    authority: Authority, identities: Sequence[Identity], begins: float, ends: float, hosts: Iterable[str] = ()
-) -> Issued:
-    """A certificate for one or more identities. `hosts`: names and IP addresses by which HTTPS clients may know it.
+def issue(authority: Authority, identity: Identity, begins: float, ends: float, hosts: Iterable[str] = ()) -> Issued:
+    """A certificate for one identity. `hosts`: names and IP addresses by which HTTPS clients may know it.
     Raises ValueError if one cannot stand in a certificate."""
-    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri) for identity in identities]
-    names += [_host(host) for host in hosts]
+    names = [x509.UniformResourceIdentifier(identity.uri), *(_host(host) for host in hosts)]
     key = new_key()
     builder = (
-        _certificate(_name(identities[0].broker), authority.certificate.subject, key, begins, ends, None)
+        _certificate(_name(identity.broker), authority.certificate.subject, key, begins, ends, None)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=True, certifies=False), critical=True)
         .add_extension(

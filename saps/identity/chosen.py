@@ -34,6 +34,6 @@ def _by_secret(file: str, me: Identity, grace: float) -> LinkIdentity:
         logger.warning("links.secret_file: %s can be read by others than its owner: chmod 600", file)
 
     def load() -> Credentials:
-        return from_secret(authority, [me], time.time())
+        return from_secret(authority, me, time.time())
 
     return LinkIdentity(load, (), me, grace, renews=True)

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from saps.config.settings import cluster_fault, name_fault
 from saps.identity.folder import Entry, Folder, FolderError, write
-from saps.identity.names import Identity, with_workers
+from saps.identity.names import Identity
 from saps.identity.secret import new_secret
 
 DAY, HOUR = 86400.0, 3600.0
@@ -59,7 +59,6 @@ def issue(
     ca: _Directory = _FOLDER,
     days: Annotated[float | None, typer.Option("--days", min=0.001, max=3650, help="How long it holds; or")] = None,
     hours: Annotated[float | None, typer.Option("--hours", min=0.001, help="in hours. 7 days if left out.")] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="As of `saps broker --workers`.")] = 1,
     host: Annotated[
         list[str] | None,
         typer.Option("--host", metavar="NAME", help="Host name or IP address, for what is reached by https: URLs."),
@@ -83,9 +82,8 @@ def issue(
         if days is not None and hours is not None:
             raise FolderError("--days or --hours, not both")
         seconds = hours * HOUR if hours is not None else (days if days is not None else 7.0) * DAY
-        identities = with_workers(Identity(cluster, broker), workers)
         now = time.time()
-        file = Folder(ca).issue(identities, now + seconds, now, host or (), out)
+        file = Folder(ca).issue(Identity(cluster, broker), now + seconds, now, host or (), out)
     typer.echo(f"{file}: {broker} of {cluster}, until {_when(now + seconds)}")
 
 

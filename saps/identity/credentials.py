@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -106,9 +106,9 @@ def secret_in(file: str) -> Authority:
         raise CredentialError("secret", f"{file} {error}") from None
 
 
-def from_secret(authority: Authority, identities: Sequence[Identity], now: float) -> Credentials:
+def from_secret(authority: Authority, identity: Identity, now: float) -> Credentials:
     """A fresh certificate of one's own, that holds for `OWN_LIFE`."""
-    issued = issue(authority, identities, now - SKEW, now + OWN_LIFE)
+    issued = issue(authority, identity, now - SKEW, now + OWN_LIFE)
     return Credentials(describe(issued.certificate), *contexts(issued.pem, authority.pem), _NOTHING, issued.pem)
 
 

@@ -78,19 +78,18 @@ class Folder:
             write(self.certificate, authority.pem)
 
     def issue(
-        self, identities: Sequence[Identity], ends: float, now: float, hosts: Sequence[str] = (), to: Path | None = None
+        self, identity: Identity, ends: float, now: float, hosts: Sequence[str] = (), to: Path | None = None
     ) -> Path:
         """A certificate for a broker, in `to` or in ``issued/NAME.pem``; that file is replaced in one step. Returns
         the file. Raises `FolderError`, OSError, ValueError."""
-        file = to or self.directory / "issued" / f"{identities[0].broker}.pem"
+        file = to or self.directory / "issued" / f"{identity.broker}.pem"
         with self._alone():
             authority = self._authority()
             if ends > authority.certificate.not_valid_after_utc.timestamp():
                 raise FolderError(f"the certificate would outlive the authority ({self.certificate})")
-            issued = issue(authority, identities, now - SKEW, ends, hosts)
-            name = identities[0]
+            issued = issue(authority, identity, now - SKEW, ends, hosts)
             serial = f"{issued.certificate.serial_number:x}"
-            entry = Entry(serial=serial, broker=name.broker, cluster=name.cluster, begins=now, ends=ends)
+            entry = Entry(serial=serial, broker=identity.broker, cluster=identity.cluster, begins=now, ends=ends)
             self._write_entries([*self.entries(), entry])
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write(file, issued.pem, secret=True)

@@ -33,9 +33,3 @@ def identity_in(uri: str) -> Identity | None:
     """The identity that a URI writes, or None if it writes none."""
     found = _NAME.fullmatch(uri)
     return Identity(found["cluster"], found["broker"]) if found is not None else None
-
-
-def with_workers(identity: Identity, workers: int) -> list[Identity]:
-    """The identities of a broker of so many processes: its own, and NAME.1, NAME.2, ... (`saps.workers`)."""
-    numbered = range(1, workers + 1) if workers > 1 else ()
-    return [identity, *(identity._replace(broker=f"{identity.broker}.{number}") for number in numbered)]

@@ -79,9 +79,8 @@ def drain(
     except KeyboardInterrupt:
         typer.echo(f"saps: the drain of {found.broker} goes on; saps drain --cancel ends it", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    if any(worker.stage is Stage.STUCK for worker in last.workers):
-        left = sum(worker.sessions for worker in last.workers)
-        typer.echo(f"saps: {left} sessions find no other broker; {last.broker} is still there", err=True)
+    if last.stage is Stage.STUCK:
+        typer.echo(f"saps: {last.sessions} sessions find no other broker; {last.broker} is still there", err=True)
         raise typer.Exit(1)
 
 
@@ -90,17 +89,17 @@ def _looks(port: WebPort, first: Drained) -> Iterator[Drained]:
     found, begun = first, False
     while True:
         yield found
-        stages = {worker.stage for worker in found.workers}
-        if stages == {Stage.LEFT} or Stage.STUCK in stages:
+        stage = found.stage
+        if stage in (Stage.LEFT, Stage.STUCK):
             return
-        if begun and stages == {Stage.SERVING}:
+        if begun and stage is Stage.SERVING:
             raise AskError(f"{found.broker} serves again: the drain was ended")
-        begun |= stages != {Stage.SERVING}
+        begun |= stage is not Stage.SERVING
         time.sleep(EVERY)
         try:
             found = port.get(PATH, Drained)
         except SilentError:
-            if not any(stage in ENDED for stage in stages):
+            if stage not in ENDED:
                 raise
             return
 
@@ -130,9 +129,8 @@ def _show(looks: Iterator[Drained], as_json: bool) -> Drained:
 
 def _fill(bars: Progress, tasks: dict[str, TaskID], found: Drained) -> None:
     for what, task in tasks.items():
-        left = sum(getattr(worker, what) for worker in found.workers)
-        before = sum(getattr(worker, f"{what}_before") for worker in found.workers)
-        total = max(before, left)
+        left = getattr(found, what)
+        total = max(getattr(found, f"{what}_before"), left)
         bars.update(task, total=max(total, 1), completed=max(total, 1) - left, left=f"{left:,} left")
 
 
@@ -145,17 +143,14 @@ def _say(found: Drained, as_json: bool) -> None:
 
 def _line(found: Drained) -> str:
     """``b1 is draining: 12 clients, 40 sessions (8 on the way), 30 keys left``."""
-    workers = found.workers
-    stages = sorted({worker.stage.value for worker in workers})
-    moving, staying = sum(worker.moving for worker in workers), any(worker.staying for worker in workers)
-    left = {what: sum(getattr(worker, what) for worker in workers) for what in ("clients", "sessions", "keys")}
-    stage = f"{found.broker} is {', '.join(stages)}" if stages != [Stage.LEFT.value] else f"{found.broker} has left"
-    if stages == [Stage.SERVING.value] or stages == [Stage.LEFT.value]:
-        return stage
-    note = "; no other broker takes sessions: stored ones stay here" if staying else ""
+    if found.stage is Stage.LEFT:
+        return f"{found.broker} has left"
+    if found.stage is Stage.SERVING:
+        return f"{found.broker} is serving"
+    note = "; no other broker takes sessions: stored ones stay here" if found.staying else ""
     return (
-        f"{stage}: {left['clients']:,} clients, {left['sessions']:,} sessions ({moving:,} on the way), "
-        f"{left['keys']:,} keys left{note}"
+        f"{found.broker} is {found.stage.value}: {found.clients:,} clients, {found.sessions:,} sessions "
+        f"({found.moving:,} on the way), {found.keys:,} keys left{note}"
     )
 
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from saps.config.links import LinkSettings, LinkTlsSettings
 from saps.identity.certificates import Authority, Key, read_certificates
 from saps.identity.folder import Folder
-from saps.identity.names import Identity, with_workers
+from saps.identity.names import Identity
 
 HOUR = 3600.0
 
@@ -29,11 +29,11 @@ class Town:
         key = serialization.load_pem_private_key(self.folder.key.read_bytes(), None)
         return Authority(read_certificates(self.folder.certificate.read_bytes())[0], cast(Key, key))
 
-    def issue(self, name: str, cluster: str = "c", seconds: float = HOUR, workers: int = 1) -> Path:
+    def issue(self, name: str, cluster: str = "c", seconds: float = HOUR) -> Path:
         """A certificate for a broker, from now for so many seconds (none: it has ended)."""
         now = time.time()
         hosts = ("127.0.0.1",)
-        return self.folder.issue(with_workers(Identity(cluster, name), workers), now + seconds, now, hosts)
+        return self.folder.issue(Identity(cluster, name), now + seconds, now, hosts)
 
     def links(self, name: str, cluster: str = "c", seconds: float = HOUR, grace: float = 60.0) -> LinkSettings:
         """The settings of a broker with a fresh certificate."""

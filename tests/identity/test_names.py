@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.config.settings import cluster_fault, name_fault
-from saps.identity.names import Identity, identity_in, with_workers
+from saps.identity.names import Identity, identity_in
 from saps.identity.verdict import Presented, Serial, claim_fault, standing_fault
 
 labels = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True)
@@ -40,11 +40,6 @@ def test_what_cannot_be_read_back_is_not_written(identity: Identity) -> None:
 def test_one_may_be_whom_the_certificate_names_and_nobody_else(names: list[Identity], wanted: Identity) -> None:
     shown = Presented(tuple(names), Serial(b"", 1), 0, 1)
     assert (claim_fault(shown, wanted.broker, wanted.cluster) is None) == (wanted in names)
-
-
-def test_a_broker_of_several_processes_has_a_name_for_each() -> None:
-    assert [one.broker for one in with_workers(Identity("c", "b"), 3)] == ["b", "b.1", "b.2", "b.3"]
-    assert with_workers(Identity("c", "b"), 1) == [Identity("c", "b")]
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_who_does_not_speak_tls_learns_and_changes_nothing(town: Town, loop: Loo
 
 def wrong_authority(town: Town) -> bytes:
     other = make_authority("town", new_key(), 0, 4e9)
-    return issue(other, [Identity("c", "b")], 0, 4e9).pem
+    return issue(other, Identity("c", "b"), 0, 4e9).pem
 
 
 def self_signed(town: Town) -> bytes:
@@ -180,8 +180,8 @@ def self_signed(town: Town) -> bytes:
 
 def vouched_by_a_broker(town: Town) -> bytes:
     """A broker that plays authority with its own certificate."""
-    broker = issue(town.authority, [Identity("c", "x")], 0, 4e9)
-    forged = issue(Authority(broker.certificate, broker.key), [Identity("c", "b")], 0, 4e9)
+    broker = issue(town.authority, Identity("c", "x"), 0, 4e9)
+    forged = issue(Authority(broker.certificate, broker.key), Identity("c", "b"), 0, 4e9)
     return forged.pem + broker.certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -216,7 +216,7 @@ OUTSIDERS: dict[str, Callable[[Town], bytes]] = {
     "signed by itself": self_signed,
     "signed by a broker": vouched_by_a_broker,
     "expired": lambda town: town.issue("b", seconds=-1).read_bytes(),
-    "not valid yet": lambda town: issue(town.authority, [Identity("c", "b")], 3e9, 4e9).pem,
+    "not valid yet": lambda town: issue(town.authority, Identity("c", "b"), 3e9, 4e9).pem,
     "of no broker": of_no_broker,
     "revoked": revoked,
 }
@@ -570,7 +570,7 @@ def by_secret(secret: str, name: str) -> LinkIdentity:
     authority = authority_of(secret)
     me = Identity("c", name)
     clock = Clock()
-    return LinkIdentity(lambda: from_secret(authority, [me], clock()), (), me, 0.0, clock, renews=True)
+    return LinkIdentity(lambda: from_secret(authority, me, clock()), (), me, 0.0, clock, renews=True)
 
 
 def test_who_knows_the_secret_is_in_and_who_knows_another_is_not(loop: Loop) -> None:

@@ -246,15 +246,14 @@ async def test_a_mesh_is_restarted_broker_by_broker_without_loss(tmp_path: Path)
             assert sum(f"away{number}" in site.broker.server.frontend.sessions for site in sites) == 1
 
 
-async def test_all_workers_are_drained_whichever_is_asked_and_the_process_ends_in_order() -> None:
-    """By the Web port one worker hears of it, and hands it up; a signal reaches the supervisor."""
+async def test_a_signal_is_the_same_order_and_the_process_ends_in_order() -> None:
     any_port = "127.0.0.1:0"
     async with AsyncExitStack() as stack:
         staying = saps_broker("b0", "c", any_port, any_port)
         stack.push_async_callback(staying.stop)
         await staying.start(PATIENCE)
         leaving = saps_broker("b1", "c", any_port, any_port, [told(staying)["overlay"]])
-        leaving.command = (*leaving.command, "--workers", "2", "--web", any_port)
+        leaving.command = (*leaving.command, "--web", any_port)
         stack.push_async_callback(leaving.stop)
         await leaving.start(PATIENCE)
         port, goal = (int(told(broker)["mqtt"].rpartition(":")[2]) for broker in (leaving, staying))
@@ -263,8 +262,8 @@ async def test_all_workers_are_drained_whichever_is_asked_and_the_process_ends_i
             client.start()
             stack.callback(client.stop)
         await reached(lambda: all(client.subscribed.is_set() for client in found))
-        port_of_all = WebPort(f"http://{told(leaving)['web']}")
-        drained = await asyncio.to_thread(port_of_all.post, "/v1/drain", Order(rate=2.0, grace=0.2), Drained)
+        door = WebPort(f"http://{told(leaving)['web']}")
+        drained = await asyncio.to_thread(door.post, "/v1/drain", Order(rate=2.0, grace=0.2), Drained)
         assert drained.broker == "b1"
         result = await saps("drain", "--pid", str(leaving.pid), "--timeout", str(PATIENCE))
         assert result.exit_code == 0, result.output
@@ -321,14 +320,14 @@ async def test_the_command_shows_how_far_it_is_and_can_end_a_drain(tmp_path: Pat
             stack.callback(each.stop)
             await reached(each.subscribed.is_set)
         slow = await saps("drain", "b1", "--no-wait", "--rate", "0.01", "--json", *web)
-        assert (slow.exit_code, json.loads(slow.stdout)["workers"][0]["stage"]) == (0, "draining")
+        assert (slow.exit_code, json.loads(slow.stdout)["stage"]) == (0, "draining")
         assert obstacles(leaving) == ["it is drained"]
         ended = await saps("drain", "--cancel", *web)
         assert (ended.exit_code, ended.stdout) == (0, "b1 is serving\n")
         assert obstacles(leaving) == []
         result = await saps("drain", "--json", "--grace", "0.2", *web)
         assert result.exit_code == 0, result.output
-        looks = [json.loads(line)["workers"][0] for line in result.stdout.splitlines()]
+        looks = [json.loads(line) for line in result.stdout.splitlines()]
         assert (looks[0]["stage"], looks[-1]["stage"]) == ("draining", "left")
         assert (looks[-1]["clients"], looks[-1]["sessions"], looks[-1]["keys"]) == (0, 0, 0)
         await reached(lambda: client.present == secret.present == [False, True])

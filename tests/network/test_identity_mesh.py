@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from examples.smart_city.processes import saps_broker
 from saps.broker import Broker
 from saps.config import Address, SettingError
 from saps.config.links import LinkSettings
@@ -22,7 +21,6 @@ from tests.network.meshes import Client, cut, settings
 
 pytestmark = pytest.mark.network
 
-ANY = "127.0.0.1:0"
 PATIENCE = 60.0
 
 
@@ -81,23 +79,20 @@ async def test_a_mesh_by_certificates_is_renewed_and_loses_who_is_revoked(
         assert ("a/late", b"from outside") not in one.received
 
 
-async def test_a_mesh_by_a_secret_and_with_workers_lets_nobody_else_in(tmp_path: Path) -> None:
+async def test_a_mesh_by_a_secret_lets_nobody_else_in(tmp_path: Path) -> None:
     secret, another = tmp_path / "secret", tmp_path / "another"
     for file in (secret, another):
         file.write_text(new_secret())
-    workers = saps_broker("b0", "c", ANY, ANY, [])
-    workers.command = (*workers.command, f"--set=links.secret_file={secret}", "--workers=2", "--alm=la")
+    links = LinkSettings(secret_file=str(secret))
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(workers)
-        told = dict(field.split("=", 1) for field in workers.ready_line.split()[1:])
-        b1 = await stack.enter_async_context(broker("b1", LinkSettings(secret_file=str(secret)), told["overlay"]))
-        one = await stack.enter_async_context(Client(Address.parse(told["mqtt"])))
-        other = await stack.enter_async_context(Client(b1.server.address))
+        b0 = await stack.enter_async_context(broker("b0", links))
+        b1 = await stack.enter_async_context(broker("b1", links, b0.ref.address))
+        one, other = [await stack.enter_async_context(Client(b.server.address)) for b in (b0, b1)]
         for client in (one, other):
             await client.subscribe("a/#")
         await exchange(one, other, "x")
         with pytest.raises(SettingError, match="no broker can be reached"):
-            async with broker("x", LinkSettings(secret_file=str(another)), told["overlay"]):
+            async with broker("x", LinkSettings(secret_file=str(another)), b0.ref.address):
                 pass
 
 

@@ -57,7 +57,7 @@ class Drains(Roams):
             lambda: broker.ref, frontend, node.sessions, broker.agents.call, on_empty=broker.leave
         )
         adopter = Adopter(frontend, node.sessions)
-        agent = DrainAgent(host, adopter, self.hubs[broker].connected, drain.progress)
+        agent = DrainAgent(host, adopter, self.hubs[broker].connected)
         broker.agents.host(DRAIN, agent)
 
     def drain(self, broker: SimBroker, options: Options = QUICK) -> Drain:

@@ -100,8 +100,8 @@ class MqttServer:
         assert self._frontend is not None, "the server has not been started"
         return self._frontend
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0, *, shared: bool = False) -> None:
-        """Listen. `shared`: beside other processes that do so, too. Raises `OSError` if the address cannot be had."""
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen. Raises `OSError` if the address cannot be had."""
         loop = self._loop = asyncio.get_running_loop()
         self.hub.clock = loop.time
         frontend = Frontend(self.hub, self.limits, loop.time, self._rng, self._arm_timer)
@@ -118,19 +118,18 @@ class MqttServer:
             host,
             port,
             backlog=1024,
-            reuse_port=shared,
             start_serving=False,
         )
         self.address = self._listener.sockets[0].getsockname()[:2]
         await self._listener.start_serving()
 
-    async def start_tls(self, host: str, port: int = 0, *, shared: bool = False) -> None:
-        """Listen for TLS, too. `shared` and errors as for `start`."""
+    async def start_tls(self, host: str, port: int = 0) -> None:
+        """Listen for TLS, too. Errors as for `start`."""
         assert self._access is not None
         assert self._access.context is not None
         listener = TlsListener(lambda: cast(asyncio.Protocol, TcpClient(self)), self.limits.connect_timeout)
         self._tls_listeners.append(listener)
-        await listener.open(host, port, self._access.context, shared=shared)
+        await listener.open(host, port, self._access.context)
         self.tls_addresses.append(listener.address)
 
     def _restore(self, store: Store) -> None:

@@ -74,17 +74,13 @@ class WebServer:
                 found.add((route.method, resource.canonical))
         return found
 
-    async def listen(
-        self, host: str, port: int = 0, context: ssl.SSLContext | None = None, *, shared: bool = False
-    ) -> None:
-        """Listen, with TLS if there is a context. `shared`: beside other processes that do so, too.
-
-        Raises `OSError` if the address cannot be had."""
+    async def listen(self, host: str, port: int = 0, context: ssl.SSLContext | None = None) -> None:
+        """Listen, with TLS if there is a context. Raises `OSError` if the address cannot be had."""
         if self._runner.server is None:
             await self._runner.setup()
         if context is None:
             server = await asyncio.get_running_loop().create_server(
-                self._connection, host, port, backlog=BACKLOG, reuse_port=shared, start_serving=False
+                self._connection, host, port, backlog=BACKLOG, start_serving=False
             )
             self._plain.append(server)
             await server.start_serving()
@@ -92,7 +88,7 @@ class WebServer:
         else:
             listener = TlsListener(self._connection, self._patience)
             self._tls.append(listener)
-            await listener.open(host, port, context, shared=shared)
+            await listener.open(host, port, context)
             self.addresses.append(listener.address)
 
     async def renew_tls(self, context: ssl.SSLContext) -> None:

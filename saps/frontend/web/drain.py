@@ -23,9 +23,9 @@ LARGEST = 4096
 class Drainable(Protocol):
     """What is drained (`saps.broker_drain.BrokerDrain`)."""
 
-    def request(self, order: Order) -> None: ...
+    def obey(self, order: Order) -> None: ...
 
-    async def progress(self) -> Drained: ...
+    def progress(self) -> Drained: ...
 
 
 class DrainDoor:
@@ -37,12 +37,12 @@ class DrainDoor:
 
     async def show(self, request: web.Request) -> web.Response:
         Parameters(request, ())
-        return answer(await self._found().progress())
+        return answer(self._found().progress())
 
     async def act(self, request: web.Request) -> web.Response:
         drain, order = self._found(), await _order(request)
-        drain.request(order)
-        return answer(await drain.progress())
+        drain.obey(order)
+        return answer(drain.progress())
 
     def _found(self) -> Drainable:
         drain = self._drain()

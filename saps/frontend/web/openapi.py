@@ -210,9 +210,7 @@ def _state(named: dict[str, Any]) -> dict[str, Any]:
         [_example("/v1/trace/air/ward1", 200), _example("/v1/trace/air/ward1?from=nobody", 404)],
     )
     trace["get"]["responses"]["404"] = _problem("There is no such broker.")
-    drain = state(
-        "A drain", "How far this broker is, and its other workers.", "Drained", [], [_example("/v1/drain", 200)]
-    )
+    drain = state("A drain", "How far this broker is.", "Drained", [], [_example("/v1/drain", 200)])
     drain["post"] = _operation(
         "Drain the broker",
         "Its clients are sent to other brokers, their sessions go with them or are given away, then it ends. The "

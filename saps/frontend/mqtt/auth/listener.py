@@ -23,9 +23,9 @@ class TlsListener:
         self.address: tuple[str, int] = ("", 0)
         """Where it listens, once opened."""
 
-    async def open(self, host: str, port: int, context: ssl.SSLContext, *, shared: bool = False) -> None:
-        """Listen. `shared`: beside other processes that do so, too. Raises `OSError` if the address cannot be had."""
-        server = await self._made(context, host=host, port=port, reuse_port=shared)
+    async def open(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listen. Raises `OSError` if the address cannot be had."""
+        server = await self._made(context, host=host, port=port)
         self._servers = [server]
         self.address = server.sockets[0].getsockname()[:2]
         await server.start_serving()
