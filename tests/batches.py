@@ -34,5 +34,5 @@ def frame(
     properties: Properties | None = None,
 ) -> Publish:
     """The frame with one publication."""
-    described: list[Properties | None] = [] if properties is None else [properties]
-    return Publish(origin, slice, token, qos, retain, [Part(topic, prev)], [0], [seq], [payload], described)
+    described, given = ([], []) if properties is None else ([properties], [1])
+    return Publish(origin, slice, token, qos, retain, [Part(topic, prev)], [0], [seq], [payload], described, given)

@@ -46,8 +46,9 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
     seqs: Annotated[list[Number], Meta(min_length=1, max_length=MOST)]
     """Numbers of the publications; of a high-water mark that of the last one."""
     payloads: Annotated[list[bytes], Meta(max_length=MOST)]
-    properties: Annotated[list[Properties | None], Meta(max_length=MOST)] = []
-    """Of each publication; empty if none has any."""
+    properties: Annotated[list[Properties], Meta(max_length=MOST)] = []
+    given: Annotated[list[Annotated[int, Meta(ge=0, le=MOST)]], Meta(max_length=MOST)] = []
+    """As in `saps.overlay.frames.Publish`."""
     representative: BrokerRef | None = None
     """Who has sent it, if the origin is in another domain; None: the origin."""
 
@@ -79,6 +80,7 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
             self.seqs,
             self.payloads,
             self.properties,
+            self.given,
         )
 
 
@@ -104,6 +106,7 @@ def publications(
             body.seqs,
             body.payloads,
             body.properties,
+            body.given,
             representative,
         )
     )
@@ -132,6 +135,6 @@ def parse(raw: bytes | memoryview) -> Datagram | None:
         return datagram if len(datagram.seqs) == 1 and datagram.seqs[0] > 0 else None
     if fault(datagram.frame()) is not None:
         return None
-    if any(each is not None and properties_unsound(each) is not None for each in datagram.properties):
+    if any(properties_unsound(each) is not None for each in datagram.properties):
         return None
     return datagram

@@ -27,7 +27,7 @@ from saps.overlay.order import Inbox
 from saps.overlay.pending import Pending
 from saps.overlay.port import Port
 from saps.overlay.presence import Presence, Stream
-from saps.overlay.publications import select, to_topic
+from saps.overlay.publications import properties_of, select, to_topic
 from saps.overlay.trees import Served, Tree
 
 NUMBERED = 16
@@ -415,7 +415,7 @@ def _split(body: Publish, room: int) -> Iterator[Publish]:
     """The publications of a body in as few parts as have room for so many bytes beyond their first publication, if that
     is not larger than the first of all."""
     weights = [len(payload) + NUMBERED for payload in body.payloads]
-    for index, properties in enumerate(body.properties):
+    for index, properties in enumerate(properties_of(body) or ()):
         weights[index] += 1 if properties is None else len(_encode(properties))
     begin, used = 0, 0
     for index in range(1, len(weights)):

@@ -519,8 +519,10 @@ class Publish(Frame, tag=20):
     seqs: Annotated[list[Number], Meta(max_length=MOST)]
     """Of each publication its sequence number at the origin; ascending for each topic."""
     payloads: Annotated[list[bytes], Meta(max_length=MOST)]
-    properties: Annotated[list[Properties | None], Meta(max_length=MOST)] = []
-    """Of each publication; empty if none has any."""
+    properties: Annotated[list[Properties], Meta(max_length=MOST)] = []
+    """Those that its publications have, each once as a rule."""
+    given: Annotated[list[Annotated[int, Meta(ge=0, le=MOST)]], Meta(max_length=MOST)] = []
+    """Of each publication the place of its properties, from 1 on, 0 if it has none; empty if none has any."""
 
 
 class Ack(Frame, tag=21):

@@ -9,6 +9,7 @@ from saps.overlay.frames import Part, Publish
 from saps.overlay.keys import BrokerRef
 from saps.overlay.pending import Pending
 from saps.overlay.presence import Stream
+from saps.overlay.publications import give
 
 MOST_BYTES = 1 << 17
 """Payload in a frame above which nothing joins it: the receiver begins with a frame when all of it is there."""
@@ -20,12 +21,24 @@ class OutgoingFrame:
     The frames of all branches share the lists of `body`, so that joining costs as much for many as for one.
     """
 
-    __slots__ = ("_numbers", "_size", "body", "copies", "crossing", "members", "pending", "serial", "served", "streams")
+    __slots__ = (
+        "_numbers",
+        "_properties",
+        "_size",
+        "body",
+        "copies",
+        "crossing",
+        "members",
+        "pending",
+        "serial",
+        "served",
+        "streams",
+    )
 
     def __init__(self, serial: int, qos: int, retain: bool) -> None:
         self.serial = serial
         """Counts the frames of this broker: one with a greater number leaves later."""
-        self.body = Publish(0, 0, 0, qos, retain, [], [], [], [], [])
+        self.body = Publish(0, 0, 0, qos, retain, [], [], [], [], [], [])
         self.streams: list[Stream] = []
         """Of the parts."""
         self.pending: Pending | None = None
@@ -38,6 +51,7 @@ class OutgoingFrame:
         self.served: tuple[BrokerRef, ...] = ()
         """Those of the members that a tree serves."""
         self._numbers: dict[str, int] = {}
+        self._properties: dict[int, int] = {}
         self._size = 0
 
     def takes(self, streams: Sequence[Stream], batch: Batch) -> bool:
@@ -70,10 +84,10 @@ class OutgoingFrame:
         body.seqs += seqs
         body.payloads += payloads
         if batch.properties is not None:
-            if not body.properties:
-                body.properties += [None] * before
-            body.properties += batch.properties
-        elif body.properties:
-            body.properties += [None] * len(seqs)
+            if not body.given:
+                body.given += [0] * before
+            give(body, batch.properties, self._properties)
+        elif body.given:
+            body.given += [0] * len(seqs)
         self._size += sum(map(len, payloads))
         return parts

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from operator import lt
 
 from saps.batch import Batch
+from saps.messages import Properties
 from saps.overlay.frames import Part, Publish
 from saps.overlay.keys import BrokerRef
 
@@ -17,8 +18,10 @@ from saps.overlay.keys import BrokerRef
 def fault(frame: Publish) -> str | None:
     """Why its publications are not those of its parts, or None."""
     count, parts = len(frame.which), frame.parts
-    if len(frame.seqs) != count or len(frame.payloads) != count or len(frame.properties) not in (0, count):
+    if len(frame.seqs) != count or len(frame.payloads) != count:
         return "publications without a number or a payload"
+    if len(frame.given) not in (0, count) or max(frame.given, default=0) > len(frame.properties):
+        return "publications without their properties"
     if len(parts) == 1:
         if any(frame.which) or not _ascending(frame.seqs, parts[0].prev):
             return "publications that are not in their order"
@@ -40,18 +43,39 @@ def _ascending(seqs: list[int], prev: int) -> bool:
 def batch_of(frame: Publish, origin: BrokerRef) -> Batch:
     """The batch that the frame carries."""
     topics = [part.topic for part in frame.parts]
-    batch = Batch(topics, frame.which, frame.payloads, frame.qos, frame.retain, frame.properties or None)
+    batch = Batch(topics, frame.which, frame.payloads, frame.qos, frame.retain, properties_of(frame))
     batch.publisher, batch.seqs = origin, frame.seqs
     return batch
+
+
+def properties_of(frame: Publish) -> list[Properties | None] | None:
+    """Of each publication its properties; None if none has any."""
+    if not frame.given:
+        return None
+    places = [None, *frame.properties]
+    return [places[place] for place in frame.given]
+
+
+def give(frame: Publish, properties: Sequence[Properties | None], places: dict[int, int]) -> None:
+    """Add publications' properties to a frame. `places`: where those objects are that it has, by their identity."""
+    for each in properties:
+        place = 0
+        if each is not None:
+            place = places.get(id(each), 0)
+            if not place:
+                frame.properties.append(each)
+                place = places[id(each)] = len(frame.properties)
+        frame.given.append(place)
 
 
 def unaddressed(batch: Batch, prevs: Sequence[int]) -> Publish:
     """The publications of a batch that has been numbered. `prevs`: of each topic the number before its first."""
     parts = [Part(topic, prev) for topic, prev in zip(batch.topics, prevs, strict=True)]
-    properties = list(batch.properties or ())
-    return Publish(
-        0, 0, 0, batch.qos, batch.retain, parts, list(batch.which), list(batch.seqs), list(batch.payloads), properties
-    )
+    which, seqs, payloads = list(batch.which), list(batch.seqs), list(batch.payloads)
+    frame = Publish(0, 0, 0, batch.qos, batch.retain, parts, which, seqs, payloads, [], [])
+    if batch.properties is not None:
+        give(frame, batch.properties, {})
+    return frame
 
 
 def addressed(frame: Publish, origin: int, slice: int, token: int) -> Publish:
@@ -67,6 +91,7 @@ def addressed(frame: Publish, origin: int, slice: int, token: int) -> Publish:
         frame.seqs,
         frame.payloads,
         frame.properties,
+        frame.given,
     )
 
 
@@ -84,18 +109,12 @@ def select(frame: Publish, indexes: Sequence[int]) -> Publish:
             numbers[number] = len(parts)
             parts.append(Part(frame.parts[number].topic, prevs[index]))
         which.append(numbers[number])
-    return Publish(
-        0,
-        0,
-        0,
-        frame.qos,
-        frame.retain,
-        parts,
-        which,
-        [frame.seqs[index] for index in indexes],
-        [frame.payloads[index] for index in indexes],
-        [frame.properties[index] for index in indexes] if frame.properties else [],
-    )
+    seqs, payloads = [frame.seqs[index] for index in indexes], [frame.payloads[index] for index in indexes]
+    part = Publish(0, 0, 0, frame.qos, frame.retain, parts, which, seqs, payloads, [], [])
+    properties = properties_of(frame)
+    if properties is not None:
+        give(part, [properties[index] for index in indexes], {})
+    return part
 
 
 def to_topic(frame: Publish, topic: str, after: int, upto: int) -> Publish | None:

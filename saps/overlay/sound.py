@@ -99,8 +99,7 @@ def _publish(frame: Publish) -> str | None:
     for part in frame.parts:
         found = found or topic_unsound(part.topic)
     for properties in frame.properties:
-        if found is None and properties is not None:
-            found = properties_unsound(properties)
+        found = found or properties_unsound(properties)
     return found
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
     from saps.hub import Route
     from saps.overlay.frames import Publish
+from saps.overlay.publications import properties_of
 
 
 class Tracer:
@@ -74,7 +75,7 @@ class Tracer:
             Message(frame.parts[number].topic, payload, frame.qos)
             for number, payload in zip(frame.which, frame.payloads, strict=True)
         ]
-        found = _traced(messages, frame.which, frame.properties)
+        found = _traced(messages, frame.which, properties_of(frame) or ())
         hops = [self._traces.arrives(message, context, sender) for message, _, context in found]
 
         def handled(passed_on: int, duplicates: int) -> None:

@@ -10,6 +10,7 @@ from saps.messages import Properties
 from saps.ofm.datagram import VERSION, Datagram, high_water, parse, publications
 from saps.overlay.frames import Part, Publish
 from saps.overlay.keys import BrokerRef
+from saps.overlay.publications import give
 from saps.overlay.trees import Tree
 
 TREE = Tree("239.77.0.1:5000", 7)
@@ -27,7 +28,7 @@ def publications_drawn(draw: st.DrawFn) -> Publish:
     prev, count = draw(st.integers(0, 2**60)), draw(st.integers(1, 4))
     seqs = [prev := prev + draw(st.integers(1, 9)) for _ in range(count)]
     properties = [draw(PROPERTIES) for _ in seqs]
-    return Publish(
+    frame = Publish(
         0,
         0,
         0,
@@ -37,8 +38,12 @@ def publications_drawn(draw: st.DrawFn) -> Publish:
         [0] * count,
         seqs,
         [draw(st.binary()) for _ in seqs],
-        properties if any(properties) else [],
+        [],
+        [],
     )
+    if any(properties):
+        give(frame, properties, {})
+    return frame
 
 
 PUBLICATIONS = publications_drawn()
@@ -76,7 +81,7 @@ def test_a_damaged_datagram_is_a_sound_one_or_none(body: Publish, at: int, byte:
 
 
 def test_what_no_broker_would_send_is_refused() -> None:
-    good = ["239.77.0.1:5000", 7, ["b1", 1, "h:1", "c"], 3, 8, 1, "a/b", [9, 11], [b"x", b"y"], [], None]
+    good = ["239.77.0.1:5000", 7, ["b1", 1, "h:1", "c"], 3, 8, 1, "a/b", [9, 11], [b"x", b"y"], [], [], None]
 
     def read(**changes: object) -> Datagram | None:
         fields = dict(zip(Datagram.__struct_fields__, [VERSION, *good], strict=True)) | changes
@@ -86,7 +91,8 @@ def test_what_no_broker_would_send_is_refused() -> None:
     refused: tuple[dict[str, object], ...] = (
         {"version": 1}, {"flags": 3}, {"flags": 16}, {"flags": -1}, {"seqs": [8, 9]}, {"seqs": [9]}, {"seqs": [11, 9]},
         {"seqs": []}, {"prev": -1}, {"serial": 0}, {"topic": "a/#"}, {"topic": ""}, {"topic": "a\0"},
-        {"payloads": [b"x"]}, {"payloads": "text"}, {"origin": None}, {"properties": [None]}, {"flags": 8},
+        {"payloads": [b"x"]}, {"payloads": "text"}, {"origin": None}, {"properties": [None]}, {"given": [0]},
+        {"flags": 8},
     )  # fmt: skip
     for changes in refused:
         assert read(**changes) is None, changes

@@ -22,7 +22,7 @@ from saps.overlay.frames import Ack, Frame, Part, ProtocolError, Publish
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.overlay.outgoing import MOST_BYTES
 from saps.overlay.pending import Owed, Pending
-from saps.overlay.publications import fault, prevs_of, select, to_topic
+from saps.overlay.publications import fault, give, prevs_of, properties_of, select, to_topic
 from saps.overlay.tree import Branch
 from saps.simulator import Network, SimBroker, Simulation
 from saps.statistics import Statistics
@@ -418,15 +418,20 @@ def bodies(draw: st.DrawFn) -> Publish:
     for _ in which[1:]:
         seqs.append(seqs[-1] + draw(st.integers(1, 5)))
     parts = [Part("abcd"[name], draw(st.integers(0, first - 1))) for name in numbers]
-    described: list[Properties | None] = [Properties(content_type="x")] * len(which)
-    properties: list[Properties | None] = draw(st.sampled_from([[], [None] * len(which), described]))
-    return Publish(0, 0, 0, 1, False, parts, which, seqs, [b"%d" % seq for seq in seqs], properties)
+    some = Properties(content_type="x")
+    described: list[Properties | None] = [draw(st.sampled_from((None, some, Properties("y")))) for _ in which]
+    properties: list[Properties | None] = draw(
+        st.sampled_from([[], [None] * len(which), [some] * len(which), described])
+    )
+    frame = Publish(0, 0, 0, 1, False, parts, which, seqs, [b"%d" % seq for seq in seqs], [], [])
+    give(frame, properties, {})
+    return frame
 
 
 def told(frame: Publish) -> list[tuple[str, int, int, bytes, Properties | None]]:
     """All that it says of each publication."""
     topics = [frame.parts[number].topic for number in frame.which]
-    properties = frame.properties or [None] * len(topics)
+    properties = properties_of(frame) or [None] * len(topics)
     return list(zip(topics, frame.seqs, prevs_of(frame), frame.payloads, properties, strict=True))
 
 
