@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from benchmarks import client, peers
@@ -96,7 +97,9 @@ class Mosquitto(Broker):
 class _Mosquitto(peers.Mosquitto):
     def bridged(self, place: Place, version: int) -> peers.Site:
         near, far = free_port(), free_port()
-        self._start(place, far, nodelay=False)
+        # With max_inflight_messages 0 or 65535 a bridge in MQTT 5 never sends.
+        limit = "max_inflight_messages 1000\n" if version == 5 else ""
+        self._start(place, far, nodelay=False, bridge=limit)
         lines = [
             "connection far",
             f"address 127.0.0.1:{far}",
@@ -105,7 +108,7 @@ class _Mosquitto(peers.Mosquitto):
             "notifications false",
             "restart_timeout 1",
         ]
-        self._start(place, near, nodelay=False, bridge="\n".join(lines) + "\n")
+        self._start(place, near, nodelay=False, bridge=limit + "\n".join(lines) + "\n")
         return peers.Site(near, far)
 
 
@@ -249,6 +252,80 @@ class Aedes(Broker):
         place.start([shutil.which("node") or "node", str(HERE / "aedes.mjs"), str(install(self.package)), str(port)])
         place.wait_until(lambda: client.accepts_clients(port))
         return Site(port, port)
+
+
+class Ejabberd(Broker):
+    """ejabberd's MQTT; between brokers a cluster of two nodes."""
+
+    name = "ejabberd"
+    settings = "Debian, mod_mqtt with max_queue infinity, anonymous; a cluster of two nodes, processor time of both"
+    slow = True
+    package = "ejabberd"
+
+    def version(self) -> str | None:
+        found = [*(CACHE / self.package).glob("usr/lib/*/ejabberd-*/ebin/ejabberd.beam")]
+        return found[0].parent.parent.name.partition("-")[2] if found else None
+
+    def launch(self, place: Place, row: Row, version: int) -> Site:
+        root, epmd = install(self.package), free_port()
+        place.start(
+            ["env", f"ERL_EPMD_PORT={epmd}", str(_erts(root) / "epmd"), "-address", "127.0.0.1", "-port", str(epmd)]
+        )
+        uncounted = (place.pids[-1],)
+        place.wait_until(lambda: _listens(epmd))
+        ports = [free_port() for _ in range(2 if row.between else 1)]
+        for number, port in enumerate(ports):
+            self._start(place, root, number, port, epmd)
+            place.wait_until(lambda port=port: client.accepts_clients(port))  # type: ignore[misc]
+        return Site(ports[0], ports[-1], uncounted)
+
+    def _start(self, place: Place, root: Path, number: int, port: int, epmd: int) -> None:
+        folder = place.folder / f"ejabberd-{number}"
+        folder.mkdir()
+        (folder / "ejabberd.yml").write_text(EJABBERD.format(port=port))
+        erts = _erts(root)
+        beam = min(root.absolute().glob("usr/lib/*/ejabberd-*/ebin/ejabberd.beam"))
+        code = beam.parent
+        environment = {
+            "ROOTDIR": root.absolute() / "usr/lib/erlang",
+            "BINDIR": erts,
+            "EMU": "beam",
+            "PROGNAME": "erl",
+            "HOME": folder,
+            "ERL_EPMD_PORT": epmd,
+            "ERL_CRASH_DUMP": folder / "crash",
+            "EJABBERD_CONFIG_PATH": folder / "ejabberd.yml",
+            "EJABBERD_LOG_PATH": folder / "ejabberd.log",
+            "LD_LIBRARY_PATH": code.parent.parent,
+        }
+        argv = ["env", *(f"{name}={value}" for name, value in environment.items()), str(erts / "erlexec")]
+        argv += ["-noinput", "-start_epmd", "false", "-sname", f"city{number}@localhost", "-setcookie", "city"]
+        argv += ["+P", "250000", "+Q", "65536", "-kernel", "inet_dist_use_interface", "{127,0,0,1}"]
+        argv += ["-mnesia", "dir", f'"{folder}/db"', "-pa", str(code), "-s", "ejabberd"]
+        if number:
+            argv += ["-eval", "ok = ejabberd_cluster:join('city0@localhost')."]
+        place.start(argv)
+
+
+EJABBERD = """\
+hosts: [localhost]
+loglevel: error
+listen:
+  - {{port: {port}, ip: "127.0.0.1", module: mod_mqtt, backlog: 4096, max_payload_size: infinity}}
+modules:
+  mod_mqtt:
+    max_queue: infinity
+    access_publish: {{"#": [{{allow: all}}]}}
+    access_subscribe: {{"#": [{{allow: all}}]}}
+auth_method: anonymous
+anonymous_protocol: login_anon
+allow_multiple_connections: true
+"""
+
+
+def _erts(root: Path) -> Path:
+    (found,) = root.glob("usr/lib/erlang/erts-*/bin")
+    return found.absolute()
 
 
 class Zenoh(Broker):

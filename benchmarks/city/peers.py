@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.city.brokers import Aedes, Amqtt, Broker, Floor, Mosquitto, Nats, Rumqttd, Zenoh
+from benchmarks.city.brokers import Aedes, Amqtt, Broker, Ejabberd, Floor, Mosquitto, Nats, Rumqttd, Zenoh
 from benchmarks.city.install import InstallError, install
 from benchmarks.city.kept import Party
 from benchmarks.city.ours import OWN, SAPS, Saps, features, workers
@@ -81,6 +81,7 @@ def field(builds: Sequence[Saps]) -> Field:
             Rumqttd(),
             Amqtt(),
             Aedes(),
+            Ejabberd(),
             Zenoh(),
             Floor(),
         ]

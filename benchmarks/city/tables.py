@@ -128,9 +128,9 @@ def _figures(kept: Kept, row: Row, peer: str, timed: bool) -> tuple[str, ...]:
     if timed:
         cells += [_milliseconds([getattr(r, name) for r in results]) for name in ("p50", "p99", "p999")]
     lost = str(sum(r.lost for r in results))
-    said = [r.faults for r in results if r.faults] + [f"{len(faults)} of {len(samples)} failed: {faults[0]}"] * bool(
-        faults
-    )
+    said = [r.faults for r in results if r.faults]
+    if faults:
+        said = [f"{len(faults)} of {len(samples)} failed: {faults[0]}", *said]
     own = spread([(r.generator_user + r.generator_system) / r.seconds for r in results]).median
     return (*cells, "; ".join([lost, *said[:1]]).replace("|", "/"), str(sum(r.doubled for r in results)), f"{own:.0%}")
 
