@@ -41,6 +41,8 @@ class Broker:
     """It is measured in light rows only."""
     package = ""
     """One of install.PACKAGES; empty: nothing to install."""
+    login = False
+    """It takes no clients without user names."""
     properties: bool | None = None
     """Whether its messages have properties; None: as the row says."""
 
@@ -260,6 +262,7 @@ class Ejabberd(Broker):
     name = "ejabberd"
     settings = "Debian, mod_mqtt with max_queue infinity, anonymous; a cluster of two nodes, processor time of both"
     slow = True
+    login = True
     package = "ejabberd"
 
     def version(self) -> str | None:
@@ -276,7 +279,6 @@ class Ejabberd(Broker):
         ports = [free_port() for _ in range(2 if row.between else 1)]
         for number, port in enumerate(ports):
             self._start(place, root, number, port, epmd)
-            place.wait_until(lambda port=port: client.accepts_clients(port))  # type: ignore[misc]
         return Site(ports[0], ports[-1], uncounted)
 
     def _start(self, place: Place, root: Path, number: int, port: int, epmd: int) -> None:
@@ -302,9 +304,10 @@ class Ejabberd(Broker):
         argv += ["-noinput", "-start_epmd", "false", "-sname", f"city{number}@localhost", "-setcookie", "city"]
         argv += ["+P", "250000", "+Q", "65536", "-kernel", "inet_dist_use_interface", "{127,0,0,1}"]
         argv += ["-mnesia", "dir", f'"{folder}/db"', "-pa", str(code), "-s", "ejabberd"]
-        if number:
-            argv += ["-eval", "ok = ejabberd_cluster:join('city0@localhost')."]
-        place.start(argv)
+        if number:  # it starts anew when it joins
+            argv += ["-eval", "ok = ejabberd_cluster:join('city0@localhost'), io:format(\"joined~n\")."]
+        log = place.start(argv)
+        place.wait_until(lambda: (not number or "joined" in log.read_text()) and _listens(port))
 
 
 EJABBERD = """\

@@ -107,7 +107,7 @@ typedef struct {
 
 static double warm = 0.3, seconds = 1.5, rate;
 static int qos, window = 1, bulk = 1, least = 60, most = 400, properties;
-static int connect_port, connect_version = 4;
+static int login, connect_port, connect_version = 4;
 static int pids[1024], pid_count;
 static uint64_t state = 88172645463325252ull;
 
@@ -422,14 +422,14 @@ static Client *new_client(int version) {
 }
 
 static void write_connect(Client *client, int keep, const char *kind) {
-    uint8_t packet[256], body[200], *at = body;
+    uint8_t packet[8], body[300], *at = body;
     char id[64];
     int size = snprintf(id, sizeof id, "city-%d-%s-%zu", getpid(), kind, (size_t)(client - clients));
     at = put16(at, 4);
     memcpy(at, "MQTT", 4);
     at += 4;
     *at++ = (uint8_t)client->version;
-    *at++ = keep ? 0 : 2;
+    *at++ = (uint8_t)((keep ? 0 : 2) | (login ? 0xc0 : 0));
     at = put16(at, 300);
     if (client->version == 5) {
         *at++ = keep ? 5 : 0;
@@ -438,6 +438,11 @@ static void write_connect(Client *client, int keep, const char *kind) {
     at = put16(at, size);
     memcpy(at, id, (size_t)size);
     at += size;
+    for (int i = 0; login && i < 2; i++) { /* user name and password: the client's name again */
+        at = put16(at, size);
+        memcpy(at, id, (size_t)size);
+        at += size;
+    }
     uint8_t *end = packet;
     *end++ = CONNECT << 4;
     end = put_length(end, (uint32_t)(at - body));
@@ -756,6 +761,7 @@ static void take_order(char *line) {
     if (!strcmp(word, "warm")) warm = atof(rest);
     else if (!strcmp(word, "seconds")) seconds = atof(rest);
     else if (!strcmp(word, "qos")) qos = atoi(rest);
+    else if (!strcmp(word, "login")) login = atoi(rest);
     else if (!strcmp(word, "window")) window = atoi(rest);
     else if (!strcmp(word, "bulk")) bulk = atoi(rest);
     else if (!strcmp(word, "rate")) rate = atof(rest);

@@ -65,9 +65,8 @@ def sample(row: Row, broker: Broker, number: int, pace: Pace, rate: float) -> Sa
             pids = family([pid for pid in place.pids if pid not in site.uncounted])
             if row.group == "workers":
                 broker.limit(stack.enter_context(Shares(this_controller())), pids)
-            orders = plan(
-                row, site.publish_port, site.subscribe_port, pids, version, rate, pace.warm, pace.seconds, number + 1
-            )
+            ports, times = (site.publish_port, site.subscribe_port), (pace.warm, pace.seconds)
+            orders = plan(row, *ports, pids, version, rate, *times, number + 1, broker.login)
             result = generate(orders, pace.warm + pace.seconds, theirs)
         except (StartError, SetupError, GeneratorError, InstallError, BuildError, ShareError, OSError) as error:
             fault = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -20,10 +20,12 @@ def plan(
     warm: float,
     seconds: float,
     seed: int,
+    login: bool = False,
 ) -> str:
     """What to do to a broker: all of the row's clients, in MQTT `version` (4 or 5). `rate`: messages a second, 0 for a
-    closed loop. `warm`, `seconds`: before and during the measurement."""
-    return "\n".join(_lines(row, publish_port, subscribe_port, pids, version, rate, warm, seconds, seed)) + "\n"
+    closed loop. `warm`, `seconds`: before and during the measurement. `login`: the clients have user names and
+    passwords."""
+    return "\n".join(_lines(row, publish_port, subscribe_port, pids, version, rate, warm, seconds, seed, login)) + "\n"
 
 
 def _lines(
@@ -36,11 +38,13 @@ def _lines(
     warm: float,
     seconds: float,
     seed: int,
+    login: bool,
 ) -> Iterator[str]:
     traffic = row.shape()
     yield f"warm {warm}"
     yield f"seconds {seconds}"
     yield f"qos {row.qos}"
+    yield f"login {int(login)}"
     yield f"window {row.window}"
     yield f"bulk {row.bulk}"
     yield f"rate {rate}"
