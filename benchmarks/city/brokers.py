@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import socket
@@ -55,7 +56,7 @@ class Broker:
         if row.version not in self.versions:
             return "speaks no MQTT 5"
         if self.slow and not row.light:
-            return "left out here, as it is slow"
+            return "left out here, to save time"
         return ""
 
     def launch(self, place: Place, row: Row, version: int) -> Site:
@@ -370,7 +371,8 @@ def _listens(port: int) -> bool:
         return False
 
 
-def first_number(argv: list[str]) -> str | None:
+@functools.cache
+def first_number(*argv: str) -> str | None:
     """The first version number that a program says, or None."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)

@@ -43,14 +43,14 @@ class Saps(Broker):
         self.name = name
         self.settings = said
         self.properties = properties
-        self.guest = pure
+        self.guest = self.slow = pure
         self.path = program
         self.chosen = settings
         self._saps = _Program(program, workers, pure)
         self._wait = wait
 
     def version(self) -> str | None:
-        return first_number([str(self.path), "--version"]) if self.path.exists() else None
+        return first_number(str(self.path), "--version") if self.path.exists() else None
 
     def launch(self, place: Place, row: Row, version: int) -> Site:
         site = Site(*self._saps.joined(place, 2 if row.between else 1, self.chosen))
