@@ -63,7 +63,7 @@ class Scenario(NamedTuple):
 SCENARIOS = tuple(Scenario(subscribers, qos) for qos in (0, 1) for subscribers in (1, 10))
 
 
-ALL: tuple[peers.Peer, ...] = (*(peer for peer in peers.ALL if not peer.spread), Control())
+ALL: tuple[peers.Peer, ...] = (*peers.ALL, Control())
 
 
 class Measured(msgspec.Struct, frozen=True):

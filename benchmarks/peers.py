@@ -6,15 +6,13 @@ import getpass
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from benchmarks import client
-from benchmarks.processes import START_TIMEOUT, Place, StartError, free_port
-from saps.compiled import ASKED_FOR
+from benchmarks.processes import START_TIMEOUT, Place, free_port
 
 
 class Site(NamedTuple):
@@ -30,8 +28,6 @@ class Peer(Protocol):
     name: str
     settings: str
     """What was set and why, in a sentence."""
-    spread: bool
-    """It is several processes, and measured only where processors are free for them."""
 
     def version(self) -> str | None:
         """The version installed, or None if the broker is missing."""
@@ -39,10 +35,6 @@ class Peer(Protocol):
     def launch(self, place: Place, kind: str) -> Site:
         """One broker in `place`, ready for clients, set up for a measurement of `kind` (see load.Load).
         Raises StartError."""
-
-    def launch_pair(self, place: Place) -> Site | None:
-        """Two brokers in `place` that carry every message from the first to the second; None if this peer is
-        not measured so. Raises StartError, SetupError."""
 
 
 def executable(name: str) -> str | None:
@@ -71,9 +63,8 @@ class Mosquitto:
     settings = (
         "no persistence, no log; max_queued_messages 0 and max_inflight_messages 0 (no limit), so that it "
         "never drops; set_tcp_nodelay false, its default, which nearly doubles its throughput, except for "
-        "latency; the bridge by `topic # out 1` in MQTT 3.1.1"
+        "latency"
     )
-    spread = False
 
     def version(self) -> str | None:
         program = executable("mosquitto")
@@ -83,20 +74,6 @@ class Mosquitto:
         port = free_port()
         self._start(place, port, nodelay=kind == "latency")
         return Site(port, port)
-
-    def launch_pair(self, place: Place) -> Site:
-        near, far = free_port(), free_port()
-        self._start(place, far, nodelay=False)
-        bridge = f"""\
-connection far
-address 127.0.0.1:{far}
-topic # out 1
-bridge_protocol_version mqttv311
-notifications false
-restart_timeout 1
-"""
-        self._start(place, near, nodelay=False, bridge=bridge)
-        return _joined(near, far)
 
     def _start(
         self, place: Place, port: int, *, nodelay: bool, bridge: str = "", persistence: str = "persistence false"
@@ -127,7 +104,6 @@ class Nats:
         "JetStream, which its MQTT needs, with its store on tmpfs; max_ack_pending 65535, since the default "
         "of 1024 limits QoS 1. It writes QoS 1 messages to JetStream, which the others do not"
     )
-    spread = False
 
     def version(self) -> str | None:
         program = executable("nats-server")
@@ -149,17 +125,12 @@ mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 65535 }}
         _listening(place, port)
         return Site(port, port)
 
-    def launch_pair(self, place: Place) -> None:
-        """Not measured: MQTT over a NATS cluster needs three servers for its JetStream quorum."""
-
 
 class Saps:
     """SAPS, from this working tree."""
 
     def __init__(self, workers: int = 1) -> None:
-        self.spread = workers > 1
-        self.name = f"SAPS, {workers} workers" if self.spread else "SAPS"
-        self.settings = f"--workers {workers}" if self.spread else "defaults"
+        self.name, self.settings = "SAPS", "defaults"
         self._workers = workers
         self._program = Path(sys.executable).with_name("saps")
 
@@ -195,7 +166,7 @@ class Saps:
         argv += ["--mqtt", f"127.0.0.1:{mqtt}", "--overlay", f"127.0.0.1:{overlay}"]
         if join is not None:
             argv += ["--join", f"127.0.0.1:{join}"]
-        if self.spread:
+        if self._workers > 1:
             argv += ["--workers", str(self._workers)]
         for setting in settings:
             argv += ["--set", setting]
@@ -204,24 +175,11 @@ class Saps:
         _listening(place, mqtt)
 
 
-class PureSaps(Saps):
-    """SAPS as Python, nothing of it compiled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = "SAPS, pure"
-        self.settings = "defaults, with no module compiled (`SAPS_PURE=1`)"
-
-    def _command(self) -> list[str]:
-        return ["env", f"{ASKED_FOR}=1", *super()._command()]
-
-
 class BareRelay:
     """The relay of `benchmarks.relay`: no broker, but what the generator can carry."""
 
     name = "bare relay"
     settings = "copies bytes without any MQTT work: not a broker, but a lower bound of what the generator can carry"
-    spread = False
 
     def version(self) -> str | None:
         return "-"
@@ -232,11 +190,8 @@ class BareRelay:
         _listening(place, port)
         return Site(port, port)
 
-    def launch_pair(self, place: Place) -> None:
-        """Not measured."""
-
 
 BASE = Mosquitto.name
 """The peer the others are compared with."""
 
-ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), PureSaps(), Saps(workers=2), BareRelay())
+ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), BareRelay())

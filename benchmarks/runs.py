@@ -87,23 +87,17 @@ def run(
     out: list[Measurement] = []
     for scenario, peer, number in cells(scenarios, peers, plan.rounds):
         progress(f"{scenario.name}  {peer.name}  round {number + 1}/{plan.rounds}")
-        with pinned(layout.all if scenario.spread else layout.generator):
-            measurement = measure(plan, scenario, peer, number, None if scenario.spread else layout.broker)
-            if measurement is not None:
-                out.append(measurement)
+        with pinned(layout.generator):
+            out.append(measure(plan, scenario, peer, number, layout.broker))
     return out
 
 
-def measure(plan: Plan, scenario: Scenario, peer: Peer, number: int, cpus: set[int] | None) -> Measurement | None:
-    """One measurement; None if it does not apply to this peer."""
-    if not scenario.applies(peer):
-        return None
+def measure(plan: Plan, scenario: Scenario, peer: Peer, number: int, cpus: set[int] | None) -> Measurement:
+    """One measurement, with the broker on these processors."""
     outcome, fault = None, ""
     with Place(cpus) as place:
         try:
-            site = peer.launch_pair(place) if scenario.pair else peer.launch(place, scenario.kind)
-            if site is None:
-                return None
+            site = peer.launch(place, "throughput")
             outcome = generate(scenario.load(site, family(place.pids), plan.warm_up, plan.measure))
         except (StartError, SetupError, GeneratorError, OSError) as error:
             fault = str(error)
