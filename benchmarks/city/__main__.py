@@ -40,7 +40,7 @@ EXAMPLES = """\
 examples:
   %(prog)s --install                                     fetch the peers that PyPI, npm and Debian have
   %(prog)s --quick                                       does it all work? about a minute
-  %(prog)s --json city.json --markdown                   everything, about 45 minutes
+  %(prog)s --json city.json --markdown                   everything, about 50 minutes
   %(prog)s --json city.json --markdown --resume          go on after an interruption
   %(prog)s --rows 'telemetry-*' --peers SAPS Mosquitto --rounds 5
   %(prog)s --rows 'gateway-w10-*' --saps before=/path/to/other/venv/bin/saps

@@ -31,7 +31,8 @@ NOTES = {
     "workers": "Each process that carries messages has 40 % of the first processor by the kernel's bandwidth "
     "controller; x is against one process.",
     "emq": "; ".join(f"*{name}*: {said}" for name, said in SUITE.items()) + ". At a nominal rate all peers deliver the "
-    "same, so the processor time is what differs. Of connections, a delivery is a CONNACK.",
+    "same, so the processor time is what differs. Of connections, a delivery is a CONNACK. "
+    "The kernel counts processor time in steps of 10 ms, so at these rates differences below a tenth mean nothing.",
 }
 """What a reader must know to read a group's table."""
 
