@@ -49,7 +49,8 @@ def page(kept: Kept, words: str) -> str:
         f"- {placed}",
         f"- {kept.rounds} rounds, each sample on a fresh broker: {kept.warm:g} s to warm up, {kept.seconds:g} s "
         "measured. The peers take turns. Ratios are taken round by round: median, least, greatest. NATS, rumqttd, "
-        "amqtt, aedes, ejabberd, the floor and SAPS as pure Python take part in the first round only, unless `--full` was given.",
+        "amqtt, aedes, ejabberd, the floor and SAPS as pure Python take part in the first round only, "
+        "unless `--full` was given.",
         "- Payloads have 60 to 400 random bytes unless a row says otherwise. Every client has a TCP connection of its "
         "own. In the closed loop a message is under way until all its deliveries have come, and with QoS 1 its PUBACK "
         "too; *w10* in a row's name: 10 messages under way.",
