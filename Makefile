@@ -59,8 +59,8 @@ format: ready ## Rewrite the code in the project's format.
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup ## Measure against Mosquitto and nats-server, then count how the overlay grows.
-	@$(BIN)/python -m benchmarks.brokers $(ARGS)
+bench: setup ## Measure what users have against other brokers, then count how the overlay grows.
+	@$(BIN)/python -m benchmarks.city $(ARGS)
 	@$(BIN)/python -m benchmarks.overlay $(OVERLAY_ARGS)
 
 chaos: setup ## Kill, stop, cut off and fill up brokers under traffic, and check every delivery; 15 minutes at most.

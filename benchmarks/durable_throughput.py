@@ -1,6 +1,6 @@
 """QoS 1 with storage, beside Mosquitto with persistence: ``python -m benchmarks.durable_throughput --help``.
 
-The generator of `benchmarks.brokers`, with sessions that last, so that brokers with storage store their messages. What
+Sessions last, so that brokers with storage store their messages. What
 an acknowledgement is worth differs from row to row, and the table says it.
 """
 
@@ -16,21 +16,22 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from benchmarks.brokers import PAGE, measured
 from benchmarks.conclusion import conclude, report_of
 from benchmarks.durable_peers import BASE, keepers
-from benchmarks.progress import interrupt_at_termination
+from benchmarks.progress import interrupt_at_termination, progress_bar
 from benchmarks.report import Contender, markdown
-from benchmarks.runs import Plan
+from benchmarks.runs import Plan, run
 from benchmarks.scenarios import VARY, Scenario
 from benchmarks.section import update_page
 
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+"""Where `--markdown` writes."""
 PLAN = Plan(rounds=3, warm_up=0.5, measure=2.0)
 """Seconds enough for a Mosquitto that saves each second to do so."""
 SHAPES = ((1, 1, 100), (1, 1, 1000), (1, 10, 1000), (10, 1, 100))
 """Topics (with one publisher each), subscribers of each topic, messages of each publisher in flight."""
 SCENARIOS = tuple(
-    Scenario(f"{n}:{n * each}-q1-window{window}", "durable", "throughput", n, each, 1, window, VARY, lasting=True)
+    Scenario(f"{n}:{n * each}-q1-window{window}", "durable", n, each, 1, window, VARY, lasting=True)
     for n, each, window in SHAPES
 )
 
@@ -93,7 +94,8 @@ def main() -> int:
         present = [keeper.peer for keeper, found in zip(invited, tested, strict=True) if found.version is not None]
         disk = file_system(Path(folder), Path("/proc/mounts").read_text())
         try:
-            measurements = measured(console, plan, wanted, present)
+            with progress_bar(console, len(wanted) * len(present) * plan.rounds) as show:
+                measurements = run(plan, wanted, present, show)
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 130

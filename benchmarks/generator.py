@@ -9,7 +9,6 @@ standard error, with exit status 1.
 from __future__ import annotations
 
 import contextlib
-import resource
 import select
 import socket
 import sys
@@ -21,7 +20,7 @@ import msgspec
 
 from benchmarks import client, packets
 from benchmarks.load import Load, Outcome
-from benchmarks.probes import cpu_seconds, machine_seconds, resident_bytes
+from benchmarks.probes import cpu_seconds, machine_seconds
 from benchmarks.streams import (
     BUFFER_BYTES,
     Publisher,
@@ -34,12 +33,6 @@ Orders = TypeVar("Orders")
 
 STALL = 2.0
 """Seconds without any arrival after which what is in flight counts as lost."""
-
-IDLE_BEFORE = 1000
-"""Connections that do not count when memory is measured."""
-
-FILES_BESIDE = 100
-"""Open files of a broker or of the generator that are no connections."""
 
 POLL = 0.02
 """Seconds the closed loop sleeps at most when nothing arrives."""
@@ -110,12 +103,11 @@ def throughput(load: Load) -> Outcome:
     with bench.sockets:
         for number in range(load.topics):
             topic = topic_name(number)
-            ring = packets.Ring(topic, load.payload, load.qos, packets.ring_length(load.window), load.vary, load.leaves)
-            wanted = f"{topic}/+" if load.leaves > 1 else topic
+            ring = packets.Ring(topic, load.payload, load.qos, packets.ring_length(load.window), load.vary)
             group: list[Subscriber] = []
             socks: list[socket.socket] = []
             for _ in range(load.subscribers):
-                sock = bench.adopt(client.subscribed(load.subscribe_port, wanted, load.qos, load.lasting))
+                sock = bench.adopt(client.subscribed(load.subscribe_port, topic, load.qos, load.lasting))
                 socks.append(sock)
                 group.append(subscriber(sock, ring, buffer))
                 bench.watch(sock, group[-1].on_readable)
@@ -168,47 +160,6 @@ def _drain(bench: Bench, publishers: list[Publisher], subscribers: list[Subscrib
         bench.step(POLL)
 
 
-def idle(load: Load) -> Outcome:
-    """Resident memory for each of `load.subscribers` connections with one subscription and no traffic.
-
-    IDLE_BEFORE others are there before: they fill what memory the broker holds in reserve. At the end every connection
-    must answer a ping. Raises SetupError.
-    """
-    connections = IDLE_BEFORE + load.subscribers
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit < connections + FILES_BESIDE:
-        raise client.SetupError(f"{limit} open files are allowed, too few for {connections} connections (ulimit -n)")
-    held: list[socket.socket] = []
-    with contextlib.ExitStack() as sockets:
-
-        def connect(count: int, prefix: str) -> None:
-            for number in range(count):
-                topic = f"{prefix}/{number:05}"
-                held.append(sockets.enter_context(client.subscribed(load.subscribe_port, topic, load.qos)))
-
-        connect(IDLE_BEFORE, "before")
-        before = _steady_memory(load.pids)
-        connect(load.subscribers, "idle")
-        outcome = Outcome(idle_bytes=(_steady_memory(load.pids) - before) / load.subscribers)
-        for sock in held:
-            client.answers(sock)
-        return outcome
-
-
-def _steady_memory(pids: list[int]) -> int:
-    """Resident bytes once they have been the same for 0.3 s, or after 3 s."""
-    last, since = resident_bytes(pids), time.monotonic()
-    deadline = since + 3.0
-    while (now := time.monotonic()) < deadline and now - since < 0.3:
-        time.sleep(0.05)
-        if (current := resident_bytes(pids)) != last:
-            last, since = current, now
-    return last
-
-
-KINDS: dict[str, Callable[[Load], Outcome]] = {"throughput": throughput, "idle": idle}
-
-
 def answer(orders: type[Orders], carry_out: Callable[[Orders], object]) -> int:
     """Carry out the orders given on standard input, and write what comes of it to standard output, or why it failed, in
     one line, to standard error. Returns the exit status."""
@@ -224,7 +175,7 @@ def answer(orders: type[Orders], carry_out: Callable[[Orders], object]) -> int:
 
 def main() -> int:
     """Run the load given on standard input."""
-    return answer(Load, lambda load: KINDS[load.kind](load))
+    return answer(Load, throughput)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ import msgspec
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What to do to a broker, or to two that are connected."""
 
-    kind: str
-    """throughput or idle."""
     publish_port: int
     subscribe_port: int
     pids: list[int]
@@ -17,19 +15,16 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     topics: int = 1
     """Topics with one publisher each."""
     subscribers: int = 1
-    """Subscribers of each topic; with `idle`, the connections that count."""
+    """Subscribers of each topic."""
     qos: int = 0
     payload: int = 200
     """Bytes, in the mean."""
     vary: int = 0
-    """Bytes by which payloads are smaller or larger at most (throughput)."""
-    leaves: int = 1
-    """Topics that each publisher goes through, another with every message; its subscribers take them all by one filter
-    (throughput)."""
+    """Bytes by which payloads are smaller or larger at most."""
     lasting: bool = False
-    """The clients' sessions outlive their connections, so that a broker with storage stores them (throughput)."""
+    """The clients' sessions outlive their connections, so that a broker with storage stores them."""
     window: int = 1000
-    """Messages in flight for each publisher (throughput)."""
+    """Messages in flight for each publisher."""
     warm_up: float = 0.5
     """Seconds before the measured time."""
     measure: float = 2.0
@@ -49,5 +44,3 @@ class Outcome(msgspec.Struct, kw_only=True):
     generator_cpu: float = 0.0
     foreign_cpu: float = 0.0
     """Processors kept busy by anything else, or taken away by the hypervisor: noise."""
-    idle_bytes: float = 0.0
-    """Resident bytes of the broker for each idle connection."""

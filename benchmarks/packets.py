@@ -89,20 +89,17 @@ class Ring:
     """`length` ready packets in a row, number i carrying sequence i; sent over and over, each time round.
 
     The length is a power of two of at most 32768, so that number i may be packet identifier i + 1. With `vary` the
-    payloads differ in size by up to so many bytes around `payload_bytes`, and there is no grid. With `leaves` above 1
-    each packet goes to another topic than the one before: to one of so many below `topic` (at most 100).
+    payloads differ in size by up to so many bytes around `payload_bytes`, and there is no grid.
     """
 
-    def __init__(self, topic: str, payload_bytes: int, qos: int, length: int, vary: int = 0, leaves: int = 1) -> None:
-        topics = [f"{topic}/{leaf:02}" for leaf in range(leaves)] if leaves > 1 else [topic]
+    def __init__(self, topic: str, payload_bytes: int, qos: int, length: int, vary: int = 0) -> None:
         if length & (length - 1) or not 0 < length <= 32768:
             raise ValueError("the length of a ring is a power of two, at most 32768")
-        self.layout = Layout.of(topics[0], payload_bytes - vary, qos)
+        self.layout = Layout.of(topic, payload_bytes - vary, qos)
         """Of the smallest packet; of all, if they do not vary."""
         self.length = length
-        self.leaves = leaves
         self.vary = vary
-        self._head = 2 + len(topics[0].encode())
+        self._head = 2 + len(topic.encode())
         sizes = random.Random(length)
         joined = bytearray()
         self.ends: list[int] = []
@@ -110,7 +107,7 @@ class Ring:
         for number in range(length):
             padding = payload_bytes - STAMP_BYTES + (sizes.randint(-vary, vary) if vary else 0)
             payload = number.to_bytes(STAMP_BYTES, "big") + (_PADDING * (1 + padding // len(_PADDING)))[:padding]
-            joined += publish(topics[number % len(topics)], payload, qos, number + 1)
+            joined += publish(topic, payload, qos, number + 1)
             self.ends.append(len(joined))
         self.bytes = memoryview(bytes(joined))
 

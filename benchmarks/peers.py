@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol
 
 from benchmarks import client
 from benchmarks.processes import START_TIMEOUT, Place, free_port
-from saps.compiled import ASKED_FOR
 
 
 class Site(NamedTuple):
@@ -36,10 +35,6 @@ class Peer(Protocol):
     def launch(self, place: Place, kind: str) -> Site:
         """One broker in `place`, ready for clients, set up for a measurement of `kind` (see load.Load).
         Raises StartError."""
-
-    def launch_pair(self, place: Place) -> Site | None:
-        """Two brokers in `place` that carry every message from the first to the second; None if this peer is
-        not measured so. Raises StartError, SetupError."""
 
 
 def executable(name: str) -> str | None:
@@ -68,7 +63,7 @@ class Mosquitto:
     settings = (
         "no persistence, no log; max_queued_messages 0 and max_inflight_messages 0 (no limit), so that it "
         "never drops; set_tcp_nodelay false, its default, which nearly doubles its throughput, except for "
-        "latency; the bridge by `topic # out 1` in MQTT 3.1.1"
+        "latency"
     )
 
     def version(self) -> str | None:
@@ -79,20 +74,6 @@ class Mosquitto:
         port = free_port()
         self._start(place, port, nodelay=kind == "latency")
         return Site(port, port)
-
-    def launch_pair(self, place: Place) -> Site:
-        near, far = free_port(), free_port()
-        self._start(place, far, nodelay=False)
-        bridge = f"""\
-connection far
-address 127.0.0.1:{far}
-topic # out 1
-bridge_protocol_version mqttv311
-notifications false
-restart_timeout 1
-"""
-        self._start(place, near, nodelay=False, bridge=bridge)
-        return _joined(near, far)
 
     def _start(
         self, place: Place, port: int, *, nodelay: bool, bridge: str = "", persistence: str = "persistence false"
@@ -144,9 +125,6 @@ mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 65535 }}
         _listening(place, port)
         return Site(port, port)
 
-    def launch_pair(self, place: Place) -> None:
-        """Not measured: MQTT over a NATS cluster needs three servers for its JetStream quorum."""
-
 
 class Saps:
     """SAPS, from this working tree."""
@@ -196,16 +174,6 @@ class Saps:
         _listening(place, mqtt)
 
 
-class PureSaps(Saps):
-    """SAPS as Python, nothing of it compiled."""
-
-    name = "SAPS, pure"
-    settings = "defaults, with no module compiled (`PURE_SAPS=1`)"
-
-    def _command(self) -> list[str]:
-        return ["env", f"{ASKED_FOR}=1", *super()._command()]
-
-
 class BareRelay:
     """The relay of `benchmarks.relay`: no broker, but what the generator can carry."""
 
@@ -221,11 +189,8 @@ class BareRelay:
         _listening(place, port)
         return Site(port, port)
 
-    def launch_pair(self, place: Place) -> None:
-        """Not measured."""
-
 
 BASE = Mosquitto.name
 """The peer the others are compared with."""
 
-ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), PureSaps(), BareRelay())
+ALL: tuple[Peer, ...] = (Mosquitto(), Nats(), Saps(), BareRelay())

@@ -99,19 +99,18 @@ def _figures(report: Report, scenario: Scenario, peer: Contender, base: list[flo
     if not outcomes:
         return ("failed", *[""] * (len(HEADERS) - 3))
     values = values_of(report, scenario, peer.name)
-    show = _FORMATS[scenario.kind]
+    show = _per_second
     own = spread([value for value in values if value is not None])
     relative = ratios(values, base) if peer.name != report.base else []
-    timed = scenario.kind != "idle"
     return (
         show(own.median),
         _range(own, show),
         f"{spread(relative).median:.2f}" if relative else "",
         _range(spread(relative), lambda ratio: f"{ratio:.2f}") if relative else "",
-        f"{spread([o.broker_cpu for o in outcomes]).median:.0%}" if timed else "",
-        f"{spread([o.generator_cpu for o in outcomes]).median:.0%}" if scenario.kind == "throughput" else "",
+        f"{spread([o.broker_cpu for o in outcomes]).median:.0%}",
+        f"{spread([o.generator_cpu for o in outcomes]).median:.0%}",
         peer.outlives,
-        _losses(measured, outcomes) if timed else "",
+        _losses(measured, outcomes),
     )
 
 
@@ -132,13 +131,6 @@ def _range(values: Spread, show: Show) -> str:
 
 def _per_second(value: float) -> str:
     return f"{value:,.0f}/s"
-
-
-def _kilobytes(value: float) -> str:
-    return f"{value / 1000:.1f} kB"
-
-
-_FORMATS: dict[str, Show] = {"throughput": _per_second, "idle": _kilobytes}
 
 
 def faults(report: Report) -> list[str]:
@@ -164,34 +156,15 @@ def terminal_table(report: Report, scenarios: Sequence[Scenario]) -> Table:
 
 
 GROUPS = {
-    "mixed": "Throughput: deliveries per second, payloads of 150 to 250 bytes",
-    "throughput": "Throughput with equal packets: deliveries per second, payloads of 200 bytes",
-    "changing": "Throughput when each message goes to another topic than the one before: deliveries per second",
-    "window": "Throughput against the window",
-    "crowd": "1,000 publishers and 1,000 subscribers, pairwise, one message of each under way",
     "durable": "QoS 1 with sessions that last: deliveries per second, payloads of 150 to 250 bytes",
-    "memory": "Resident memory for each idle connection",
-    "cross": "Publisher at one broker, 10 subscribers at another",
 }
 """The groups of scenarios, as headings."""
 
 NOTES = {
-    "mixed": "Judge by this table: neighbouring packets differ in size, as they do in real traffic. But each publisher "
-    "keeps to one topic, and SAPS hands on as a whole what one read brings to one topic; for one that does "
-    "not, see below. *SAPS, pure* is the same program with nothing [compiled](running.md#compiled-modules).",
-    "throughput": "Every packet has the same size and topic, which is the best case. Where the generator's processor "
-    "is busy as well, a figure is a lower bound.",
-    "changing": "As a gateway of many devices publishes: 16 topics in turn, payloads of 150 to 250 bytes, taken "
-    "by one filter with `+`.",
-    "window": "Fewer messages in flight: less to join into one write. With a window of 1 everyone waits for wake-ups.",
-    "crowd": "Each publisher sends its next message when its subscriber has the last one (and, with QoS 1, when the "
-    "broker has acknowledged it).",
     "durable": "The column before the last says what a message outlives that was acknowledged and waits for its "
     "subscriber: compare rows that say the same. With autosave Mosquitto loses what came after its last save. The bare "
     "relay stores nothing: what it reaches, the generator can carry. Nobody is killed here, but by "
     "`benchmarks.durability`.",
-    "memory": "After 1,000 other connections, which fill what the broker holds in reserve. In the end each "
-    "connection, those 1,000 too, has answered a ping.",
 }
 """What a reader must know to read a group's table."""
 

@@ -49,14 +49,15 @@ class Processors(msgspec.Struct, frozen=True):
 
     broker: set[int] | None
     generator: set[int] | None
+    all: set[int]
 
 
 def processors(pin: bool) -> Processors:
     """The first processor for brokers and the others for the generator; no pinning with a single one."""
     available = sorted(os.sched_getaffinity(0))
     if not pin or len(available) < 2:
-        return Processors(None, None)
-    return Processors({available[0]}, set(available[1:]))
+        return Processors(None, None, set(available))
+    return Processors({available[0]}, set(available[1:]), set(available))
 
 
 def allow_many_files() -> None:
@@ -87,20 +88,16 @@ def run(
     for scenario, peer, number in cells(scenarios, peers, plan.rounds):
         progress(f"{scenario.name}  {peer.name}  round {number + 1}/{plan.rounds}")
         with pinned(layout.generator):
-            measurement = measure(plan, scenario, peer, number, layout.broker)
-            if measurement is not None:
-                out.append(measurement)
+            out.append(measure(plan, scenario, peer, number, layout.broker))
     return out
 
 
-def measure(plan: Plan, scenario: Scenario, peer: Peer, number: int, cpus: set[int] | None) -> Measurement | None:
-    """One measurement; None if it does not apply to this peer."""
+def measure(plan: Plan, scenario: Scenario, peer: Peer, number: int, cpus: set[int] | None) -> Measurement:
+    """One measurement, with the broker on these processors."""
     outcome, fault = None, ""
     with Place(cpus) as place:
         try:
-            site = peer.launch_pair(place) if scenario.pair else peer.launch(place, scenario.kind)
-            if site is None:
-                return None
+            site = peer.launch(place, "throughput")
             outcome = generate(scenario.load(site, family(place.pids), plan.warm_up, plan.measure))
         except (StartError, SetupError, GeneratorError, OSError) as error:
             fault = str(error)

@@ -261,9 +261,8 @@ class Publisher:
     def refill(self) -> None:
         """Publish what the window allows, in strides of a quarter of it at least."""
         settled = self.settled()
-        first = settled < self._ring.leaves > 1
-        space = (1 if first else self._window) - (self.released - settled)
-        if space >= (1 if first else self._least):
+        space = self._window - (self.released - settled)
+        if space >= self._least:
             self._unsent += self._ring.span(self.released % self._ring.length, space)
             self.released += space
         if self._unsent:

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import scenarios
-from benchmarks.brokers import arguments, command_of
 from benchmarks.load import Outcome
 from benchmarks.machine import this_machine
 from benchmarks.report import Contender, Report, faults, markdown, rows
 from benchmarks.runs import Measurement, Plan
+from benchmarks.scenarios import Scenario
 from benchmarks.section import replace_section
 from benchmarks.summary import percentile, ratios, spread
 
-ONE_TO_TEN = next(scenario for scenario in scenarios.ALL if scenario.name == "1:10-q0")
+ONE_TO_TEN = Scenario("1:10-q0", "durable", 1, 10, 0)
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1), st.integers(1, 100))
@@ -77,12 +76,6 @@ def test_losses_failures_and_missing_peers_are_said() -> None:
     page = markdown(one, [ONE_TO_TEN])
     assert "NATS: not installed, not measured." in page
     assert "| 7, 1 of 3 rounds failed |" in page
-
-
-def test_the_command_repeats_the_measurement_and_names_no_files() -> None:
-    chosen = arguments(["--rounds", "2", "--scenarios", "idle", "1:1-q0", "--json", "somewhere/out.json", "--markdown"])
-    assert command_of(chosen) == "python -m benchmarks.brokers --rounds 2 --scenarios idle 1:1-q0"
-    assert command_of(arguments(["--quick"])) == "python -m benchmarks.brokers --quick"
 
 
 def test_a_section_is_added_then_replaced() -> None:

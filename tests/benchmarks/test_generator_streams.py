@@ -169,24 +169,6 @@ def test_a_publisher_keeps_to_its_window(pair: Pair) -> None:
     assert (receiver.received, receiver.lost, receiver.repeated) == (800, 0, 0)
 
 
-def test_the_first_of_each_topic_are_settled_before_anything_else_is_published(pair: Pair) -> None:
-    broker, own = pair
-    ring = Ring("bench/topic", 200, 0, 256, leaves=4)
-    near, far = socket.socketpair()
-    far.setblocking(False)
-    with near, far:
-        receiver = subscriber(far, ring, bytearray(BUFFER_BYTES))
-        publisher = Publisher(own, ring, [receiver], window=40)
-        released = []
-        for _ in range(6):
-            publisher.refill()
-            publisher.refill()
-            released.append(publisher.released)
-            near.sendall(broker.recv(1 << 16))
-            receiver.on_readable()
-    assert released == [1, 2, 3, 4, 44, 84]
-
-
 def test_latency_is_from_the_stamp_to_now(pair: Pair) -> None:
     broker, own = pair
     layout = Layout.of("bench/topic", 200, 1)
