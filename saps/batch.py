@@ -143,7 +143,7 @@ class Batch:
         if payloads is None:
             assert self._source is not None
             data, starts, ends = self._source
-            payloads = self._payloads = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+            payloads = self._payloads = [data[start : ends[index]] for index, start in enumerate(starts)]
             self._source = None  # it may be much larger than what is left of it
         return payloads
 

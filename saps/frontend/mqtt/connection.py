@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from struct import iter_unpack
 
 from saps.agents.user import Rights
 from saps.frontend.mqtt.authorizer import ANYBODY, Authorizer
@@ -147,9 +146,8 @@ class Connection:
             return pos
         inflight = session.inflight
         end = pos
-        for head, packet_id in iter_unpack(">HH", memoryview(data)[pos : size - (size - pos) % 4]):
-            if head != 0x4002:
-                break
+        while end + 4 <= size and data[end] == 0x40 and data[end + 1] == 2:
+            packet_id = data[end + 2] << 8 | data[end + 3]
             if inflight.get(packet_id) is not None:
                 del inflight[packet_id]
             end += 4

@@ -5,7 +5,7 @@ What is made for one subscriber is kept with the batch, for all with the same pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 
@@ -119,29 +119,33 @@ def _lifetimes(deadlines: Sequence[float | None], now: float) -> Lifetimes:
 
 def _pieces(batch: Batch, form: Form, version: int, lifetimes: Lifetimes | None) -> list[bytes]:
     """The packets in pieces, `PIECES` for each, with nothing yet where packet identifiers stand."""
-    starts = _starts(0x30 | form.qos << 1 | form.retain)
+    starts = _STARTS[form.qos << 1 | form.retain]
     around = 2 if form.qos else 0
     fields = [(_kept_field if len(topic) <= LONGEST_KEPT else encode_string)(topic) for topic in batch.topics]
+    payloads = batch.payloads
+    described: list[bytes] | None = None
+    properties = b""
+    if version == V5:
+        if batch.properties is not None:
+            described = _property_fields(batch.properties, form, lifetimes)
+        else:
+            properties = _property_field(None, form.identifiers, None) if form.identifiers else b"\0"
     pieces: list[bytes] = []
-    for number, payload, properties in zip(
-        batch.which, batch.payloads, _property_fields(batch, form, version, lifetimes), strict=True
-    ):
-        field = fields[number]
+    for index, number in enumerate(batch.which):
+        field, payload = fields[number], payloads[index]
+        if described is not None:
+            properties = described[index]
         length = len(field) + around + len(properties) + len(payload)
         pieces += (starts[length], field, b"", properties, payload)
     return pieces
 
 
-def _property_fields(batch: Batch, form: Form, version: int, lifetimes: Lifetimes | None) -> Iterable[bytes]:
+def _property_fields(given: Sequence[Properties | None], form: Form, lifetimes: Lifetimes | None) -> list[bytes]:
     """Of each publication its properties, as they stand in the packet."""
-    count = len(batch.which)
-    if version != V5:
-        return [b""] * count
-    if batch.properties is None:
-        return [_property_field(None, form.identifiers, None) if form.identifiers else b"\0"] * count
     made: dict[tuple[int, int | None], bytes] = {}
     found: list[bytes] = []
-    for properties, lifetime in zip(batch.properties, lifetimes or [None] * count, strict=True):
+    for index, properties in enumerate(given):
+        lifetime = None if lifetimes is None else lifetimes[index]
         key = id(properties), lifetime  # publications with the same properties tend to have the same object
         field = made.get(key)
         if field is None:
@@ -189,8 +193,8 @@ class _Starts(dict[int, bytes]):
         return start
 
 
-_starts = lru_cache(maxsize=None)(_Starts)
-"""One for each first byte of a PUBLISH: there are six that a batch can have."""
+_STARTS = [_Starts(0x30 | flags) for flags in range(6)]
+"""By quality of service and retain flag."""
 
 
 _kept_field = lru_cache(maxsize=4096)(encode_string)
