@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+from monitoring.decider import Heard
 from monitoring.decisions import Decision, Table
 from monitoring.selection import Held
 from saps.wholefile import replacing, sync_directory
@@ -38,6 +39,8 @@ class Commit(NamedTuple):
     digest: str
     files: list[str]
     """Names of the inbox's files that were read."""
+    heard: dict[str, Heard] = {}  # a value like the others; never changed
+    """The brokers heard of lately (`decider.Clock`)."""
 
 
 NOTHING = Commit(-1, 0, {}, "", "", 0, "", [])
@@ -64,7 +67,9 @@ class Store:
     def commit_of(self, batch: int) -> Commit:
         """What a batch has left. Raises OSError if it was not committed."""
         plain = json.loads((self._batch(batch) / "commit.json").read_text())
-        return Commit(**{**plain, "held": {topic: Held(*held) for topic, held in plain["held"].items()}})
+        held = {topic: Held(*held) for topic, held in plain["held"].items()}
+        heard = {broker: Heard(*last) for broker, last in plain.get("heard", {}).items()}
+        return Commit(**{**plain, "held": held, "heard": heard})
 
     def fresh(self, batch: int) -> Path:
         """An empty directory for what a batch computes."""

@@ -120,7 +120,8 @@ class DecisionService:
         """Ask all brokers twice an interval: rows that come again count once."""
         while True:
             await asyncio.sleep(interval / 2)
-            decider.feed(await self._counts())
+            for name, by in decider.feed(await self._counts()).skew.refused.items():
+                logger.warning("the clock of %s is %.0f s ahead of this machine's: not counted", name, by / 1000)
             table = decider.decide()
             if table is not None and self._gateway.gate.leading:
                 trees = [

@@ -184,6 +184,69 @@ def test_a_file_broken_inside_is_put_aside_and_the_others_count(
     assert bad.name in caplog.text
 
 
+def ahead(seen: list[Row], broker: str, by: int) -> list[Row]:
+    """As a broker would count whose clock is `by` ms ahead."""
+    return [row._replace(broker=broker, start=row.start + by) for row in seen]
+
+
+def test_a_fast_clock_alone_in_a_run_stops_no_decision(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run with all brokers, a run with the one that is a day ahead alone, a run with all."""
+    source, state, decider = tmp_path / "counts", tmp_path / "state", Decider(RULES)
+    now = int(time.time() * 1000) // 300_000 * 300_000
+    moved = now - counted(110)[0].start  # the rows of window 109 end now
+    runs = [
+        ahead_all(counted(107) + counted(108), moved),
+        ahead(counted(108)[:30], "mad", moved + 86_400_000),
+        ahead_all(counted(109), moved),
+    ]
+    for seen in runs:
+        for start in sorted({row.start for row in seen}):
+            leave(source, [row for row in seen if row.start == start])
+        found = job(spark, source, state)
+        decider.feed(row for row in seen if row.broker != "mad")
+        assert found == (decider.decide() or found)
+    assert found is not None
+    assert found.epoch == now
+    assert "the clock of mad is " in caplog.text
+    assert Store(state).last().closed == now
+
+
+def ahead_all(seen: list[Row], by: int) -> list[Row]:
+    return [row._replace(start=row.start + by) for row in seen]
+
+
+def test_a_fast_clock_stops_no_decision_of_a_job_that_stays(spark: SparkSession, tmp_path: Path) -> None:
+    source, state, stop = tmp_path / "counts", tmp_path / "state", threading.Event()
+    now = int(time.time() * 1000) // 300_000 * 300_000
+    moved = now - counted(110)[0].start
+    leave(source, ahead_all(counted(108), moved))
+    order = Order(source, state, interval=0.2, rules=RULES)
+    statuses: list[int] = []
+    thread = threading.Thread(target=lambda: statuses.append(run(spark, order, stop)))
+    thread.start()
+    try:
+        until(lambda: Store(state).last().closed == now - 300_000)
+        batch = Store(state).last().batch
+        leave(source, ahead(counted(108)[:30], "mad", moved + 86_400_000))
+        until(lambda: Store(state).last().batch > batch)
+        leave(source, ahead_all(counted(109), moved))
+        until(lambda: Store(state).last().closed == now)
+    finally:
+        stop.set()
+        thread.join()
+    assert statuses == [0]
+    assert Store(state).epochs() == [now - 300_000, now]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
 def test_all_topics_never_come_to_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     """With room for two candidates, two come, and those that are held."""
     from dataclasses import replace
