@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from monitoring.decisions import Judged, Table, decide
 from monitoring.features import Window, end_of, window_of, windows
+from monitoring.limits import fault
 from monitoring.model import FORGET, Model, advance, judge, unknown
 from monitoring.score import Score
 from monitoring.selection import Held
@@ -27,6 +28,8 @@ class Sorted(NamedTuple):
     late: int
     """Rows of windows that are closed: not counted any more."""
     skew: Skew
+    impossible: list[str]
+    """Why rows that cannot be were not counted (`limits`)."""
 
 
 class Heard(NamedTuple):
@@ -106,7 +109,12 @@ class Decider:
     def feed(self, rows: Iterable[Row], now: int | None = None) -> Sorted:
         """Take rows, in any order, some of them again. What was closed before stays so. `now`: on this machine's clock,
         ms since 1970; None: as it is."""
-        given, at = list(rows), machine_clock() if now is None else now
+        given, impossible, at = list[Row](), list[str](), machine_clock() if now is None else now
+        for row in rows:
+            if (reason := fault(row)) is None:
+                given.append(row)
+            else:
+                impossible.append(f"a row of {row.broker!r}: {reason}")
         before, bound = self.clock.closed, bound_of(self.rules, at)
         skew = self.clock.seen(((row.broker, end_of(row)) for row in given), self.rules, at)
         late = 0
@@ -117,7 +125,7 @@ class Decider:
                 late += 1
             else:
                 self.waiting[row.broker, row.incarnation, row.start, row.topic] = row
-        return Sorted(late, skew)
+        return Sorted(late, skew, impossible)
 
     def decide(self) -> Table | None:
         """The table after the last closed window, None if no window was closed since the last call. Windows in which

@@ -30,8 +30,8 @@ from saps.statistics import REST
 
 logger = logging.getLogger(__name__)
 
-FILES_AT_ONCE = 2000
-"""Files in one batch at most."""
+FILES_AT_ONCE = 200
+"""Files of the inbox in one batch at most; the intake puts 100,000 rows or more into one while there is a backlog."""
 NAMED = 10
 """Brokers named in one line of the log at most."""
 

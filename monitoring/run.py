@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK = 1
-"""Seconds between two looks at the source, at most, and at whether OFGate is there again."""
+"""Seconds between two looks at whether OFGate is there again, and at the source at least."""
+LOOKS = 4
+"""How often the source is looked at within an interval, if `LOOK` allows: each look with new files leaves one file in
+the inbox, which Spark notes for ever."""
 REMIND = 30.0
 """Seconds after which OFGate is told the newest table once more, should it have started anew."""
 AGAIN = 3
-"""How often a batch that fails is tried again, after bad files have been taken out, before the job gives up."""
+"""How often a batch that fails is tried again before the job gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +63,33 @@ def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) 
     ship(spark, store.root)
     intake, sink = Intake(order.source, store), Sink(order.ofgates, store, order.token, order.identity)
     job = Job(spark, store, order.rules, intake.finished, order.budgets)
-    intake.take()
+    if order.interval is None:
+        intake.take_all()
     failures = 0
-    while (error := _watch(job.start(order.interval), intake, sink, ending)) is not None:
+    while (error := _watch(job.start(order.interval), intake, sink, order.interval, ending)) is not None:
         failures += 1
-        bad = intake.recheck(file.name for file in sorted(store.inbox.glob("*.parquet")))
-        said = f", bad files are taken out: {', '.join(bad)}" if bad else ""
-        logger.error("a batch failed%s: %s", said, error)
-        if failures > AGAIN and not bad:
+        logger.error("a batch failed: %s", error)
+        if failures > AGAIN:
             return 1
     return 0 if _sent(sink, order, ending) else 1
 
 
-def _watch(query: StreamingQuery, intake: Intake, sink: Sink, ending: threading.Event) -> str | None:
+def _watch(
+    query: StreamingQuery, intake: Intake, sink: Sink, interval: float | None, ending: threading.Event
+) -> str | None:
     """Until the query ends, or is to end: take files in, and send decisions. What it failed with, if it did."""
     from pyspark.errors import StreamingQueryException
 
-    reminded = time.monotonic()
+    reminded, looked = time.monotonic(), -math.inf
     try:
         while not query.awaitTermination(LOOK):
             if ending.is_set():
                 query.stop()
                 return None
             sink.flush()
-            intake.take()
+            if interval is not None and time.monotonic() - looked >= interval / LOOKS:
+                looked = time.monotonic()
+                intake.take()
             if time.monotonic() - reminded >= REMIND:
                 sink.remind()
                 reminded = time.monotonic()

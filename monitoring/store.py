@@ -4,7 +4,7 @@
     batches/N/             what batch N has computed: `topics`, `open` (Parquet) and, last, `commit.json`
     decisions/E.parquet    the table of epoch E, for ever
     sent/E                 an empty file: OFGate has it
-    inbox/ taken.txt quarantine/    the intake's
+    inbox/ taken/ quarantine/       the intake's
 
 A batch without `commit.json` never happened: it is computed again, from the same files. With it, it is not.
 """

@@ -120,8 +120,13 @@ class DecisionService:
         """Ask all brokers twice an interval: rows that come again count once."""
         while True:
             await asyncio.sleep(interval / 2)
-            for name, by in decider.feed(await self._counts()).skew.refused.items():
+            found = decider.feed(await self._counts())
+            for name, by in found.skew.refused.items():
                 logger.warning("the clock of %s is %.0f s ahead of this machine's: not counted", name, by / 1000)
+            if found.impossible:
+                logger.warning(
+                    "%d rows cannot be, they are not counted: %s", len(found.impossible), found.impossible[0]
+                )
             table = decider.decide()
             if table is not None and self._gateway.gate.leading:
                 trees = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -182,6 +183,32 @@ def test_a_file_broken_inside_is_put_aside_and_the_others_count(
     assert job(spark, source, state) == expected.decide()
     assert (Store(state).quarantine / bad.name).exists()
     assert bad.name in caplog.text
+
+
+def test_poison_rows_are_put_aside_and_the_files_others_count(spark: SparkSession, tmp_path: Path) -> None:
+    """Each alone ended the job for good: no window, a window beyond the calendar, a sum beyond 64 bits, sites that
+    cannot be read."""
+    source, state, good = tmp_path / "counts", tmp_path / "state", counted(310)
+    first = good[0]
+    poison = [
+        first._replace(topic="p/1", seconds=math.nan),
+        first._replace(topic="p/2", start=2**63 - 1000),
+        first._replace(topic="p/3", messages=2**62),
+        first._replace(topic="p/3", messages=2**62, start=first.start + 1),
+        first._replace(topic="p/4", cluster="a:b"),
+    ]
+    own = [row for row in good if row.broker == first.broker]
+    leave(source, [row for row in good if row.broker != first.broker])
+    write_rows(file_of(source, first.broker, 1, first.start), [*poison, *own])
+    expected = Decider(RULES)
+    expected.feed(good)
+    table = expected.decide()
+    assert job(spark, source, state) == table
+    store = Store(state)
+    (note,) = store.quarantine.glob("*.txt")
+    assert f"5 of {len(own) + 5} rows cannot be" in note.read_text()
+    assert job(spark, source, state) == table
+    assert len(list(store.quarantine.glob("*.txt"))) == 1
 
 
 def ahead(seen: list[Row], broker: str, by: int) -> list[Row]:
