@@ -89,9 +89,17 @@ def monitor(
     authority: Annotated[
         Path | None, typer.Option("--authority", metavar="FILE", help="With it: certificate of the mesh's authority.")
     ] = None,
-    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Java heap of the driver.")] = "3g",
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", metavar="SIZE", help="Java heap of the driver [default: as Spark is told, else 3g]."),
+    ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="Parts of the topics; stays as it was with the first run.")
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            help="Parts of the topics, as spark.sql.shuffle.partitions; stays as it was with the first run.",
+        ),
     ] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="Least severe log line.")] = "info",
 ) -> None:

@@ -52,8 +52,7 @@ def fault(row: Row) -> str | None:
         value: Any = getattr(row, name)
         if value is None:
             return f"{name} has no value"
-        wanted = (int, float) if kind is float else list if name == "latency" else kind
-        if not isinstance(value, wanted) or isinstance(value, bool):
+        if not _is_a(value, (int, float) if kind is float else list if name == "latency" else kind):
             return f"{name} is {value!r}"
         if name in BOUNDS and not BOUNDS[name][0] <= value <= BOUNDS[name][1]:
             return _beyond(name, value)
@@ -86,6 +85,10 @@ def faults(table: pa.Table) -> dict[int, str]:
                 for number in pc.indices_nonzero(pc.is_in(column, value_set=bad)).to_pylist():
                     found.setdefault(number, f"{name}: {said[column[number].as_py()]}")
     return found
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _beyond(name: str, value: object) -> str:
