@@ -144,4 +144,4 @@ def test_what_spark_submit_is_told_holds(tmp_path: Path) -> None:
     assert {name: found.get(name) for name in told} == told
     assert found["spark.driver.memory"] == "700m"
     assert found["spark.sql.session.timeZone"] == "UTC"
-    assert "spark.sql.shuffle.partitions=3" in done.stderr
+    assert "spark.sql.shuffle.partitions=3" in done.stdout + done.stderr
