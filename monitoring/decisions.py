@@ -67,6 +67,8 @@ class Table(NamedTuple):
 
     epoch: int
     decisions: list[Decision]
+    gap: float = 0.0
+    """The share of the best selection's worth that this one lacks, at most."""
 
     @property
     def digest(self) -> str:
@@ -109,7 +111,7 @@ def decide(
         decision = _decision(known[topic], candidates[topic], held.get(topic), choice, epoch, calm)
         if decision is not None:
             decisions.append(decision)
-    return Table(epoch, decisions)
+    return Table(epoch, decisions, choice.gap)
 
 
 def _decision(

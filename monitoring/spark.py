@@ -72,8 +72,9 @@ def session(
         given["spark.driver.extraJavaOptions"] = options
     if partitions is not None:
         given["spark.sql.shuffle.partitions"] = str(partitions)
+    launch = {"spark.ui.showConsoleProgress": "false", **given}  # else Spark takes this for a shell, and shows it
     try:
-        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(launch.items())))
         known = dict(SparkConf().getAll())  # the Java that runs now has read all of Spark's own configuration
         if known.get("spark.app.name") in UNNAMED:
             del known["spark.app.name"]

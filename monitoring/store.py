@@ -22,6 +22,9 @@ from monitoring.decisions import Decision, Table
 from monitoring.selection import Held
 from saps.wholefile import replacing, sync_directory
 
+GAP_KEY = b"saps.decisions.gap"
+"""Key of `Table.gap` in a table's metadata."""
+
 
 class Commit(NamedTuple):
     """What a batch leaves to the next one."""
@@ -98,7 +101,8 @@ class Store:
 
         kinds: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64()}
         hints = get_type_hints(Decision)
-        schema = pa.schema([(name, kinds[hints[name]]) for name in Decision._fields])
+        fields = [(name, kinds[hints[name]]) for name in Decision._fields]
+        schema = pa.schema(fields, metadata={GAP_KEY: repr(table.gap).encode()})
         columns = list(zip(*table.decisions, strict=True)) or [()] * len(schema)
         out = pa.BufferOutputStream()
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -113,8 +117,9 @@ class Store:
         """The table of an epoch. Raises OSError."""
         import pyarrow.parquet as pq
 
-        rows = pq.read_table(self.root / "decisions" / f"{epoch}.parquet").to_pylist()
-        return Table(epoch, [Decision(**row) for row in rows])
+        found = pq.read_table(self.root / "decisions" / f"{epoch}.parquet")
+        gap = float((found.schema.metadata or {}).get(GAP_KEY, b"0"))
+        return Table(epoch, [Decision(**row) for row in found.to_pylist()], gap)
 
     # --- what OFGate has --------------------------------------------------------------------------------------------
 
