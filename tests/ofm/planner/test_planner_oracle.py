@@ -143,7 +143,7 @@ def test_mehlhorns_trees_have_no_more_edges_than_those_of_the_textbook() -> None
         members = np.random.default_rng(seed).permutation(150)[:18].tolist()
         trees = mehlhorn(Graph.of(150, network.edges), Demands.of([members]))
         chosen = trees.edges_of(0)
-        tree = nx.Graph(Graph.of(150, network.edges).ends[chosen].tolist())
+        tree: nx.Graph[int] = nx.Graph(Graph.of(150, network.edges).ends[chosen].tolist())
         assert nx.is_tree(tree)
         assert {node for node in tree if tree.degree(node) == 1} <= set(members) <= set(tree)
         ours += len(chosen)
