@@ -76,8 +76,8 @@ class Intake:
         self._reachable = True
         self._again = 0.0
         """Before then (monotonic clock) nothing is looked for."""
-        self.read = 0
-        """Files read by this process."""
+        self.read = self.bad_files = self.bad_rows = 0
+        """Files read by this process, those put into quarantine, and the rows of others that were."""
 
     def take_all(self) -> int:
         """`take` until nothing is left. Returns how many files had rows that count."""
@@ -203,6 +203,7 @@ class Intake:
         said = "; ".join(f"row {number}: {bad[number]}" for number in sorted(bad)[:5])
         reason = f"{len(bad)} of {len(table)} rows cannot be: {said}{'; ...' if len(bad) > 5 else ''}"
         logger.error("%s: %s; these rows are put into quarantine", file, reason)
+        self.bad_rows += len(bad)
         with replacing(self._store.quarantine / file.name) as out:
             pq.write_table(kept, out)
         (self._store.quarantine / f"{file.name}.txt").write_text(f"{file}: {reason}\n")
@@ -210,6 +211,7 @@ class Intake:
         return (good.cast(arrow_schema()) if len(good) else None), False
 
     def _reject(self, file: Path, reason: str) -> None:
+        self.bad_files += 1
         logger.error("%s is put into quarantine: %s", file, reason)
         _link(file, self._store.quarantine / file.name)
         (self._store.quarantine / f"{file.name}.txt").write_text(f"{file}: {reason}\n")

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from monitoring.budgets import Budgets
 from monitoring.decider import Clock, Skew, bound_of, machine_clock
 from monitoring.decisions import Judged, Table, decide
+from monitoring.progress import Batch
 from monitoring.selection import Held
 from monitoring.settings import Rules
 from monitoring.store import Commit, Store
@@ -46,6 +47,7 @@ class _Seen(NamedTuple):
     late: int
     """Rows of windows that are closed."""
     files: list[str]
+    rows: int
 
 
 class Job:
@@ -58,13 +60,16 @@ class Job:
         rules: Rules,
         finished: Callable[[list[str]], None] = lambda names: None,
         budgets: Budgets | None = None,
+        done: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
-        """`budgets`: of the switches, as they are at each epoch; None: as `rules` say."""
+        """`budgets`: of the switches, as they are at each epoch; None: as `rules` say. `done` is called with each batch
+        that was committed."""
         self._spark = spark
         self._store = store
         self._rules = rules
         self._finished = finished
         self._budgets = budgets
+        self._done = done
         self._partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
         self._topics_type = from_arrow_schema(TOPICS)
         self._result_type = from_arrow_schema(_joined())
@@ -89,14 +94,18 @@ class Job:
         self._finished(last.files)
         if number <= last.batch:
             return
-        self._store.commit(self._compute(rows, number, last))
+        commit, batch = self._compute(rows, number, last)
+        self._store.commit(commit)
+        self._done(batch)
 
-    def _compute(self, rows: DataFrame, number: int, last: Commit) -> Commit:
+    def _compute(self, rows: DataFrame, number: int, last: Commit) -> tuple[Commit, Batch]:
         clock, now = Clock(last.closed, dict(last.heard)), machine_clock()
         bound = bound_of(self._rules, now)
         seen = self._seen(rows, last.closed, bound)
         ends = ((broker, end) for broker, it in seen.items() for end in (it.end, it.ahead) if end is not None)
-        self._say(clock.seen(ends, self._rules, now), {name: it.late for name, it in seen.items() if it.late})
+        skew, late = clock.seen(ends, self._rules, now), {name: it.late for name, it in seen.items() if it.late}
+        self._say(skew, late)
+        batch = Batch(sum(it.rows for it in seen.values()), late, skew, clock.closed, None)
         end = window_of(self._rules.pace.window) + self._rules.pace.window
         new = rows.drop("file").where((F.col("topic") != REST) & (end > last.closed) & (end_of() <= bound))
         waiting = new.unionByName(self._read(last.open, ROWS)) if last.open else new
@@ -112,16 +121,17 @@ class Job:
             heard=clock.heard,
         )
         if clock.closed == last.closed:
-            return commit
+            return commit, batch
         self._advance(waiting.where(end <= clock.closed), last.topics, clock.closed, directory / "topics")
         table = self._decide(directory / "topics", last.held, clock.closed)
         self._store.keep(table)
-        return commit._replace(
+        commit = commit._replace(
             topics=f"batches/{number}/topics",
             held=table.held(last.held, self._rules.calm.dwell),
             epoch=table.epoch,
             digest=table.digest,
         )
+        return commit, batch._replace(table=table)
 
     def _seen(self, rows: DataFrame, closed: int, bound: int) -> dict[str, _Seen]:
         """What came from each broker; rows that end after `bound` are ahead of this machine's clock."""
@@ -134,6 +144,7 @@ class Job:
                 F.max(F.when(~sane, end_of())),
                 F.sum((ended & (F.col("topic") != REST)).cast("long")),
                 F.collect_set("file"),
+                F.count("*"),
             )
             .collect()
         )

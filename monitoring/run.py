@@ -7,6 +7,7 @@ import math
 import signal
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +17,13 @@ from monitoring.intake import Intake
 from monitoring.settings import Rules
 from monitoring.sink import Identity, Sink
 from monitoring.store import Store
+from saps.config import Address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from monitoring.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -51,18 +55,36 @@ class Order:
     """Of the switches; None: as the rules say."""
     identity: Identity | None = None
     """For OFGates with ``https`` addresses."""
+    metrics: Address | None = None
+    """Where ``GET /metrics`` is answered."""
 
 
 def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) -> int:
-    """Do it. Returns the exit status: 0, or 1 if OFGate has not got all decisions, or batches fail again and again."""
-    from monitoring.job import Job  # here: it needs pyspark
-    from monitoring.spark import ship
+    """Do it. Returns the exit status: 0, or 1 if OFGate has not got all decisions, or batches fail again and again.
+    Raises OSError if the address for metrics cannot be had."""
+    from monitoring.progress import Progress  # here: it needs pyspark
 
     ending = stop or _until_signalled()
     store = Store(order.state)
+    intake = Intake(order.source, store)
+    progress = Progress(store, order.rules, intake)
+    with ExitStack() as stack:
+        if order.metrics is not None:
+            stack.enter_context(progress.served(*order.metrics))
+        spark.streams.addListener(progress.listener)
+        stack.callback(spark.streams.removeListener, progress.listener)
+        return _run(spark, order, store, intake, progress, ending)
+
+
+def _run(
+    spark: SparkSession, order: Order, store: Store, intake: Intake, progress: Progress, ending: threading.Event
+) -> int:
+    from monitoring.job import Job
+    from monitoring.spark import ship
+
     ship(spark, store.root)
-    intake, sink = Intake(order.source, store), Sink(order.ofgates, store, order.token, order.identity)
-    job = Job(spark, store, order.rules, intake.finished, order.budgets)
+    sink = Sink(order.ofgates, store, order.token, order.identity)
+    job = Job(spark, store, order.rules, intake.finished, order.budgets, progress.batch)
     if order.interval is None:
         intake.take_all()
     failures = 0

@@ -50,9 +50,14 @@ UNNAMED = ("pyspark-shell", "__main__.py")
 
 
 def session(
-    master: str | None, memory: str | None = None, partitions: int | None = None, options: str = ""
+    master: str | None,
+    memory: str | None = None,
+    partitions: int | None = None,
+    options: str = "",
+    event_log: str | None = None,
 ) -> SparkSession:
-    """A session. `master` None: what `spark-submit` says; `options`: for the driver's Java. One in a process only.
+    """A session. `master` None: what `spark-submit` says; `options`: for the driver's Java; `event_log`: a directory
+    or a URI of Spark's. One in a process only.
 
     What is not given is as Spark's own configuration says (`spark-submit --conf`, ``PYSPARK_SUBMIT_ARGS``,
     ``spark-defaults.conf``), and only then as `DEFAULTS` do. Raises `NoSparkError`."""
@@ -72,6 +77,11 @@ def session(
         given["spark.driver.extraJavaOptions"] = options
     if partitions is not None:
         given["spark.sql.shuffle.partitions"] = str(partitions)
+    if event_log is not None:
+        if "://" not in event_log:
+            Path(event_log).mkdir(parents=True, exist_ok=True)
+            event_log = Path(event_log).absolute().as_uri()
+        given |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": event_log}
     launch = {"spark.ui.showConsoleProgress": "false", **given}  # else Spark takes this for a shell, and shows it
     try:
         SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(launch.items())))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +24,9 @@ pytest.importorskip("pyarrow")
 if shutil.which("java") is None:
     pytest.skip("there is no Java", allow_module_level=True)
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.processes import free_port
 from examples.smart_city.ofm import QUICK
 from monitoring.decider import Decider
 from monitoring.decisions import Table
@@ -31,6 +37,7 @@ from monitoring.run import Order, run
 from monitoring.settings import Rules
 from monitoring.store import Commit, Store
 from monitoring.synthetic import City, city, rows, traffic
+from saps.config import Address
 from saps.statistics import Row
 from saps.statistics.files import file_of, write_rows
 
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("spark"), pytest.mark.spark]
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 PLACE: City = city(topics=60, clusters=4, brokers=2, seed=9)
 RULES = Rules(network=Network(Room(25, 25), {"*core*": Room(60, 60)}), lateness=0)
 
@@ -265,6 +273,64 @@ def test_a_fast_clock_stops_no_decision_of_a_job_that_stays(spark: SparkSession,
         thread.join()
     assert statuses == [0]
     assert Store(state).epochs() == [now - 300_000, now]
+
+
+def scraped(port: int) -> dict[str, float]:
+    """What Prometheus would see: sums over labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+def test_what_the_job_does_is_seen_in_its_metrics(spark: SparkSession, tmp_path: Path) -> None:
+    """A good batch; then late rows, a fast clock, a row and a file that cannot be. The alert's names are among them."""
+    source, state, stop = tmp_path / "counts", tmp_path / "state", threading.Event()
+    now = int(time.time() * 1000) // 300_000 * 300_000
+    moved = now - counted(110)[0].start
+    seen = ahead_all(counted(108) + counted(109), moved)
+    for start in sorted({row.start for row in seen}):
+        leave(source, [row for row in seen if row.start == start])
+    port, statuses = free_port(), list[int]()
+    order = Order(source, state, interval=0.2, rules=RULES, metrics=Address("127.0.0.1", port))
+    thread = threading.Thread(target=lambda: statuses.append(run(spark, order, stop)))
+    thread.start()
+    try:
+        until(lambda: Store(state).last().closed == now)
+        until(lambda: scraped(port)["saps_monitor_event_time_seconds"] == now / 1000)
+        first = scraped(port)
+        assert first["saps_monitor_rows_total"] == len(seen)
+        assert first["saps_monitor_trees"] == len(Store(state).table(now).trees) > 3
+        assert first["saps_monitor_window_seconds"] == 300
+        assert first["saps_monitor_last_decision_timestamp_seconds"] > now / 1000
+        late = ahead_all(counted(107), moved)[:20]
+        fast = ahead(counted(108)[:10], "mad", moved + 86_400_000)
+        write_rows(source / "late.parquet", [*late, *fast, late[0]._replace(seconds=math.nan)])
+        (source / "none.parquet").write_text("no Parquet")
+        until(lambda: scraped(port).get("saps_monitor_fast_clock_batches_total") == 1)
+        until(lambda: scraped(port)["saps_monitor_batch_seconds"] > 0)
+        second = scraped(port)
+        assert second["saps_monitor_late_rows_total"] == len(late)
+        assert second["saps_monitor_batches_total"] > first["saps_monitor_batches_total"]
+        assert (second["saps_monitor_quarantined_files"], second["saps_monitor_quarantined_rows"]) == (1, 1)
+    finally:
+        stop.set()
+        thread.join()
+    assert statuses == [0]
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    (group,) = yaml.safe_load((DEPLOY / "prometheus-rules.yml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert set(re.findall(r"saps_\w+", rule["expr"] + " " + rule["annotations"]["description"])) <= second.keys()
+
+
+def test_an_address_for_metrics_that_is_taken_is_said(tmp_path: Path, spark: SparkSession) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        order = Order(tmp_path, tmp_path / "state", interval=None, metrics=Address(*other.getsockname()))
+        with pytest.raises(OSError, match="in use"):
+            run(spark, order, threading.Event())
 
 
 def until(condition: Callable[[], bool]) -> None:
