@@ -191,7 +191,7 @@ def rules_of(
     return Rules(
         pace=Pace(window=int(duration(window) * 1000), horizon=horizon),
         weights=Weights(both=both),
-        calm=Calm(hysteresis, int(duration(dwell) * 1000)),
+        calm=Calm(hysteresis, int(duration(dwell) * 1000), review=horizon),
         network=Network(default, {**known.budgets, **given}, known.switches, known.dpids),
         lateness=int(duration(lateness) * 1000),
     )

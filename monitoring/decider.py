@@ -7,11 +7,12 @@ are equal to the last bit, which tests/monitoring shows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import NamedTuple
 
+from monitoring.audit import saved_in
 from monitoring.decisions import Judged, Table, decide
 from monitoring.features import Window, end_of, window_of, windows
 from monitoring.limits import fault
@@ -137,11 +138,13 @@ class Decider:
         self.decided = closed
         for key in ready:
             del self.waiting[key]
+        saved = dict[str, float]()
         for window in windows(ready.values(), length):
             self._advance(window)
+            saved[window.topic] = saved.get(window.topic, 0.0) + saved_in(window)
         self._forget(closed)
-        table = decide(self._candidates(closed), self.held, self.rules.network, closed, self.rules.calm)
-        self.held = table.held(self.held, self.rules.calm.dwell)
+        table = decide(self._candidates(closed, saved), self.held, self.rules.network, closed, self.rules.calm)
+        self.held = table.held(self.held, self.rules.calm)
         return table
 
     def _advance(self, window: Window) -> None:
@@ -153,13 +156,16 @@ class Decider:
         for topic in [topic for topic, model in self.models.items() if now - model.last > FORGET]:
             del self.models[topic], self.places[topic]
 
-    def _candidates(self, now: int) -> list[Judged]:
+    def _candidates(self, now: int, saved: Mapping[str, float]) -> list[Judged]:
         """As `job.candidates`: the topics worth a tree, the best for their room if there are too many, and those that
         have one."""
         found, always = [], []
         for topic, model in self.models.items():
             shape, score = judge(model, now, self.rules.pace, self.rules.weights, self.rules.memory)
-            row = Judged(topic, score.saving, score.cost, score.inter, shape.rate, self.places[topic], shape.size)
+            row = Judged(
+                topic, score.saving, score.cost, score.inter, shape.rate, self.places[topic], shape.size,
+                saved.get(topic, 0.0),
+            )  # fmt: skip
             if topic in self.held:
                 always.append(row)
             elif score.saving > score.cost:

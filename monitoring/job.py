@@ -127,7 +127,7 @@ class Job:
         self._store.keep(table)
         commit = commit._replace(
             topics=f"batches/{number}/topics",
-            held=table.held(last.held, self._rules.calm.dwell),
+            held=table.held(last.held, self._rules.calm),
             epoch=table.epoch,
             digest=table.digest,
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from monitoring.audit import Account
 from monitoring.knapsack import Items, solve
 from monitoring.network import Needs, Network, Room
 
@@ -32,6 +33,10 @@ class Held(NamedTuple):
     tree: bool
     since: int
     """ms since 1970."""
+    until: int = 0
+    """No tree is built before then: the last one kept missing its prediction."""
+    account: Account = Account()
+    """Of its tree."""
 
 
 class Calm(NamedTuple):
@@ -41,6 +46,10 @@ class Calm(NamedTuple):
     """Share by which a tree that is there counts for more."""
     dwell: int = 900_000
     """Milliseconds for which a decision stays at least."""
+    review: float = 6.0
+    """Hours over which a tree must save what was predicted: those of the forecast's horizon."""
+    bar: int = 14_400_000
+    """Milliseconds for which a topic gets no tree after one that did not."""
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+from monitoring.audit import Account
 from monitoring.decider import Heard
 from monitoring.decisions import Decision, Table
 from monitoring.selection import Held
@@ -70,7 +71,10 @@ class Store:
     def commit_of(self, batch: int) -> Commit:
         """What a batch has left. Raises OSError if it was not committed."""
         plain = json.loads((self._batch(batch) / "commit.json").read_text())
-        held = {topic: Held(*held) for topic, held in plain["held"].items()}
+        held = {
+            topic: Held(tree, since, *(until[:1]), *(Account(*account) for account in until[1:]))
+            for topic, (tree, since, *until) in plain["held"].items()
+        }
         heard = {broker: Heard(*last) for broker, last in plain.get("heard", {}).items()}
         return Commit(**{**plain, "held": held, "heard": heard})
 
@@ -125,7 +129,7 @@ class Store:
 
     def unsent(self) -> list[int]:
         """The epochs that OFGate has not confirmed, ascending; only those that have happened."""
-        done = {int(file.name) for file in (self.root / "sent").iterdir()}
+        done = {int(file.name) for file in (self.root / "sent").iterdir() if file.name.isdecimal()}
         newest = max(done, default=-1)
         happened = self.last().closed
         return [epoch for epoch in self.epochs() if newest < epoch <= happened]

@@ -135,7 +135,7 @@ class DecisionService:
                     if d.mode == "ofm"
                 ]
                 for decision in table.decisions:
-                    if decision.action in ("build", "drop"):
+                    if decision.action in ("build", "drop", "revoke"):
                         logger.info("%s the tree of %s: %s", decision.action, decision.topic, decision.reason)
                 await self.desk.take(Decisions(1, table.epoch, table.digest, trees))
 

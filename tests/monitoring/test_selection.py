@@ -237,11 +237,11 @@ def test_a_topic_is_built_kept_dropped_and_explained() -> None:
     calm = Calm(0.0, 0)
     first = decide([judged("t", 900), judged("dull", 0.5)], {}, Network(), 1000, calm)
     assert decided(first) == {"t": (OFM, BUILD)}
-    held = first.held({}, 0)
+    held = first.held({}, calm)
     second = decide([judged("t", 900)], held, Network(), 2000, calm)
     assert decided(second) == {"t": (OFM, KEEP)}
     assert second.decisions[0].since == 1000
-    third = decide([], second.held(held, 0), Network(), 3000, calm)
+    third = decide([], second.held(held, calm), Network(), 3000, calm)
     assert decided(third) == {"t": (ALM, DROP)}
     assert third.decisions[0].reason == "no traffic any more"
     assert "3 brokers in 2 clusters want them: a tree saves 900 B/s and costs 1 B/s" in first.decisions[0].reason
