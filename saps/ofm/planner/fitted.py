@@ -16,11 +16,10 @@ from saps.ofm.growth import reachable
 from saps.ofm.planner.aggregate import Aggregate
 from saps.ofm.planner.balanced import Prices, lengths
 from saps.ofm.planner.choice import Choice
-from saps.ofm.planner.forest import prune
+from saps.ofm.planner.forest import pieces_of, prune
 from saps.ofm.planner.frugal import frugal_tree
 from saps.ofm.planner.graph import Demands, Flags, Floats, Graph, Ints
 from saps.ofm.planner.growth import grow, scratch
-from saps.ofm.planner.live import GAIN, pieces_of
 from saps.ofm.planner.sdnps import sdnps, widened
 from saps.ofm.planner.shortest import mehlhorn, shortest_paths
 from saps.ofm.topology import BrokerAddress, Link, Port, Topology
@@ -30,6 +29,8 @@ CHOICES: tuple[Choice, ...] = get_args(Choice)
 """The planners a controller can have."""
 CROWDED = 0.3
 """Utilisation of a link up to which no tree is moved away from it. Less: more changes of tables, for little."""
+GAIN = 0.1
+"""A tree is moved if that makes its busiest link less used by this share. Less: more changes of tables."""
 _TINY = 1e-9
 """What is left of a link that carries more than its capacity: the least there is, but the link is not closed."""
 
