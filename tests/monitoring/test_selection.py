@@ -79,6 +79,7 @@ def test_small_cases_reach_the_optimum_and_its_bound_holds() -> None:
             assert found.bound >= best * (1 - 1e-9)
 
 
+@pytest.mark.simulation
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["zipf", "flat", "room"])
 def test_thirty_cases_of_60_to_300_topics_reach_995_permille_of_the_optimum(
