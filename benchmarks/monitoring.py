@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.machine import this_machine
 
-START = 1_800_000_000_000
+START = 1_700_000_000_000
 CLUSTERS, BROKERS, WINDOW = 8, 20, 300_000
 """Clusters, brokers (and so files) in an interval, and milliseconds of a window, which is also the interval."""
 

@@ -1,4 +1,4 @@
-"""How long the planning of trees takes, how that grows, and what it costs to keep them when things change.
+"""How long the planning of trees takes, and how that grows.
 
 The command is ``python -m benchmarks.planners``; ``--help`` says what it can do.
 
@@ -26,11 +26,10 @@ from rich.table import Table
 from saps.ofm.planner.balanced import balanced
 from saps.ofm.planner.graph import Demands, Graph
 from saps.ofm.planner.instances import random_network
-from saps.ofm.planner.live import LiveTrees
 from saps.ofm.planner.registry import Design
 from saps.ofm.planner.sdnps import sdnps
 from saps.ofm.planner.shortest import mehlhorn, shortest_paths, takahashi_matsuyama
-from saps.ofm.planner.trees import Trees, figures
+from saps.ofm.planner.trees import figures
 from saps.overlay.design.compiled import COMPILED
 
 PAGE = Path(__file__).parent.parent / "docs" / "reproduction" / "planner-speed.md"
@@ -55,9 +54,6 @@ GROWTH = {
     "topics": [(1_000, topics, 30) for topics in (100, 1_000, 3_000, 10_000)],
     "members": [(1_000, 1_000, members) for members in (3, 10, 30, 100)],
 }
-STEPS = 500
-"""Joins and leaves measured."""
-FAILURES = 30
 SAMPLE = 50
 """Topics that other libraries plan; their times are scaled up."""
 
@@ -76,17 +72,6 @@ class Point(NamedTuple):
     """Links of a tree, mean."""
 
 
-class Change(NamedTuple):
-    """What a change of a plan in force takes, in seconds."""
-
-    what: str
-    limit: float
-    mean: float
-    worst: float
-    trees: float
-    """Trees changed, mean."""
-
-
 def instance(nodes: int, topics: int, members: int, seed: int) -> tuple[Graph, Demands]:
     """A random network with equal links, and equal demands."""
     rng = np.random.default_rng([seed, nodes, topics, members])
@@ -94,14 +79,14 @@ def instance(nodes: int, topics: int, members: int, seed: int) -> tuple[Graph, D
     return graph, Demands.uniform(nodes, topics, members, rng)
 
 
-def measure(size: tuple[int, int, int], planner: str, seed: int) -> tuple[Point, Trees]:
+def measure(size: tuple[int, int, int], planner: str, seed: int) -> Point:
     """Plan once."""
     graph, demands = instance(*size, seed)
     start = time.process_time()
     trees = PLANNERS[planner](graph, demands)
     seconds = time.process_time() - start
     result = figures(graph, demands, trees)
-    return Point(*size, planner, seconds, result.busiest, result.tree_cost), trees
+    return Point(*size, planner, seconds, result.busiest, result.tree_cost)
 
 
 def others(seed: int) -> list[Point]:
@@ -132,46 +117,6 @@ def _other(name: str, plan: Callable[[list[int]], int], demands: Demands) -> Poi
     return Point(NODES, TOPICS, MEMBERS, name, seconds, float("nan"), float(np.mean(edges)))
 
 
-def changes(trees: Trees, seed: int) -> list[Change]:
-    """Joins, leaves and failures in a plan of the limits' setting."""
-    graph, demands = instance(NODES, TOPICS, MEMBERS, seed)
-    live, rng = LiveTrees.of(graph, demands, trees), np.random.default_rng(seed)
-    warm = LiveTrees.of(graph, demands, trees)
-    warm.join(0, next(v for v in range(NODES) if v not in warm.members_of(0)))
-    warm.leave(0, warm.members_of(0)[0])
-    warm.fail([0])  # compiles
-    joins, leaves, failures, mended = [], [], [], []
-    for _ in range(STEPS):
-        topic = int(rng.integers(TOPICS))
-        node = int(rng.choice(np.setdiff1d(np.arange(NODES), live.members_of(topic))))
-        joins.append(_timed(partial(live.join, topic, node)))
-        leaves.append(_timed(partial(live.leave, topic, live.members_of(topic)[0])))
-    for _ in range(FAILURES):
-        edge = int(rng.integers(graph.edges))
-        mended.append(int(live.load[edge]))
-        failures.append(_timed(partial(live.fail, [edge])))
-        live.recover([edge])
-    busy = int(np.argmax(live.load))
-    hurt = int(live.load[busy])
-    worst = _timed(partial(live.fail, [busy]))
-    return [
-        _change("a join", 0.005, joins, [1]),
-        _change("a leave", 0.005, leaves, [1]),
-        _change("a link fails: all its trees", 1.0, failures, mended),
-        _change("the busiest link fails", 1.0, [worst], [hurt]),
-    ]
-
-
-def _change(what: str, limit: float, seconds: Sequence[float], trees: Sequence[int]) -> Change:
-    return Change(what, limit, float(np.mean(seconds)), max(seconds), float(np.mean(trees)))
-
-
-def _timed(change: Callable[[], object]) -> float:
-    start = time.process_time()
-    change()
-    return time.process_time() - start
-
-
 HEADERS = ("nodes x topics x members", "planner", "seconds", "limit", "topics on the busiest link", "links of a tree")
 
 
@@ -189,7 +134,7 @@ def cells(point: Point) -> tuple[str, ...]:
     )
 
 
-def markdown(points: Sequence[Point], changed: Sequence[Change], seed: int) -> str:
+def markdown(points: Sequence[Point], seed: int) -> str:
     """The page docs/reproduction/planner-speed.md."""
     lines = [
         "# Speed of the tree planners",
@@ -204,15 +149,6 @@ def markdown(points: Sequence[Point], changed: Sequence[Change], seed: int) -> s
         *("| " + " | ".join(cells(point)) + " |" for point in points),
         "",
         f"![Seconds against nodes, topics and members]({PLOT})",
-        "",
-        f"## Changes, at {NODES:,} nodes, {TOPICS:,} topics and {MEMBERS} members",
-        "",
-        "| change | limit, ms | mean, ms | worst, ms | trees |",
-        "|:---|---:|---:|---:|---:|",
-        *(
-            f"| {c.what} | {1e3 * c.limit:g} | {1e3 * c.mean:.2f} | {1e3 * c.worst:.2f} | {c.trees:.0f} |"
-            for c in changed
-        ),
         "",
     ]
     return "\n".join(lines)
@@ -263,20 +199,14 @@ def main() -> int:
     sizes = list(dict.fromkeys([*(size for row in GROWTH.values() for size in row if not chosen.quick), top]))
     points: list[Point] = []
     with Progress(console=console, refresh_per_second=2) as progress:
-        task = progress.add_task("planners", total=len(sizes) * len(PLANNERS) + 2)
+        task = progress.add_task("planners", total=len(sizes) * len(PLANNERS) + 1)
         for name in PLANNERS:
             measure((50, 10, 5), name, chosen.seed)  # compiles
         for size in sizes:
             for name in [name for name in PLANNERS if size[1] <= UP_TO.get(name, size[1])]:
                 progress.update(task, description=f"{size[0]:,} nodes, {size[1]:,} topics: {name}")
-                point, made = measure(size, name, chosen.seed)
-                points.append(point)
-                if size == top:
-                    trees = made
+                points.append(measure(size, name, chosen.seed))
                 progress.advance(task)
-        progress.update(task, description="changes")
-        changed = changes(trees, chosen.seed)
-        progress.advance(task)
         progress.update(task, description="networkx, rustworkx")
         points += others(chosen.seed)
         progress.advance(task)
@@ -284,21 +214,16 @@ def main() -> int:
     for point in points:
         table.add_row(*cells(point))
     Console().print(table)
-    for change in changed:
-        Console().print(f"{change.what}: {1e3 * change.mean:.2f} ms, at worst {1e3 * change.worst:.2f} ms")
     if chosen.json:
-        rows = {"points": [p._asdict() for p in points], "changes": [c._asdict() for c in changed]}
+        rows = {"points": [p._asdict() for p in points]}
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
     if chosen.markdown:
         plot(points, PAGE.parent / PLOT)
-        PAGE.write_text(markdown(points, changed, chosen.seed))
+        PAGE.write_text(markdown(points, chosen.seed))
     late = [p for p in points if (p.nodes, p.topics, p.members) == top and p.seconds > LIMITS.get(p.planner, 1e9)]
     for point in late:
         console.print(f"over the limit: {point.planner}, {point.seconds:.2f} s")
-    slow = [change for change in changed if change.mean > change.limit]
-    for change in slow:
-        console.print(f"over the limit: {change.what}, {change.mean:.4f} s")
-    return 1 if late or slow else 0
+    return 1 if late else 0
 
 
 if __name__ == "__main__":

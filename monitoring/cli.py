@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from saps.config import Address
 from saps.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -89,9 +90,24 @@ def monitor(
     authority: Annotated[
         Path | None, typer.Option("--authority", metavar="FILE", help="With it: certificate of the mesh's authority.")
     ] = None,
-    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Java heap of the driver.")] = "3g",
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", metavar="SIZE", help="Java heap of the driver [default: as Spark is told, else 3g]."),
+    ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="Parts of the topics; stays as it was with the first run.")
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            help="Parts of the topics, as spark.sql.shuffle.partitions; stays as it was with the first run.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="HOST:PORT", help="Answer GET /metrics there, for Prometheus.")
+    ] = None,
+    event_log: Annotated[
+        str | None,
+        typer.Option("--event-log", metavar="DIR|URI", help="Keep Spark's event log there, for its history server."),
     ] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="Least severe log line.")] = "info",
 ) -> None:
@@ -109,6 +125,7 @@ def monitor(
     try:
         rules = rules_of(window, lateness, horizon, hysteresis, dwell, budget or (), network, both)
         every = None if once else duration(interval)
+        at = Address.parse(metrics) if metrics is not None else None
         token, asking = _first_line(token_file), _first_line(budgets_token_file)
         if (certificate is None) != (authority is None):
             raise ValueError("--certificate and --authority belong together")
@@ -128,14 +145,19 @@ def monitor(
     told = Budgets(budgets, rules.network, asking) if budgets is not None else None
     kept = state or source.absolute().parent / "monitor"
     try:
-        spark = session(master or None, memory, partitions)
-    except NoSparkError as error:
+        spark = session(master or None, memory, partitions, event_log=event_log)
+    except (NoSparkError, OSError) as error:
         typer.echo(f"saps: {error}", err=True)
         raise typer.Exit(1) from None
     try:
         typer.echo(f"ready source={source} state={kept}")
-        order = Order(source, kept, ofgate or [], token, every, rules=rules, budgets=told, identity=identity)
+        order = Order(
+            source, kept, ofgate or [], token, every, rules=rules, budgets=told, identity=identity, metrics=at
+        )
         status = run(spark, order)
+    except OSError as error:
+        typer.echo(f"saps: {error}", err=True)
+        raise typer.Exit(2) from None
     finally:
         spark.stop()
     raise typer.Exit(status)
@@ -169,7 +191,7 @@ def rules_of(
     return Rules(
         pace=Pace(window=int(duration(window) * 1000), horizon=horizon),
         weights=Weights(both=both),
-        calm=Calm(hysteresis, int(duration(dwell) * 1000)),
+        calm=Calm(hysteresis, int(duration(dwell) * 1000), review=horizon),
         network=Network(default, {**known.budgets, **given}, known.switches, known.dpids),
         lateness=int(duration(lateness) * 1000),
     )

@@ -6,13 +6,16 @@ are equal to the last bit, which tests/monitoring shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import NamedTuple
 
+from monitoring.audit import saved_in
 from monitoring.decisions import Judged, Table, decide
-from monitoring.features import Window, window_of, windows
+from monitoring.features import Window, end_of, window_of, windows
+from monitoring.limits import fault
 from monitoring.model import FORGET, Model, advance, judge, unknown
 from monitoring.score import Score
 from monitoring.selection import Held
@@ -25,27 +28,68 @@ class Sorted(NamedTuple):
 
     late: int
     """Rows of windows that are closed: not counted any more."""
-    ahead: dict[str, int]
-    """Brokers whose clocks are too far ahead, with the milliseconds: their rows are not counted."""
+    skew: Skew
+    impossible: list[str]
+    """Why rows that cannot be were not counted (`limits`)."""
+
+
+class Heard(NamedTuple):
+    """The last that came from a broker."""
+
+    end: int
+    """Of its last interval, on the broker's clock (ms since 1970)."""
+    at: int
+    """When it came, on this machine's clock (ms since 1970)."""
+
+
+class Skew(NamedTuple):
+    """Brokers whose clocks are ahead, each with the milliseconds."""
+
+    refused: dict[str, int]
+    """Ahead of this machine's clock: these rows are not counted."""
+    waiting: dict[str, int]
+    """Ahead of the other brokers, by their median: these rows wait until the others are as far."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """How far the brokers are. Their clocks may differ: the median counts, and it never goes back."""
+    """How far the brokers are. Their clocks may differ: the median of those heard of lately counts, never beyond this
+    machine's clock, and it never goes back."""
 
     closed: int = 0
     """Windows that end by then (ms since 1970) are closed."""
+    heard: dict[str, Heard] = field(default_factory=dict)
+    """The brokers heard of lately. Kept from batch to batch: a broker alone in a batch is not its own median."""
 
-    def seen(self, ends: dict[str, int], rules: Rules) -> dict[str, int]:
-        """New rows end by then, at most, by broker. Moves `closed`; returns who is too far ahead."""
-        if not ends:
-            return {}
-        now = median_low(ends.values())
-        ahead = {broker: end - now for broker, end in ends.items() if end - now > rules.skew}
-        sane = [end for broker, end in ends.items() if broker not in ahead]
+    def seen(self, ends: Iterable[tuple[str, int]], rules: Rules, now: int) -> Skew:
+        """New rows of these brokers end by then; `now` on this machine's clock. Moves `closed`."""
+        bound = bound_of(rules, now)
+        refused = dict[str, int]()
+        for broker, end in ends:
+            if end > bound:
+                refused[broker] = max(refused.get(broker, 0), end - now)
+            else:
+                before = self.heard.get(broker)
+                self.heard[broker] = Heard(max(end, before.end) if before is not None else end, now)
         length = rules.pace.window
-        self.closed = max(self.closed, (median_low(sane) - rules.lateness) // length * length)
-        return ahead
+        lively = length + rules.lateness
+        self.heard = {broker: last for broker, last in self.heard.items() if abs(now - last.at) <= lively}
+        if not self.heard:
+            return Skew(refused, {})
+        middle = median_low(last.end for last in self.heard.values())
+        self.closed = max(self.closed, (middle - rules.lateness) // length * length)
+        far = {broker: last.end - middle for broker, last in self.heard.items() if last.at == now}
+        return Skew(refused, {broker: by for broker, by in far.items() if by > rules.skew + length})
+
+
+def bound_of(rules: Rules, now: int) -> int:
+    """Rows that end later (ms since 1970) are refused: a clock is ahead of this machine's, which says `now`."""
+    return now + rules.skew
+
+
+def machine_clock() -> int:
+    """ms since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
@@ -63,22 +107,26 @@ class Decider:
     decided: int = 0
     """End of the last epoch."""
 
-    def feed(self, rows: Iterable[Row]) -> Sorted:
-        """Take rows, in any order, some of them again. What was closed before stays so."""
-        given, ends = list(rows), dict[str, int]()
-        for row in given:
-            ends[row.broker] = max(ends.get(row.broker, 0), row.start + int(row.seconds * 1000))
-        before = self.clock.closed
-        ahead = self.clock.seen(ends, self.rules)
+    def feed(self, rows: Iterable[Row], now: int | None = None) -> Sorted:
+        """Take rows, in any order, some of them again. What was closed before stays so. `now`: on this machine's clock,
+        ms since 1970; None: as it is."""
+        given, impossible, at = list[Row](), list[str](), machine_clock() if now is None else now
+        for row in rows:
+            if (reason := fault(row)) is None:
+                given.append(row)
+            else:
+                impossible.append(f"a row of {row.broker!r}: {reason}")
+        before, bound = self.clock.closed, bound_of(self.rules, at)
+        skew = self.clock.seen(((row.broker, end_of(row)) for row in given), self.rules, at)
         late = 0
         for row in given:
-            if row.topic == REST:
+            if row.topic == REST or end_of(row) > bound:
                 continue
             if window_of(row, self.rules.pace.window) + self.rules.pace.window <= before:
                 late += 1
-            elif row.broker not in ahead:
+            else:
                 self.waiting[row.broker, row.incarnation, row.start, row.topic] = row
-        return Sorted(late, ahead)
+        return Sorted(late, skew, impossible)
 
     def decide(self) -> Table | None:
         """The table after the last closed window, None if no window was closed since the last call. Windows in which
@@ -90,11 +138,13 @@ class Decider:
         self.decided = closed
         for key in ready:
             del self.waiting[key]
+        saved = dict[str, float]()
         for window in windows(ready.values(), length):
             self._advance(window)
+            saved[window.topic] = saved.get(window.topic, 0.0) + saved_in(window)
         self._forget(closed)
-        table = decide(self._candidates(closed), self.held, self.rules.network, closed, self.rules.calm)
-        self.held = table.held(self.held, self.rules.calm.dwell)
+        table = decide(self._candidates(closed, saved), self.held, self.rules.network, closed, self.rules.calm)
+        self.held = table.held(self.held, self.rules.calm)
         return table
 
     def _advance(self, window: Window) -> None:
@@ -106,13 +156,16 @@ class Decider:
         for topic in [topic for topic, model in self.models.items() if now - model.last > FORGET]:
             del self.models[topic], self.places[topic]
 
-    def _candidates(self, now: int) -> list[Judged]:
+    def _candidates(self, now: int, saved: Mapping[str, float]) -> list[Judged]:
         """As `job.candidates`: the topics worth a tree, the best for their room if there are too many, and those that
         have one."""
         found, always = [], []
         for topic, model in self.models.items():
             shape, score = judge(model, now, self.rules.pace, self.rules.weights, self.rules.memory)
-            row = Judged(topic, score.saving, score.cost, score.inter, shape.rate, self.places[topic], shape.size)
+            row = Judged(
+                topic, score.saving, score.cost, score.inter, shape.rate, self.places[topic], shape.size,
+                saved.get(topic, 0.0),
+            )  # fmt: skip
             if topic in self.held:
                 always.append(row)
             elif score.saving > score.cost:

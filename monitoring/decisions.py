@@ -6,18 +6,21 @@ that was killed and starts again, and OFGate's own decider, come to the same.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from monitoring.audit import KEPT, Account, missed, settled
 from monitoring.features import Site, sites_of
 from monitoring.network import CORE, Network
 from monitoring.selection import Calm, Candidate, Choice, Held, select
 
 ALM, OFM = "alm", "ofm"
 """Modes."""
-BUILD, KEEP, DROP, LEAVE = "build", "keep", "drop", "leave"
+BUILD, KEEP, DROP, LEAVE, REVOKE = "build", "keep", "drop", "leave", "revoke"
 """What a decision changes."""
 
 
@@ -34,6 +37,8 @@ class Judged(NamedTuple):
     """`monitoring.features.Window.sites`."""
     size: float = 0.0
     """Bytes of a message's payload, on average; 0: not known."""
+    saved: float = 0.0
+    """Bytes between clusters that its tree has saved in the windows that were closed with this epoch."""
 
 
 class Decision(NamedTuple):
@@ -60,6 +65,12 @@ class Decision(NamedTuple):
     reason: str
     size: float = 0.0
     """Bytes of a message's payload, on average; 0: not known."""
+    saved: float = 0.0
+    predicted: float = 0.0
+    """Bytes between clusters since its tree was built (`audit.Account`)."""
+    lately_saved: float = 0.0
+    lately_predicted: float = 0.0
+    """The same over the last hours, fading."""
 
 
 class Table(NamedTuple):
@@ -67,6 +78,8 @@ class Table(NamedTuple):
 
     epoch: int
     decisions: list[Decision]
+    gap: float = 0.0
+    """The share of the best selection's worth that this one lacks, at most."""
 
     @property
     def digest(self) -> str:
@@ -78,12 +91,19 @@ class Table(NamedTuple):
         """The topics that shall have a tree, ascending."""
         return [decision.topic for decision in self.decisions if decision.mode == OFM]
 
-    def held(self, before: Mapping[str, Held], dwell: int) -> dict[str, Held]:
-        """What the next epoch must know: all trees, and the topics that lost theirs within the dwell time."""
-        held = {topic: at for topic, at in before.items() if not at.tree and self.epoch - at.since < dwell}
-        for decision in self.decisions:
-            if decision.mode == OFM or decision.action == DROP:
-                held[decision.topic] = Held(decision.mode == OFM, decision.since)
+    def held(self, before: Mapping[str, Held], calm: Calm) -> dict[str, Held]:
+        """What the next epoch must know: all trees with their accounts, and the topics that lost theirs of late."""
+        held = {
+            topic: at
+            for topic, at in before.items()
+            if not at.tree and (self.epoch - at.since < calm.dwell or self.epoch < at.until)
+        }
+        for d in self.decisions:
+            if d.mode == OFM:
+                account = Account(d.inter, self.epoch, d.saved, d.predicted, d.lately_saved, d.lately_predicted)
+                held[d.topic] = Held(True, d.since, 0, account)
+            elif d.action in (DROP, REVOKE):
+                held[d.topic] = Held(False, d.since, self.epoch + calm.bar if d.action == REVOKE else 0)
         return held
 
 
@@ -103,23 +123,40 @@ def decide(
         topic: Candidate(topic, row.saving, row.cost, network.needs(sites_of(row.sites)))
         for topic, row in known.items()
     }
-    choice = select((c for c in candidates.values() if c.needs), network, held, epoch, calm)
+    accounts = {
+        topic: settled(before.account, epoch, known[topic].saved, calm.review)
+        for topic, before in held.items()
+        if before.tree
+    }
+    revoked = {topic for topic, account in accounts.items() if missed(account, epoch - held[topic].since, calm.review)}
+    out = revoked | {topic for topic, before in held.items() if epoch < before.until}
+    choice = select((c for c in candidates.values() if c.needs and c.topic not in out), network, held, epoch, calm)
     decisions = []
     for topic in sorted(known):
-        decision = _decision(known[topic], candidates[topic], held.get(topic), choice, epoch, calm)
+        account = accounts.get(topic, Account())
+        decision = _decision(known[topic], candidates[topic], held.get(topic), choice, epoch, calm, account, revoked)
         if decision is not None:
             decisions.append(decision)
-    return Table(epoch, decisions)
+    return Table(epoch, decisions, choice.gap)
 
 
 def _decision(
-    row: Judged, candidate: Candidate, before: Held | None, choice: Choice, epoch: int, calm: Calm
+    row: Judged,
+    candidate: Candidate,
+    before: Held | None,
+    choice: Choice,
+    epoch: int,
+    calm: Calm,
+    account: Account,
+    revoked: AbstractSet[str],
 ) -> Decision | None:
     had, has = before is not None and before.tree, row.topic in choice.chosen
     if not had and not has and row.saving <= row.cost:
         return None
     action = (KEEP if had else BUILD) if has else (DROP if had else LEAVE)
-    since = epoch if action in (BUILD, DROP) else before.since if before is not None else 0
+    if row.topic in revoked:
+        action = REVOKE
+    since = epoch if action in (BUILD, DROP, REVOKE) else before.since if before is not None else 0
     return Decision(
         epoch,
         row.topic,
@@ -132,16 +169,35 @@ def _decision(
         sum(room.entries for room in candidate.needs.values()),
         sum(room.buckets for room in candidate.needs.values()),
         since,
-        reason(row, action, choice, calm),
+        _revoked(account, calm)
+        if action == REVOKE
+        else f"{_expected(row)}: a tree missed its prediction, and no other is built before {_clock(before.until)}"
+        if action == LEAVE and before is not None and epoch < before.until
+        else reason(row, action, choice, calm),
         row.size,
+        *account[2:],
     )
+
+
+def _revoked(account: Account, calm: Calm) -> str:
+    return (
+        f"taken back: it saved {_bytes(account.lately_saved)} of {_bytes(account.lately_predicted)} predicted lately "
+        f"(less than {KEPT:.0%}); none is built for {_time(calm.bar)}"
+    )
+
+
+def _clock(at: int) -> str:
+    return datetime.datetime.fromtimestamp(at / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _expected(row: Judged) -> str:
+    return f"{row.rate:.3g} messages/s expected{_where(sites_of(row.sites))}"
 
 
 def reason(row: Judged, action: str, choice: Choice, calm: Calm) -> str:
     """Why, in words."""
     worth = f"a tree saves {_bytes(row.saving)}/s and costs {_bytes(row.cost)}/s"
-    where = _where(sites_of(row.sites))
-    expected = f"{row.rate:.3g} messages/s expected{where}"
+    expected = _expected(row)
     if action == BUILD:
         return f"{expected}: {worth}"
     if action == KEEP:

@@ -35,6 +35,9 @@ def decisions(
             "--what-if", metavar="[SWITCH=]ENTRIES:BUCKETS", help="Select again, under another budget; repeat for more."
         ),
     ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="What each tree has saved beside what was predicted, and all together.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Lines at most.")] = 50,
 ) -> None:
     """Show the decisions of the job, and the reason of each."""
@@ -50,13 +53,16 @@ def decisions(
         if topic is not None:
             console.print(_history(topic, [store.table(number) for number in epochs]))
             return
+        if audit:
+            console.print(_audit([store.table(number) for number in epochs], limit))
+            return
         table = store.table(epoch if epoch is not None else epochs[-1])
         if what_if:
             outcome = again(store, table.epoch, what_if)
             console.print(_shown(outcome.table.decisions, table.epoch, limit))
             console.print(outcome.words)
             return
-        lines = [d for d in table.decisions if not changes or d.action in ("build", "drop")]
+        lines = [d for d in table.decisions if not changes or d.action in ("build", "drop", "revoke")]
         console.print(_shown(lines, table.epoch, limit))
         console.print(_summary(table))
     except (OSError, ValueError) as error:
@@ -92,10 +98,44 @@ def _history(topic: str, tables: list[Table]) -> Shown:
     return shown
 
 
+def _audit(tables: list[Table], limit: int) -> Shown:
+    """The last account of each tree of the history, and their sums."""
+    last: dict[tuple[str, int], Decision] = {}
+    begun: dict[str, int] = {}
+    for table in tables:
+        for d in table.decisions:
+            if d.mode == "ofm":
+                begun[d.topic] = d.since
+            if d.mode == "ofm" or (d.action in ("drop", "revoke") and d.topic in begun):
+                last[d.topic, begun[d.topic]] = d
+    shown = Shown(title="Bytes saved between clusters, and predicted", title_justify="left", show_footer=True)
+    lines = sorted(last.items(), key=lambda item: (-item[1].saved, item[0]))
+    saved, predicted = sum(d.saved for d in last.values()), sum(d.predicted for d in last.values())
+    for name, footer in (
+        ("topic", f"{len(last)} trees"),
+        ("built (UTC)", ""),
+        ("now", ""),
+        ("saved B", f"{saved:,.0f}"),
+        ("predicted B", f"{predicted:,.0f}"),
+        ("kept", _share(saved, predicted)),
+    ):
+        shown.add_column(name, footer=footer, justify="left" if name in ("topic", "built (UTC)", "now") else "right")
+    for (topic, since), d in lines[:limit]:
+        shown.add_row(
+            topic, _when(since), d.action, f"{d.saved:,.0f}", f"{d.predicted:,.0f}", _share(d.saved, d.predicted)
+        )
+    return shown
+
+
+def _share(saved: float, predicted: float) -> str:
+    return f"{saved / predicted:.0%}" if predicted > 0 else "-"
+
+
 def _summary(table: Table) -> str:
     trees = [d for d in table.decisions if d.mode == "ofm"]
     waiting = len(table.decisions) - len(trees)
     saved = sum(d.inter for d in trees)
     return (
-        f"{len(trees)} trees, {saved:,.0f} B/s less between clusters expected; {waiting} topics by ALM that are listed"
+        f"{len(trees)} trees, {saved:,.0f} B/s less between clusters expected; {waiting} topics by ALM that are "
+        f"listed; the selection is within {table.gap:.2%} of the best there can be"
     )

@@ -70,6 +70,11 @@ def window_of(row: Row, length: int) -> int:
     return middle // length * length
 
 
+def end_of(row: Row) -> int:
+    """When a row's interval ended, ms since 1970."""
+    return row.start + int(row.seconds * 1000)
+
+
 class _Cluster:
     """What the brokers of one cluster counted."""
 

@@ -19,8 +19,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from monitoring.budgets import Budgets
-from monitoring.decider import Clock
+from monitoring.decider import Clock, Skew, bound_of, machine_clock
 from monitoring.decisions import Judged, Table, decide
+from monitoring.progress import Batch
 from monitoring.selection import Held
 from monitoring.settings import Rules
 from monitoring.store import Commit, Store
@@ -30,18 +31,23 @@ from saps.statistics import REST
 
 logger = logging.getLogger(__name__)
 
-FILES_AT_ONCE = 2000
-"""Files in one batch at most."""
+FILES_AT_ONCE = 200
+"""Files of the inbox in one batch at most; the intake puts 100,000 rows or more into one while there is a backlog."""
+NAMED = 10
+"""Brokers named in one line of the log at most."""
 
 
 class _Seen(NamedTuple):
     """What a batch has from one broker."""
 
-    end: int
-    """Of its last interval."""
+    end: int | None
+    """Of its last interval that is not ahead of this machine's clock."""
+    ahead: int | None
+    """Of its last interval that is."""
     late: int
     """Rows of windows that are closed."""
     files: list[str]
+    rows: int
 
 
 class Job:
@@ -54,13 +60,16 @@ class Job:
         rules: Rules,
         finished: Callable[[list[str]], None] = lambda names: None,
         budgets: Budgets | None = None,
+        done: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
-        """`budgets`: of the switches, as they are at each epoch; None: as `rules` say."""
+        """`budgets`: of the switches, as they are at each epoch; None: as `rules` say. `done` is called with each batch
+        that was committed."""
         self._spark = spark
         self._store = store
         self._rules = rules
         self._finished = finished
         self._budgets = budgets
+        self._done = done
         self._partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
         self._topics_type = from_arrow_schema(TOPICS)
         self._result_type = from_arrow_schema(_joined())
@@ -85,17 +94,20 @@ class Job:
         self._finished(last.files)
         if number <= last.batch:
             return
-        self._store.commit(self._compute(rows, number, last))
+        commit, batch = self._compute(rows, number, last)
+        self._store.commit(commit)
+        self._done(batch)
 
-    def _compute(self, rows: DataFrame, number: int, last: Commit) -> Commit:
-        clock = Clock(last.closed)
-        seen = self._seen(rows, last.closed)
-        ahead = clock.seen({broker: found.end for broker, found in seen.items()}, self._rules)
-        self._say(ahead, sum(found.late for found in seen.values()))
+    def _compute(self, rows: DataFrame, number: int, last: Commit) -> tuple[Commit, Batch]:
+        clock, now = Clock(last.closed, dict(last.heard)), machine_clock()
+        bound = bound_of(self._rules, now)
+        seen = self._seen(rows, last.closed, bound)
+        ends = ((broker, end) for broker, it in seen.items() for end in (it.end, it.ahead) if end is not None)
+        skew, late = clock.seen(ends, self._rules, now), {name: it.late for name, it in seen.items() if it.late}
+        self._say(skew, late)
+        batch = Batch(sum(it.rows for it in seen.values()), late, skew, clock.closed, None)
         end = window_of(self._rules.pace.window) + self._rules.pace.window
-        new = rows.drop("file").where((F.col("topic") != REST) & (end > last.closed))
-        if ahead:
-            new = new.where(~F.col("broker").isin(list(ahead)))
+        new = rows.drop("file").where((F.col("topic") != REST) & (end > last.closed) & (end_of() <= bound))
         waiting = new.unionByName(self._read(last.open, ROWS)) if last.open else new
         directory = self._store.fresh(number)
         waiting.where(end > clock.closed).write.parquet(str(directory / "open"))
@@ -106,31 +118,53 @@ class Job:
             epoch=0,
             digest="",
             files=sorted({name for found in seen.values() for name in found.files}),
+            heard=clock.heard,
         )
         if clock.closed == last.closed:
-            return commit
+            return commit, batch
         self._advance(waiting.where(end <= clock.closed), last.topics, clock.closed, directory / "topics")
         table = self._decide(directory / "topics", last.held, clock.closed)
         self._store.keep(table)
-        return commit._replace(
+        commit = commit._replace(
             topics=f"batches/{number}/topics",
-            held=table.held(last.held, self._rules.calm.dwell),
+            held=table.held(last.held, self._rules.calm),
             epoch=table.epoch,
             digest=table.digest,
         )
+        return commit, batch._replace(table=table)
 
-    def _seen(self, rows: DataFrame, closed: int) -> dict[str, _Seen]:
-        """What came from each broker."""
+    def _seen(self, rows: DataFrame, closed: int, bound: int) -> dict[str, _Seen]:
+        """What came from each broker; rows that end after `bound` are ahead of this machine's clock."""
+        sane = end_of() <= bound
         ended = window_of(self._rules.pace.window) + self._rules.pace.window <= closed
-        late = (ended & (F.col("topic") != REST)).cast("long")
-        found = rows.groupBy("broker").agg(F.max(end_of()), F.sum(late), F.collect_set("file")).collect()
+        found = (
+            rows.groupBy("broker")
+            .agg(
+                F.max(F.when(sane, end_of())),
+                F.max(F.when(~sane, end_of())),
+                F.sum((ended & (F.col("topic") != REST)).cast("long")),
+                F.collect_set("file"),
+                F.count("*"),
+            )
+            .collect()
+        )
         return {row[0]: _Seen(*row[1:]) for row in found}
 
-    def _say(self, ahead: Mapping[str, int], late: int) -> None:
-        for broker, by in ahead.items():
-            logger.warning("the clock of %s is %.0f s ahead of the others: its rows are not counted", broker, by / 1000)
+    def _say(self, skew: Skew, late: Mapping[str, int]) -> None:
+        for broker, by in skew.refused.items():
+            logger.warning(
+                "the clock of %s is %.0f s ahead of this machine's: these rows are not counted", broker, by / 1000
+            )
+        for broker, by in skew.waiting.items():
+            logger.warning(
+                "%s is %.0f s ahead of the other brokers: its rows wait until they are as far", broker, by / 1000
+            )
         if late:
-            logger.warning("%d rows came after their windows were closed: they are not counted", late)
+            each = ", ".join(f"{broker} {count}" for broker, count in sorted(late.items())[:NAMED])
+            logger.warning(
+                "%d rows came after their windows were closed: they are not counted (%s%s)",
+                sum(late.values()), each, ", ..." if len(late) > NAMED else "",
+            )  # fmt: skip
 
     def _read(self, name: str, schema: object) -> DataFrame:
         return self._spark.read.schema(schema).parquet(str(self._store.root / name))  # type: ignore[arg-type]

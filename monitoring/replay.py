@@ -102,7 +102,10 @@ class JobWay:
         self._held: dict[str, Held] = {}
 
     def learn(self, seen: Windows, now: int) -> None:
-        """A window has passed."""
+        """A window has passed; topics with trees used them."""
+        trees = {topic for topic, before in self._held.items() if before.tree}
+        by_tree = [n if t in trees else 0 for t, n in zip(seen["topic"], seen["messages"], strict=True)]
+        seen = {**seen, "by_tree": by_tree}
         self._kept = epoch_of(self._rules, now)(pa.table(dict(seen)), self._kept)
 
     def decide(self, now: int) -> set[str]:
@@ -111,7 +114,7 @@ class JobWay:
         worth = (Judged(**row) for row in self._kept.select(names).to_pylist())
         listed = [row for row in worth if row.saving > row.cost or row.topic in self._held]
         table = decide(listed, self._held, self._rules.network, now, self._rules.calm)
-        self._held = table.held(self._held, self._rules.calm.dwell)
+        self._held = table.held(self._held, self._rules.calm)
         return set(table.trees)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,19 +17,25 @@ from monitoring.intake import Intake
 from monitoring.settings import Rules
 from monitoring.sink import Identity, Sink
 from monitoring.store import Store
+from saps.config import Address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from monitoring.progress import Progress
+
 logger = logging.getLogger(__name__)
 
 LOOK = 1
-"""Seconds between two looks at the source, at most, and at whether OFGate is there again."""
+"""Seconds between two looks at whether OFGate is there again, and at the source at least."""
+LOOKS = 4
+"""How often the source is looked at within an interval, if `LOOK` allows: each look with new files leaves one file in
+the inbox, which Spark notes for ever."""
 REMIND = 30.0
 """Seconds after which OFGate is told the newest table once more, should it have started anew."""
 AGAIN = 3
-"""How often a batch that fails is tried again, after bad files have been taken out, before the job gives up."""
+"""How often a batch that fails is tried again before the job gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +55,63 @@ class Order:
     """Of the switches; None: as the rules say."""
     identity: Identity | None = None
     """For OFGates with ``https`` addresses."""
+    metrics: Address | None = None
+    """Where ``GET /metrics`` is answered."""
 
 
 def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) -> int:
-    """Do it. Returns the exit status: 0, or 1 if OFGate has not got all decisions, or batches fail again and again."""
-    from monitoring.job import Job  # here: it needs pyspark
-    from monitoring.spark import ship
+    """Do it. Returns the exit status: 0, or 1 if OFGate has not got all decisions, or batches fail again and again.
+    Raises OSError if the address for metrics cannot be had."""
+    from monitoring.progress import Progress  # here: it needs pyspark
 
     ending = stop or _until_signalled()
     store = Store(order.state)
+    intake = Intake(order.source, store)
+    progress = Progress(store, order.rules, intake)
+    with ExitStack() as stack:
+        if order.metrics is not None:
+            stack.enter_context(progress.served(*order.metrics))
+        spark.streams.addListener(progress.listener)
+        stack.callback(spark.streams.removeListener, progress.listener)
+        return _run(spark, order, store, intake, progress, ending)
+
+
+def _run(
+    spark: SparkSession, order: Order, store: Store, intake: Intake, progress: Progress, ending: threading.Event
+) -> int:
+    from monitoring.job import Job
+    from monitoring.spark import ship
+
     ship(spark, store.root)
-    intake, sink = Intake(order.source, store), Sink(order.ofgates, store, order.token, order.identity)
-    job = Job(spark, store, order.rules, intake.finished, order.budgets)
-    intake.take()
+    sink = Sink(order.ofgates, store, order.token, order.identity)
+    job = Job(spark, store, order.rules, intake.finished, order.budgets, progress.batch)
+    if order.interval is None:
+        intake.take_all()
     failures = 0
-    while (error := _watch(job.start(order.interval), intake, sink, ending)) is not None:
+    while (error := _watch(job.start(order.interval), intake, sink, order.interval, ending)) is not None:
         failures += 1
-        bad = intake.recheck(file.name for file in sorted(store.inbox.glob("*.parquet")))
-        said = f", bad files are taken out: {', '.join(bad)}" if bad else ""
-        logger.error("a batch failed%s: %s", said, error)
-        if failures > AGAIN and not bad:
+        logger.error("a batch failed: %s", error)
+        if failures > AGAIN:
             return 1
     return 0 if _sent(sink, order, ending) else 1
 
 
-def _watch(query: StreamingQuery, intake: Intake, sink: Sink, ending: threading.Event) -> str | None:
+def _watch(
+    query: StreamingQuery, intake: Intake, sink: Sink, interval: float | None, ending: threading.Event
+) -> str | None:
     """Until the query ends, or is to end: take files in, and send decisions. What it failed with, if it did."""
     from pyspark.errors import StreamingQueryException
 
-    reminded = time.monotonic()
+    reminded, looked = time.monotonic(), -math.inf
     try:
         while not query.awaitTermination(LOOK):
             if ending.is_set():
                 query.stop()
                 return None
             sink.flush()
-            intake.take()
+            if interval is not None and time.monotonic() - looked >= interval / LOOKS:
+                looked = time.monotonic()
+                intake.take()
             if time.monotonic() - reminded >= REMIND:
                 sink.remind()
                 reminded = time.monotonic()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from monitoring.audit import Account
 from monitoring.knapsack import Items, solve
 from monitoring.network import Needs, Network, Room
 
@@ -32,6 +33,10 @@ class Held(NamedTuple):
     tree: bool
     since: int
     """ms since 1970."""
+    until: int = 0
+    """No tree is built before then: the last one kept missing its prediction."""
+    account: Account = Account()
+    """Of its tree."""
 
 
 class Calm(NamedTuple):
@@ -41,6 +46,10 @@ class Calm(NamedTuple):
     """Share by which a tree that is there counts for more."""
     dwell: int = 900_000
     """Milliseconds for which a decision stays at least."""
+    review: float = 6.0
+    """Hours over which a tree must save what was predicted: those of the forecast's horizon."""
+    bar: int = 14_400_000
+    """Milliseconds for which a topic gets no tree after one that did not."""
 
 
 @dataclass(slots=True)
@@ -56,6 +65,8 @@ class Choice:
     """Worth a tree, but there is no room: the switch that is full."""
     spare: dict[str, Room]
     """What is left on each switch that any candidate needs."""
+    gap: float = 0.0
+    """The share of the best choice's worth that this one lacks, at most."""
 
 
 def select(
@@ -83,12 +94,14 @@ def select(
             _take(candidate.needs, spare)
         else:
             open_to.append((value, candidate))
-    chosen = _best(open_to, spare)
+    items = _items(open_to, spare)
+    solution = solve(items)
+    chosen = solution.chosen
     for index in chosen:
         _take(open_to[index][1].needs, spare)
     names = {open_to[index][1].topic for index in chosen}
     refused = {c.topic: _full(c.needs, spare) for _, c in open_to if c.topic not in names}
-    return Choice(names | locked, locked, barred, refused, spare)
+    return Choice(names | locked, locked, barred, refused, spare, solution.gap(items))
 
 
 def _value(candidate: Candidate, there: bool, hysteresis: float) -> float:
@@ -97,8 +110,8 @@ def _value(candidate: Candidate, there: bool, hysteresis: float) -> float:
     return candidate.saving / (1.0 + hysteresis) - candidate.cost if hysteresis else candidate.saving - candidate.cost
 
 
-def _best(candidates: Sequence[tuple[float, Candidate]], spare: Spare) -> list[int]:
-    """The numbers of the candidates to choose."""
+def _items(candidates: Sequence[tuple[float, Candidate]], spare: Spare) -> Items:
+    """The candidates as the knapsack's items."""
     numbers = {switch: 2 * number for number, switch in enumerate(sorted(spare))}
     needs = []
     for _, candidate in candidates:
@@ -106,7 +119,7 @@ def _best(candidates: Sequence[tuple[float, Candidate]], spare: Spare) -> list[i
         for switch, room in candidate.needs.items():
             parts += [(numbers[switch], room.entries), (numbers[switch] + 1, room.buckets)]
         needs.append(tuple(parts))
-    return solve(Items([value for value, _ in candidates], needs, [left for s in sorted(spare) for left in spare[s]]))
+    return Items([value for value, _ in candidates], needs, [left for s in sorted(spare) for left in spare[s]])
 
 
 def _fits(needs: Needs, spare: Spare) -> bool:

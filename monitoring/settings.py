@@ -10,6 +10,9 @@ from monitoring.network import Network
 from monitoring.score import Weights
 from monitoring.selection import Calm
 
+LEAST_SKEW = 1000
+"""Milliseconds by which synchronised clocks may differ, however short the lateness is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -23,10 +26,14 @@ class Rules:
     lateness: int = 120_000
     """Milliseconds that rows may come late: a window is closed when the brokers' clocks, by their median, are so far
     beyond its end. Longer costs that delay of every decision; shorter loses rows of slow writers."""
-    skew: int = 300_000
-    """Milliseconds that a broker's clock may go ahead of the median before its rows are refused."""
     most: int = 50_000
     """Candidates handed to the selection, the best for their room."""
+
+    @property
+    def skew(self) -> int:
+        """Milliseconds that a broker's clock may be ahead of this machine's before its rows are refused: so far ahead
+        it closes no window early, for windows close so much later."""
+        return max(self.lateness, LEAST_SKEW)
 
 
 def rules_for(interval: float, rules: Rules | None = None) -> Rules:

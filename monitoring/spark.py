@@ -4,53 +4,98 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import sys
 import zipfile
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import monitoring
 import saps
 
+logger = logging.getLogger(__name__)
+
 LOCAL_PARTITIONS = 4
 """Parts that topics are divided into on one machine. More needs less memory at a time, and costs more per part."""
+MEMORY = "3g"
+"""Java heap of the driver."""
 
 
 class NoSparkError(Exception):
     """Spark's Java cannot be started here. It has said why on standard error."""
 
 
-def session(master: str | None, memory: str = "3g", partitions: int | None = None, options: str = "") -> SparkSession:
-    """A session. `master` None: what `spark-submit` says; `options`: for the driver's Java. One in a process only.
+DEFAULTS = {
+    "spark.app.name": "saps monitor",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": str(LOCAL_PARTITIONS),
+    "spark.sql.adaptive.enabled": "false",  # it measures each stage before the next: more time for small ones
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+}
+"""What is set where Spark's own configuration says nothing."""
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Also, where all is on this machine."""
+UNNAMED = ("pyspark-shell", "__main__.py")
+"""Names that Spark itself gives a job that has none."""
 
-    Raises `NoSparkError`."""
+
+def session(
+    master: str | None,
+    memory: str | None = None,
+    partitions: int | None = None,
+    options: str = "",
+    event_log: str | None = None,
+) -> SparkSession:
+    """A session. `master` None: what `spark-submit` says; `options`: for the driver's Java; `event_log`: a directory
+    or a URI of Spark's. One in a process only.
+
+    What is not given is as Spark's own configuration says (`spark-submit --conf`, ``PYSPARK_SUBMIT_ARGS``,
+    ``spark-defaults.conf``), and only then as `DEFAULTS` do. Raises `NoSparkError`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("saps monitor")
+    if memory is None:
+        os.environ.setdefault("SPARK_DRIVER_MEMORY", MEMORY)  # whatever else is said goes before it
+    defaults = dict(DEFAULTS)
+    given: dict[str, str] = {}
     if master is not None:
-        builder = builder.master(master)
+        given["spark.master"] = master
         if master.startswith("local") or "//127.0.0.1:" in master:
-            builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+            defaults |= LOOPBACK
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Java asks for the machine's own name's address
-    settings = {
-        "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": options,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(partitions or LOCAL_PARTITIONS),
-        "spark.sql.adaptive.enabled": "false",  # the parts of two joined inputs must be the same ones
-        "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.streaming.numRecentProgressUpdates": "2",
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    if memory is not None:
+        given["spark.driver.memory"] = memory
+    if options:
+        given["spark.driver.extraJavaOptions"] = options
+    if partitions is not None:
+        given["spark.sql.shuffle.partitions"] = str(partitions)
+    if event_log is not None:
+        if "://" not in event_log:
+            Path(event_log).mkdir(parents=True, exist_ok=True)
+            event_log = Path(event_log).absolute().as_uri()
+        given |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": event_log}
+    launch = {"spark.ui.showConsoleProgress": "false", **given}  # else Spark takes this for a shell, and shows it
     try:
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(launch.items())))
+        known = dict(SparkConf().getAll())  # the Java that runs now has read all of Spark's own configuration
+        if known.get("spark.app.name") in UNNAMED:
+            del known["spark.app.name"]
+        kept = {name: known[name] for name in defaults if known.get(name, defaults[name]) != defaults[name]}
+        if kept:
+            said = ", ".join(f"{name}={value}" for name, value in sorted(kept.items()) if name not in given)
+            logger.info("as Spark's own configuration says: %s", said)
+        settings = {name: value for name, value in defaults.items() if name not in known} | given
+        builder = SparkSession.builder
+        for name, value in settings.items():
+            builder = builder.config(name, value)
         spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise NoSparkError(f"Spark's Java did not start, see above; it needs Java 17: {error}") from None

@@ -4,7 +4,7 @@
     batches/N/             what batch N has computed: `topics`, `open` (Parquet) and, last, `commit.json`
     decisions/E.parquet    the table of epoch E, for ever
     sent/E                 an empty file: OFGate has it
-    inbox/ taken.txt quarantine/    the intake's
+    inbox/ taken/ quarantine/       the intake's
 
 A batch without `commit.json` never happened: it is computed again, from the same files. With it, it is not.
 """
@@ -17,9 +17,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+from monitoring.audit import Account
+from monitoring.decider import Heard
 from monitoring.decisions import Decision, Table
 from monitoring.selection import Held
 from saps.wholefile import replacing, sync_directory
+
+GAP_KEY = b"saps.decisions.gap"
+"""Key of `Table.gap` in a table's metadata."""
 
 
 class Commit(NamedTuple):
@@ -38,6 +43,8 @@ class Commit(NamedTuple):
     digest: str
     files: list[str]
     """Names of the inbox's files that were read."""
+    heard: dict[str, Heard] = {}  # a value like the others; never changed
+    """The brokers heard of lately (`decider.Clock`)."""
 
 
 NOTHING = Commit(-1, 0, {}, "", "", 0, "", [])
@@ -64,7 +71,12 @@ class Store:
     def commit_of(self, batch: int) -> Commit:
         """What a batch has left. Raises OSError if it was not committed."""
         plain = json.loads((self._batch(batch) / "commit.json").read_text())
-        return Commit(**{**plain, "held": {topic: Held(*held) for topic, held in plain["held"].items()}})
+        held = {
+            topic: Held(tree, since, *(until[:1]), *(Account(*account) for account in until[1:]))
+            for topic, (tree, since, *until) in plain["held"].items()
+        }
+        heard = {broker: Heard(*last) for broker, last in plain.get("heard", {}).items()}
+        return Commit(**{**plain, "held": held, "heard": heard})
 
     def fresh(self, batch: int) -> Path:
         """An empty directory for what a batch computes."""
@@ -93,7 +105,8 @@ class Store:
 
         kinds: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64()}
         hints = get_type_hints(Decision)
-        schema = pa.schema([(name, kinds[hints[name]]) for name in Decision._fields])
+        fields = [(name, kinds[hints[name]]) for name in Decision._fields]
+        schema = pa.schema(fields, metadata={GAP_KEY: repr(table.gap).encode()})
         columns = list(zip(*table.decisions, strict=True)) or [()] * len(schema)
         out = pa.BufferOutputStream()
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -108,14 +121,15 @@ class Store:
         """The table of an epoch. Raises OSError."""
         import pyarrow.parquet as pq
 
-        rows = pq.read_table(self.root / "decisions" / f"{epoch}.parquet").to_pylist()
-        return Table(epoch, [Decision(**row) for row in rows])
+        found = pq.read_table(self.root / "decisions" / f"{epoch}.parquet")
+        gap = float((found.schema.metadata or {}).get(GAP_KEY, b"0"))
+        return Table(epoch, [Decision(**row) for row in found.to_pylist()], gap)
 
     # --- what OFGate has --------------------------------------------------------------------------------------------
 
     def unsent(self) -> list[int]:
         """The epochs that OFGate has not confirmed, ascending; only those that have happened."""
-        done = {int(file.name) for file in (self.root / "sent").iterdir()}
+        done = {int(file.name) for file in (self.root / "sent").iterdir() if file.name.isdecimal()}
         newest = max(done, default=-1)
         happened = self.last().closed
         return [epoch for epoch in self.epochs() if newest < epoch <= happened]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from monitoring.audit import saved_in
 from monitoring.features import Window
 from monitoring.forecast import DAYS, HOURS, Forecast
 from monitoring.model import FORGET, SUMS, Model, advance, judge, unknown
@@ -33,7 +34,7 @@ TOPICS = pa.schema(
     ]
 )
 """What is kept of each topic from epoch to epoch (`monitoring.model.Model`)."""
-JUDGED = pa.schema([(name, pa.float64()) for name in ("saving", "cost", "inter", "rate", "size", "density")])
+JUDGED = pa.schema([(name, pa.float64()) for name in ("saving", "cost", "inter", "rate", "size", "density", "saved")])
 """What follows from it at the end of an epoch."""
 
 Floats = npt.NDArray[np.float64]
@@ -50,16 +51,18 @@ def epoch_of(rules: Rules, now: int) -> Callable[[pa.Table, pa.Table], pa.Table]
         latest = np.arange(len(topics), dtype=np.int64)
         starts = windows["start"].to_numpy()
         columns = {name: windows[name].to_numpy() for name in _WINDOW}
+        saved = np.zeros(len(topics))
         for start in np.unique(starts):
             rows = np.flatnonzero(starts == start)
             index = at[rows]
             seen = Window(topic="", start=int(start), sites="", **{name: columns[name][rows] for name in _WINDOW})
             model.put(index, advance(model.part(index), seen, int(start), rules.pace, rules.memory))
+            saved[index] += saved_in(seen)
             latest[index] = kept.num_rows + rows
         sites = pa.concat_arrays([_strings(kept, "sites"), _strings(windows, "sites")]).take(pa.array(latest))
         shape, score = judge(model, now, rules.pace, rules.weights, rules.memory)
         density = (score.saving - score.cost) / (2.0 + model.members + model.senders)
-        judged = (score.saving, score.cost, score.inter, shape.rate, shape.size, density)
+        judged = (score.saving, score.cost, score.inter, shape.rate, shape.size, density, saved)
         found = _table(topics, sites, model, judged)
         return found.filter(pa.array(now - model.last <= FORGET))
 

@@ -120,7 +120,13 @@ class DecisionService:
         """Ask all brokers twice an interval: rows that come again count once."""
         while True:
             await asyncio.sleep(interval / 2)
-            decider.feed(await self._counts())
+            found = decider.feed(await self._counts())
+            for name, by in found.skew.refused.items():
+                logger.warning("the clock of %s is %.0f s ahead of this machine's: not counted", name, by / 1000)
+            if found.impossible:
+                logger.warning(
+                    "%d rows cannot be, they are not counted: %s", len(found.impossible), found.impossible[0]
+                )
             table = decider.decide()
             if table is not None and self._gateway.gate.leading:
                 trees = [
@@ -129,7 +135,7 @@ class DecisionService:
                     if d.mode == "ofm"
                 ]
                 for decision in table.decisions:
-                    if decision.action in ("build", "drop"):
+                    if decision.action in ("build", "drop", "revoke"):
                         logger.info("%s the tree of %s: %s", decision.action, decision.topic, decision.reason)
                 await self.desk.take(Decisions(1, table.epoch, table.digest, trees))
 

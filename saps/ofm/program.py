@@ -185,8 +185,13 @@ def planners(settings: ControllerSettings, files: TrafficFiles, traffic: Traffic
 
     capacity, rate, spread = traffic.capacity, traffic.rate, settings.parallel_links == "select"
     if files.clusters:
-        return TwoLevelPlanner(files.clusters, capacity=capacity, rate=rate, version=version, spread=spread)
-    return NetworkPlanner(settings.planner, capacity=capacity, rate=rate, version=version, spread=spread)
+        planner: NetworkPlanner = TwoLevelPlanner(
+            files.clusters, capacity=capacity, rate=rate, version=version, spread=spread
+        )
+    else:
+        planner = NetworkPlanner(settings.planner, capacity=capacity, rate=rate, version=version, spread=spread)
+    planner.warm()
+    return planner
 
 
 def addresses(settings: ControllerSettings) -> AddressRange:

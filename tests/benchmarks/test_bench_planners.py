@@ -7,23 +7,20 @@ from pathlib import Path
 import pytest
 
 from benchmarks import planners
-from benchmarks.planners import PLANNERS, Change, changes, markdown, measure, plot
+from benchmarks.planners import PLANNERS, markdown, measure, plot
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"NODES": 30, "TOPICS": 20, "MEMBERS": 5, "STEPS": 5, "FAILURES": 3}.items():
+    for name, value in {"NODES": 30, "TOPICS": 20, "MEMBERS": 5}.items():
         monkeypatch.setattr(planners, name, value)
     monkeypatch.setattr(planners, "GROWTH", {"nodes": [(20, 20, 5), (30, 20, 5)], "topics": [(30, 20, 5)]})
 
 
 @pytest.mark.usefixtures("small")
 def test_every_planner_is_measured_and_written_down(tmp_path: Path) -> None:
-    points = [measure(size, name, 1)[0] for size in ((20, 20, 5), (30, 20, 5)) for name in PLANNERS]
-    _, trees = measure((30, 20, 5), "balanced, 2 passes", 1)
-    changed = changes(trees, 1)
-    assert all(isinstance(change, Change) and change.worst >= change.mean for change in changed)
-    page = markdown(points, changed, 1)
+    points = [measure(size, name, 1) for size in ((20, 20, 5), (30, 20, 5)) for name in PLANNERS]
+    page = markdown(points, 1)
     for name in PLANNERS:
         assert f"| 30 x 20 x 5 | {name} |" in page
     plot(points, tmp_path / "plot.svg")

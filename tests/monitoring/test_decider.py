@@ -110,21 +110,70 @@ def test_rows_that_are_late_but_not_too_late_count() -> None:
     assert decider.models["t"].last == MONDAY + 2 * LENGTH
 
 
-def test_a_clock_that_is_ahead_closes_nothing() -> None:
+NOW = MONDAY + 10 * LENGTH
+DAY = 86_400_000
+
+
+def test_a_broker_ahead_of_the_others_closes_nothing_and_is_named() -> None:
     rules, clock = Rules(), Clock()
-    ends = {f"b{number}": MONDAY + 10 * LENGTH + number * 1000 for number in range(5)}
-    assert clock.seen(ends, rules) == {}
+    ends = {f"b{number}": NOW + number * 1000 for number in range(5)}
+    assert clock.seen(ends.items(), rules, NOW + DAY) == ({}, {})
     closed = clock.closed
-    assert closed == (MONDAY + 10 * LENGTH + 2000 - rules.lateness) // LENGTH * LENGTH
-    wrong = {**ends, "mad": MONDAY + 10_000 * LENGTH}
-    assert list(clock.seen(wrong, rules)) == ["mad"]
+    assert closed == (NOW + 2000 - rules.lateness) // LENGTH * LENGTH
+    skew = clock.seen({**ends, "mad": NOW + DAY}.items(), rules, NOW + DAY + 1)
+    assert skew == ({}, {"mad": DAY - 2000})
     assert clock.closed == closed
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("abcde"), st.integers(0, 10**7)), max_size=20))
-def test_the_clock_never_goes_back(steps: list[dict[str, int]]) -> None:
-    clock, before = Clock(), 0
-    for ends in steps:
-        clock.seen(ends, Rules())
-        assert clock.closed >= before
+def test_a_fast_clock_alone_in_a_batch_is_not_its_own_median() -> None:
+    rules, clock = Rules(), Clock()
+    clock.seen([(f"b{number}", NOW) for number in range(3)], rules, NOW)
+    closed = clock.closed
+    for later in range(1, 20):  # long after the others were heard of
+        skew = clock.seen([("mad", NOW + DAY + later * 60_000)], rules, NOW + later * 60_000)
+        assert skew == ({"mad": DAY}, {})
+        assert clock.closed == closed
+    past = Clock()  # what happened long ago is replayed: this machine's clock bounds nothing
+    past.seen([(f"b{number}", NOW) for number in range(3)], rules, NOW + 90 * DAY)
+    assert past.seen([("mad", NOW + DAY)], rules, NOW + 90 * DAY + 1) == ({}, {"mad": DAY})
+    assert past.closed == closed
+
+
+def test_windows_close_no_earlier_than_this_machines_clock_says() -> None:
+    rules = Rules()
+    for ahead in (0, rules.lateness, rules.lateness + 1, DAY):
+        clock = Clock()
+        refused = clock.seen([("b", NOW + ahead)], rules, NOW).refused
+        assert clock.closed <= NOW
+        assert bool(refused) == (ahead > rules.lateness)
+
+
+def test_who_has_not_been_heard_of_for_a_while_holds_nobody_back() -> None:
+    rules, clock = Rules(), Clock()
+    clock.seen([("dead", NOW), ("b", NOW)], rules, NOW)
+    for minute in range(30):
+        clock.seen([("b", NOW + minute * 60_000)], rules, NOW + minute * 60_000)
+    assert list(clock.heard) == ["b"]
+    assert clock.closed == (NOW + 29 * 60_000 - rules.lateness) // LENGTH * LENGTH
+
+
+def test_rows_of_a_fast_clock_are_refused_and_the_brokers_others_count() -> None:
+    decider = Decider(Rules())
+    sane, mad = busy("t", NOW, 10), busy("t", NOW + DAY, 10)
+    found = decider.feed(sane + mad, NOW + LENGTH)
+    assert found.skew.refused == dict.fromkeys(("a1", "b1", "c1", "d1"), DAY)
+    assert sorted({at for _, _, at, _ in decider.waiting}) == [NOW]
+
+
+@given(
+    st.lists(
+        st.tuples(st.dictionaries(st.sampled_from("abcde"), st.integers(0, 10**7)), st.integers(0, 10**7)), max_size=20
+    )
+)
+def test_the_clock_never_goes_back_and_never_beyond_this_machines(steps: list[tuple[dict[str, int], int]]) -> None:
+    clock, before, latest = Clock(), 0, 0
+    for ends, now in steps:
+        clock.seen(ends.items(), Rules(), now)
+        latest = max(latest, now)
+        assert before <= clock.closed <= latest
         before = clock.closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ if shutil.which("java") is None:
 
 import pyspark
 
+import monitoring
 from examples.smart_city.ofm import QUICK
 from monitoring.decider import Decider
 from monitoring.model import Pace
@@ -103,3 +105,43 @@ def test_a_master_and_two_workers_decide_as_the_small_decider_does(tmp_path: Pat
     assert expected is not None
     assert store.table(store.last().epoch) == expected
     assert len(expected.trees) > 3
+
+
+def test_what_spark_submit_is_told_holds(tmp_path: Path) -> None:
+    """Its configuration, read back from the event log, which is one of the things it is told."""
+    place, source = city(topics=8, clusters=2, brokers=1, seed=6), tmp_path / "counts"
+    for number in range(2):
+        write_rows(file_of(source, "b", 1, number), list(rows(place, traffic(place, number))))
+    (tmp_path / "events").mkdir()
+    told = {
+        "spark.sql.shuffle.partitions": "3",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.app.name": "city",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+    }
+    argv = [
+        str(SPARK / "bin" / "spark-submit"),
+        "--master",
+        "local[1]",
+        "--driver-memory",
+        "700m",
+        "--driver-java-options",
+        QUICK,
+    ]
+    argv += [part for name, value in told.items() for part in ("--conf", f"{name}={value}")]
+    argv += [str(Path(monitoring.__file__).parent / "__main__.py"), "--once", "--source", str(source)]
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(argv, env=os.environ | python, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (log,) = (tmp_path / "events").iterdir()
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    found = next(event["Spark Properties"] for event in events if event["Event"] == "SparkListenerEnvironmentUpdate")
+    assert {name: found.get(name) for name in told} == told
+    assert found["spark.driver.memory"] == "700m"
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert "spark.sql.shuffle.partitions=3" in done.stdout + done.stderr

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +24,9 @@ pytest.importorskip("pyarrow")
 if shutil.which("java") is None:
     pytest.skip("there is no Java", allow_module_level=True)
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.processes import free_port
 from examples.smart_city.ofm import QUICK
 from monitoring.decider import Decider
 from monitoring.decisions import Table
@@ -30,6 +37,7 @@ from monitoring.run import Order, run
 from monitoring.settings import Rules
 from monitoring.store import Commit, Store
 from monitoring.synthetic import City, city, rows, traffic
+from saps.config import Address
 from saps.statistics import Row
 from saps.statistics.files import file_of, write_rows
 
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("spark"), pytest.mark.spark]
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 PLACE: City = city(topics=60, clusters=4, brokers=2, seed=9)
 RULES = Rules(network=Network(Room(25, 25), {"*core*": Room(60, 60)}), lateness=0)
 
@@ -53,6 +62,11 @@ def spark() -> Iterator[SparkSession]:
 
 def counted(number: int) -> list[Row]:
     return list(rows(PLACE, traffic(PLACE, number)))
+
+
+def carried(seen: list[Row]) -> list[Row]:
+    """As if two of three publications had left by trees."""
+    return [row._replace(by_tree=row.messages * 2 // 3) for row in seen]
 
 
 def leave(source: Path, seen: list[Row], life: int = 1) -> None:
@@ -75,8 +89,8 @@ def test_it_decides_as_the_small_decider_does_row_for_row(spark: SparkSession, t
     held_back = [row for row in counted(102) if row.broker == "c1-b0"]
     runs = [
         [*counted(100), *counted(101), *(row for row in counted(102) if row.broker != "c1-b0")],
-        [*held_back, *counted(103), *(row._replace(start=row.start + 1) for row in counted(100)[:9])],
-        [*counted(104), *counted(101)[:20]],
+        [*held_back, *carried(counted(103)), *(row._replace(start=row.start + 1) for row in counted(100)[:9])],
+        [*carried(counted(104)), *counted(101)[:20]],
     ]
     for number, seen in enumerate(runs):
         for start in sorted({row.start for row in seen}):
@@ -89,7 +103,10 @@ def test_it_decides_as_the_small_decider_does_row_for_row(spark: SparkSession, t
         assert expected is not None
         assert found == expected
         assert found.digest == expected.digest
-    assert len(found.trees) > 3  # type: ignore[union-attr]
+    assert found is not None
+    assert len(found.trees) > 3
+    assert sum(d.saved > 0 for d in found.decisions) > 3
+    assert Store(tmp_path / "state").last().held == decider.held
 
 
 def test_the_sums_in_sql_are_those_in_python(spark: SparkSession, tmp_path: Path) -> None:
@@ -182,6 +199,153 @@ def test_a_file_broken_inside_is_put_aside_and_the_others_count(
     assert job(spark, source, state) == expected.decide()
     assert (Store(state).quarantine / bad.name).exists()
     assert bad.name in caplog.text
+
+
+def test_poison_rows_are_put_aside_and_the_files_others_count(spark: SparkSession, tmp_path: Path) -> None:
+    """Each alone ended the job for good: no window, a window beyond the calendar, a sum beyond 64 bits, sites that
+    cannot be read."""
+    source, state, good = tmp_path / "counts", tmp_path / "state", counted(310)
+    first = good[0]
+    poison = [
+        first._replace(topic="p/1", seconds=math.nan),
+        first._replace(topic="p/2", start=2**63 - 1000),
+        first._replace(topic="p/3", messages=2**62),
+        first._replace(topic="p/3", messages=2**62, start=first.start + 1),
+        first._replace(topic="p/4", cluster="a:b"),
+    ]
+    own = [row for row in good if row.broker == first.broker]
+    leave(source, [row for row in good if row.broker != first.broker])
+    write_rows(file_of(source, first.broker, 1, first.start), [*poison, *own])
+    expected = Decider(RULES)
+    expected.feed(good)
+    table = expected.decide()
+    assert job(spark, source, state) == table
+    store = Store(state)
+    (note,) = store.quarantine.glob("*.txt")
+    assert f"5 of {len(own) + 5} rows cannot be" in note.read_text()
+    assert job(spark, source, state) == table
+    assert len(list(store.quarantine.glob("*.txt"))) == 1
+
+
+def ahead(seen: list[Row], broker: str, by: int) -> list[Row]:
+    """As a broker would count whose clock is `by` ms ahead."""
+    return [row._replace(broker=broker, start=row.start + by) for row in seen]
+
+
+def test_a_fast_clock_alone_in_a_run_stops_no_decision(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run with all brokers, a run with the one that is a day ahead alone, a run with all."""
+    source, state, decider = tmp_path / "counts", tmp_path / "state", Decider(RULES)
+    now = int(time.time() * 1000) // 300_000 * 300_000
+    moved = now - counted(110)[0].start  # the rows of window 109 end now
+    runs = [
+        ahead_all(counted(107) + counted(108), moved),
+        ahead(counted(108)[:30], "mad", moved + 86_400_000),
+        ahead_all(counted(109), moved),
+    ]
+    for seen in runs:
+        for start in sorted({row.start for row in seen}):
+            leave(source, [row for row in seen if row.start == start])
+        found = job(spark, source, state)
+        decider.feed(row for row in seen if row.broker != "mad")
+        assert found == (decider.decide() or found)
+    assert found is not None
+    assert found.epoch == now
+    assert "the clock of mad is " in caplog.text
+    assert Store(state).last().closed == now
+
+
+def ahead_all(seen: list[Row], by: int) -> list[Row]:
+    return [row._replace(start=row.start + by) for row in seen]
+
+
+def test_a_fast_clock_stops_no_decision_of_a_job_that_stays(spark: SparkSession, tmp_path: Path) -> None:
+    source, state, stop = tmp_path / "counts", tmp_path / "state", threading.Event()
+    now = int(time.time() * 1000) // 300_000 * 300_000
+    moved = now - counted(110)[0].start
+    leave(source, ahead_all(counted(108), moved))
+    order = Order(source, state, interval=0.2, rules=RULES)
+    statuses: list[int] = []
+    thread = threading.Thread(target=lambda: statuses.append(run(spark, order, stop)))
+    thread.start()
+    try:
+        until(lambda: Store(state).last().closed == now - 300_000)
+        batch = Store(state).last().batch
+        leave(source, ahead(counted(108)[:30], "mad", moved + 86_400_000))
+        until(lambda: Store(state).last().batch > batch)
+        leave(source, ahead_all(counted(109), moved))
+        until(lambda: Store(state).last().closed == now)
+    finally:
+        stop.set()
+        thread.join()
+    assert statuses == [0]
+    assert Store(state).epochs() == [now - 300_000, now]
+
+
+def scraped(port: int) -> dict[str, float]:
+    """What Prometheus would see: sums over labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+def test_what_the_job_does_is_seen_in_its_metrics(spark: SparkSession, tmp_path: Path) -> None:
+    """A good batch; then late rows, a fast clock, a row and a file that cannot be. The alert's names are among them."""
+    source, state, stop = tmp_path / "counts", tmp_path / "state", threading.Event()
+    now = int(time.time() * 1000) // 300_000 * 300_000
+    moved = now - counted(110)[0].start
+    seen = ahead_all(counted(108) + counted(109), moved)
+    for start in sorted({row.start for row in seen}):
+        leave(source, [row for row in seen if row.start == start])
+    port, statuses = free_port(), list[int]()
+    order = Order(source, state, interval=0.2, rules=RULES, metrics=Address("127.0.0.1", port))
+    thread = threading.Thread(target=lambda: statuses.append(run(spark, order, stop)))
+    thread.start()
+    try:
+        until(lambda: Store(state).last().closed == now)
+        until(lambda: scraped(port)["saps_monitor_event_time_seconds"] == now / 1000)
+        first = scraped(port)
+        assert first["saps_monitor_rows_total"] == len(seen)
+        assert first["saps_monitor_trees"] == len(Store(state).table(now).trees) > 3
+        assert first["saps_monitor_window_seconds"] == 300
+        assert first["saps_monitor_last_decision_timestamp_seconds"] > now / 1000
+        late = ahead_all(counted(107), moved)[:20]
+        fast = ahead(counted(108)[:10], "mad", moved + 86_400_000)
+        write_rows(source / "late.parquet", [*late, *fast, late[0]._replace(seconds=math.nan)])
+        (source / "none.parquet").write_text("no Parquet")
+        until(lambda: scraped(port).get("saps_monitor_fast_clock_batches_total") == 1)
+        until(lambda: scraped(port)["saps_monitor_batch_seconds"] > 0)
+        second = scraped(port)
+        assert second["saps_monitor_late_rows_total"] == len(late)
+        assert second["saps_monitor_batches_total"] > first["saps_monitor_batches_total"]
+        assert (second["saps_monitor_quarantined_files"], second["saps_monitor_quarantined_rows"]) == (1, 1)
+    finally:
+        stop.set()
+        thread.join()
+    assert statuses == [0]
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    (group,) = yaml.safe_load((DEPLOY / "prometheus-rules.yml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert set(re.findall(r"saps_\w+", rule["expr"] + " " + rule["annotations"]["description"])) <= second.keys()
+
+
+def test_an_address_for_metrics_that_is_taken_is_said(tmp_path: Path, spark: SparkSession) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        order = Order(tmp_path, tmp_path / "state", interval=None, metrics=Address(*other.getsockname()))
+        with pytest.raises(OSError, match="in use"):
+            run(spark, order, threading.Event())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
 
 
 def test_all_topics_never_come_to_the_driver(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from saps.ofm.planner.graph import Flags, Graph, Ints
+from saps.ofm.planner.graph import Flags, Graph, Ints, Offsets
 from saps.overlay.design.compiled import compiled
 
 
@@ -56,3 +56,33 @@ def prune(graph: Graph, edges: Ints, count: int, keep: Flags, degree: Ints) -> i
 def identity(nodes: int) -> Ints:
     """Every node a piece of its own."""
     return np.arange(nodes).astype(np.int32)
+
+
+@compiled
+def pieces_of(graph: Graph, edges: Ints, members: Ints) -> tuple[Offsets, Ints]:
+    """The nodes of each connected piece of a tree, members without edges included, in compressed rows."""
+    n = len(graph.at) - 1
+    parent, seen = identity(n), np.zeros(n, np.bool_)
+    for v in members:
+        seen[v] = True
+    for e in edges:
+        unite(parent, graph.ends[e, 0], graph.ends[e, 1])
+        seen[graph.ends[e, 0]] = seen[graph.ends[e, 1]] = True
+    number, size, pieces = np.full(n, -1, np.int32), np.zeros(n, np.int64), 0
+    for v in range(n):
+        if seen[v]:
+            r = root(parent, v)
+            if number[r] < 0:
+                number[r] = pieces
+                pieces += 1
+            size[number[r]] += 1
+    at = np.zeros(pieces + 1, np.int64)
+    for i in range(pieces):
+        at[i + 1] = at[i] + size[i]
+    nodes, filled = np.empty(at[pieces], np.int32), at.copy()
+    for v in range(n):
+        if seen[v]:
+            piece = number[root(parent, v)]
+            nodes[filled[piece]] = v
+            filled[piece] += 1
+    return at, nodes

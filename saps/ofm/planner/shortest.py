@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from saps.ofm.planner.forest import identity, unite
+from saps.ofm.planner.forest import identity, prune, unite
 from saps.ofm.planner.graph import Demands, Floats, Graph, Ints, Offsets
 from saps.ofm.planner.growth import Scratch, grow, scratch
 from saps.ofm.planner.heap import pop, push
@@ -26,7 +26,8 @@ def takahashi_matsuyama(graph: Graph, demands: Demands, length: Floats | None = 
 
 def mehlhorn(graph: Graph, demands: Demands, length: Floats | None = None) -> Trees:
     """A minimum spanning tree of the members' distances, as paths (Kou, Markowsky & Berman 1981), from one search from
-    all members at once (Mehlhorn 1988): the same bound as Takahashi-Matsuyama, in O(m log n) for each topic."""
+    all members at once (Mehlhorn 1988): the same bound as Takahashi-Matsuyama, in O(m log n) for each topic. The paths'
+    nodes are then spanned anew and pruned (steps 4 and 5 of KMB)."""
     return Trees(*_each(graph, demands, _lengths(graph, length), 2))
 
 
@@ -151,4 +152,30 @@ def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> 
                     v = graph.ends[via[v], 0] + graph.ends[via[v], 1] - v
     for v in range(n):
         group[v] = -1
-    return found if taken >= len(members) - 1 else -1
+    return respanned(graph, length, members, out, found) if taken >= len(members) - 1 else -1
+
+
+@compiled
+def respanned(graph: Graph, length: Floats, members: Ints, out: Ints, found: int) -> int:
+    """Steps 4 and 5 of KMB, in place; the new size. A minimum spanning tree of all edges between the tree's nodes,
+    pruned to the members: of edges equally long those at members first, so that other nodes become leaves and go."""
+    n, m = len(graph.at) - 1, len(graph.capacity)
+    inside, keep = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    for i in range(found):
+        inside[graph.ends[out[i], 0]] = True
+        inside[graph.ends[out[i], 1]] = True
+    for v in members:
+        keep[v] = True
+    among, count = np.empty(m, np.int32), 0
+    for ends in range(2, -1, -1):
+        for e in range(m):
+            a, b = graph.ends[e, 0], graph.ends[e, 1]
+            if inside[a] and inside[b] and length[e] < np.inf and int(keep[a]) + int(keep[b]) == ends:
+                among[count] = e
+                count += 1
+    parent, size = identity(n), 0
+    for i in np.argsort(length[among[:count]], kind="mergesort"):
+        if unite(parent, graph.ends[among[i], 0], graph.ends[among[i], 1]):
+            out[size] = among[i]
+            size += 1
+    return prune(graph, out, size, keep, np.zeros(n, np.int32))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from saps.config import SettingError
@@ -85,3 +88,47 @@ def test_the_planner_is_a_setting(choice: str) -> None:
 def test_an_unknown_planner_is_refused() -> None:
     with pytest.raises(SettingError, match="planner"):
         settings_of({"planner": "best"})
+
+
+WARM = """
+import sys
+import numba.core.dispatcher
+from saps.ofm.cli import settings_of
+from saps.ofm.program import planners
+from saps.ofm.topology import Port
+from saps.ofm.traffic import Traffic
+from saps.ofm.traffic_files import TrafficFiles
+from tests.ofm.planner.test_planner_controller import square
+
+def machine_code():
+    return {
+        (module.__name__, name, signature)
+        for module in list(sys.modules.values())
+        for name, kernel in vars(module).items()
+        if isinstance(kernel, numba.core.dispatcher.Dispatcher)
+        for signature in kernel.signatures
+    }
+
+planner = planners(settings_of({"planner": sys.argv[1]}), TrafficFiles({}, {}, {}), Traffic())
+warm = machine_code()
+network = square()
+one = planner.for_topic("t")
+tree = one.plan(network.topology, network.brokers[:3])
+planner.adopted("t", tree)
+network.topology.link_down(*min(tree.links))
+tree = one.mend(network.topology, tree)
+planner.adopted("t", one.join(network.topology, tree, network.brokers[3]))
+planner.for_topic("u").plan(network.topology, network.brokers[1:])
+planner.better("t", network.topology)
+print(len(warm), sorted(machine_code() - warm))
+"""
+
+
+@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice != "steiner"])
+def test_the_machine_code_is_loaded_before_the_controller_is_ready(choice: str) -> None:
+    """Else the first link failure waits for it: seconds."""
+    pytest.importorskip("numba")
+    done = subprocess.run([sys.executable, "-c", WARM, choice], capture_output=True, text=True, timeout=250, check=True)
+    count, _, missing = done.stdout.strip().partition(" ")
+    assert missing == "[]"
+    assert int(count) > 3

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networkx.algorithms.approximation import steiner_tree
 
 from saps.ofm.planner.frugal import frugal_tree
 from saps.ofm.planner.graph import Demands, Floats, Graph, Ints
@@ -132,3 +133,19 @@ def test_a_child_holds_its_fathers_tree_as_printed_and_only_what_it_needs_when_m
     for topic, father in enumerate(demands.father):
         if father >= 0:
             assert set(printed.edges_of(father).tolist()) <= set(printed.edges_of(topic).tolist())
+
+
+def test_mehlhorns_trees_have_no_more_edges_than_those_of_the_textbook() -> None:
+    """Where many paths are equally long, what counts is that the paths' nodes are spanned anew and pruned."""
+    ours = textbook = 0
+    for seed in range(12):
+        network = nx.barabasi_albert_graph(150, 2, seed=seed)
+        members = np.random.default_rng(seed).permutation(150)[:18].tolist()
+        trees = mehlhorn(Graph.of(150, network.edges), Demands.of([members]))
+        chosen = trees.edges_of(0)
+        tree: nx.Graph[int] = nx.Graph(Graph.of(150, network.edges).ends[chosen].tolist())
+        assert nx.is_tree(tree)
+        assert {node for node in tree if tree.degree(node) == 1} <= set(members) <= set(tree)
+        ours += len(chosen)
+        textbook += steiner_tree(network, members, method="mehlhorn").number_of_edges()
+    assert ours <= textbook

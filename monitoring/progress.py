@@ -1,0 +1,123 @@
+"""How the job is, as Prometheus metrics: what came, what was late or put aside, and how old the last decision is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from monitoring.decider import Skew
+from monitoring.decisions import OFM, Table
+from monitoring.intake import Intake
+from monitoring.settings import Rules
+from monitoring.store import Store
+
+
+class Batch(NamedTuple):
+    """What a batch that was committed has done."""
+
+    rows: int
+    late: Mapping[str, int]
+    """Rows of closed windows, by broker."""
+    skew: Skew
+    closed: int
+    """Windows that end by then are closed."""
+    table: Table | None
+    """What was decided, if a window was closed."""
+
+
+class Progress:
+    """The metrics, in a registry of their own."""
+
+    def __init__(self, store: Store, rules: Rules, intake: Intake, clock: Callable[[], float] = time.time) -> None:
+        self.registry = CollectorRegistry()
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"saps_monitor_{name}", text, registry=self.registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"saps_monitor_{name}", text, labels, registry=self.registry)
+
+        self._batches = counter("batches", "Batches committed.")
+        self._failures = counter("batch_failures", "Batches that failed, and were tried again.")
+        self._rows = counter("rows", "Rows of counts that came.")
+        self._late = counter("late_rows", "Rows that came after their windows were closed: not counted.", "broker")
+        self._refused = counter(
+            "fast_clock_batches", "Batches with rows ahead of this machine's clock: not counted.", "broker"
+        )
+        self._seconds = gauge("batch_seconds", "Duration of the last batch.")
+        self._trees = gauge("trees", "Topics with trees in the last table.")
+        self._gap = gauge("selection_gap", "Share of the best selection's worth that the last one lacks, at most.")
+        self._decided = gauge("last_decision_timestamp_seconds", "When the last table was decided; first, the start.")
+        self._closed = gauge("event_time_seconds", "Windows that end by then (since 1970) are closed; 0 for none.")
+        gauge("window_seconds", "Length of a window.").set(rules.pace.window / 1000)
+        gauge("inbox_files", "Files that wait for a batch.").set_function(
+            lambda: sum(1 for _ in store.inbox.glob("*.parquet"))
+        )
+        gauge("unsent_tables", "Tables of decisions that OFGate does not have.").set_function(
+            lambda: len(store.unsent())
+        )
+        gauge("files", "Files that were read since the start.").set_function(lambda: intake.read)
+        gauge("quarantined_files", "Files put into quarantine since the start.").set_function(lambda: intake.bad_files)
+        gauge("quarantined_rows", "Rows put into quarantine since the start.").set_function(lambda: intake.bad_rows)
+        self._clock = clock
+        self._decided.set(clock())
+        self._closed.set(store.last().closed / 1000)
+        self.listener = _Listener(self._seconds, self._failures)
+
+    def batch(self, done: Batch) -> None:
+        """A batch was committed."""
+        self._batches.inc()
+        self._rows.inc(done.rows)
+        for broker, count in done.late.items():
+            self._late.labels(broker).inc(count)
+        for broker in done.skew.refused:
+            self._refused.labels(broker).inc()
+        self._closed.set(done.closed / 1000)
+        if done.table is not None:
+            self._decided.set(self._clock())
+            self._trees.set(sum(decision.mode == OFM for decision in done.table.decisions))
+            self._gap.set(done.table.gap)
+
+    @contextmanager
+    def served(self, host: str, port: int) -> Iterator[int]:
+        """Answers ``GET /metrics``, on the port that is given. Raises OSError if the address cannot be had."""
+        server, thread = start_http_server(port, host, self.registry)
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class _Listener(StreamingQueryListener):
+    """What Spark says of its queries; called on a thread of its own."""
+
+    def __init__(self, seconds: Gauge, failures: Counter) -> None:
+        self._seconds, self._failures = seconds, failures
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
+        """A query has begun."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A batch has ended."""
+        self._seconds.set(event.progress.batchDuration / 1000)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing has come."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """A query has ended, perhaps by a batch that failed."""
+        if event.exception is not None:
+            self._failures.inc()
