@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from saps.batch import Batch
 from saps.mesh import Done
 from saps.messages import Message, Properties, Reached
+from saps.overlay.publications import properties_of
 from saps.subscriptions import Target
 from saps.tracing.context import Context, carried, carrying, given
 from saps.tracing.spans import Entry, Hop, Span, Traces, confirmed, handed
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
     from saps.hub import Route
     from saps.overlay.frames import Publish
-from saps.overlay.publications import properties_of
 
 
 class Tracer:
@@ -62,7 +62,9 @@ class Tracer:
     def arrived(self, batch: Batch, routes: Sequence[Route]) -> Arrived | None:
         """A batch has come from another broker."""
         arrivals: list[tuple[int, Hop, Span, Sequence[Target]]] = []
-        for message, number, context in _traced(batch.messages, batch.which, batch.properties or ()):
+        for index, context in _traced(batch.properties or ()):
+            number = batch.which[index]
+            message = Message(batch.topics[number], batch.payloads[index], batch.qos, batch.retain)
             hop = self._traces.delivers(message, context)
             deliver = self._traces.deliver(message, context, context.at(self._traces.broker))
             arrivals.append((number, hop, deliver, routes[number].targets))
@@ -71,12 +73,12 @@ class Tracer:
     def comes(self, sender: str, frame: Publish) -> Callable[[int, int], None] | None:
         """A frame with properties is about to be handled. Returns what is to be told, if one of its publications is
         traced: to how many brokers it was passed on, and how many of its publications were duplicates."""
-        messages = [
-            Message(frame.parts[number].topic, payload, frame.qos)
-            for number, payload in zip(frame.which, frame.payloads, strict=True)
+        hops = [
+            self._traces.arrives(
+                Message(frame.parts[frame.which[index]].topic, frame.payloads[index], frame.qos), context, sender
+            )
+            for index, context in _traced(properties_of(frame) or ())
         ]
-        found = _traced(messages, frame.which, properties_of(frame) or ())
-        hops = [self._traces.arrives(message, context, sender) for message, _, context in found]
 
         def handled(passed_on: int, duplicates: int) -> None:
             for hop in hops:
@@ -140,12 +142,10 @@ class Arrived:
         return done
 
 
-def _traced(
-    messages: Sequence[Message], which: Sequence[int], properties: Sequence[Properties | None]
-) -> list[tuple[Message, int, Context]]:
-    """Of the messages that are traced: also the place of the topic, and the context."""
+def _traced(properties: Sequence[Properties | None]) -> list[tuple[int, Context]]:
+    """The publications that are traced: the place of each, and its context."""
     return [
-        (message, number, context)
-        for message, number, each in zip(messages, which, properties, strict=True)
-        if (context := carried(each)) is not None
+        (index, context)
+        for index, each in enumerate(properties)
+        if each is not None and (context := carried(each)) is not None
     ]
