@@ -6,6 +6,7 @@ import argparse
 import datetime
 import fnmatch
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -200,6 +201,15 @@ def fetch(present: Field) -> int:
     return failed
 
 
+def counted() -> list[tuple[str, int, float]]:
+    """Calls of project functions for a publication: by a process of its own, in which nothing is compiled."""
+    command = [sys.executable, "-m", "benchmarks.calls", "--json"]
+    done = subprocess.run(command, cwd=PAGE.parent.parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"benchmarks.calls ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
+    return msgspec.json.decode(done.stdout, type=list[tuple[str, int, float]])
+
+
 def status(kept: Kept) -> int:
     """1 if a sample failed, or SAPS lost, doubled or changed a message."""
     for sample in kept.samples:
@@ -231,6 +241,9 @@ def main(argv: Sequence[str]) -> int:
             kept = begin(wanted, chosen, argv)
             todo = list(turns(wanted.rows, wanted.field.present, wanted.rounds, full=wanted.full))
             run(todo, kept, wanted.field.base, wanted.pace, lambda now: save(now, chosen.json) if chosen.json else None)
+            kept.calls = counted()
+            if chosen.json:
+                save(kept, chosen.json)
         if chosen.markdown is not None:
             write(kept, chosen.markdown)
         else:

@@ -59,12 +59,19 @@ GOALS: tuple[Goal, ...] = (
 )
 
 
+CALLS = {"alone, remote": 60, "batch, a property": 20}
+"""Most calls for a publication, by the rows of `benchmarks.calls`."""
+
+
 def goals(kept: Kept) -> Iterator[str]:
     """The lines of the table."""
     yield "| goal | met | rows | figures |"
     yield "|---|---|---:|---|"
     for goal in GOALS:
         yield "| " + " | ".join((goal.said, *_judged(kept, goal))) + " |"
+    for name, most in CALLS.items():
+        found = [(f"QoS {qos}", calls <= most, f"{calls:.0f}") for said, qos, calls in kept.calls if said == name]
+        yield "| " + " | ".join((f"Calls of project functions, {name}: at most {most}", *_verdict(found))) + " |"
     yield "| " + " | ".join(("Deliveries a second ahead of every other broker, every row", *_ahead(kept))) + " |"
     yield "| " + " | ".join(("Nothing lost, doubled or wrong by SAPS, every row", *_whole(kept))) + " |"
 

@@ -94,6 +94,8 @@ class Kept(msgspec.Struct, kw_only=True):
     refusals: list[tuple[str, str, str]]
     """Row, peer, and why it is not measured in it."""
     samples: list[Sample]
+    calls: list[tuple[str, int, float]] = []
+    """Calls of project functions for a publication (`benchmarks.calls`): what is sent, its QoS, how many."""
 
     def of(self, row: str, peer: str) -> list[Sample]:
         """In the order of the rounds."""

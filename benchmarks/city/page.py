@@ -68,7 +68,24 @@ def page(kept: Kept, words: str) -> str:
         *goals(kept),
     ]
     body = "\n".join(head) + "\n"
-    return replace_section(body, WORDS, words) + "\n## Rows\n" + "\n".join(tables(kept)) + "\n"
+    return replace_section(body, WORDS, words) + "\n## Rows\n" + "\n".join([*tables(kept), *_calls(kept)]) + "\n"
+
+
+def _calls(kept: Kept) -> list[str]:
+    """The table of calls, if they were counted."""
+    if not kept.calls:
+        return []
+    return [
+        "",
+        "### Calls of project functions for a publication",
+        "",
+        "Counted by `benchmarks.calls` in two simulated brokers, from the read to the last write, acknowledgements "
+        "included. A batch is 50 publications in one read, to 7 topics.",
+        "",
+        "| publication | QoS | calls |",
+        "|---|---:|---:|",
+        *(f"| {name} | {qos} | {calls:.1f} |" for name, qos, calls in kept.calls),
+    ]
 
 
 def write(kept: Kept, path: Path) -> None:
