@@ -26,7 +26,7 @@ from examples.smart_city.latency import percentile
 from saps.lab import Lab, LabError
 from saps.lab.programs import CALM, MQTT, Mesh
 
-PAGE = Path("docs/decisions/034-priority.md")
+PAGE = Path("docs/decisions/034-priority-topics-on-their-own-connection.md")
 ALERT, BULK = "alert/fire", "bulk/cameras"
 PIECE = 4096
 """Bytes of a bulk message: more than fits into a datagram."""
@@ -164,7 +164,7 @@ def markdown(rows: Sequence[Row], bits: int, alerts: int) -> str:
     """As a table."""
     lines = [
         f"{alerts} alerts of {ALERT_BYTES} bytes each, idle and beside bulk traffic that fills a link of "
-        f"{bits / 1e6:g} Mbit/s (`python -m benchmarks.lab_priority`):",
+        f"{bits / 1e6:g} Mbit/s\n(`python -m benchmarks.lab_priority`):",
         "",
         "| alerts go | idle: p50 | p99 | under load: p50 | p99 |",
         "| --- | ---: | ---: | ---: | ---: |",

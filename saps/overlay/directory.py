@@ -8,7 +8,7 @@ decision 010), so nothing is lost with a holder, and nobody holds what nobody as
 
 Between the two it tells the others that hold the bucket that it does so, too. So one that is `READY` knows of each
 other holder, unless that one is yet to ask the brokers for their tenures; and who has claimed at all that a ready one
-names has claimed at all (`saps.overlay.notices`, decision 101).
+names has claimed at all (`saps.overlay.notices`, decision 065).
 """
 
 from __future__ import annotations

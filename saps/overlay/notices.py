@@ -3,7 +3,7 @@
 The first call to a bucket is a range call, which finds whoever holds it. The holders answer who else holds it, so later
 claims go straight to all that are known, with one message there and one back each. Whenever what they answer does not
 fit (one holds it no longer, or cannot be reached, or names somebody who was not asked) the same claim goes as a range
-call once more. Why no claim is missed is in decision 101.
+call once more. Why no claim is missed is in decision 065.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What a broker passes on in the name of others is believed (docs/decisions/103). But a number that somebody has made up,
 far ahead of the origin's own, would have all that the origin publishes from then on count as delivered long ago. So a
 publication that comes behind the last number is held against the way that number was reached; where the two do not fit
-the origin is asked, which knows what it has never given (docs/decisions/119).
+the origin is asked, which knows what it has never given (docs/decisions/012).
 """
 
 from __future__ import annotations

@@ -164,10 +164,10 @@ against the least traffic possible without OFM, 2 (clusters with subscribers - 1
 ## What cluster-aware ALM leaves for OFM
 
 Without help from the switches each cluster with subscribers, but for the publisher's, must be sent a copy.
-Cluster-aware ALM, the product's default ([decision 031](../decisions/031-cluster-aware-alm.md)), sends exactly these.
-So on the tree with c occupied clusters OFM cannot save more than 1 - c / (2 (c - 1)) of its traffic: 46.7 % for 16,
-where the paper has 71.6 % over ALM-LA, and nearly 50 % for many. What remains is that the upper switch copies what
-brokers must send again. In hops OFM needs 2, cluster-aware ALM 4 (16 clusters) or 6 (128).
+Cluster-aware ALM, the product's default ([decision 015](../decisions/015-cluster-aware-multicast-trees.md)), sends
+exactly these. So on the tree with c occupied clusters OFM cannot save more than 1 - c / (2 (c - 1)) of its traffic:
+46.7 % for 16, where the paper has 71.6 % over ALM-LA, and nearly 50 % for many. What remains is that the upper switch
+copies what brokers must send again. In hops OFM needs 2, cluster-aware ALM 4 (16 clusters) or 6 (128).
 
 On the line with sorted numbers cluster-aware ALM sends, from 100 subscribers on, about half as many copies as ALM-LA,
 but farther, so that in links it saves little, and with few subscribers costs more; with random numbers it about halves

@@ -131,7 +131,7 @@ def _head(found: Results) -> str:
         f"the seed, {settings.packets:,} packets of {PACKET} bytes a publisher and run. {platform.machine()}, "
         f"{processors} processors, which carry the switches, the publishers and the subscribers; load average "
         f"{before:.1f} before, {after:.1f} after. {busy}Means ± standard deviations. Readings and reasons: "
-        "[decision 058](../decisions/058-tables-on-open-vswitch.md)."
+        "[decision 022](../decisions/022-lab-and-measurements-on-open-vswitch.md)."
     )
 
 

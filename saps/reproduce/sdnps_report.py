@@ -45,8 +45,9 @@ def markdown(results: Results) -> str:
         f"networks of {NODES} nodes and {LINKS} links for each number of topics, the same ones for all planners; "
         f"{RELEVANT} nodes a topic, of which 20 % publish. Means ± standard deviations over the networks. The paper's "
         "figures are drawings without numbers, so nothing of it can stand beside ours but their shape. What the "
-        "algorithms leave open, and the readings taken, is in [decision 050](../decisions/050-planners.md); the "
-        "planners are explained in [planner](../planner.md).",
+        "algorithms leave open, and the readings taken, is in "
+        "[decision 050](../decisions/050-tree-planners-for-ofm.md); "
+        "the planners are explained in [planner](../planner.md).",
         "SDNPS is shown as printed (widest paths by Kruskal's algorithm) and mended (of widest paths the shortest; "
         "children are pruned), each for the three shapes of the topic tree: CMMR, all topics at the first level; "
         "MCOTO, half of them; EMCOTO, a single branch. Our planners are in bold.",

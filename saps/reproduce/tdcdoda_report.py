@@ -38,7 +38,7 @@ def markdown(
         f"Computed by `saps reproduce tdcdoda --seed {seed} --seeds {repetitions}`: {repetitions} random instances "
         "of each setting, the same ones for all algorithms. A cell reads paper / our mean ± standard deviation "
         "(difference of the means). In bold our own designs, with the greatest topic diameter found. The readings "
-        "of the text are explained in [decision 030](../decisions/030-overlay-design.md).",
+        "of the text are explained in [decision 030](../decisions/030-td-cd-oda-readings-and-own-overlay-designs.md).",
         "![Average degree](tdcdoda-average.svg)",
         "![Maximum degree](tdcdoda-maximum.svg)",
         "## How far we are from the paper",

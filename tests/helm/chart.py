@@ -1,7 +1,7 @@
 """The Helm chart, rendered: by Helm where it is, and as it was rendered last, for machines that have no Helm.
 
 ``python -m tests.helm.chart`` renders it anew, after every change of the chart. It needs ``helm``, or Helm as a library
-(``.venv/bin/uv pip install helm-python-sdk``), which is no dependency of the project (docs/decisions/117).
+(``.venv/bin/uv pip install helm-python-sdk``), which is no dependency of the project (docs/decisions/110).
 """
 
 from __future__ import annotations

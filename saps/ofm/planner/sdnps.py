@@ -5,8 +5,9 @@ by CMMR (lines 2-29: from every subscriber the widest way to any publisher, step
 the widest edges), a child from its father's tree (lines 31-37: nodes that are missing there are added by widest paths).
 By the shape of the topic tree the paper speaks of CMMR (all first level), EMCOTO (a single branch) and MCOTO (mixed).
 
-As printed the algorithm needs mending (docs/decisions/050-planners.md). In every case, paths, not edges, join the
-pieces, since neighbouring pieces need not exist; and publishers that no subscriber walks to are joined. Two versions:
+As printed the algorithm needs mending (docs/decisions/050-tree-planners-for-ofm.md). In every case, paths, not edges,
+join the pieces, since neighbouring pieces need not exist; and publishers that no subscriber walks to are joined. Two
+versions:
 
 - `as_printed`: widest paths by "a modified Kruskal's algorithm". All widest-path trees are then one maximum spanning
   tree, whatever the source, and paths in it are long; a child's tree holds all of its father's.
