@@ -257,6 +257,11 @@ async def test_a_flood_in_a_broker_s_name_comes_through_at_the_meter_s_rate_and_
             to = await constructed(client, TOPIC, brokers.values())
             flooder, other, far = brokers.values()
             assert lab.topology.host("c1b2").switch == switch
+            async with asyncio.timeout(PATIENCE):  # until all links are known: the tree is planned anew with each
+                before, now = None, ours(tables(lab))
+                while now != before:
+                    await asyncio.sleep(1.0)
+                    before, now = now, ours(tables(lab))
             began = time.monotonic()
             dropped = 0
             while not dropped:  # a slow machine may take a while to send more than the meter lets through
