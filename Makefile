@@ -42,8 +42,9 @@ lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OF
 examples: setup ## Run five smaller applications, one after the other; about 2 minutes.
 	@for name in air_quality traffic_lights parking social_feed replay; do $(BIN)/python -m examples.$$name $(ARGS); done
 
-test: setup ## Run all tests.
+test: setup ## Run all tests, those of MQTT against a mesh of three brokers as well.
 	@$(PYTEST) $(ARGS)
+	@$(PYTEST) --mesh 3 tests/frontend/mqtt
 
 fast: ready ## Run the tests that start no other programs: about 2 minutes.
 	@$(PYTEST) -m "$(FAST)" $(ARGS)

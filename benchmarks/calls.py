@@ -54,7 +54,9 @@ class Row(NamedTuple):
 
 
 ROWS = [
-    Row(f"{'alone' if count == 1 else 'batch'}{', a property' * given}{', remote' * remote}", qos, count, given, remote)
+    Row(
+        f"{'single' if count == 1 else 'batch'}{', a property' * given}{', remote' * remote}", qos, count, given, remote
+    )
     for remote in (False, True)
     for count in (1, BATCH)
     for given in (False, True)

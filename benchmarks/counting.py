@@ -1,7 +1,7 @@
 """What counting costs on the hot path: ``python -m benchmarks.counting``.
 
 Publications go through a broker's MQTT machine and hub to a subscriber, over socket pairs, with one read and one write
-for each burst as in the server, by turns with and without counting, in slices of some milliseconds. Compared is the
+for each read as in the server, by turns with and without counting, in slices of some milliseconds. Compared is the
 processor time of the broker's side, so that other work on the machine does not matter much. Without the event loop and
 the other half of the TCP stack the share is larger than in life.
 """
@@ -24,7 +24,7 @@ from saps.hub import Hub
 
 V311 = 4
 PAYLOAD = bytes(64)
-BURSTS = {"one by one": 1, "bursts of 20": 20}
+READS = {"one by one": 1, "reads of 20": 20}
 
 
 class End:
@@ -59,7 +59,7 @@ class End:
 class Scene:
     """A broker with a publisher and a subscriber."""
 
-    def __init__(self, counting: bool, topics: int, burst: int) -> None:
+    def __init__(self, counting: bool, topics: int, each: int) -> None:
         hub = Hub()
         if counting:
             hub.count(10_000)
@@ -67,13 +67,13 @@ class Scene:
         self.publisher, self.subscriber = End(frontend, "p"), End(frontend, "s")
         self.subscriber.turn(encode(Subscribe(1, [SubscribeEntry("#", 0)]), V311))
         names = [f"city/{number % 17}/sensor/{number}" for number in range(topics)]
-        self.packets = [encode(Publish(name, PAYLOAD, 0), V311) * burst for name in names]
+        self.packets = [encode(Publish(name, PAYLOAD, 0), V311) * each for name in names]
         self.slice(len(self.packets))
 
-    def slice(self, bursts: int) -> float:
-        """Publish so many bursts; the processor seconds they took."""
+    def slice(self, reads: int) -> float:
+        """Publish so many reads; the processor seconds they took."""
         publisher, subscriber, spent = self.publisher, self.subscriber, 0.0
-        for number in range(bursts):
+        for number in range(reads):
             packet = self.packets[number % len(self.packets)]
             publisher.client.sendall(packet)
             begun = time.process_time_ns()
@@ -83,18 +83,18 @@ class Scene:
         return spent / 1e9
 
 
-def compare(burst: int, topics: int, rounds: int, bursts: int) -> tuple[float, float]:
+def compare(each: int, topics: int, rounds: int, reads: int) -> tuple[float, float]:
     """Microseconds a message without counting, and the median of what counting adds, as a share."""
-    off, on = Scene(False, topics, burst), Scene(True, topics, burst)
+    off, on = Scene(False, topics, each), Scene(True, topics, each)
     shares, base = [], []
     gc.disable()
     for number in range(rounds):
         order = (off, on) if number % 2 else (on, off)
-        took = {scene: scene.slice(bursts) for scene in order}
+        took = {scene: scene.slice(reads) for scene in order}
         base.append(took[off])
         shares.append(took[on] / took[off] - 1)
     gc.enable()
-    return statistics.median(base) / bursts / burst * 1e6, statistics.median(shares)
+    return statistics.median(base) / reads / each * 1e6, statistics.median(shares)
 
 
 def main() -> None:
@@ -102,9 +102,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.counting", description=__doc__)
     parser.add_argument("--rounds", type=int, default=300)
     chosen = parser.parse_args()
-    for name, burst in BURSTS.items():
+    for name, each in READS.items():
         for topics in (1, 500):
-            base, share = compare(burst, topics, chosen.rounds, 400 if burst == 1 else 60)
+            base, share = compare(each, topics, chosen.rounds, 400 if each == 1 else 60)
             print(
                 f"{name:14} {topics:4} topics  {base:6.2f} us a message without, counting adds {share:+.1%}", flush=True
             )

@@ -91,7 +91,8 @@ def measure(scenario: Scenario, present: Sequence[peers.Peer], turns: int) -> li
         )
         deadline = 60.0 + 2 * (turns + 1) * len(ports) * MESSAGES / RATE
         found = msgspec.json.decode(
-            answered("benchmarks.paced", msgspec.json.encode(plan), deadline), type=list[Latencies]
+            answered([sys.executable, "-m", "benchmarks.paced"], msgspec.json.encode(plan), deadline),
+            type=list[Latencies],
         )
     return [Measured(scenario.name, peer.name, each) for peer, each in zip(present, found, strict=True)]
 

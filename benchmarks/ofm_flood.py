@@ -22,6 +22,7 @@ import msgspec
 
 from benchmarks.machine import this_machine
 from benchmarks.ofm_attacker import Sniffer, datagrams
+from benchmarks.probes import cpu_seconds
 from benchmarks.section import update_page
 from benchmarks.switchover.load import Load
 from saps.lab import Lab
@@ -55,12 +56,6 @@ class Sample(msgspec.Struct, frozen=True):
     """Messages lost, doubled or out of order at the subscribers."""
 
 
-def busy(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
-
-
 @contextmanager
 def metered(lab: Lab, switch: str, port: int, rate: int) -> Iterator[None]:
     """UDP to a broker's port for datagrams that comes in by a port of a switch passes a meter, packets/s."""
@@ -87,10 +82,10 @@ def measure(mesh: Mesh, load: Load, kind: str, way: str, rate: float, seconds: f
     label = datagrams(sniffer.packets(1.0), UDP)[0][1:9]
     sniffer.close()
     before, wrong = _refusals(mesh, victim.name), load.tally().wrong
-    began, used = time.monotonic(), busy(pid)
+    began, used = time.monotonic(), cpu_seconds([pid])
     jointly = 25 if place is lab.host(victim.name) else 1
     sent = _flood(place, victim.ip, kind, rate, seconds, label.hex(), jointly)
-    took, used = time.monotonic() - began, busy(pid) - used
+    took, used = time.monotonic() - began, cpu_seconds([pid]) - used
     after = _refusals(mesh, victim.name)
     mesh.until(lambda _: load.tally().wrong <= wrong + MESSAGES, "the messages that were under way")
     return Sample(kind, way, sent / took, used / took, (after[0] - before[0]) / took, (after[1] - before[1]) / took, 0)

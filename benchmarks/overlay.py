@@ -157,7 +157,6 @@ class Overlay:
         return self._frames("Publish") - before, round((last - start) / UNIT)
 
     def _act(self, broker: SimBroker, action: Callable[[], object]) -> None:
-        broker.node.now = self.simulation.now
         action()
         self.simulation.after_event(broker)
 

@@ -49,15 +49,14 @@ class Processors(msgspec.Struct, frozen=True):
 
     broker: set[int] | None
     generator: set[int] | None
-    all: set[int]
 
 
 def processors(pin: bool) -> Processors:
     """The first processor for brokers and the others for the generator; no pinning with a single one."""
     available = sorted(os.sched_getaffinity(0))
     if not pin or len(available) < 2:
-        return Processors(None, None, set(available))
-    return Processors({available[0]}, set(available[1:]), set(available))
+        return Processors(None, None)
+    return Processors({available[0]}, set(available[1:]))
 
 
 def allow_many_files() -> None:
@@ -111,14 +110,15 @@ class GeneratorError(Exception):
 def generate(load: Load) -> Outcome:
     """What a load generator, in a process of its own, makes of `load`. Raises GeneratorError."""
     deadline = 60.0 + load.warm_up + load.measure + load.topics * load.subscribers / 100
-    return msgspec.json.decode(answered("benchmarks.generator", msgspec.json.encode(load), deadline), type=Outcome)
+    command = [sys.executable, "-m", "benchmarks.generator"]
+    return msgspec.json.decode(answered(command, msgspec.json.encode(load), deadline), type=Outcome)
 
 
-def answered(module: str, orders: bytes, deadline: float) -> bytes:
+def answered(command: Sequence[str], orders: bytes, deadline: float) -> bytes:
     """What a generator, in a process of its own, answers to its orders within so many seconds. Raises
     GeneratorError."""
     generator = subprocess.Popen(
-        [sys.executable, "-m", module],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import uvloop
 
 import saps
+from benchmarks.city.collector import Sink
 
 BROKERS = 2
 TOPIC = "air/ward1/pm25"
@@ -35,21 +36,13 @@ def collector(told: Connection) -> None:
 
     one_at_a_time = Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:  # its name in the library
-            batch = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
+    class Counting(Sink):
+        def take(self, body: bytes) -> None:
+            batch = ExportTraceServiceRequest.FromString(body)
             with one_at_a_time:
                 told.send(sum(len(scope.spans) for each in batch.resource_spans for scope in each.scope_spans))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Counting)
     told.send(server.server_port)
     server.serve_forever()
 

@@ -61,6 +61,10 @@ def monitor(
     hysteresis: Annotated[
         float, typer.Option("--hysteresis", min=0, max=10, help="Share by which a tree that is there counts for more.")
     ] = 0.25,
+    least: Annotated[
+        float,
+        typer.Option("--least", min=0, metavar="BYTES", help="What a tree must save a second beyond what it costs."),
+    ] = 1000.0,
     dwell: Annotated[str, typer.Option("--dwell", metavar="TIME", help="How long a decision stays at least.")] = "15m",
     budget: Annotated[
         list[str] | None,
@@ -123,7 +127,7 @@ def monitor(
     configure_logging(log_level)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
-        rules = rules_of(window, lateness, horizon, hysteresis, dwell, budget or (), network, both)
+        rules = rules_of(window, lateness, horizon, hysteresis, dwell, budget or (), network, both, least)
         every = None if once else duration(interval)
         at = Address.parse(metrics) if metrics is not None else None
         token, asking = _first_line(token_file), _first_line(budgets_token_file)
@@ -177,6 +181,7 @@ def rules_of(
     budgets: list[str] | tuple[()],
     network: Path | None,
     both: bool,
+    least: float,
 ) -> Rules:
     """The rules that the options say. Raises ValueError, KeyError or OSError."""
     from monitoring.model import Pace
@@ -191,7 +196,7 @@ def rules_of(
     return Rules(
         pace=Pace(window=int(duration(window) * 1000), horizon=horizon),
         weights=Weights(both=both),
-        calm=Calm(hysteresis, int(duration(dwell) * 1000), review=horizon),
+        calm=Calm(hysteresis, int(duration(dwell) * 1000), review=horizon, least=least),
         network=Network(default, {**known.budgets, **given}, known.switches, known.dpids),
         lateness=int(duration(lateness) * 1000),
     )

@@ -216,6 +216,8 @@ def reason(row: Judged, action: str, choice: Choice, calm: Calm) -> str:
         return f"{expected}: {worth}; its tree was dropped less than {_time(calm.dwell)} ago"
     if row.topic in choice.refused:
         return f"{expected}: {worth}; no room {_on(choice.refused[row.topic])}"
+    if row.saving - row.cost < calm.least:
+        return f"{expected}: {worth}; less than {_bytes(calm.least)}/s net"
     return f"{expected}: {worth}; too little more for a change (hysteresis {calm.hysteresis:.0%})"
 
 

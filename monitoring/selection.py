@@ -50,6 +50,8 @@ class Calm(NamedTuple):
     """Hours over which a tree must save what was predicted: those of the forecast's horizon."""
     bar: int = 14_400_000
     """Milliseconds for which a topic gets no tree after one that did not."""
+    least: float = 0.0
+    """Bytes a second that a tree must save beyond what it costs."""
 
 
 @dataclass(slots=True)
@@ -85,7 +87,7 @@ def select(
         fresh = before is not None and now - before.since < calm.dwell
         there = before is not None and before.tree
         value = _value(candidate, there, calm.hysteresis)
-        if value <= 0 and not (fresh and there and candidate.saving > 0):
+        if (value <= 0 or value < calm.least) and not (fresh and there and candidate.saving > 0):
             continue
         if fresh and not there:
             barred.add(candidate.topic)

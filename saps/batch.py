@@ -158,10 +158,7 @@ class Batch:
     @property
     def size(self) -> int:
         """Bytes of all payloads."""
-        if self._source is None:
-            return sum(map(len, self.payloads))
-        _, starts, ends = self._source
-        return sum(ends) - sum(starts)
+        return sum(self.sizes)
 
     @property
     def totals(self) -> list[tuple[int, int]]:
@@ -200,6 +197,15 @@ class Batch:
         if self._singles is not None:
             part._singles = [self._singles[index] for index in indexes]
         return part
+
+    def divide(self, groups: Sequence[Sequence[int]]) -> list[Batch]:
+        """For each group of topics, by their places in `topics`, the publications to them as a batch."""
+        places: list[list[int]] = [[] for _ in groups]
+        of_topic = {number: found for group, found in zip(groups, places, strict=True) for number in group}
+        for index, number in enumerate(self.which):
+            if number in of_topic:
+                of_topic[number].append(index)
+        return [self.select(found) for found in places]
 
     @property
     def singles(self) -> list[Batch]:

@@ -7,18 +7,20 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from saps import process
 from saps.agents.api import AgentRegistry
-from saps.batch import Batch
 from saps.broker_drain import BrokerDrain
+from saps.broker_start import Entrance
 from saps.broker_status import BrokerWatch
+from saps.broker_storage import Testimony, open_store
 from saps.compiled import Modules, modules
 from saps.config import Address, BrokerSettings, SettingError
 from saps.drain.signals import DRAINING
@@ -29,11 +31,9 @@ from saps.frontend.mqtt.server import MqttServer
 from saps.frontend.web.status import STATUS, StatusAgent
 from saps.hub import Hub
 from saps.identity.plain import say_plain, sealed
-from saps.links import LinkError, Links
+from saps.links import Links
 from saps.logs import configure_logging
 from saps.memory import keep_freed
-from saps.mesh import Arrival, Done, Recalled, SessionHost, TopicRoute
-from saps.messages import Message, Properties
 from saps.overlay.domains import Domains
 from saps.overlay.express import by_express
 from saps.overlay.frames import Frame
@@ -43,9 +43,9 @@ from saps.policy.files import PolicyFiles
 from saps.policy.model import Policy
 from saps.priority import Priorities
 from saps.service_manager import announce
-from saps.storage.database import StorageError
-from saps.storage.mesh import HeldFrames, keep_retained, restore_retained
+from saps.storage.mesh import HeldFrames, restore_retained
 from saps.storage.store import Store
+from saps.storage.witness import WITNESS, Witness
 
 if TYPE_CHECKING:
     from saps.agents.live import LiveOfm
@@ -58,12 +58,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RETRY_JOIN = 0.2
-"""Seconds between two rounds over the addresses of `join`."""
-
 
 class LiveMesh:
-    """An `OverlayNode` driven by the event loop. A `saps.mesh.Mesh` for the hub."""
+    """An `OverlayNode` driven by the event loop."""
 
     def __init__(self, node: OverlayNode, links: Links) -> None:
         self.node = node
@@ -76,63 +73,30 @@ class LiveMesh:
         """With storage: acknowledgements wait for it."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
-        node.now = self._loop.time()
+        node.epoch = _epoch()
         node.on_output = self._soon
         node.on_dead = links.drop
-        links.on_frames = self._frames
+        links.on_frames = node.receive
+        links.on_met = node.met
         links.on_session = node.session_started
-        links.on_express = node.express_started
-        links.on_down = self._down
+        links.on_express = node.multicast.forwarder.express_started
+        links.on_down = node.link_down
         links.on_whois = self._whois
-        links.on_answer = self._answer
-
-    def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
-        self.node.now = self._loop.time()
-        self.node.subscribe(topic_filter, done)
-
-    def unsubscribe(self, topic_filter: str) -> None:
-        self.node.now = self._loop.time()
-        self.node.unsubscribe(topic_filter)
-
-    def route(self, topic: str) -> TopicRoute:
-        return self.node.route(topic)
-
-    def publish(self, batch: Batch, done: Done | None) -> None:
-        self.node.now = self._loop.time()
-        self.node.publish(batch, done)
-
-    def stamp(self, properties: Properties | None) -> Properties | None:
-        self.node.now = self._loop.time()
-        return self.node.stamp(properties)
-
-    def entrust(self, client: str, will: Message | None, delay: float) -> None:
-        self.node.now = self._loop.time()
-        self.node.entrust(client, will, delay)
-
-    def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
-        self.node.now = self._loop.time()
-        self.node.share(topic_filter, message, settled)
-
-    def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
-        self.node.now = self._loop.time()
-        self.node.recall(topic_filter, done)
+        links.on_answer = node.answered_for
 
     def act(self, action: Callable[[], None]) -> None:
-        """Do something to the node, or have an agent do it, at the present time."""
-        self.node.now = self._loop.time()
+        """Do something to the node, or have an agent do it."""
         action()
         self._soon()
 
     def datagrams(self, datagrams: list[bytes]) -> None:
         """Datagrams from OpenFlow trees."""
-        self.node.now = self._loop.time()
         for datagram in datagrams:
             self.node.receive_datagram(datagram)
 
     async def join(self, contact: BrokerRef | None) -> None:
         """Join the mesh through a broker, or begin one. Returns when joined."""
         joined = asyncio.Event()
-        self.node.now = self._loop.time()
         self.node.start(contact, joined.set, self.ready.set)
         self._soon()
         await joined.wait()
@@ -140,7 +104,6 @@ class LiveMesh:
     async def leave(self) -> None:
         """Leave the mesh in order."""
         left = asyncio.Event()
-        self.node.now = self._loop.time()
         self.node.leave(left.set)
         self._soon()
         await left.wait()
@@ -178,24 +141,16 @@ class LiveMesh:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = deadline
-            self._timer = self._loop.call_at(deadline, self._wake)
+            self._timer = self._loop.call_later(max(0.0, deadline - monotonic()), self._wake)
 
     def _wake(self) -> None:
         self._timer, self._timer_at = None, float("inf")
-        self.node.now = self._loop.time()
         try:
             self.node.wake()
         finally:  # a fault in one timer does not stop the others
             self._flush()
 
-    def _frames(self, sender: BrokerRef, frames: list[Frame]) -> None:
-        self.node.now = self._loop.time()
-        if not frames:
-            self.node.met(sender)
-        self.node.receive(sender, frames)
-
     def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
-        self.node.now = self._loop.time()
         heard = [ref for ref in self.node.roll_calls.acquaintances if ref.name == name]
 
         def found(broker: BrokerRef | None) -> None:
@@ -203,47 +158,6 @@ class LiveMesh:
             answer(max(known, key=lambda ref: ref.incarnation, default=None))
 
         self.node.whois(name, found)
-
-    def _answer(self, peer: BrokerRef, frame: Frame) -> None:
-        self.node.now = self._loop.time()
-        self.node.answered_for(peer, frame)
-        self._soon()
-
-    def _down(self, peer: BrokerRef) -> None:
-        self.node.now = self._loop.time()
-        self.node.link_down(peer)
-        self._soon()
-
-
-class LiveSessions:
-    """The sessions of the mesh, at the present time. (A `saps.mesh.HostedSessions`.)"""
-
-    def __init__(self, mesh: LiveMesh) -> None:
-        self._mesh = mesh
-        self._node = mesh.node
-
-    @property
-    def host(self) -> SessionHost | None:
-        return self._node.sessions.host
-
-    @host.setter
-    def host(self, host: SessionHost | None) -> None:
-        self._node.sessions.host = host
-
-    def at_home(self, client: str) -> bool:
-        return self._node.at_home(client)
-
-    def claimed(self, client: str) -> bool:
-        return self._node.claimed(client)
-
-    def claim(self, client: str, user: str | None, keep: bool, arrived: Callable[[Arrival], None]) -> None:
-        self._mesh.act(partial(self._node.claim, client, user, keep, arrived))
-
-    def release(self, client: str) -> None:
-        self._mesh.act(partial(self._node.release, client))
-
-    def restored(self, clients: Iterable[str]) -> None:
-        self._mesh.act(partial(self._node.restored, list(clients)))
 
 
 class Broker:
@@ -266,6 +180,7 @@ class Broker:
         self.statistics: StatisticsFiles | None = None
         self.monitor: MonitorAgent | None = None
         self.store: Store | None = None
+        self._testimony: Testimony | None = None
         self.policy: PolicyFiles | None = None
         self.identity: LinkIdentity | None = None
         """What the links show and demand; None: they are plain."""
@@ -278,54 +193,64 @@ class Broker:
         self._stopped = False
 
     async def start(self) -> None:
-        """Listen, join the mesh, serve clients; returns when the mesh knows of the stored sessions, too. Raises
-        `SettingError` if an address cannot be had or nobody answers."""
+        """Listen, join the mesh or begin it, serve clients; returns when the mesh knows of the stored sessions, too.
+        Raises `SettingError` if an address cannot be had, or the mesh does not have this broker."""
         settings, overlay = self.settings, self.settings.overlay
         if settings.upstream.url:
-            from saps.frontend.upstream.driver import Upstream  # here: most brokers need none of its libraries
-
-            self.upstream = Upstream(self.hub, settings.upstream, settings.name, partial(self._hold, "upstream"))
+            try:
+                from saps.frontend.upstream.driver import Upstream  # here: most brokers need none of its libraries
+            except ImportError:
+                raise SettingError("upstream.url", "needs aiomqtt: install saps[upstream]") from None
+            self.upstream = Upstream(self.hub, settings.upstream, settings.name, partial(self.hold, "upstream"))
         order = overlay.key_order()
-        self.ref = BrokerRef(settings.name, time.time_ns() // 1_000_000, str(overlay.listen), settings.cluster)
+        self.ref = BrokerRef(
+            settings.name, time.time_ns() // 1_000_000, str(overlay.listen), settings.cluster, settings.zone
+        )
         self.links = Links(
             self.ref,
             order.value,
-            on_frames=lambda sender, frames: None,
-            on_session=lambda sender: None,
-            on_down=lambda peer: None,
             on_congestion=self._congestion,
-            on_whois=lambda name, answer: None,
         )
         self.links.speaks = settings.links.highest_version
         if sealed(settings):
             from saps.identity.chosen import link_identity  # here: brokers with plain links need none of it
 
             self.identity = self.links.identity = link_identity(settings)
-        contact = await self._contact() if settings.join else None
+        self.links.hidden = True
         try:
             port = await self.links.listen(*overlay.listen)
         except OSError as error:
             raise SettingError("overlay.listen", process.refused(overlay.listen, error)) from None
-        self.ref = self.links.me = BrokerRef(
-            settings.name, self.ref.incarnation, str(Address(overlay.listen.host, port)), settings.cluster
-        )
+        self.links.me = msgspec.structs.replace(self.ref, address=str(Address(overlay.listen.host, port)))
+        self.entrance = Entrance(settings, self.links)
+        try:
+            contact = await self.entrance.decide()
+        except BaseException:
+            self.entrance.close()
+            raise
+        self.ref = self.links.me
         node = OverlayNode(
             self.ref,
             self.hub,
+            monotonic,
             order=order,
             detector=overlay.detector(),
             call_agents=self.agents.answer,
             leave_timeout=overlay.leave_timeout,
             design=overlay.design(),
             takeover_timeout=overlay.takeover_timeout,
+            copies=settings.session.copies,
         )
+        node.replicas.source.refuse = settings.session.minority == "refuse"
+        node.members.tell = node.clocks.tell = _tell_of_brokers
         if self.tracing is not None:
             self.hub.tracer = node.multicast.tracer = self.tracing.tracer
         self.mesh = LiveMesh(node, self.links)
-        self.hub.mesh = self.mesh
-        self.server.sessions = LiveSessions(self.mesh)
+        self.hub.mesh = node
+        self.server.sessions = node
         self.server.sources.append(self.watch.values)
         self.agents.bind(node, self.hub.agents)
+        self.agents.host(WITNESS, Witness())
         node.presence.domains = Domains(settings.ofm.domains)
         if settings.ofm.listen:
             from saps.agents.live import LiveOfm  # here: most brokers need none of it
@@ -339,8 +264,9 @@ class Broker:
             self._prioritise(node, settings.priority.priorities())
         if settings.monitoring.directory:
             self.statistics = _statistics(self, node)
-        if settings.storage.file:
-            self.store = self.server.store = _store(self)
+        if settings.storage.file or settings.session.copies > 1:
+            self.server.store = open_store(self, with_wills=contact is None)
+            self.store = self.server.store if settings.storage.file else None
         try:
             await self.server.start(*settings.mqtt)
         except OSError as error:
@@ -354,18 +280,16 @@ class Broker:
             self.web = _web(self)
             await self.web.listen()
         self.drain = BrokerDrain(self)
-        try:
-            async with asyncio.timeout(overlay.join_timeout):
-                await self.mesh.join(contact)
-        except TimeoutError:
-            raise SettingError("join", f"{contact.name if contact else ''} does not let this broker in") from None
+        await self.entrance.join(self.mesh, contact)
         if self.store is not None:
             self.mesh.act(partial(restore_retained, self.store, node))
+            self._testimony = Testimony(self, self.store)
+            self._testimony.start()
         if self.upstream is not None:
             self.upstream.start()
         if self.ofm is not None:
             self.mesh.act(self.ofm.agent.start)
-        status = StatusAgent(settings.name, self.watch, time.monotonic, lambda: self.hub.statistics)
+        status = StatusAgent(settings.name, self.watch, monotonic, lambda: self.hub.statistics)
         self.agents.host(STATUS, status)
         if self.statistics is not None:
             self.statistics.start()
@@ -404,49 +328,6 @@ class Broker:
         if self.ofm is not None:
             self.ofm.datapath.mark = lambda topic: priorities.dscp if priorities.urgent(topic) else 0
 
-    async def _contact(self) -> BrokerRef:
-        """A broker of the mesh, from the addresses to join. Nobody in that mesh has this broker's name."""
-        settings = self.settings
-        faults: dict[Address, str] = {}
-        give_up = time.monotonic() + settings.overlay.join_timeout
-        while True:
-            for address in settings.join:
-                try:
-                    contact = await self.links.meet(*address)
-                    twin = await self._twin(address, contact)
-                except LinkError as error:
-                    faults[address] = str(error)
-                    continue
-                if twin is None:
-                    return contact
-                faults[address] = f"there is a broker with the same name, {twin.name!r}, at {twin.address}"
-            if time.monotonic() >= give_up:
-                listed = "; ".join(f"{address}: {fault}" for address, fault in faults.items())
-                raise SettingError("join", f"no broker can be reached: {listed}")
-            await asyncio.sleep(RETRY_JOIN)
-
-    async def _twin(self, address: Address, contact: BrokerRef) -> BrokerRef | None:
-        """Who has this broker's name in the contact's mesh, and is alive. Raises `LinkError`.
-
-        It must be found out before the mesh hears of this broker, which would pass for a later life of the other one.
-        If it has crashed, this is its next life, also by its incarnation, whatever the clocks said then and say now.
-        """
-        if contact.name == self.ref.name:
-            return contact
-        holder = await self.links.whois(*address, self.ref.name)
-        if holder is None:
-            return None
-        try:
-            found: BrokerRef | None = await self.links.meet(*Address.parse(holder.address))
-        except LinkError:
-            found = None
-        if found == holder:
-            return holder
-        if holder.incarnation >= self.ref.incarnation:
-            logger.warning("by the clock %s began before its last life: one of the two clocks was wrong", holder.name)
-            self.ref = msgspec.structs.replace(self.ref, incarnation=holder.incarnation + 1)
-        return None
-
     async def stop(self) -> None:
         """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing.
 
@@ -480,10 +361,13 @@ class Broker:
             self.ofm.close()
         if self._watching is not None:
             self._watching.cancel()
+        self.entrance.close()
         self.mesh.close()
         await self.links.close()
         if self.tracing is not None:
             await self.tracing.close()
+        if self._testimony is not None:
+            self._testimony.stop()
         if self.store is not None:
             await self.store.close()
 
@@ -512,7 +396,7 @@ class Broker:
         )
 
     def _congestion(self, congested: bool) -> None:
-        self._hold("links", congested)
+        self.hold("links", congested)
         if self.upstream is not None:
             self.upstream.congested = congested
 
@@ -521,7 +405,7 @@ class Broker:
         """What holds publishers back at present: links, storage, upstream."""
         return frozenset(self._holders)
 
-    def _hold(self, holder: str, held: bool) -> None:
+    def hold(self, holder: str, held: bool) -> None:
         (self._holders.add if held else self._holders.discard)(holder)
         if self._holders:
             self.server.pause_publishers()
@@ -555,6 +439,13 @@ async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
     logger.info("%s leaves", settings.name)
     await broker.stop()
     return 0
+
+
+def _epoch() -> float:
+    """What is to be added to `monotonic` for the seconds since the epoch. Taken where the node begins, not from the
+    incarnation: what is between the two may take any time. The greatest of several: between two readings the process
+    may have been put aside."""
+    return max(time.time_ns() / 1e9 - monotonic() for _ in range(5))
 
 
 def _calm_garbage_collector() -> None:
@@ -604,22 +495,8 @@ def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
     return files
 
 
-def _store(broker: Broker) -> Store:
-    """The storage, open, and what an earlier life left there. Raises `SettingError` if it cannot be used."""
-    settings, mesh = broker.settings.storage, broker.mesh
-    try:
-        store = Store(
-            Path(settings.file),
-            settings.sync,
-            settings.maximum_size,
-            with_wills=not broker.settings.join,  # else their guardians have published them
-            on_backlog=partial(broker._hold, "storage"),
-        )
-    except StorageError as error:
-        raise SettingError("storage.file", str(error)) from None
-    mesh.gate = HeldFrames(store.commits, mesh.send_now)
-    keep_retained(store, mesh.node)
-    return store
+def _tell_of_brokers(line: str, warning: bool) -> None:
+    logger.log(logging.WARNING if warning else logging.INFO, "%s", line)
 
 
 def _web(broker: Broker) -> BrokerWeb:

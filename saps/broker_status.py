@@ -33,6 +33,8 @@ class BrokerWatch(Watched):
         self._began = time.monotonic()
         self._linked: list[str] = []
         self._linked_until = 0.0
+        self._looked = self._began
+        self._written: dict[str, int] = {}
 
     @property
     def linked(self) -> list[str]:
@@ -52,6 +54,7 @@ class BrokerWatch(Watched):
         found, hub = totals(frontend), broker.hub
         element = broker.ofm.element if broker.ofm is not None else None
         missed = broker.mesh.node.multicast.missed
+        replicas = broker.mesh.node.replicas
         return report.Broker(
             name=broker.ref.name,
             cluster=broker.ref.cluster,
@@ -78,7 +81,54 @@ class BrokerWatch(Watched):
             missed_messages=missed.messages,
             missed_bytes=missed.bytes,
             missed_dropped=missed.dropped,
+            traffic=self._traffic(),
+            holders=len(replicas.source.in_sync),
+            held=replicas.held,
+            adopted=replicas.adopted,
+            upstream=None if broker.upstream is None else "connected" if broker.upstream.connected else "away",
         )
+
+    def _traffic(self) -> list[report.LinkTraffic]:
+        """The rates are of the time since the last look."""
+        now, links = time.monotonic(), self._broker.links.traffic()
+        elapsed, before = now - self._looked, self._written
+        self._looked, self._written = now, {name: written for name, (written, _) in links.items()}
+        return [
+            report.LinkTraffic(
+                name,
+                round(max(0, written - before.get(name, written)) / max(elapsed, 1e-3), 1),
+                None if away is None else round(away, 6),
+            )
+            for name, (written, away) in sorted(links.items())
+        ]
+
+    def away(self) -> list[report.Away]:
+        events = self._broker.mesh.node.members.away
+        return [
+            report.Away(
+                name=event.broker.name,
+                cluster=event.broker.cluster,
+                address=event.broker.address,
+                since=round(event.at, 3),
+                life=event.broker.incarnation,
+            )
+            for event in events
+        ]
+
+    def events(self) -> list[report.Event]:
+        return [
+            report.Event(
+                at=round(event.at, 3),
+                what=event.what.value,
+                broker=event.broker.name,
+                cluster=event.broker.cluster,
+                life=event.broker.incarnation,
+            )
+            for event in self._broker.mesh.node.members.events
+        ]
+
+    def forget(self, name: str) -> bool:
+        return self._broker.mesh.node.members.forget(name)
 
     def values(self) -> dict[str, int]:
         """What the ``$SYS`` tree tells of the mesh."""

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import cache
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from importlib.util import source_hash
 from types import ModuleType
@@ -68,6 +69,12 @@ def _is_stale(stamp: bytes) -> bool:
         return True
 
 
+@cache
+def _finder(folder: str) -> FileFinder:
+    """Of one folder: it remembers what is in it."""
+    return FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
+
+
 class _Sources:
     """Finds the modules of the package among Python files alone."""
 
@@ -76,7 +83,7 @@ class _Sources:
         if path is None or not name.startswith("saps."):
             return None
         for folder in path:
-            found = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name)
+            found = _finder(folder).find_spec(name)
             if found is not None and found.loader is not None:
                 return found
         return None

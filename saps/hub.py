@@ -16,7 +16,7 @@ from saps.mesh import Alone, Done, Mesh, Recalled, TopicRoute
 from saps.messages import REFUSED, Message, Reached, Subscription, stamp_in
 from saps.priority import Priorities
 from saps.retained_messages import RetainedMessages
-from saps.statistics import Statistics
+from saps.statistics import Statistics, TopicCount
 from saps.subscriptions import Group, SubscriptionIndex, Target
 from saps.topics import is_wildcard, shared
 
@@ -230,7 +230,7 @@ class Hub:
         for topic in batch.topics:
             route = known.get(topic)
             if route is None or (rights is not None and topic not in rights.publishable):
-                if is_reserved(topic) or not (rights is None or rights.may_publish(topic)):
+                if not _may_publish(sender, topic):
                     return self._publish_permitted(batch, sender, done)
                 route = self.route(topic)
             routes.append(route)
@@ -257,12 +257,14 @@ class Hub:
             done([Reached(0, count) for count in matched])
         return matched
 
-    def publish_remote(self, batch: Batch, done: Done) -> None:
-        """`publish` for a batch that the subscribers here have already."""
-        matched = [self.matching(topic) for topic in batch.topics]
-        if batch.retain:
-            batch = self._stamped(batch)
-        self._mesh.publish(batch, partial(_in_all, matched, done))
+    def publish_remote(self, single: Batch, sender: SubscriberAgent, done: Done) -> Sequence[int]:
+        """`publish` for a batch of one that the subscribers here have already."""
+        if not _may_publish(sender, single.topic):
+            done([REFUSED])
+            return [NOT_PUBLISHED]
+        matched = [self.matching(single.topic)]
+        self._mesh.publish(self._stamped(single) if single.retain else single, partial(_in_all, matched, done))
+        return matched
 
     def _stamped(self, batch: Batch) -> Batch:
         """A batch that is to be retained, with stamps that say which of a topic's messages is the last."""
@@ -270,8 +272,7 @@ class Hub:
 
     def _publish_permitted(self, batch: Batch, sender: SubscriberAgent | None, done: Done | None) -> Sequence[int]:
         """Publish what the sender may publish. What it may not leaves nothing behind, here or in the mesh."""
-        rights = None if sender is None else sender.rights
-        permitted = [not is_reserved(topic) and (rights is None or rights.may_publish(topic)) for topic in batch.topics]
+        permitted = [_may_publish(sender, topic) for topic in batch.topics]
 
         def told(reached: Sequence[Reached]) -> None:
             if done is not None:
@@ -488,16 +489,26 @@ class Hub:
         }
 
 
+def _may_publish(sender: SubscriberAgent | None, topic: str) -> bool:
+    return not is_reserved(topic) and (sender is None or sender.rights is None or sender.rights.may_publish(topic))
+
+
 def _in_all(matched: Sequence[int], done: Done, reached: Sequence[Reached]) -> None:
     """Add the subscribers here to those elsewhere."""
     done([Reached(each.brokers, each.subscribers + count) for each, count in zip(reached, matched, strict=True)])
 
 
+def _count_of(statistics: Statistics, route: Route) -> TopicCount:
+    """The counts of a route's topic, with its subscribers."""
+    count = statistics.of(route.topic)
+    if count.subscribers < 0:
+        count.members(len(route.targets))
+    return count
+
+
 def _count_published(statistics: Statistics, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> None:
     for route, (messages, size) in zip(routes, batch.totals, strict=True):
-        count = statistics.of(route.topic)
-        if count.subscribers < 0:
-            count.members(len(route.targets))
+        count = _count_of(statistics, route)
         count.messages += messages
         count.bytes += size
         if count.last is not sender:
@@ -506,8 +517,6 @@ def _count_published(statistics: Statistics, batch: Batch, routes: list[Route], 
 
 def _count_received(statistics: Statistics, batch: Batch, routes: list[Route]) -> None:
     for route, (messages, size) in zip(routes, batch.totals, strict=True):
-        count = statistics.of(route.topic)
-        if count.subscribers < 0:
-            count.members(len(route.targets))
+        count = _count_of(statistics, route)
         count.received += messages
         count.received_bytes += size

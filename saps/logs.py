@@ -1,35 +1,58 @@
-"""Log lines of the programs: the library logs through `logging`, structlog renders it on standard error."""
+"""Log lines of the programs on standard error: short and coloured on a terminal, logfmt elsewhere.
+
+Of the standard library alone: a broker that logs carries nothing else for it.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
+import time
 
-import structlog
+_COLOURS = {"debug": "36", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
+_PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f]+")
+
+
+class Logfmt(logging.Formatter):
+    """``timestamp=... level=... event="..." logger=...`` in one line, with a traceback as ``exception="..."``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields = {
+            "timestamp": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "logger": record.name,
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())
+
+
+class Short(logging.Formatter):
+    """``12:00:00 warning  what happened`` for people, with the level in its colour."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line = f"\x1b[2m{clock}\x1b[0m \x1b[{_COLOURS.get(level, '0')}m{level:<8}\x1b[0m {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def configure_logging(level: str) -> None:
-    """Send log lines of at least `level` to standard error: coloured on a terminal, ``key=value`` elsewhere."""
-    renderer: structlog.types.Processor
-    if sys.stderr.isatty():
-        renderer = structlog.dev.ConsoleRenderer()
-    else:
-        renderer = structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"])
+    """Send log lines of at least `level` to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[
-                structlog.stdlib.add_log_level,
-                structlog.stdlib.add_logger_name,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-            ],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        )
-    )
+    handler.setFormatter(Short() if sys.stderr.isatty() else Logfmt())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("aiohttp.server").addFilter(is_our_affair)
+
+
+def _quoted(value: str) -> str:
+    return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
 
 
 def is_our_affair(record: logging.LogRecord) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from saps.batch import Batch
 from saps.messages import NOBODY, Message, Properties, Reached
+from saps.storage.journal import Row, Table
+from saps.storage.saved import SavedMessage, SavedSession
 
 
 class TopicRoute:
@@ -135,6 +137,9 @@ class Yields(IntEnum):
 class Sessions(Protocol):
     """The sessions of the whole mesh, as a frontend sees them: a client has one, at the broker it connected to last."""
 
+    host: SessionHost | None
+    """Who has the sessions of this broker."""
+
     def at_home(self, client: str) -> bool:
         """Is it known that no other broker has a session of this client?"""
 
@@ -148,15 +153,11 @@ class Sessions(Protocol):
     def release(self, client: str) -> None:
         """There is no session of the client here any more."""
 
+    def refresh(self, client: str) -> None:
+        """Its session here lasts from now on, or not any more (`SessionHost.lasting`)."""
+
     def restored(self, clients: Iterable[str]) -> None:
         """These sessions are from an earlier life of this broker; their clients may have moved on meanwhile."""
-
-
-class HostedSessions(Sessions, Protocol):
-    """The same for the one that makes the frontend."""
-
-    host: SessionHost | None
-    """Who has the sessions of this broker."""
 
 
 class SessionHost(Protocol):
@@ -168,6 +169,15 @@ class SessionHost(Protocol):
     def user(self, client: str) -> str | None:
         """Whose the client's session is."""
 
+    def lasting(self, client: str) -> bool:
+        """Does, or will, the client's session outlive its connection?"""
+
+    def birth(self, client: str) -> int:
+        """The own name of a session that lasts; 0: there is none."""
+
+    def rows(self) -> Iterable[tuple[Table, Any, Row]]:
+        """All sessions that last, as the journal has them."""
+
     def surrender(self, client: str, user: str | None, keep: bool) -> Yields:
         """The client has connected elsewhere as `user`: close its connection. With `keep` the session goes on taking
         in messages, until `depart` or `stay`; else it ends."""
@@ -178,9 +188,9 @@ class SessionHost(Protocol):
     def describe(self, client: str) -> list[bytes]:
         """A surrendered session's settings and subscriptions."""
 
-    def pack(self, client: str, force: bool) -> list[bytes] | None:
+    def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
         """All that it has to deliver and to acknowledge. None: something is not settled yet, come again; or, with
-        `force`, do without."""
+        `force`, do without. `branch`: but not what it had when it was adopted."""
 
     def depart(self, client: str) -> None:
         """Another broker has it now."""
@@ -200,6 +210,18 @@ class SessionHost(Protocol):
 
     def discard(self, client: str) -> None:
         """It was not handed over after all."""
+
+    def inherit(
+        self, saved: SavedSession, messages: dict[int, SavedMessage], subscribed: Callable[[], None]
+    ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
+        """Begin a session of a broker that has died as `receive` does, from what is known of it. Returns its filters,
+        what says that it is here or is not to come, and what is to be called before: it completes the session."""
+
+    def make_up(self, clients: Iterable[str], batch: Batch) -> None:
+        """What these sessions have missed; they may have had some of it."""
+
+    def merge(self, client: str, parts: list[bytes]) -> None:
+        """What a branch of a session has packed: it has what it has not had. Raises ValueError."""
 
 
 class Alone:

@@ -53,12 +53,13 @@ class SimBroker:
         self.node = OverlayNode(
             ref,
             simulation.local(self),
+            lambda: simulation.now,
             order=simulation.order,
             detector=simulation.detector,
             call_agents=self.agents.answer,
             design=simulation.design,
+            copies=simulation.session_copies,
         )
-        self.node.epoch = 0.0
         self.node.on_dead = lambda dead: simulation.give_up(self, dead)
         self.node.on_output = self._wanted
         self.woken = False
@@ -130,7 +131,6 @@ class SimBroker:
         """Do something to the node at the present moment of the simulation, or when it goes on; nothing if it is
         dead."""
         if self.alive and not self.simulation.put_off(self, lambda: self.act(action)):
-            self.node.now = self.simulation.now
             action()
             self.simulation.after_event(self)
 
@@ -171,7 +171,10 @@ class Simulation:
         check: bool = True,
         trace: bool = True,
         design: DesignSettings | None = None,
+        session_copies: int = 1,
     ) -> None:
+        """`session_copies`: brokers that have each session that lasts."""
+        self.session_copies = session_copies
         self.seed = seed
         self.rng = random.Random(seed)
         self.network = network or Network()
@@ -207,9 +210,16 @@ class Simulation:
 
     def add(self, name: str, cluster: str = "c0", contact: str | None = None) -> SimBroker:
         """Start a broker; it joins through `contact`, or begins a mesh of its own."""
+        return self.launch(self.reference(name, cluster), None if contact is None else self.brokers[contact].ref)
+
+    def reference(self, name: str, cluster: str) -> BrokerRef:
+        """A new life of a broker."""
         self._incarnations += 1
-        ref = BrokerRef(name, self._incarnations, f"{name}:1", cluster)
-        broker = self.brokers[name] = SimBroker(self, ref)
+        return BrokerRef(name, self._incarnations, f"{name}:1", cluster)
+
+    def launch(self, ref: BrokerRef, contact: BrokerRef | None) -> SimBroker:
+        """Start this life of a broker; as `add`."""
+        broker = self.brokers[ref.name] = SimBroker(self, ref)
 
         def joined() -> None:
             broker.joined = True
@@ -219,8 +229,7 @@ class Simulation:
         def ready() -> None:
             broker.ready = True
 
-        target = None if contact is None else self.brokers[contact].ref
-        broker.act(lambda: broker.node.start(target, joined, ready))
+        broker.act(lambda: broker.node.start(contact, joined, ready))
         return broker
 
     def build(self, count: int, clusters: int = 1, limit: float = 600.0) -> list[SimBroker]:
@@ -268,6 +277,10 @@ class Simulation:
             return False
         self.at(broker.stands_until, action)
         return True
+
+    def apart(self, one: str, other: str) -> bool:
+        """A partition is between the two brokers."""
+        return self._groups.get(one, 0) != self._groups.get(other, 0)
 
     def partition(self, *groups: Iterable[str]) -> None:
         """Only brokers of the same group reach each other; those in no group form one more."""
@@ -323,10 +336,10 @@ class Simulation:
     def after_event(self, broker: SimBroker) -> None:
         """Send what the broker wants sent, see that it is woken, check the invariants."""
         node = broker.node
-        frames = node.take()
-        assert broker.woken or not frames, f"{broker.name} waits with {frames[0]} for its next timer (seed {self.seed})"
-        for to, frame in frames:
-            self._send(broker, to, frame)
+        if broker.woken:
+            for to, frame in node.take():
+                self._send(broker, to, frame)
+        assert not node.outbox, f"{broker.name} waits with {node.outbox[0]} for its next timer (seed {self.seed})"
         broker.woken = False
         if node.deadline < broker.wake_at:
             broker.wake_at = when = max(node.deadline, self.now)
@@ -349,7 +362,6 @@ class Simulation:
             return
         broker.wake_at = float("inf")
         if broker.alive:
-            broker.node.now = self.now
             broker.node.wake()
             broker.woken = True
             self.after_event(broker)
@@ -364,7 +376,7 @@ class Simulation:
             self._trace.update(f"{self.now!r} {source.name} {to.name} {kind}".encode())
         link = self._link(source.name, to.name)
         target = self.brokers.get(to.name)
-        if self._groups.get(source.name, 0) != self._groups.get(to.name, 0):
+        if self.apart(source.name, to.name):
             link.swallowed = True
             return
         if link.broken:
@@ -390,7 +402,6 @@ class Simulation:
             return
         if self.put_off(target, lambda: self._arrive(source, target, link, session, frame)):
             return
-        target.node.now = self.now
         if link.started != session:
             link.started = session
             target.node.session_started(source.ref)
@@ -400,7 +411,6 @@ class Simulation:
     def _meet(self, source: SimBroker, found: BrokerRef, meant: BrokerRef) -> None:
         """What is meant for another life of a broker does not reach this one, but the link shows who is there."""
         if source.alive:
-            source.node.now = self.now
             source.node.met(found)
             source.node.link_down(meant)
             self.after_event(source)
@@ -413,9 +423,10 @@ class Simulation:
         link.broken = True
 
         def down() -> None:
+            if broker.alive and self.put_off(broker, down):
+                return
             link.broken = False
-            if broker.alive and not self.put_off(broker, down):
-                broker.node.now = self.now
+            if broker.alive:
                 broker.node.link_down(peer)
                 self.after_event(broker)
 

@@ -32,7 +32,7 @@ class Takes(IntEnum):
 class Target:
     """One subscriber of a topic: all its matching subscriptions, merged into the one copy it receives (3.3.4)."""
 
-    __slots__ = ("agent", "identifiers", "own", "qos", "retain_as_published")
+    __slots__ = ("_foreign", "_no_local", "agent", "identifiers", "qos", "retain_as_published")
 
     def __init__(self, agent: SubscriberAgent, subscriptions: Sequence[Subscription]) -> None:
         first = subscriptions[0]
@@ -40,8 +40,10 @@ class Target:
         self.qos = first.qos
         self.identifiers: tuple[int, ...] = () if first.identifier is None else (first.identifier,)
         self.retain_as_published = first.retain_as_published
-        self.own: Target | None = None if first.no_local else self
-        """The target for the agent's own publications: without its no-local subscriptions; None if none is left."""
+        self._no_local = first.no_local
+        """One of its subscriptions is."""
+        self._foreign: Target | None = None
+        """The target by those that are not, if there are any."""
         if len(subscriptions) > 1:  # seldom, so that each target is made at the price of one subscription
             self._merge(subscriptions)
 
@@ -50,10 +52,14 @@ class Target:
         self.identifiers = tuple([s.identifier for s in matching if s.identifier is not None])
         self.retain_as_published = any(s.retain_as_published for s in matching)
         foreign = [s for s in matching if not s.no_local]
-        if len(foreign) == len(matching):
-            self.own = self
-        else:
-            self.own = Target(self.agent, foreign) if foreign else None
+        self._no_local = len(foreign) < len(matching)
+        if self._no_local and foreign:
+            self._foreign = Target(self.agent, foreign)
+
+    @property
+    def own(self) -> Target | None:
+        """The target for the agent's own publications: without its no-local subscriptions; None if none is left."""
+        return self._foreign if self._no_local else self
 
 
 class Subscribers(dict["SubscriberAgent", Subscription]):

@@ -50,8 +50,10 @@ def shared(topic_filter: str) -> Shared | None:
     return Shared(group, inner)
 
 
-def shared_fault(topic_filter: str) -> str | None:
-    """Why a filter that begins with ``$share`` is not valid, or None if it is (4.8.2)."""
+def subscription_fault(topic_filter: str) -> str | None:
+    """Why nobody can subscribe to `topic_filter`, or None: a topic filter, or ``$share/group/filter`` (4.8.2)."""
+    if topic_filter.partition("/")[0] != SHARE[:-1]:
+        return filter_fault(topic_filter)
     parts = shared(topic_filter)
     if parts is None or not parts.group or not parts.topic_filter:
         return "a shared subscription is $share/group/filter"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing: Python's venv, a C
-# compiler, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Open vSwitch, iproute2, Java 17 and
+# compiler, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Prometheus, Open vSwitch, iproute2, Java 17 and
 # libfaketime.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
@@ -19,6 +19,7 @@ has "${CC:-cc}" || missing+=(gcc libc6-dev)
 "$PYTHON" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
     missing+=(python3-dev)
 has curl || missing+=(curl)
+has promtool || missing+=(prometheus)
 has mosquitto || missing+=(mosquitto)
 { has mosquitto_pub && has mosquitto_sub; } || missing+=(mosquitto-clients)
 has nats-server || missing+=(nats-server)
@@ -61,7 +62,7 @@ install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq 
 
 # Nor should our installation start a broker at the next boot.
 if has systemctl; then
-    for service in mosquitto nats-server openvswitch-switch; do
+    for service in mosquitto nats-server openvswitch-switch prometheus; do
         case " ${missing[*]} " in
             *" $service "*) "${as_root[@]}" systemctl disable --quiet "$service" 2>/dev/null || true ;;
         esac

@@ -38,13 +38,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun by a shell in its
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--mesh 3``: the MQTT tests' clients are dealt to so many brokers in turn."""
+    parser.addoption(
+        "--mesh", type=int, default=1, metavar="N", help="deal the MQTT tests' clients to N brokers in turn"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--mesh") > 1:
+        from tests.frontend.mqtt.bench import Bench
+
+        Bench.brokers = config.getoption("--mesh")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps the tests of a module that starts processes on one xdist worker: they share its mesh or lab. Those
     that take a whole processor are in one group, and say so. First, as pytest-xdist reads the groups in this hook.
 
     Not under pytest 9.2, where pytest-xdist 3.8 sees no groups: pyproject.toml keeps to 9.1 until it does."""
     for item in items:
+        if config.getoption("--mesh") > 1 and (mark := item.get_closest_marker("one_broker")) is not None:
+            item.add_marker(pytest.mark.skip(f"of one broker: {mark.args[0]}"))
         if item.get_closest_marker("xdist_group") is None and any(
             item.get_closest_marker(mark) for mark in ("network", "chaos", "spark", "interop")
         ):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -12,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import saps
+from saps.commands import COMMANDS, GROUPS, app
 
 SAPS = Path(sys.executable).with_name("saps")
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith("SAPS_")} | {"NO_COLOR": "1"}
@@ -45,6 +49,47 @@ def test_version() -> None:
     assert run("--version").stdout == f"saps {saps.__version__}\n"
 
 
+def processor_time(*arguments: str, **environ: str) -> float:
+    """Seconds of the processor that the command takes, the least of three."""
+    taken = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert run(*arguments, **environ).returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(taken)
+
+
+def test_help_and_completion_take_little() -> None:
+    assert processor_time("--help") < 0.3
+    assert processor_time("--version") < 0.3
+    words = {"_SAPS_COMPLETE": "complete_bash", "COMP_WORDS": "saps ", "COMP_CWORD": "1"}
+    assert processor_time(**words) < 0.3
+
+
+def test_help_lists_all_commands_by_what_they_are_for() -> None:
+    done = run("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for title, entries in GROUPS.items():
+        assert f"\n{title}:\n" in done.stdout
+        for name, entry in entries.items():
+            assert re.search(rf"^  {name} +{re.escape(entry.says)}$", done.stdout, re.M)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_without_types_of_flags(name: str) -> None:
+    done = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "120"})
+    assert done.exit_code == 0, done.output
+    assert "Usage: " in done.output
+    assert "<bool>" not in done.stdout
+
+
+def test_a_command_that_is_not_there_is_told_with_the_nearest() -> None:
+    assert refused(run("broekrs")) == "saps: there is no command 'broekrs'; did you mean brokers or broker?"
+    assert refused(run("xyzzy")) == "saps: there is no command 'xyzzy'; saps --help lists them"
+
+
 def test_help_teaches_with_an_example() -> None:
     done = run("broker", "--help")
     assert done.returncode == 0
@@ -55,11 +100,13 @@ def test_help_teaches_with_an_example() -> None:
 def test_the_shell_can_complete_commands() -> None:
     done = run(_SAPS_COMPLETE="complete_bash", COMP_WORDS="saps ch", COMP_CWORD="1")
     assert done.stdout.split() == ["check-config"]
+    done = run(_SAPS_COMPLETE="complete_bash", COMP_WORDS="saps brokers --fo", COMP_CWORD="2")
+    assert done.stdout.split() == ["--forget"]
 
 
 def test_check_config_accepts_a_good_file(tmp_path: Path) -> None:
     file = tmp_path / "saps.toml"
-    file.write_text('mqtt = "127.0.0.1:1884"\n[overlay]\nheartbeat_interval = 0.2\n')
+    file.write_text('mqtt = "127.0.0.1:0"\n[overlay]\nlisten = "127.0.0.1:0"\nheartbeat_interval = 0.2\n')
     done = run("check-config", str(file))
     assert (done.returncode, done.stdout) == (0, f"{file}: no fault found\n")
 
@@ -117,14 +164,21 @@ def test_a_port_in_use_is_refused_by_the_name_of_its_setting(flag: str, other: s
 
 
 @pytest.mark.network
-def test_an_unreachable_join_is_refused() -> None:
+def test_a_broker_whose_join_answers_nothing_begins_a_mesh_and_says_so() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-        arguments = ("--name", "b", "--mqtt", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--join", f"127.0.0.1:{port}")
-        line = refused(run("broker", *arguments, "--set", "overlay.join_timeout=0.5"))
-    assert line.startswith("saps: join (flag --join): ")
-    assert str(port) in line
+        command: list[str | Path] = [SAPS, "broker", "--name", "b1", "--mqtt", "127.0.0.1:0"]
+        command += ["--overlay", "127.0.0.1:0", "--join", f"127.0.0.1:{port}", "--set", "overlay.join_timeout=0.5"]
+        with subprocess.Popen(command, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline().startswith("ready name=b1 ")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=30) == 0
+            assert (
+                f"begins a mesh; others that start will join it. Not reached: 127.0.0.1:{port}" in process.stderr.read()
+            )
 
 
 @pytest.mark.network

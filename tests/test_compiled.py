@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 TESTS = (
     *("test_codec.py", "test_publish_cut.py", "test_publish_encode.py", "test_batches.py", "test_wire.py"),
     *("test_connect.py", "test_publish.py", "test_session_machine.py", "test_shared.py", "test_server.py"),
+    *("conformance/test_conforms_connect.py", "conformance/test_conforms_publish.py"),
 )
 """Tests of what is compiled, from the least part to the whole of a broker's frontend."""
 

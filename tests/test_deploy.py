@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from saps.commands import app
 from saps.config import Address
@@ -55,6 +56,8 @@ def test_a_broker_tells_its_service_manager(tmp_path: Path) -> None:
 def test_example_configurations_have_no_fault(file: Path) -> None:
     assert faults_of_file(file) == []
     assert load({}, {}, file).settings.name
+    checked = CliRunner().invoke(app, ["check-config", "--alone", str(file)])
+    assert (checked.exit_code, checked.stdout) == (0, f"{file}: no fault found\n")
 
 
 def test_the_compose_file_starts_what_there_is_and_everybody_finds_everybody() -> None:

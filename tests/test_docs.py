@@ -177,7 +177,8 @@ def test_the_program_of_the_embedding_page_runs(capsys: pytest.CaptureFixture[st
     assert all(f"`{line}`" in page for line in printed)
 
 
-def test_what_the_code_says_itself_is_in_the_pages_as_it_says_it() -> None:
-    command = [sys.executable, "scripts/reference_pages.py", "--check"]
+@pytest.mark.parametrize("script", ["reference_pages", "metrics_page", "man_page"])
+def test_what_the_code_says_itself_is_in_the_pages_as_it_says_it(script: str) -> None:
+    command = [sys.executable, f"scripts/{script}.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

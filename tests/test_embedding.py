@@ -120,15 +120,15 @@ async def test_properties_come_along_and_an_expired_message_does_not_come() -> N
 
 async def test_publishers_wait_while_the_broker_holds_them_back() -> None:
     async with broker("b1") as one:
-        one._core._hold("links", True)
+        one._core.hold("links", True)
         waiting = asyncio.ensure_future(one.publish("t", b""))
         done, _ = await asyncio.wait({waiting}, timeout=0)
         assert not done
         await asyncio.sleep(0)
         assert one._core.hub.published == 0
-        one._core._hold("links", False)
+        one._core.hold("links", False)
         assert await asyncio.wait_for(waiting, PATIENCE) == saps.Reached(0, 0)
-        one._core._hold("links", True)
+        one._core.hold("links", True)
         waiting = asyncio.ensure_future(one.publish("t", b"", qos=1))
         await asyncio.sleep(0)
         await one.stop()

@@ -18,10 +18,12 @@ from saps import links as module
 from saps.agents.user import SubscriberAgent
 from saps.batch import Batch
 from saps.links import GUEST, HIGH_WATER, LinkError, Links, inbound
+from saps.links.outbound import Outbound
 from saps.messages import Message, Subscription
 from saps.overlay.frames import (
     DefineBroker,
     DefineSlice,
+    Found,
     Frame,
     Part,
     Ping,
@@ -83,6 +85,7 @@ class End:
             on_whois=lambda name, answer: answer(self.ref if name == self.ref.name else None),
         )
         self.links.on_answer = lambda peer, frame: self._frames(peer, [frame])
+        self.links.on_met = lambda ref: self._note(self.met, ref)
 
     async def listen(self, port: int = 0) -> int:
         port = await self.links.listen("127.0.0.1", port)
@@ -101,8 +104,6 @@ class End:
             await self._changed.wait()
 
     def _frames(self, sender: BrokerRef, frames: list[Frame]) -> None:
-        if not frames:
-            self.met.append(sender)
         self.frames += [(sender, frame) for frame in frames]
         self._changed.set()
 
@@ -241,6 +242,39 @@ async def test_the_death_of_a_peer_is_told_once() -> None:
         await b.links.close()
         await a.until(lambda: bool(a.down))
         assert a.down == [b.ref]
+
+
+@on_both_loops
+async def test_a_link_that_fails_keeps_no_other_from_being_written() -> None:
+    """One that cannot be written, and one with a frame that cannot be encoded: they break, and are made anew."""
+    async with ends("a", "b") as (a, b):
+        others = [End(name) for name in ("c", "d", "e")]
+        everybody = [b, *others]
+        for other in others:
+            await other.listen()
+        for to in everybody:
+            a.send(to.ref, Ping())
+            await to.until(lambda to=to: bool(to.frames))  # type: ignore[misc]
+        whole = Outbound.flush
+
+        def flush(link: Outbound) -> None:
+            if link.to == b.ref:
+                raise RuntimeError("the handler is closed")
+            whole(link)
+
+        for to in everybody:
+            a.links.send(to.ref, Pong())
+        a.links.send(others[0].ref, Found(1 << 70, None, None, 0))  # type: ignore[arg-type]
+        with patch.object(Outbound, "flush", flush):
+            a.links.flush()
+        for to in others[1:]:
+            await to.until(lambda to=to: (a.ref, Pong()) in to.frames)  # type: ignore[misc]
+        await a.until(lambda: {b.ref, others[0].ref} <= {*a.down})
+        for to in everybody:
+            a.send(to.ref, Ping())
+            await to.until(lambda to=to: to.frames[-1] == (a.ref, Ping()) and len(to.frames) > 1)  # type: ignore[misc]
+        for other in others:
+            await other.links.close()
 
 
 @on_both_loops

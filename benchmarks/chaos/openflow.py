@@ -7,6 +7,7 @@ told to keep these trees, so that it makes them again whenever it can.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -154,12 +155,19 @@ class OpenFlow:
 
     def _controller(self) -> list[str]:
         options = ["--listen", f"127.0.0.1:{OPENFLOW}", "--northbound", f"{MANAGEMENT_GATE}:{NORTHBOUND}"]
+        self._token.write_text(secrets.token_hex(16) + "\n")
+        options += ["--token-file", str(self._token)]
         return ["controller", *options, "--state", str(self._folder / "ofc.json"), "--log-level", "warning"]
+
+    @property
+    def _token(self) -> Path:
+        return self._folder / "token"
 
     def _gate(self) -> list[str]:
         host = self.lab.topology.host(self._host)
         options = ["--cluster", self._cluster, "--overlay", f"{host.ip}:{GATE}", "--mode", "either", "--except", BOTH]
         options += ["--controller", f"http://{MANAGEMENT_GATE}:{NORTHBOUND}", "--set", "links.plain=true"]
+        options += ["--token-file", str(self._token)]
         options += ["--decisions", f"127.0.0.1:{DOOR}", "--log-level", "warning"]
         options += [word for address in self._join for word in ("--join", address)]
         return ["ofgate", *options, *(word for topic in self._topics for word in ("--exploit", topic))]

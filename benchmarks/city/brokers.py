@@ -8,12 +8,14 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from benchmarks import client, peers
 from benchmarks.city.build import CACHE, HERE, program
 from benchmarks.city.install import AEDES, AMQTT, NATS, RUMQTTD, install
+from benchmarks.city.kept import Result
 from benchmarks.city.rows import Row
 from benchmarks.processes import Place, free_port
 
@@ -25,6 +27,8 @@ class Site(NamedTuple):
     subscribe_port: int
     uncounted: tuple[int, ...] = ()
     """Processes that were started and are not the broker's."""
+    fault: Callable[[Result], str] = lambda result: ""
+    """Asked when it has been measured: why that counts for nothing, if so."""
 
 
 class Broker:
@@ -43,6 +47,8 @@ class Broker:
     """One of install.PACKAGES; empty: nothing to install."""
     login = False
     """It takes no clients without user names."""
+    idle = 0.0
+    """Seconds that it needs to put itself in order, with all clients there, before it is measured."""
     properties: bool | None = None
     """Whether its messages have properties; None: as the row says."""
 

@@ -7,15 +7,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Says 200 to everything."""
+    """Says 200 to everything; what it does with a body is for a subclass to say."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:  # its name in the library
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.take(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
+
+    def take(self, body: bytes) -> None:
+        """A body has come."""
 
     def log_message(self, *_: object) -> None:
         pass

@@ -8,7 +8,8 @@ come, and with QoS 1 its PUBACK too. Open loop (`rate`): a message is sent when 
 its latency counts from that moment.
 
 Before anything counts, every publisher sends a probe to each of its topics until all deliveries of it have come, so
-that brokers know each other's subscriptions. What is counted as lost afterwards is lost.
+that brokers know each other's subscriptions, and waits until the brokers are at rest. What is counted as lost
+afterwards is lost.
 
 Each payload begins with a Stamp. For each topic and subscriber (or shared group) a bitmap of the last SEEN sequence
 numbers tells what came twice. */
@@ -43,6 +44,8 @@ enum {
 static const double ANSWER = 10.0;    /* seconds for one answer while clients connect */
 static const double SETTLE = 20.0;    /* seconds until every topic's path is there */
 static const double ASK_AGAIN = 0.25; /* seconds between probes */
+static const double REST = 5.0;       /* seconds, at most, until the brokers have put themselves in order */
+static const double RESTING = 0.05;   /* of a processor: those that take less have */
 static const double GIVE_UP = 5.0;    /* seconds after which a message does not hold its publisher up any more */
 static const double QUIET = 2.0;      /* seconds without an arrival after which what is missing is lost */
 static const double DRAIN = 30.0;     /* seconds for all that is under way in the end */
@@ -105,7 +108,7 @@ typedef struct {
     uint32_t sent;
 } Topic;
 
-static double warm = 0.3, seconds = 1.5, rate;
+static double idle, warm = 0.3, seconds = 1.5, rate;
 static int qos, window = 1, bulk = 1, least = 60, most = 400, properties;
 static int login, connect_port, connect_version = 4;
 static int pids[1024], pid_count;
@@ -651,7 +654,14 @@ static void settle(void) {
         }
         serve(5);
     }
-    for (uint64_t quiet = after(0.1); now_ns < quiet || now_ns - last_arrival < 100000000ull;) serve(5);
+    Account before = account();
+    for (uint64_t least = after(idle), limit = after(idle + REST); now_ns < limit;) {
+        for (uint64_t quiet = after(0.5); now_ns < quiet || now_ns - last_arrival < 100000000ull;) serve(5);
+        Account now = account();
+        double used = now.user + now.system - before.user - before.system;
+        if (now_ns >= least && used < RESTING * (now.at - before.at)) break;
+        before = now;
+    }
     settled = 1;
 }
 
@@ -759,6 +769,7 @@ static void take_order(char *line) {
     if (!*line) return;
     if (sscanf(line, "%31s %599[^\n]", word, rest) < 1) die("the plan has an empty order");
     if (!strcmp(word, "warm")) warm = atof(rest);
+    else if (!strcmp(word, "idle")) idle = atof(rest);
     else if (!strcmp(word, "seconds")) seconds = atof(rest);
     else if (!strcmp(word, "qos")) qos = atoi(rest);
     else if (!strcmp(word, "login")) login = atoi(rest);

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from benchmarks.city.brokers import BASE
 from benchmarks.city.kept import Kept
-from benchmarks.city.ours import SAPS
+from benchmarks.city.ours import OWN, SAPS, features
 from benchmarks.city.rows import NAMES, Row
 from benchmarks.city.tables import cpu_ratios, speed_ratios
 from benchmarks.summary import spread
@@ -34,7 +34,7 @@ def _city(row: Row) -> bool:
     return row.group in CITY
 
 
-FEATURES = ("SAPS, MQTT 5 properties", "SAPS, priority topics", "SAPS, designed overlay", "SAPS, tracing 1 %")
+FEATURES = tuple(broker.name for broker in features(OWN)[1:])
 
 GOALS: tuple[Goal, ...] = (
     Goal("CPU at most Mosquitto's, every row on one broker", lambda r: _city(r) and not r.between, most=1.0),
@@ -59,7 +59,7 @@ GOALS: tuple[Goal, ...] = (
 )
 
 
-CALLS = {"alone, remote": 60, "batch, a property": 20}
+CALLS = {"single, remote": 60, "batch, a property": 20}
 """Most calls for a publication, by the rows of `benchmarks.calls`."""
 
 

@@ -11,6 +11,10 @@ BETWEEN = "between"
 """Ends the name of a row whose subscribers are at another broker than its publishers."""
 
 
+FEATURE_WINDOW = 10
+"""Messages under way, at most, in the rows of features."""
+
+
 class Row(NamedTuple):
     """One shape of traffic at one QoS."""
 
@@ -130,7 +134,11 @@ def _saturated() -> list[Row]:
 def _features() -> list[Row]:
     return [
         Row(f"feature-{name}-q{qos}-{BETWEEN}", "features", shape, qos, window, version=5, between=True)
-        for name, shape, window in (("gateway-w10", gateway, 10), ("telemetry-1", partial(telemetry, False), 1))
+        for name, shape, window in (
+            ("gateway-w10", gateway, FEATURE_WINDOW),
+            ("telemetry-1", partial(telemetry, False), 1),
+            ("display-1-w10", partial(display, 1), FEATURE_WINDOW),
+        )
         for qos in (0, 1)
     ]
 

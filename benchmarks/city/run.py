@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from benchmarks.city.brokers import Broker
 from benchmarks.city.kept import Kept, Sample
-from benchmarks.city.measure import Pace, allow_many_files, sample
+from benchmarks.city.measure import Pace, sample
 from benchmarks.city.rows import NAMES, Row
+from benchmarks.runs import allow_many_files
 
 
 class Turn(NamedTuple):

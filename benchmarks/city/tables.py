@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks.city.brokers import BASE
 from benchmarks.city.kept import Kept, Party, Result
@@ -25,8 +25,8 @@ TITLES = {
 """The groups, as headings."""
 
 NOTES = {
-    "features": "The same traffic by a plain SAPS and one with the feature; x is against the plain one. An OpenFlow "
-    "tree needs switches: what it costs is measured by `benchmarks.lab_traffic` ([lab](lab-traffic.md)).",
+    "features": "The same traffic by a plain SAPS and one with the feature; x is against the plain one. Of the "
+    "tree the brokers count, not the switches ([on Open vSwitch](lab-traffic.md)).",
     "emq": "; ".join(f"*{name}*: {said}" for name, said in SUITE.items()) + ". At a nominal rate all peers deliver the "
     "same, so the processor time is what differs. Of connections, a delivery is a CONNACK. "
     "The kernel counts processor time in steps of 10 ms, so at these rates differences below a tenth mean nothing.",
@@ -60,8 +60,7 @@ def speed_ratios(kept: Kept, row: str, peer: str, base: str) -> list[float]:
     return _ratios(kept, row, peer, base, lambda result: result.speed)
 
 
-def _ratios(kept: Kept, row: str, peer: str, base: str, value: object) -> list[float]:
-    assert callable(value)
+def _ratios(kept: Kept, row: str, peer: str, base: str, value: Callable[[Result], float]) -> list[float]:
     mine, other = kept.results(row, peer), kept.results(row, base)
     rounds = sorted(mine.keys() & other.keys())
     return ratios([value(mine[n]) or None for n in rounds], [value(other[n]) for n in rounds])

@@ -6,6 +6,7 @@ network, which no counter counts. Clients attach to the broker of their own host
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -56,6 +57,9 @@ class City:
 
     def __enter__(self) -> Self:
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="saps-city-")))
+        self.token = self.folder / "token"
+        """What the controller asks of OFGate."""
+        self.token.write_text(secrets.token_hex(16) + "\n")
         self._stack.callback(self._end)
         try:
             self._start()
@@ -95,6 +99,7 @@ class City:
         """Start the controller, with the state file of its earlier runs; returns when it listens."""
         state = str(self.folder / "ofc.json")
         options = ["--northbound", NORTHBOUND, "--state", state, "--log-level", "info", *self._options]
+        options += ["--token-file", str(self.token)]
         listen = "{}:{}".format(*CONTROLLER)
         self.controller = Program(
             self.lab.switches, ["controller", "--listen", listen, *options], self.folder / "controller.log"
@@ -124,7 +129,8 @@ class City:
             self.lab.host(host),
             [
                 "ofgate",
-                *("--controller", f"http://{NORTHBOUND}", "--name", f"gate-{host}", "--cluster", found.cluster),
+                *("--controller", f"http://{NORTHBOUND}", "--token-file", str(self.token)),
+                *("--name", f"gate-{host}", "--cluster", found.cluster),
                 *("--overlay", f"{found.ip}:{GATE}", "--mode", "either", "--except", BOTH, "--lease", str(self._lease)),
                 *("--set", "links.plain=true"),
                 *self._join(""),

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.smart_city.screen import BAD, GOOD
-from examples.smart_city.summary import Counts
+from examples.smart_city.summary import Counts, of_messages
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -120,8 +120,7 @@ def _title() -> Text:
 
 def _verdict(result: Result, troubles: list[str]) -> Text:
     lines = [(trouble, BAD) for trouble in troubles]
-    if sound(result):
-        lines.append(("Every message arrived once, and in order.", GOOD))
-    else:
-        lines.append(("NOT every message arrived once and in order.", BAD))
+    acts = result.values()
+    lost, duplicated = sum(act.lost for act in acts), sum(act.duplicated for act in acts)
+    lines.append(of_messages(lost, duplicated, sum(act.out_of_order for act in acts)))
     return Text("\n").join(Text(text, style) for text, style in lines)

@@ -75,9 +75,22 @@ class Facts(msgspec.Struct):
     @property
     def complete(self) -> bool:
         """The loop has closed, and the tree spared copies."""
-        if self.gone_after is None or self.copies_by_alm is None or self.copies_by_ofm is None:
-            return False
-        return self.copies_by_ofm < self.copies_by_alm
+        return self.gap is None
+
+    @property
+    def gap(self) -> str | None:
+        """What the loop did not come to, in words; None if it has closed."""
+        if self.decided_after is None:
+            return f"{NAMES[self.decider]} had not decided for a tree"
+        if self.built_after is None:
+            return "the tree was not in use"
+        if self.gone_after is None:
+            return "the tree was not gone"
+        if self.copies_by_alm is None or self.copies_by_ofm is None:
+            return "too little was counted to compare the tree with ALM"
+        if self.copies_by_ofm >= self.copies_by_alm:
+            return "the tree spared no packets between clusters"
+        return None
 
 
 class Loop:
@@ -136,7 +149,8 @@ class Loop:
             for process in self.processes:
                 run.watch(process)
             async with aiohttp.ClientSession() as session, _while(self._watch(session)):
-                await self._until("a first table of decisions", lambda: self._decided is not None)
+                decider = NAMES[self.facts.decider]
+                await self._until(decider, "its first table of decisions", lambda: self._decided is not None)
                 await self._rise(run, gone)
                 await asyncio.sleep(self._stay)
                 await self._end(run, gone)
@@ -162,14 +176,14 @@ class Loop:
         await run.crowd(self.crowd.gates, gone)
         began, instant = time.monotonic(), time.time()
         run.tell(f"{len(self.crowd.gates)} gates begin to publish to {topic}")
-        await self._until("a decision for a tree", lambda: self._tree() is not None)
+        await self._until(NAMES[facts.decider], "its decision for a tree", lambda: self._tree() is not None)
         decided = time.monotonic()
         facts.decided_after = round(decided - began, 2)
         facts.intervals = round(facts.decided_after / facts.interval, 2)
         facts.reason = getattr(self._tree(), "reason", "")
         run.tell(f"{NAMES[facts.decider]} decides for a tree: {facts.reason}")
         self.act = "decided: the tree is built"
-        await self._until("the tree", lambda: self.mode(topic) is Mode.OFM)
+        await self._until("the controller", "the tree", lambda: self.mode(topic) is Mode.OFM)
         built = time.monotonic()
         facts.built_after = round(built - decided, 2)
         run.tell(f"{topic} uses its tree, {built - began:.1f} s after the rise")
@@ -183,7 +197,7 @@ class Loop:
         ended, instant = time.monotonic(), time.time()
         run.tell("the gates are closed: the traffic ends")
         self.act = "the crowd is gone: the tree will go"
-        await self._until("the end of the tree", lambda: self.mode(topic) is Mode.ALM)
+        await self._until(NAMES[facts.decider], "the end of the tree", lambda: self.mode(topic) is Mode.ALM)
         facts.gone_after = round(time.monotonic() - ended, 2)
         run.tell(f"the tree of {topic} is gone, {facts.gone_after:.1f} s after the end of the traffic")
         self.act = "the loop is closed"
@@ -247,7 +261,7 @@ class Loop:
         if self.facts.modes[-1:] != [self.mode(self.crowd.topic)]:
             self.facts.modes.append(self.mode(self.crowd.topic))
 
-    async def _until(self, what: str, true: Callable[[], bool]) -> None:
+    async def _until(self, who: str, what: str, true: Callable[[], bool]) -> None:
         try:
             async with asyncio.timeout(self._patience):
                 while not true():
@@ -255,7 +269,8 @@ class Loop:
                     await self._looked.wait()
         except TimeoutError:
             words = [f"{each.label}: {each.errors.splitlines()[-1]}" for each in self.processes if each.errors]
-            raise LoopError("\n    ".join([f"{what} did not come within {self._patience:g} s", *words])) from None
+            slow = f"{who} was slow: {what} did not come within {self._patience:g} s"
+            raise LoopError("\n    ".join([slow, *words])) from None
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> bytes:

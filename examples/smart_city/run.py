@@ -11,6 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from examples.common.machine import Processors
 from examples.common.program import dismiss
 from examples.smart_city.devices import DeviceError, Stage, ended_before, publish, subscribe
 from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker, stop_all
@@ -98,6 +99,8 @@ class Run:
         self.interrupted = False
         self.troubles: list[str] = []
         """What went wrong besides the messages: a broker that ended, a device that lost its connection."""
+        self.busy: float | None = None
+        """Share of this machine's processors in use while it played, by all programs."""
         self.news: list[tuple[float, str]] = []
         """What happened, with the seconds since `began`."""
         self.on_phase: Callable[[Phase], None] = lambda phase: None
@@ -193,6 +196,7 @@ class Run:
     async def _play(self) -> None:
         self._enter(Phase.PLAYING)
         self.began = time.monotonic()
+        processors = Processors()
         for device in self.scene.subscribers:
             if device.joins_at > 0:
                 self._subscribers.append(self._device(self._join_late(device)))
@@ -208,6 +212,7 @@ class Run:
                 task.result()
         await asyncio.gather(*self._publishers)
         self.ended = time.monotonic()
+        self.busy = processors.busy
 
     async def _play_beside(self, beside: Beside) -> None:
         """Let it play its part, which ends the run."""

@@ -76,6 +76,7 @@ def status_line(glance: Glance) -> str:
     line = (
         f"{glance.elapsed:4.0f} s  published {total.published:,} ({total.published_rate:,.0f}/s)  "
         f"delivered {total.delivered:,} of {total.expected:,} ({total.delivered_rate:,.0f}/s)  "
+        f"in flight {total.expected - total.delivered:,}  "
         f"wrong {total.wrong:,}  latency p50 {milliseconds(total.p50)} p99 {milliseconds(total.p99)}"
     )
     if glance.loop is not None:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from examples.common.machine import shortage
 from examples.smart_city.loop import NAMES, Facts
 from examples.smart_city.recorder import Tally
 from examples.smart_city.run import Run
@@ -55,6 +56,8 @@ class Report(msgspec.Struct, frozen=True):
     """Brokers and devices that failed."""
     loop: Facts | None = None
     """What the loop of decisions and trees came to."""
+    busy: float | None = None
+    """Share of this machine's processors in use while it played."""
 
 
 def report(run: Run, loop: Facts | None = None) -> Report:
@@ -75,6 +78,7 @@ def report(run: Run, loop: Facts | None = None) -> Report:
         faults=[str(fault) for fault in recorder.faults()],
         troubles=list(run.troubles),
         loop=loop,
+        busy=None if run.busy is None else round(run.busy, 3),
     )
 
 
@@ -178,12 +182,21 @@ def _title(result: Report) -> Text:
 def _verdict(result: Report) -> Text:
     lines = [(trouble, BAD) for trouble in _some(result.troubles)]
     lines += [(fault, BAD) for fault in _some(result.faults)]
-    if result.total.stray:
-        lines.append((f"{result.total.stray:,} messages came that nobody had asked for", BAD))
     if result.interrupted:
         lines.append(("Interrupted; the counts are those so far.", "yellow"))
-    if result.sound:
-        lines.append(("Every message arrived once, and in order.", GOOD))
-    else:
-        lines.append(("NOT every message arrived once and in order.", BAD))
+    total = result.total
+    lines.append(of_messages(total.lost, total.duplicated, total.out_of_order, total.stray))
+    if result.loop is not None and result.loop.gap is not None and not result.interrupted:
+        lines.append((f"The loop did NOT close: {result.loop.gap}.", BAD))
+    if not result.sound and (short := shortage(result.busy)) is not None:
+        lines.append((short, "yellow"))
     return Text("\n").join(Text(text, style) for text, style in lines)
+
+
+def of_messages(lost: int, duplicated: int, out_of_order: int, stray: int = 0) -> tuple[str, str]:
+    """The verdict on the messages alone, and its style: what failed beside them says itself."""
+    counts = {"lost": lost, "duplicated": duplicated, "out of order": out_of_order, "that nobody asked for": stray}
+    wrong = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    if wrong:
+        return f"NOT every message arrived once and in order: {wrong}.", BAD
+    return "Every message arrived once, and in order.", GOOD

@@ -44,7 +44,9 @@ class Audit:
         topic = self._term.topics.get(state.topic)
         if self._closed or topic is None:
             return
-        if topic.moved(state) or not topic.stands(state, self._port.now):
+        if topic.reconsidered(state):
+            self._term.again(topic)
+        elif topic.moved(state) or not topic.stands(state, self._port.now):
             self._look_in(LOOK)
         elif state.status is Status.UPDATING:
             self._look_in(UNSURE)
@@ -67,7 +69,9 @@ class Audit:
         for topic in list(self._term.topics.values()):
             same = not topic.busy and built.get(topic.name) == (topic.tree, topic.built)
             state = found.get(topic.name)
-            if same and state is not None and topic.moved(state):
+            if topic.reconsidered(state):
+                self._term.again(topic)
+            elif same and state is not None and topic.moved(state):
                 self._term.follow(topic, state)
             elif same and not topic.stands(state, self._port.now):
                 self._term.doubt(topic)

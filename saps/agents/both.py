@@ -15,7 +15,9 @@ from collections.abc import Callable
 from saps.agents.api import AgentRegistry, Answers
 from saps.agents.either import Use
 from saps.agents.switchover import Member, Modes
+from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
+from saps.overlay.presence import Presence
 from saps.overlay.trees import Served, Tree, Trees
 
 LONGEST_WAIT = 0.5
@@ -37,6 +39,7 @@ class Both:
         me: Member,
         use: Use,
         trees: Trees,
+        presence: Presence,
         wants: Callable[[str], bool],
         rng: random.Random,
         modes: Modes,
@@ -49,6 +52,7 @@ class Both:
         self._me = me
         self._use = use
         self._trees = trees
+        self._presence = presence
         self._wants = wants
         self._rng = rng
         self._told: dict[str, Tree] = {}
@@ -92,6 +96,9 @@ class Both:
     def _leave(self, topic: str, tree: Tree) -> None:
         """Leave S(t$OFM), and then have OFGate take this broker out of the tree."""
         self._bar(topic, tree.epoch)
+        if topic not in self._streams:  # a publisher that begins later is no sender of the tree any more: it must ask
+            self._keyed.pop(topic, None)
+            self._asked.pop(topic, None)
         self._trees.leave(topic, lambda: self._tell_left(topic, tree, LEAVE_ATTEMPTS))
 
     def _tell_left(self, topic: str, tree: Tree, attempts: int) -> None:
@@ -100,7 +107,8 @@ class Both:
                 self._port.after(LEAVE_AGAIN, lambda: self._tell_left(topic, tree, attempts - 1))
 
         if self._trees.own(topic) is None:
-            self._registry.discovery_call(self._gate, "left_tree", (topic, self._me.plain(), tree.epoch), told)
+            about = topic, self._me.plain(), tree.epoch, topic in self._streams
+            self._registry.discovery_call(self._gate, "left_tree", about, told)
 
     def admitted(self, topic: str, tree: Tree) -> None:
         if self._out.get(topic) == tree.epoch:
@@ -140,8 +148,7 @@ class Both:
         """Use the newest tree known, for those who are in it."""
         if topic not in self._streams:
             return
-        here = self._domain.of(self._me.ref)
-        group = self._trees.group(topic, lambda broker: self._domain.of(broker) == here)
+        group = self._trees.group(topic, self._near)
         told = self._told.get(topic)
         if told is not None and (group is None or group[0].epoch <= told.epoch):
             brokers = group[1] if group is not None and group[0] == told else frozenset()
@@ -153,6 +160,21 @@ class Both:
             if group is not None and group[0].epoch > self._asked.get(topic, 0):
                 self._asked[topic] = group[0].epoch
                 self.failed(topic, group[0])
+
+    def _near(self, broker: BrokerRef) -> bool:
+        return self._domain.of(broker) == self._domain.of(self._me.ref)
+
+    def outgrown(self) -> list[str]:
+        """The topics published here that have a tree, and subscribers who are not in S(t$OFM): they have come since."""
+        return [topic for topic in self._streams if self._is_outgrown(topic)]
+
+    def _is_outgrown(self, topic: str) -> bool:
+        stream, group = self._presence.stream(topic), self._trees.group(topic, self._near)
+        if group is None:
+            return False
+        self._presence.route(stream)
+        near = {(ref.name, ref.incarnation) for ref in stream.members or () if self._near(ref)}
+        return not near <= group[1]
 
     def failed(self, topic: str, tree: Tree) -> None:
         """This broker may be no sender of the tree: have itself put in."""

@@ -1,8 +1,9 @@
 """The trees of OFGate's topics: from the wish to the controller, one change at a time (SAPS 2016, 3.2.1).
 
-Status machine of a topic: none -> constructing -> constructed <-> updating, constructed -> deleting -> none. Members
-may be added to a tree at any time: it costs those in it nothing. Before anybody is taken out, or the tree goes,
-everything that has been told about it is taken back.
+Status machine of a topic: none -> constructing -> constructed <-> updating, constructed -> deleting -> none; and
+constructing -> refused -> constructing, when the controller has room or something else is wished. Members may be added
+to a tree at any time: it costs those in it nothing. Before anybody is taken out, or the tree goes, everything that has
+been told about it is taken back.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Construction:
 
     def adopt(self, state: OfmState) -> None:
         """The controller has this OFM already: go on with it."""
-        if state.status in (Status.NONE, Status.DELETING, Status.REFUSED):
+        if state.status in (Status.NONE, Status.DELETING):
             return
         topic = self.topic(state.topic)
         topic.wanted = True
@@ -105,8 +106,12 @@ class Construction:
         if topic.tree is None:
             if wish is None:
                 topic.wanted = False
-                self._now(topic, Status.NONE)
-            else:
+                if topic.refused is not None:
+                    topic.busy = True
+                    self._delete(topic)
+                else:
+                    self._now(topic, Status.NONE)
+            elif wish != topic.refused:
                 topic.busy = True
                 self._now(topic, Status.CONSTRUCTING)
                 self._put(topic)
@@ -145,6 +150,11 @@ class Construction:
             self._port.after(delay + CALM, partial(calm, topic.doubts))
 
         self._revocation.take_back(topic, again)
+
+    def again(self, topic: Topic) -> None:
+        """The controller does not refuse any more what it has refused."""
+        topic.refused = None
+        self.advance(topic)
 
     def follow(self, topic: Topic, state: OfmState) -> None:
         """The controller has moved the tree to other links, and another address. The former one still works for those
@@ -213,8 +223,8 @@ class Construction:
 
         def answered(state: OfmState) -> None:
             if state.status is Status.REFUSED:
-                topic.wanted, topic.reason = False, state.reason
-                self._unwanted(topic)
+                topic.reason = state.reason
+                self._refused(topic, wish)
             elif state.status is Status.CONSTRUCTED and state.address is not None:
                 self._share_key(topic, wish, state.address)
             else:
@@ -224,13 +234,23 @@ class Construction:
         self._attempt(topic, lambda done: self._controller.put(request, done), answered, self._put)
 
     def _unwanted(self, topic: Topic) -> None:
-        """What was to be built is not wished any more, or cannot be had."""
+        """What was to be built is not wished any more."""
         if topic.tree is None:
             self._delete(topic)
         else:
             topic.busy = False
             self._now(topic, Status.CONSTRUCTED)
             self.advance(topic)
+
+    def _refused(self, topic: Topic, wish: Wish) -> None:
+        """What was to be built cannot be had now. A tree for fewer members goes."""
+        if topic.tree is not None:
+            self._now(topic, Status.DELETING)
+            self._revocation.take_back(topic, lambda: self._delete(topic))
+            return
+        topic.refused, topic.busy = wish, False
+        self._now(topic, Status.REFUSED)
+        self.advance(topic)
 
     def _delete(self, topic: Topic) -> None:
         def answered(state: OfmState) -> None:
@@ -303,7 +323,7 @@ class Construction:
             topic.tree = Tree(address, self._next_epoch())
             topic.gone.clear()
             topic.barred = False
-        topic.built, topic.busy, topic.reason, topic.unsure = wish, False, None, None
+        topic.built, topic.busy, topic.reason, topic.unsure, topic.refused = wish, False, None, None, None
         self._now(topic, Status.CONSTRUCTED)
         for name in topic.gone & topic.members.keys():
             if topic.members[name].element in wish[0]:
@@ -313,7 +333,7 @@ class Construction:
         self.advance(topic)
 
     def _deleted(self, topic: Topic) -> None:
-        topic.tree = topic.built = None
+        topic.tree = topic.built = topic.refused = None
         self.keys.drop(topic.name)
         topic.barred = False
         topic.gone.clear()

@@ -123,18 +123,20 @@ class DecisionDesk:
         return demand
 
     async def carry_out(self) -> dict[str, Any]:
-        """Have the trees of the last table, and no others; to be repeated now and then: a topic may have had no
-        subscriber at first. Returns what changes."""
-        if self.table is None or not self._gate.leads():
+        """Have the trees of the last table and those pinned, and no others; without a table all stay. To be repeated
+        now and then: OFGate may not have led at first, or a topic had no subscriber. Returns what changes."""
+        if not self._gate.leads():
             return {"build": [], "drop": []}
-        wanted, has = {tree.topic for tree in self.table.trees}, self._gate.wanted()
-        build, drop = sorted(wanted - has), sorted(has - wanted - self._pinned())
+        pinned, has = self._pinned(), self._gate.wanted()
+        decided = {tree.topic for tree in self.table.trees} if self.table is not None else has
+        build, drop = sorted((decided | pinned) - has), sorted(has - decided - pinned)
         for topic in drop:
             self._gate.release(topic)
         for topic in build:
             await self._gate.exploit(topic)
         if build or drop:
-            logger.info("decisions of epoch %d: %d trees to build, %d to drop", self.table.epoch, len(build), len(drop))
+            source = f"decisions of epoch {self.table.epoch}" if self.table is not None else "orders"
+            logger.info("%s: %d trees to build, %d to drop", source, len(build), len(drop))
         return {"build": build, "drop": drop}
 
 

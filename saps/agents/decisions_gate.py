@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LEAST = 1000.0
+"""Bytes a second that a tree of the small decider must save beyond its cost, as `saps monitor --least`."""
 SWITCHES = 60.0
 """Seconds of an interval of the switches' counters."""
 CARRY_OUT = 2.0
-"""Seconds after which what a table wants, and could not be had yet, is tried again."""
+"""Seconds after which what a table or an order wants, and could not be had yet, is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,8 @@ class DecisionService:
 
     async def _carry_out(self) -> None:
         while True:
-            await asyncio.sleep(CARRY_OUT)
             await self.desk.carry_out()
+            await asyncio.sleep(CARRY_OUT)
 
     async def _decide(self, decider: Decider, interval: float) -> None:
         """Ask all brokers twice an interval: rows that come again count once."""
@@ -156,4 +158,5 @@ def _decider(interval: float) -> Decider:
     from monitoring.decider import Decider
     from monitoring.settings import rules_for
 
-    return Decider(rules_for(interval))
+    rules = rules_for(interval)
+    return Decider(replace(rules, calm=rules.calm._replace(least=LEAST)))

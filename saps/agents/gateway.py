@@ -28,8 +28,7 @@ from saps.ofm.northbound.schema import Demand
 logger = logging.getLogger(__name__)
 
 ORDERS = "exploit TOPIC, release TOPIC, renew TOPIC, status, brokers"
-TRY_AGAIN = 1.0
-"""Seconds until a topic of ``--exploit`` is tried again that has no subscribers yet, or no leading OFGate."""
+NOT_LEADING = "this OFGate does not lead; the order is carried out when it does"
 
 
 class Gateway:
@@ -45,7 +44,8 @@ class Gateway:
         self._token = token
         self._lease = lease
         self.pinned: set[str] = set()
-        """Topics that the operator has ordered: no table of decisions drops them."""
+        """Topics that the operator has ordered: they are built as soon as that can be, and no table of decisions drops
+        them."""
         self.demand: Callable[[str], Demand | None] = lambda topic: None
         """What is expected of a topic, by the decisions."""
         self.leads = asyncio.Event()
@@ -129,21 +129,12 @@ class Gateway:
         self.broker.mesh.act(lambda: answer.append(self.gate.renew(topic)))
         return answer[0]
 
-    async def keep(self, topic: str) -> None:
-        """Exploit a topic as soon as that can be."""
-        self.pinned.add(topic)
-        while True:
-            status = await self.exploit(topic)
-            if status is not None and status[0] != "none":
-                return
-            await asyncio.sleep(TRY_AGAIN)
-
     async def order(self, line: str) -> Any:
         """Carry out one order from standard input."""
         verb, _, topic = line.strip().partition(" ")
         if verb == "exploit" and topic:
             self.pinned.add(topic)
-            return {"topic": topic, "answer": await self.exploit(topic)}
+            return {"topic": topic, "answer": await self.exploit(topic) or ["none", NOT_LEADING]}
         if verb == "release" and topic:
             self.pinned.discard(topic)
             return {"topic": topic, "answer": self.release(topic)}
@@ -180,15 +171,14 @@ async def _serve(gateway: Gateway, exploit: Sequence[str], stop: asyncio.Event, 
     if not await process.started(gateway.start(), stop):
         return 0
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload)
+    gateway.pinned.update(exploit)
     service = DecisionService(gateway, decisions)
     await service.start()
     door = f" decisions={Address(decisions.listen.host, service.port)}" if decisions.listen and service.port else ""
     print(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}{door}", flush=True)
-    tasks = [asyncio.ensure_future(gateway.keep(topic)) for topic in exploit]
-    tasks.append(asyncio.ensure_future(_orders(gateway, lambda line: print(line, flush=True))))
+    orders = asyncio.ensure_future(_orders(gateway, lambda line: print(line, flush=True)))
     await stop.wait()
-    for task in tasks:
-        task.cancel()
+    orders.cancel()
     logger.info("%s leaves", gateway.gate.name)
     await service.stop()
     await gateway.stop()

@@ -18,6 +18,9 @@ from saps.ofm.topology import BrokerAddress
 from saps.ofm.udp import UdpEndpoint, mac_of
 from saps.overlay.node import OverlayNode
 
+NO_MAC = "00:00:00:00:00:00"
+"""Of an interface without hardware, such as the loopback."""
+
 
 def modes_of(settings: OfmSettings) -> Modes:
     """The mode of each topic, by the settings."""
@@ -46,8 +49,10 @@ class LiveOfm:
         except OSError as error:
             raise SettingError("ofm.listen", f"cannot listen on {self._settings.listen}: {error.strerror}") from None
         mac = self._settings.mac or mac_of(host)
-        if mac is None:
+        if mac is None or mac == NO_MAC:
             self._endpoint.close()
+            if mac == NO_MAC:
+                raise SettingError("ofm.listen", f"{host} is on this machine only: switches cannot send there")
             raise SettingError("ofm.mac", f"is needed: no interface has the address {host}")
         self.element = BrokerAddress(host, mac, port)
 

@@ -230,6 +230,8 @@ class OFGate:
                     del topic.senders[name]
         for topic in list(term.topics.values()):
             term.advance(topic)
+            if topic.mode is Mode.BOTH and topic.wanted and topic.name in self._roster.outgrown:
+                gather(self._registry, topic.name, partial(self._found, term, topic.name))
 
     # --- called by brokers --------------------------------------------------------------------------------------------
 
@@ -307,15 +309,17 @@ class OFGate:
         return True
 
     @remote
-    def left_tree(self, topic: str, member: Any, epoch: int) -> bool | None:
-        """BOTH: a member has left S(t$OFM)."""
+    def left_tree(self, topic: str, member: Any, epoch: int, sends: bool = False) -> bool | None:
+        """BOTH: a member has left S(t$OFM), and goes on to publish or not."""
         term = self._asked("left_tree")
         if term is None:
             return None
         record, name = term.topics.get(topic), self._roster.know(member).ref.name
         if record is not None and record.tree is not None and record.tree.epoch == epoch:
             record.gone.add(name)
-            record.members.pop(name, None)
+            left = record.members.pop(name, None)
+            if sends and left is not None:
+                record.senders[name] = left
             term.advance(record)
         return True
 

@@ -54,7 +54,9 @@ class OfmAgent:
         self._either = Either(
             node, registry, self.me, datapath.use, keys.use, tells=modes.has(Mode.EITHER), gate=self._gate
         )
-        self._both = Both(node, registry, self.me, datapath.use, node.trees, node.subscriptions.wants, rng, modes)
+        self._both = Both(
+            node, registry, self.me, datapath.use, node.trees, node.presence, node.subscriptions.wants, rng, modes
+        )
         node.subscriptions.on_change = self._filter_changed
         node.presence.on_stream = self._stream_changed
         node.trees.on_change = lambda topic: self._of(topic).group_changed(topic)
@@ -131,12 +133,13 @@ class OfmAgent:
     @remote
     def report(self, new_leader: bool) -> Any:
         """What an OFGate must know of this broker: who it is, its filters with their versions, the trees it has joined,
-        and the highest epoch it knows. With `new_leader` it forgets all that the former OFGate has said."""
+        the highest epoch it knows, and the topics that have subscribers outside their tree (BOTH). With `new_leader` it
+        forgets all that the former OFGate has said."""
         if new_leader:
             self._either.drop_leases()
         joined = [[topic, *tree] for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
         filters = [list(entry) for entry in self._either.filters.items()]
-        return [self.me.plain(), filters, joined, self._both.highest_epoch]
+        return [self.me.plain(), filters, joined, self._both.highest_epoch, self._both.outgrown()]
 
     @remote
     def describe(self) -> Any:

@@ -38,6 +38,8 @@ class Topic:
         self.tree: Tree | None = None
         self.built: Wish | None = None
         """What the tree has been built for; None: not known, to be asked for again."""
+        self.refused: Wish | None = None
+        """What the controller has refused for now: it goes on with it by itself when it can."""
         self.busy = False
         """A change is under way; what is wished meanwhile comes after it."""
         self.attempt = 0
@@ -57,6 +59,10 @@ class Topic:
         """How often in a row the tree was not what had been built."""
         self.unsure: float | None = None
         """Since when the controller has known nothing of the switches."""
+
+    def reconsidered(self, state: OfmState | None) -> bool:
+        """Does the controller not refuse any more what it has refused?"""
+        return self.refused is not None and (state is None or state.status is not Status.REFUSED)
 
     def moved(self, state: OfmState | None) -> bool:
         """Has the controller moved the tree that was built to another address, while the former one still works?"""

@@ -31,6 +31,8 @@ class Report(msgspec.Struct, array_like=True):
     """Topics, addresses and epochs of trees."""
     epoch: Epoch
     """The highest one that it knows of."""
+    outgrown: list[str] = []
+    """Topics that it publishes, with subscribers outside their tree (BOTH)."""
 
 
 class Roster:
@@ -46,6 +48,8 @@ class Roster:
         """Topic -> name of broker -> tree that it has joined (BOTH), as reported last."""
         self.permitted: Callable[[str, Member], bool] = lambda topic, member: True
         """May a broker send or receive the topic? Who may not is in no tree of it."""
+        self.outgrown: set[str] = set()
+        """Topics with a tree and subscribers who are not in it, as publishers reported last (BOTH)."""
         self.highest_epoch = 0
         """Of all trees that brokers know of."""
 
@@ -117,6 +121,7 @@ class Roster:
     def take(self, reports: Answers) -> set[str]:
         """Note all reports. Returns who has reported, by name."""
         self._joined.clear()
+        self.outgrown.clear()
         reporting = set()
         for report in reports:
             if report.error is not None or report.value is None:
@@ -131,6 +136,7 @@ class Roster:
                 continue
             name = self.know(told.member).ref.name
             reporting.add(name)
+            self.outgrown.update(told.outgrown)
             for topic_filter, version in told.filters:
                 self.register(told.member, topic_filter, version, True)
             for topic, address, of in told.joined:

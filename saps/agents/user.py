@@ -67,6 +67,7 @@ class PublisherAgent:
         """Take the agent out of the hub."""
         if self.hub.agents.get(self.name) is self:
             del self.hub.agents[self.name]
+        self.twin = None
 
     @remote
     def describe(self) -> dict[str, Any]:

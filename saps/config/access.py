@@ -69,6 +69,13 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     client_ca: Annotated[
         str, knob("File (PEM) with the certificates of those who may sign clients' certificates. Read again on SIGHUP")
     ] = _TLS.client_ca
+    client_revoked: Annotated[
+        str,
+        knob(
+            "File (PEM) with a revocation list (CRL) of each of these: what is revoked gets no connection. Read again "
+            "on SIGHUP; connections that stand are kept"
+        ),
+    ] = _TLS.client_revoked
     user_from: Annotated[
         Literal["cn", "san"],
         knob("What in its certificate is a client's user: the common name, or the first subject alternative name"),

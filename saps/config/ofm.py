@@ -133,9 +133,9 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     history: Annotated[
         int,
         knob(
-            "Messages kept for members that miss some, per topic",
-            unit="messages",
-            cost="memory for each topic published by OFM",
+            "Datagrams kept for members that miss some, per topic",
+            unit="datagrams",
+            cost="memory for each topic published by OFM: at most `mtu` bytes each",
             ge=1,
             le=65536,
         ),

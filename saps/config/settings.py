@@ -16,6 +16,7 @@ from saps.config.monitoring import MonitoringSettings
 from saps.config.ofm import OfmSettings
 from saps.config.policy import PolicySettings
 from saps.config.priority import PrioritySettings
+from saps.config.session import SessionSettings
 from saps.config.storage import StorageSettings
 from saps.config.tracing import TracingSettings
 from saps.config.web import WebSettings
@@ -118,13 +119,15 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     join_timeout: Annotated[
         float,
         knob(
-            "How long to try the addresses of `join` before giving up",
+            "How long a broker that starts waits for members that do not answer, before of those that do the one with "
+            "the smallest name begins the mesh",
             unit="s",
-            cost="a wrong address is reported later",
+            cost="when not all are up the others serve later; lowering it makes meshes that begin apart likelier, "
+            "which then become one",
             gt=0,
             le=3600,
         ),
-    ] = 10.0
+    ] = 5.0
     heartbeat_interval: Annotated[
         float,
         knob(
@@ -220,6 +223,26 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             le=268435460,
         ),
     ] = _LIMITS.maximum_packet_size
+    maximum_connect_size: Annotated[
+        int,
+        knob(
+            "Largest CONNECT accepted: until it is handled nobody knows who the client is",
+            unit="bytes",
+            cost="strangers can make the broker buffer more",
+            ge=128,
+            le=268435460,
+        ),
+    ] = _LIMITS.maximum_connect_size
+    maximum_unfinished_total: Annotated[
+        int,
+        knob(
+            "Packets that have begun to come and are not complete, of all clients together; beyond it those with "
+            "most of them, of the address with most, are disconnected",
+            unit="bytes",
+            cost="memory",
+            ge=65536,
+        ),
+    ] = _LIMITS.maximum_unfinished_total
     maximum_connections: Annotated[
         int,
         knob(
@@ -232,7 +255,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     maximum_sessions: Annotated[
         int,
         knob(
-            "Sessions of clients that are here or away; clients without one are refused beyond it",
+            "Sessions of clients that are here or away; beyond it those go whose clients are away longest with "
+            "nothing to deliver, then clients that want to keep theirs are refused",
             unit="sessions",
             cost="about 3 KiB each, beside what is queued",
             ge=1,
@@ -257,6 +281,16 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=0,
         ),
     ] = _LIMITS.message_rate
+    subscribe_rate: Annotated[
+        float,
+        knob(
+            "Filters a second that one user, one client without a user and one address may subscribe to, averaged over "
+            "one second; beyond it SUBACK comes later. 0: any number",
+            unit="1/s",
+            cost="one of them takes more of the processor",
+            ge=0,
+        ),
+    ] = _LIMITS.subscribe_rate
     maximum_subscriptions: Annotated[
         int,
         knob(
@@ -364,6 +398,16 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             le=4294967294,
         ),
     ] = _LIMITS.maximum_session_expiry
+    anonymous_session_expiry: Annotated[
+        int,
+        knob(
+            "The same for clients without a user",
+            unit="s",
+            cost="sessions nobody comes back to are kept longer",
+            ge=0,
+            le=4294967295,
+        ),
+    ] = _LIMITS.anonymous_session_expiry
     connect_timeout: Annotated[
         float,
         knob(
@@ -540,13 +584,21 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             check=cluster_fault,
         ),
     ] = "local"
+    zone: Annotated[
+        str,
+        knob(
+            "What this broker fails with, within its cluster: its rack, power supply or machine. Copies of sessions go "
+            "to other zones of the cluster where there are any"
+        ),
+    ] = ""
     mqtt: Annotated[Address, knob("Where MQTT clients attach; loopback unless you say otherwise")] = Address(
         "127.0.0.1", 1883
     )
     join: Annotated[
         tuple[Address, ...],
         knob(
-            "Overlay addresses of brokers of the mesh, tried in order; none starts a new mesh",
+            "Overlay addresses of brokers of the mesh. If none of them is in a mesh yet, those that are starting agree "
+            "which one begins it",
             check=join_fault,
         ),
     ] = ()
@@ -575,6 +627,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     priority: PrioritySettings = PrioritySettings()
     policy: PolicySettings = PolicySettings()
     monitoring: MonitoringSettings = MonitoringSettings()
+    session: SessionSettings = SessionSettings()
     storage: StorageSettings = StorageSettings()
     drain: DrainSettings = DrainSettings()
     tracing: TracingSettings = TracingSettings()

@@ -144,6 +144,16 @@ def read_file(file: Path) -> dict[str, Given]:
     return found
 
 
+def token(setting: str, path: str) -> str:
+    """The first line of the file that a setting names; empty without a file. Raises `SettingError`."""
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text().partition("\n")[0].strip()
+    except (OSError, ValueError) as error:
+        raise SettingError(setting, f"cannot read {path}: {error}") from None
+
+
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         name = prefix + key

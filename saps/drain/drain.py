@@ -167,7 +167,9 @@ class Drain:
         left = self._frontend.sessions
         if not self.parting.connected:
             over = now - self._began >= self.options.timeout
-            if not left or ((self._staying or over) and all(session.stored for session in left.values())):
+            journal = self._frontend.journal
+            stored = journal is not None and journal.disk and all(session.stored for session in left.values())
+            if not left or ((self._staying or over) and stored):
                 self.stage = Stage.LEAVING
                 self._on_empty()
             elif over:
@@ -243,12 +245,8 @@ class Drain:
             if session is None or session.connection is not None:
                 del self._due[client]
             elif room > 0 and session.ends_at < inf:  # else another broker is taking it
-                if session.blank:
-                    self.parting.keep_will(session, session.will_due)
-                    self._frontend.end(session)
-                else:
-                    room -= 1
-                    yield self._described(client, session, now)
+                room -= 1
+                yield self._described(client, session, now)
 
     def _described(self, client: str, session: Session, now: float) -> Offer:
         return Offer(

@@ -20,7 +20,7 @@ from saps.embedded.inbox import Inbox
 from saps.embedded.messages import ClosedError, Messages
 from saps.hub import is_reserved
 from saps.messages import Message, Properties, Reached, Subscription
-from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
+from saps.topics import subscription_fault, topic_fault
 
 ANY_PORT = "127.0.0.1:0"
 """Where an embedded broker listens unless it is told: a free port of this machine."""
@@ -173,7 +173,7 @@ class Broker:
         in silence. `retained`: begin with what is retained. ``$share/group/filter`` takes turns with the other members
         of the group. Raises `ValueError` for a filter that is none.
         """
-        fault = shared_fault(topic_filter) if topic_filter.startswith(SHARE) else filter_fault(topic_filter)
+        fault = subscription_fault(topic_filter)
         if fault is not None:
             raise ValueError(f"{topic_filter!r}: {fault}")
         if qos not in (0, 1, 2) or room < 1:
@@ -230,8 +230,8 @@ class _Core(Core):
         """Publishers are not held back."""
         self.flowing.set()
 
-    def _hold(self, holder: str, held: bool) -> None:
-        super()._hold(holder, held)
+    def hold(self, holder: str, held: bool) -> None:
+        super().hold(holder, held)
         if self.holders:
             self.flowing.clear()
         else:

@@ -96,6 +96,26 @@ def issue(authority: Authority, identity: Identity, begins: float, ends: float, 
     return Issued(builder.sign(authority.key, _hash(authority.key)), key)
 
 
+def issue_plain(authority: Authority, name: str, begins: float, ends: float, hosts: Sequence[str] | None) -> Issued:
+    """A certificate that is no broker's identity: of an MQTT server with these hosts, or, without (None), of a client
+    whose user is `name`. Raises ValueError if one of them cannot stand in a certificate."""
+    key = new_key()
+    usage = ExtendedKeyUsageOID.CLIENT_AUTH if hosts is None else ExtendedKeyUsageOID.SERVER_AUTH
+    named = [_host(host) for host in hosts] if hosts is not None else [x509.DNSName(name)]
+    builder = (
+        _certificate(_name(name), authority.certificate.subject, key, begins, ends, None)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=True, certifies=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(named), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+            critical=False,
+        )
+    )
+    return Issued(builder.sign(authority.key, _hash(authority.key)), key)
+
+
 def presented(der: bytes) -> Presented:
     """What a verified certificate says. Raises `CertificateError`."""
     try:

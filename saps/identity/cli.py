@@ -29,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Certificates for the brokers of a mesh: an authority, what it issues, and what it revokes.",
+    help="Certificates for brokers, servers and clients: an authority, what it issues, and what it revokes.",
 )
 
 _Directory = Annotated[Path, typer.Option("--ca", metavar="DIR", help="The authority's directory.")]
@@ -87,14 +87,49 @@ def issue(
     typer.echo(f"{file}: {broker} of {cluster}, until {_when(now + seconds)}")
 
 
+_Days = Annotated[float, typer.Option("--days", min=0.001, max=3650, help="How long it holds.")]
+
+
+@app.command()
+def server(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For readers.")],
+    host: Annotated[
+        list[str], typer.Option("--host", metavar="NAME", help="Host name or IP address that clients connect to.")
+    ],
+    ca: _Directory = _FOLDER,
+    days: _Days = 90,
+) -> None:
+    """Issue a certificate for `tls.certificate`, which MQTT and Web clients see. It is no broker's identity."""
+    _issue_plain(name, ca, days, host)
+
+
+@app.command()
+def client(
+    user: Annotated[str, typer.Argument(metavar="USER", help="The user it stands for.")],
+    ca: _Directory = _FOLDER,
+    days: _Days = 365,
+) -> None:
+    """Issue a certificate to an MQTT client, with its key: it is that user (`tls.client_ca`), and no broker."""
+    _issue_plain(user, ca, days, None)
+
+
+def _issue_plain(name: str, ca: Path, days: float, hosts: list[str] | None) -> None:
+    with _refusing():
+        if (fault := name_fault(name)) is not None:
+            raise FolderError(fault)
+        now = time.time()
+        file = Folder(ca).issue_plain(name, now + days * DAY, now, hosts)
+    typer.echo(f"{file}: {name}, until {_when(now + days * DAY)}")
+
+
 @app.command()
 def revoke(
-    broker: Annotated[str | None, typer.Argument(metavar="BROKER", help="The broker's name.")] = None,
+    broker: Annotated[str | None, typer.Argument(metavar="NAME", help="Whose.")] = None,
     serial: Annotated[str | None, typer.Option("--serial", help="One certificate only, by its number.")] = None,
     ca: _Directory = _FOLDER,
 ) -> None:
-    """Revoke a broker's certificates, and write the list anew. Bring `revoked.pem` to all brokers: they take it while
-    they run, and cut that broker's links."""
+    """Revoke the certificates of a broker, server or client, and write the list anew. Bring `revoked.pem` to all
+    brokers: they take it while they run, and cut a broker's links; for clients see `tls.client_revoked`."""
     with _refusing():
         if (broker is None) == (serial is None):
             raise FolderError("name a broker, or --serial")

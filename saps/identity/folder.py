@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from saps.identity.certificates import (
     SKEW,
     Authority,
     CertificateError,
+    Issued,
     issue,
+    issue_plain,
     key_pem,
     make_authority,
     make_list,
@@ -48,7 +50,9 @@ class Entry(msgspec.Struct, kw_only=True):
     serial: str
     """Hexadecimal."""
     broker: str
+    """Or the name of a server or client of MQTT."""
     cluster: str
+    """Or ``(server)``, ``(client)``."""
     begins: float
     ends: float
     revoked: float | None = None
@@ -83,13 +87,26 @@ class Folder:
         """A certificate for a broker, in `to` or in ``issued/NAME.pem``; that file is replaced in one step. Returns
         the file. Raises `FolderError`, OSError, ValueError."""
         file = to or self.directory / "issued" / f"{identity.broker}.pem"
+        entry = Entry(serial="", broker=identity.broker, cluster=identity.cluster, begins=now, ends=ends)
+        return self._issue(file, entry, lambda authority: issue(authority, identity, now - SKEW, ends, hosts))
+
+    def issue_plain(
+        self, name: str, ends: float, now: float, hosts: Sequence[str] | None = None, to: Path | None = None
+    ) -> Path:
+        """A certificate for MQTT over TLS that is no broker's identity: of a server with these hosts, in
+        ``issued/NAME.server.pem``, or of a client (None), in ``issued/NAME.client.pem``. Raises as `issue`."""
+        kind = "client" if hosts is None else "server"
+        file = to or self.directory / "issued" / f"{name}.{kind}.pem"
+        entry = Entry(serial="", broker=name, cluster=f"({kind})", begins=now, ends=ends)
+        return self._issue(file, entry, lambda authority: issue_plain(authority, name, now - SKEW, ends, hosts))
+
+    def _issue(self, file: Path, entry: Entry, make: Callable[[Authority], Issued]) -> Path:
         with self._alone():
             authority = self._authority()
-            if ends > authority.certificate.not_valid_after_utc.timestamp():
+            if entry.ends > authority.certificate.not_valid_after_utc.timestamp():
                 raise FolderError(f"the certificate would outlive the authority ({self.certificate})")
-            issued = issue(authority, identity, now - SKEW, ends, hosts)
-            serial = f"{issued.certificate.serial_number:x}"
-            entry = Entry(serial=serial, broker=identity.broker, cluster=identity.cluster, begins=now, ends=ends)
+            issued = make(authority)
+            entry.serial = f"{issued.certificate.serial_number:x}"
             self._write_entries([*self.entries(), entry])
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write(file, issued.pem, secret=True)

@@ -51,6 +51,8 @@ class LinkIdentity:
         self.grace = grace
         self._stamp = self._stamps()
         self._warned = False
+        self.taken = True
+        """The files as they are now are in force: False after a reload that was refused."""
         self.credentials = self._checked(load())
         self.https = self.credentials.https
         """Stays the same object, and shows the certificate in force."""
@@ -135,9 +137,10 @@ class LinkIdentity:
                 if fresh.revoked.numbers.get(issuer, number) < number:
                     raise CredentialError("revoked", "is older than the list in force")
         except CredentialError as error:
+            self.taken = False
             logger.error("identity of the links not taken, the one before stays: %s: %s", error.which, error.reason)
             return False
-        self.credentials = fresh
+        self.credentials, self.taken = fresh, True
         show(self.https, fresh.chain)
         self._warned = False
         logger.info("identity of the links read again: %d certificates revoked", len(fresh.revoked.serials))

@@ -76,6 +76,11 @@ class Program:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
 
     @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """It has not ended."""
         return self._process.poll() is None

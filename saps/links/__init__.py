@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from saps.links.inbound import Inbound
 from saps.links.outbound import HIGH_WATER, MAX_QUEUED, Outbound
-from saps.links.questions import GUEST, HANDSHAKE, Inquiry, LinkError, Meeting, Question
+from saps.links.questions import GUEST, HANDSHAKE, Knocking, LinkError, Meeting, NameInquiry, Question
 from saps.overlay.claims import check_claims
 from saps.overlay.express import Endings, ends_a_link
-from saps.overlay.frames import Frame
+from saps.overlay.frames import Frame, Knock, There
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.wire import VERSION, WireError
 
@@ -48,11 +48,11 @@ class Links:
         me: BrokerRef,
         order: str,
         *,
-        on_frames: Receive,
-        on_session: Callable[[BrokerRef], None],
-        on_down: Callable[[BrokerRef], None],
+        on_frames: Receive = lambda sender, frames: None,
+        on_session: Callable[[BrokerRef], None] = lambda peer: None,
+        on_down: Callable[[BrokerRef], None] = lambda peer: None,
         on_congestion: Callable[[bool], None],
-        on_whois: Callable[[str, Answer], None],
+        on_whois: Callable[[str, Answer], None] = lambda name, answer: None,
     ) -> None:
         """`on_whois` finds the broker of a name, for guests."""
         self.me = me
@@ -62,6 +62,8 @@ class Links:
         self.on_session = on_session
         self.on_down = on_down
         self.on_whois = on_whois
+        self.on_met: Callable[[BrokerRef], None] = lambda peer: None
+        """Told who is found at the address of another broker, or of its earlier life."""
         self.express: Callable[[Frame], bool] | None = None
         """Which frames go by the express lane, a connection of its own (`saps.overlay.express`); None: none."""
         self.dscp = 0
@@ -70,6 +72,10 @@ class Links:
         """As `on_session`, for an express lane."""
         self.on_answer: Callable[[BrokerRef, Frame], None] = lambda peer, frame: None
         """Told an answer that was not asked of the peer, as it does not speak the version: no sign of life."""
+        self.on_knock: Callable[[Knock], There] = lambda knock: There(self.me, 2, 0.0)
+        """Answers who knocks here."""
+        self.hidden = False
+        """This broker is not in a mesh yet: it answers knocks, and nobody else hears who it is."""
         self._on_congestion = on_congestion
         self._congested: set[Outbound] = set()
         self._outbound: dict[BrokerRef, Outbound] = {}
@@ -110,7 +116,12 @@ class Links:
     async def whois(self, host: str, port: int, name: str) -> BrokerRef | None:
         """Ask the broker at an address which broker of its mesh has a name. Raises `LinkError`."""
         asked: asyncio.Future[BrokerRef | None] = asyncio.get_running_loop().create_future()
-        return await self._ask(host, port, lambda: Inquiry(self.order, name, asked, self.admit), asked)
+        return await self._ask(host, port, lambda: NameInquiry(self.order, name, asked, self.admit), asked)
+
+    async def knock(self, host: str, port: int, knock: Knock) -> There:
+        """Ask who is at an address, and how far its start is. Raises `LinkError`."""
+        asked: asyncio.Future[There] = asyncio.get_running_loop().create_future()
+        return await self._ask(host, port, lambda: Knocking(self.order, knock, asked, self.admit), asked)
 
     async def _ask(self, host: str, port: int, question: Callable[[], Question[T]], asked: asyncio.Future[T]) -> T:
         transport: asyncio.BaseTransport | None = None
@@ -123,7 +134,7 @@ class Links:
             hint = "" if self.identity is not None else "; it may want TLS (links.tls, links.secret_file)"
             raise LinkError(f"no answer{hint}") from None
         except ssl.SSLError as error:
-            raise LinkError(f"TLS: {error.reason or error}") from None
+            raise LinkError(f"TLS: {error.reason or error}", refused=True) from None
         except OSError as error:
             raise LinkError(os.strerror(error.errno) if error.errno else str(error)) from None
         finally:
@@ -131,6 +142,15 @@ class Links:
                 asked.exception()  # it came too late for anybody to see it
             if transport is not None:
                 transport.close()
+
+    def traffic(self) -> dict[str, tuple[int, float | None]]:
+        """By broker: bytes written to it over links that are up, and seconds to it and back."""
+        found: dict[str, tuple[int, float | None]] = {}
+        for link in [*self._expresses.values(), *self._outbound.values()]:
+            if link.ready:
+                before = found.get(link.to.name, (0, None))[0]
+                found[link.to.name] = before + link.written, link.round_trip
+        return found
 
     def sealing(self) -> dict[str, Any]:
         """What `create_connection` needs to know beside the address."""
@@ -144,6 +164,11 @@ class Links:
         if transport is None:
             raise WireError("the connection is gone")
         return self.identity.admit(transport, peer.name, peer.cluster)
+
+    @property
+    def shown(self) -> BrokerRef:
+        """Who this broker says to be to those that connect."""
+        return GUEST if self.hidden else self.me
 
     def review(self) -> None:
         """End the links that stand on certificates which do not hold any more; those made by this broker in order."""
@@ -201,22 +226,22 @@ class Links:
 
     def flush(self) -> None:
         """Write what `send` has queued, one write for each link that is up; the others write once they are. Express
-        lanes go first."""
-        unwritten = self._unwritten
-        if self._expresses and len(unwritten) > 1:
-            for link in sorted(unwritten, key=Outbound.common):
-                if link.ready:
+        lanes go first. A link that fails is broken, and keeps no other from being written."""
+        links = list(self._unwritten)
+        self._unwritten.clear()
+        if self._expresses and len(links) > 1:
+            links.sort(key=lambda link: not link.express)
+        for link in links:
+            if link.ready:
+                try:
                     link.flush()
-        else:
-            for link in unwritten:
-                if link.ready:
-                    link.flush()
-        unwritten.clear()
+                except Exception:
+                    link.fail()
 
     def drop(self, to: BrokerRef) -> None:
         """The broker is dead: what waits to be sent to it is thrown away."""
         for lanes in (self._outbound, self._expresses):
-            for link in [lane for lane in lanes.values() if _same_life(lane.to, to)]:
+            for link in [lane for lane in lanes.values() if lane.to.same_life(to)]:
                 link.abandon()
                 self.forget(link)
 
@@ -310,7 +335,3 @@ class Links:
         for peer, frame in ends:
             if not self.closing:
                 self.on_frames(peer, [frame])
-
-
-def _same_life(one: BrokerRef, other: BrokerRef) -> bool:
-    return one.name == other.name and one.incarnation == other.incarnation

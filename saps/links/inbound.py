@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
 from saps.overlay.express import Lane
-from saps.overlay.frames import Frame, Known, ProtocolError, Whois
+from saps.overlay.frames import Frame, Knock, Known, ProtocolError, There, Whois
 from saps.overlay.keys import BrokerRef
 from saps.wire import FrameReader, Hello, WireError, agree, encode_into, hello
 
@@ -49,7 +49,7 @@ class Inbound(asyncio.Protocol):
         except WireError as error:
             self._refuse(error)
             return
-        transport.write(hello(self._links.me, self._links.order, highest=self._links.speaks))
+        transport.write(hello(self._links.shown, self._links.order, highest=self._links.speaks))
         self._handshake = asyncio.get_running_loop().call_later(HANDSHAKE, transport.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -63,6 +63,8 @@ class Inbound(asyncio.Protocol):
             if self._peer is not None and frames and not self._links.closing and not self.over:
                 if self._peer == GUEST:
                     self._inform(frames)
+                elif self._links.hidden:  # it means an earlier life
+                    self._transport.abort()
                 else:
                     self._links.arrived(self, self._peer, frames)
         except (WireError, ProtocolError) as error:
@@ -88,14 +90,18 @@ class Inbound(asyncio.Protocol):
     def _inform(self, frames: list[Frame]) -> None:
         """Answer a guest's questions. Raises `ProtocolError` if it does anything but ask."""
         for frame in frames:
-            if not isinstance(frame, Whois):
+            if isinstance(frame, Knock):
+                self._links.admit(self._transport, frame.broker)
+                self._answer(self._links.on_knock(frame))
+            elif isinstance(frame, Whois):
+                self._links.on_whois(frame.name, lambda broker: self._answer(Known(broker)))
+            else:
                 raise ProtocolError("a guest may only ask")
-            self._links.on_whois(frame.name, self._answer)
 
-    def _answer(self, broker: BrokerRef | None) -> None:
+    def _answer(self, frame: Known | There) -> None:
         if self._transport is not None and not self._transport.is_closing():
             answer = bytearray()
-            encode_into(answer, Known(broker))
+            encode_into(answer, frame)
             self._transport.write(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import struct
 from typing import TYPE_CHECKING, cast
 
 from saps.links.marking import mark
@@ -27,6 +28,9 @@ MAX_QUEUED = 64 << 20
 """Bytes queued on one link above which it is broken."""
 PIECE = 1 << 18
 """Bytes given to TLS at once: what it has taken in one piece does not count as queued, however long it waits."""
+_TCP_INFO = getattr(socket, "TCP_INFO", 11)
+_RTT, _RTT_AT = struct.Struct("=I"), 68
+"""`tcpi_rtt`, microseconds, in Linux's struct tcp_info."""
 BACKOFF = (0.05, 1.0)
 """Least and greatest wait in seconds before a peer that could not be reached is tried again; doubles each time."""
 
@@ -44,6 +48,8 @@ class Outbound(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._reader = FrameReader()
+        self.written = 0
+        """Bytes, ever."""
         self.ready = False
         """Both sides have said hello."""
         self.shown: Presented | None = None
@@ -51,7 +57,7 @@ class Outbound(asyncio.Protocol):
         self.until = 0.0
         """When the first of the two certificates ends, s since the epoch."""
         self._accused = False
-        self._version: int | None = None
+        self.version: int | None = None
         """Of the protocol, as agreed; None: not yet."""
         self._waiting: list[Frame] = []
         """What is not of the lowest version, until it is known which one the other side speaks."""
@@ -60,31 +66,39 @@ class Outbound(asyncio.Protocol):
         self._handshake: asyncio.TimerHandle | None = None
         self._task = links.dial(self._dial())
 
-    @property
-    def version(self) -> int | None:
-        """Of the protocol, as agreed; None: not yet."""
-        return self._version
-
-    def common(self) -> bool:
-        """It is not an express lane."""
-        return not self.express
-
     def send(self, frame: Frame) -> None:
         needed = version_of(frame, LOWEST_VERSION)
-        if needed > LOWEST_VERSION and self._version is None:
+        if needed > LOWEST_VERSION and self.version is None:
             self._waiting.append(frame)
-        elif self._version is not None and needed > self._version:
-            self._reword(frame, self._version)
+        elif self.version is not None and needed > self.version:
+            self._reword(frame, self.version)
         else:
-            encode_into(self._buffer, frame)
+            self._encode(frame)
         if not self.ready and len(self._buffer) > MAX_QUEUED:
             self._drop()
+
+    def _encode(self, frame: Frame) -> None:
+        try:
+            encode_into(self._buffer, frame)
+        except Exception:  # whatever is wrong with it, other links have nothing to do with it
+            self.fail()
+
+    def fail(self) -> None:
+        """To be called when an exception is handled: the link cannot be written. It breaks, as anything lost with a
+        link does: what follows must not pass for all."""
+        logger.exception("link to %s broken: it cannot be written", self.to.name)
+        if self._transport is None:
+            self._drop()
+            return
+        self._buffer = bytearray()
+        self.ready = False
+        self._transport.abort()
 
     def _reword(self, frame: Frame, version: int) -> None:
         """For a broker that does not speak the version of the frame."""
         simpler = for_version(frame, version)
         if simpler is not None:
-            encode_into(self._buffer, simpler)
+            self._encode(simpler)
         elif (answer := unanswered(frame)) is not None:
             asking = frame.origin if isinstance(frame, Locate) else self._links.me
             self._loop.call_soon(self._answer, asking, answer)
@@ -102,6 +116,7 @@ class Outbound(asyncio.Protocol):
         if self._transport is None or not self._buffer:
             return
         buffer, self._buffer = self._buffer, bytearray()
+        self.written += len(buffer)
         if self.shown is None or len(buffer) <= PIECE:
             self._transport.write(buffer)
         else:
@@ -111,6 +126,18 @@ class Outbound(asyncio.Protocol):
         if self._transport.get_write_buffer_size() > MAX_QUEUED:
             logger.warning("link to %s broken: it is %d MiB behind", self.to.name, MAX_QUEUED >> 20)
             self._transport.abort()
+
+    @property
+    def round_trip(self) -> float | None:
+        """Seconds to the other side and back, as the kernel sees it in TCP; None where it does not say."""
+        found = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if found is None:
+            return None
+        try:
+            told = found.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _RTT_AT + _RTT.size)
+            return float(_RTT.unpack_from(told, _RTT_AT)[0]) / 1e6
+        except (OSError, struct.error):
+            return None
 
     async def _dial(self) -> None:
         host, _, port = self.to.address.rpartition(":")
@@ -169,7 +196,7 @@ class Outbound(asyncio.Protocol):
             theirs = self._reader.peer
             if theirs is None:
                 return
-            self._version = agree(theirs, self._links.order, self._links.speaks)
+            self.version = agree(theirs, self._links.order, self._links.speaks)
             self.shown = self._links.admit(self._transport, theirs.broker)
             if self._links.identity is not None and self.shown is not None:
                 self.until = min(self.shown.ends, self._links.identity.credentials.own.ends)
@@ -177,9 +204,12 @@ class Outbound(asyncio.Protocol):
             logger.warning("link to %s at %s refused: %s", self.to.name, self.to.address, error)
             self._transport.abort()
             return
+        if theirs.broker == GUEST:  # it is starting: not there for this broker
+            self._transport.abort()
+            return
         if theirs.broker != self.to:
             # Another life of the broker, or another broker: what is queued was not meant for it.
-            self._links.on_frames(theirs.broker, [])
+            self._links.on_met(theirs.broker)
             self._transport.abort()
             return
         if self._handshake is not None:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
-from saps.overlay.frames import Frame, Known, Whois
+from saps.overlay.frames import Frame, Knock, Known, There, Whois
 from saps.overlay.keys import BrokerRef
 from saps.wire import FrameReader, WireError, agree, encode_into, hello
 
@@ -23,6 +23,11 @@ Admit = Callable[[asyncio.BaseTransport | None, BrokerRef], object]
 
 class LinkError(Exception):
     """A broker could not be reached; the text says why."""
+
+    def __init__(self, text: str, refused: bool = False) -> None:
+        """`refused`: somebody is there, and the two are not set up for each other."""
+        super().__init__(text)
+        self.refused = refused
 
 
 class Question(asyncio.Protocol, Generic[T]):
@@ -51,7 +56,7 @@ class Question(asyncio.Protocol, Generic[T]):
                 self.answered(self._reader.peer.broker, frames)
         except WireError as error:
             if not self._asked.done():
-                self._asked.set_exception(LinkError(str(error)))
+                self._asked.set_exception(LinkError(str(error), refused=True))
 
     def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
         """The broker has said hello, now or before, and these frames."""
@@ -59,8 +64,9 @@ class Question(asyncio.Protocol, Generic[T]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._asked.done():
+            sealed = isinstance(exc, ssl.SSLError)
             why = f": {exc.reason}" if isinstance(exc, ssl.SSLError) else ""
-            self._asked.set_exception(LinkError(f"the connection was closed{why}"))
+            self._asked.set_exception(LinkError(f"the connection was closed{why}", refused=sealed))
 
 
 class Meeting(Question[BrokerRef]):
@@ -70,21 +76,42 @@ class Meeting(Question[BrokerRef]):
         self._asked.set_result(broker)
 
 
-class Inquiry(Question["BrokerRef | None"]):
-    """Who has this name?"""
+class Inquiry(Question[T]):
+    """A question that a guest asks with a frame."""
 
-    def __init__(self, order: str, name: str, asked: asyncio.Future[BrokerRef | None], admit: Admit) -> None:
+    def __init__(self, order: str, frame: Frame, asked: asyncio.Future[T], admit: Admit) -> None:
         super().__init__(order, asked, admit)
-        self._name = name
+        self._frame = frame
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         question = bytearray(hello(GUEST, self._order))
-        encode_into(question, Whois(self._name))
+        encode_into(question, self._frame)
         cast(asyncio.Transport, transport).write(question)  # uvloop's are no subclasses
+
+
+class NameInquiry(Inquiry["BrokerRef | None"]):
+    """Who has this name?"""
+
+    def __init__(self, order: str, name: str, asked: asyncio.Future[BrokerRef | None], admit: Admit) -> None:
+        super().__init__(order, Whois(name), asked, admit)
 
     def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
         for frame in frames:
             if isinstance(frame, Known):
                 self._asked.set_result(frame.broker)
+                return
+
+
+class Knocking(Inquiry[There]):
+    """Who is there, and how far? It shows that it may be the broker that it says to be."""
+
+    def __init__(self, order: str, knock: Knock, asked: asyncio.Future[There], admit: Admit) -> None:
+        super().__init__(order, knock, asked, admit)
+
+    def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
+        for frame in frames:
+            if isinstance(frame, There):
+                self._admit(self._transport, frame.broker)
+                self._asked.set_result(frame)
                 return

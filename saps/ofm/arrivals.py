@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from saps.ofm.congestion import FEEDBACK
 from saps.ofm.datagram import Datagram, parse
 from saps.ofm.datapath_settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
@@ -28,21 +29,20 @@ class Arrivals:
         inbox: Inbox,
         wants: Callable[[str], bool],
         keys: Keyring,
-        returned: Callable[[Datagram], None],
         settings: DatapathSettings,
         counts: dict[str, int],
     ) -> None:
-        """`wants`: does this broker have a subscriber for a topic? `returned` takes its own loopback packets."""
+        """`wants`: does this broker have a subscriber for a topic?"""
         self._port = port
         self._inbox = inbox
         self._wants = wants
         self._keys = keys
-        self._returned = returned
         self._settings = settings
         self._counts = counts
         self._due: dict[tuple[BrokerRef, BrokerRef, str], tuple[int, int]] = {}
-        """Acknowledgements to be sent, by sender, origin and topic: (last number with QoS 1 or 2, subscribers
-        reached)."""
+        """Acknowledgements to be sent, by sender, origin and topic: (last number, subscribers reached)."""
+        self._unheard: dict[tuple[BrokerRef, BrokerRef, str], int] = {}
+        """Datagrams since the last acknowledgement, by the same."""
         self.represents: Callable[[BrokerRef, BrokerRef], bool] = lambda sender, origin: False
         """May the one send publications of the other, which is in another domain, along a tree?"""
         self._acknowledging = False
@@ -61,8 +61,7 @@ class Arrivals:
         elif not opened.epoch.speaks_for(opened.sender, (datagram.sender.name, datagram.sender.incarnation)):
             self._counts["forged"] += 1
         elif datagram.sender.name == self._port.me.name:
-            if datagram.sender.incarnation == self._port.me.incarnation:
-                self._returned(datagram)
+            pass  # a loopback packet that is waited for no more
         elif datagram.representative is not None and not self.represents(datagram.representative, datagram.origin):
             self._counts["forged"] += 1
         elif not self._wants(datagram.topic) or self._port.lost(datagram.origin):
@@ -72,8 +71,9 @@ class Arrivals:
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died: it is owed no acknowledgement."""
-        for key in [key for key in self._due if broker in key[:2]]:
-            del self._due[key]
+        for table in (self._due, self._unheard):
+            for key in [key for key in table if broker in key[:2]]:
+                del table[key]
 
     def _arrived(self, datagram: Datagram) -> None:
         self._counts["received"] += 1
@@ -87,8 +87,11 @@ class Arrivals:
         self._counts["duplicates"] += self._inbox.duplicates - duplicates
         if reached == DOUBTED:
             return
-        if frame.qos:
-            key = datagram.sender, datagram.origin, datagram.topic
+        key = datagram.sender, datagram.origin, datagram.topic
+        unheard = self._unheard.pop(key, 0) + 1
+        if not frame.qos and unheard < FEEDBACK:
+            self._unheard[key] = unheard
+        else:
             last, subscribers = self._due.get(key, (0, 0))
             self._due[key] = max(last, frame.seqs[-1]), reached or subscribers
             if not self._acknowledging:

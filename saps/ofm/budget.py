@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from saps.ofm.addresses import OfmAddress
 from saps.ofm.plan import Plan
-from saps.ofm.tables import Tables
+from saps.ofm.tables import Room, Tables
 
 LARGEST_GROUP = 744
 """Buckets in one group: with the three rewrites of a last hop more do not fit a message of 64 KiB (OpenFlow 1.3.5,
 7.1); measured with Open vSwitch 3.1."""
+MOST_GROUPS = 0xFFFF_FF00
+"""Groups in one switch (OpenFlow 1.3.5, A.2.1: OFPG_MAX)."""
+LEARNT = 300.0
+"""Seconds for which a limit that a switch has shown is believed: others may have given room back since. Less asks
+more often for what will be refused again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,7 @@ class Budget:
 
     entries: int
     buckets: int
+    groups: int = MOST_GROUPS
     group_size: int = LARGEST_GROUP
     """Buckets of one group."""
 
@@ -30,6 +36,16 @@ class Usage(NamedTuple):
 
     entries: int = 0
     buckets: int = 0
+    groups: int = 0
+
+    @classmethod
+    def of(cls, tables: Tables) -> Usage:
+        """What these tables use."""
+        return cls(tables.entries, tables.buckets, len(tables.groups))
+
+    def exchanged(self, old: Usage, new: Usage) -> Usage:
+        """What is used when `new` is in the place of `old`."""
+        return Usage(*(total - before + after for total, before, after in zip(self, old, new, strict=True)))
 
 
 class OverBudgetError(Exception):
@@ -49,14 +65,39 @@ class Ledger:
     def __init__(self, default: Budget, budgets: Mapping[int, Budget] | None = None) -> None:
         self.default = default
         self.budgets = dict(budgets or {})
+        self._now = 0.0
+        self._learnt: dict[int, Budget] = {}
+        """What switches have shown to be all they have room for: at most their budget."""
+        self._until: dict[int, float] = {}
+        """When that is not believed any more."""
         self._plans: dict[OfmAddress, Plan] = {}
         self._used: dict[int, Usage] = {}
         self._counted: dict[OfmAddress, dict[int, Usage]] = {}
         """What of `_used` is for each OFM."""
 
     def budget(self, dpid: int) -> Budget:
-        """The budget of a switch: its own, or the default."""
-        return self.budgets.get(dpid, self.default)
+        """The budget of a switch: its own, or the default, but no more than it has shown to have room for."""
+        return self._learnt.get(dpid) or self.budgets.get(dpid, self.default)
+
+    def learn(self, dpid: int, room: Room, full: Tables, baseline: Tables) -> None:
+        """A switch that holds `full`, with the `baseline` that no OFM pays for, has refused more for lack of room."""
+        held, budget = Usage.of(full).exchanged(Usage.of(baseline), Usage()), self.budget(dpid)
+        match room:
+            case Room.ENTRIES:
+                budget = replace(budget, entries=min(budget.entries, held.entries))
+            case Room.GROUPS:
+                budget = replace(budget, groups=min(budget.groups, held.groups))
+            case Room.BUCKETS:
+                budget = replace(budget, buckets=min(budget.buckets, held.buckets))
+        self._learnt[dpid], self._until[dpid] = budget, self._now + LEARNT
+
+    def at(self, now: float) -> bool:
+        """It is this time, in seconds. Says whether a limit that was learnt is not believed any more."""
+        self._now = now
+        past = [dpid for dpid, until in self._until.items() if until <= now]
+        for dpid in past:
+            del self._learnt[dpid], self._until[dpid]
+        return bool(past)
 
     def used(self, dpid: int) -> Usage:
         """What the plans in force use on a switch."""
@@ -74,16 +115,17 @@ class Ledger:
         """Would the plan fit, in place of the one in force for its OFM? Raises `OverBudgetError` for the first switch
         that has no room; a switch on which the plan needs no more than before is never a reason."""
         for dpid, tables in plan.tables.items():
-            before = self._part(plan.ofm.address, dpid)
-            budget, used = self.budget(dpid), self.used(dpid)
-            for what, old, new, total, allowed in (
-                ("flow entries", before.entries, tables.entries, used.entries, budget.entries),
-                ("buckets", before.buckets, tables.buckets, used.buckets, budget.buckets),
-                ("buckets in one group", _largest(before), _largest(tables), _largest(before), budget.group_size),
+            before, budget = self._part(plan.ofm.address, dpid), self.budget(dpid)
+            old, new = Usage.of(before), Usage.of(tables)
+            wanted = self.used(dpid).exchanged(old, new)
+            for what, grows, total, allowed in (
+                ("flow entries", new.entries > old.entries, wanted.entries, budget.entries),
+                ("buckets", new.buckets > old.buckets, wanted.buckets, budget.buckets),
+                ("groups", new.groups > old.groups, wanted.groups, budget.groups),
+                ("buckets in one group", largest(tables) > largest(before), largest(tables), budget.group_size),
             ):
-                wanted = total - old + new
-                if new > old and wanted > allowed:
-                    raise OverBudgetError(dpid, what, wanted, allowed)
+                if grows and total > allowed:
+                    raise OverBudgetError(dpid, what, total, allowed)
 
     def admit(self, plan: Plan, *, both: bool = False) -> None:
         """Puts the plan in force in place of its predecessor. `both`: until `settle`, the predecessor counts wherever
@@ -94,13 +136,15 @@ class Ledger:
         self._plans[address] = plan
         self._count(address, _larger(before, _usage(plan)))
 
-    def settle(self, address: OfmAddress) -> bool:
-        """The plan in force has replaced its predecessor in all switches: only it counts now. Says whether that has
-        freed anything."""
-        plan, before = self._plans.get(address), self._counted.get(address, {})
-        if plan is None or _usage(plan) == before:
+    def settle(self, address: OfmAddress, plan: Plan | None) -> bool:
+        """This plan, or none, is all that the switches hold of an OFM now: only it counts. Says whether that has freed
+        anything."""
+        usage = _usage(plan) if plan is not None else {}
+        if usage == self._counted.get(address, {}):
             return False
-        self._count(address, _usage(plan))
+        if plan is None:
+            self._plans.pop(address, None)
+        self._count(address, usage)
         return True
 
     def release(self, address: OfmAddress) -> None:
@@ -126,23 +170,23 @@ class Ledger:
 
     def _count(self, address: OfmAddress, usage: dict[int, Usage]) -> None:
         """From now on this is what an OFM uses."""
-        for part, sign in ((self._counted.pop(address, {}), -1), (usage, 1)):
-            for dpid, (entries, buckets) in part.items():
-                used = self.used(dpid)
-                self._used[dpid] = Usage(used.entries + sign * entries, used.buckets + sign * buckets)
+        before = self._counted.pop(address, {})
+        for dpid in before.keys() | usage.keys():
+            self._used[dpid] = self.used(dpid).exchanged(before.get(dpid, Usage()), usage.get(dpid, Usage()))
         if usage:
             self._counted[address] = usage
 
 
 def _usage(plan: Plan) -> dict[int, Usage]:
-    return {dpid: Usage(tables.entries, tables.buckets) for dpid, tables in plan.tables.items()}
+    return {dpid: Usage.of(tables) for dpid, tables in plan.tables.items()}
 
 
 def _larger(one: Mapping[int, Usage], other: Mapping[int, Usage]) -> dict[int, Usage]:
     nothing = Usage()
     pairs = {dpid: (one.get(dpid, nothing), other.get(dpid, nothing)) for dpid in one.keys() | other.keys()}
-    return {dpid: Usage(max(a.entries, b.entries), max(a.buckets, b.buckets)) for dpid, (a, b) in pairs.items()}
+    return {dpid: Usage(*map(max, *pair)) for dpid, pair in pairs.items()}
 
 
-def _largest(tables: Tables) -> int:
+def largest(tables: Tables) -> int:
+    """Buckets of the largest group."""
     return max((len(group.buckets) for group in tables.groups.values()), default=0)

@@ -37,7 +37,9 @@ from saps.ofm.mirror import Part, part_of
 from saps.ofm.moves import Moves
 from saps.ofm.network import Network
 from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.plan import ours
 from saps.ofm.record import Record
+from saps.ofm.tables import Room, Tables
 from saps.ofm.topology import BrokerAddress, Topology
 from saps.ofm.traffic import Traffic
 from saps.ofm.tree import Planners, Tree
@@ -54,6 +56,8 @@ class Controller:
         self.moves = Moves(self.admission, self.network, rules.move_share, rules.move_overlap)
         self.version = 0
         """Of the latest state told."""
+        self._full: dict[int, Room] = {}
+        """Switches that have refused something for lack of room, and are to be read."""
         self._stale: dict[str, None] = {}
         """OFMs that something has happened to, in that order."""
         self._effects: list[Effect] = []
@@ -93,13 +97,14 @@ class Controller:
             case Wished(topic, wish):
                 self._wished(topic, wish)
             case TablesRead(dpid, tables):
-                self.network.read(dpid, tables)
-                self._all_stale()
+                self._read(dpid, tables)
             case Applied(dpid):
                 self._touch(self.network.mirror(dpid).done())
             case Failed():
                 self._failed(event)
             case Tick(now):
+                if self.ledger.at(now):
+                    self._retry()
                 self._stale |= dict.fromkeys(self.moves.at(now, self.records))
             case PolicyChanged(policy):
                 self.admission.barriers.policy = policy
@@ -141,19 +146,32 @@ class Controller:
 
     def _failed(self, event: Failed) -> None:
         mirror = self.network.mirror(event.dpid)
-        mirror.lost()
-        if event.meters and mirror.without_meters():
+        if event.change is None:
+            mirror.lost()
+        else:
+            mirror.refused()
+        if event.short is Room.METERS and mirror.without_meters():
             self._effects.append(Read(event.dpid))
             return
         self._effects.append(Read(event.dpid, again=True))
+        full = event.short if event.short is not Room.METERS else None
+        if full is not None:
+            self._full[event.dpid] = full
         part = part_of(event.change)
         topic = self.admission.topic(part) if part is not None else None
         if topic is not None and (second := self.moves.record(topic)) is not None:
             self._stale |= {self.moves.failed(second, self.records): None, topic: None}
         elif topic is not None and ((record := self.records[topic]).plan is not None or record.busy):
             record.abandon()  # also on its way out: a stage that cannot be had must not be waited for
-            record.refusal, record.blocked = event.why, True
+            record.refusal, record.blocked = event.why, full is None
             self._stale[topic] = None
+
+    def _read(self, dpid: int, tables: Tables) -> None:
+        """A switch holds this. If it has refused more, that is all it has room for."""
+        self.network.read(dpid, tables)
+        if (room := self._full.pop(dpid, None)) is not None:
+            self.ledger.learn(dpid, room, ours(tables), self.network.baseline)
+        self._all_stale()
 
     def _all_stale(self) -> None:
         self._stale |= dict.fromkeys([*self.records, *self.moves.owners])
@@ -214,7 +232,7 @@ class Controller:
         if self.moves.record(record.topic) is record:
             return self._rest(record)
         self._watch(record)
-        if record.plan is not None and self.ledger.settle(record.plan.ofm.address):
+        if record.address is not None and self.ledger.settle(record.address, record.plan):
             self._retry()
         if record.wish is not None and not record.blocked:
             return self._replan(record, record.wish)

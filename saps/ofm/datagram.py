@@ -16,8 +16,7 @@ from saps.messages import Properties
 from saps.overlay.bounds import Number
 from saps.overlay.frames import Part, Publish
 from saps.overlay.keys import BrokerRef
-from saps.overlay.publications import fault
-from saps.overlay.sound import properties_unsound, topic_unsound
+from saps.overlay.sound import publish_unsound, topic_unsound
 from saps.overlay.trees import Tree
 
 VERSION = 2
@@ -128,13 +127,10 @@ def parse(raw: bytes | memoryview) -> Datagram | None:
         or datagram.flags & _QOS > 2
         or not 0 <= datagram.flags <= HIGH_WATER + _RETAIN + 2
         or datagram.serial <= 0
-        or topic_unsound(datagram.topic) is not None
     ):
         return None
     if datagram.is_high_water:
-        return datagram if len(datagram.seqs) == 1 and datagram.seqs[0] > 0 else None
-    if fault(datagram.frame()) is not None:
-        return None
-    if any(properties_unsound(each) is not None for each in datagram.properties):
-        return None
-    return datagram
+        sound = len(datagram.seqs) == 1 and datagram.seqs[0] > 0 and topic_unsound(datagram.topic) is None
+    else:
+        sound = publish_unsound(datagram.frame()) is None
+    return datagram if sound else None

@@ -9,37 +9,37 @@ message by ALM. Here is the sender's half; `saps.ofm.arrivals` is the members'.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-
-import msgspec
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from saps.ofm.arrivals import Arrivals
-from saps.ofm.datagram import Datagram, high_water, publications
+from saps.ofm.datagram import high_water, publications
 from saps.ofm.datapath_settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
-from saps.ofm.keys.sealing import OVERHEAD
-from saps.ofm.path import Flight, Path, Unacknowledged
-from saps.overlay.frames import HighWater, OfmAck, Publish
+from saps.ofm.keys.sealing import OVERHEAD, mark_of
+from saps.ofm.loads import Load, Unacknowledged, joined, split, weights
+from saps.ofm.path import Flight, Path
+from saps.overlay.frames import HighWater, OfmAck, Part, Publish
 from saps.overlay.keys import BrokerRef
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import Inbox
 from saps.overlay.pending import Pending
 from saps.overlay.port import Port
 from saps.overlay.presence import Presence, Stream
-from saps.overlay.publications import properties_of, select, to_topic
+from saps.overlay.publications import to_topic
 from saps.overlay.trees import Served, Tree
 
-NUMBERED = 16
-"""Bytes of a publication's number and of the length of its payload in a datagram, and its part in the lengths of the
-lists that have these; at most."""
+NUMBER = (1 << 62) - 1
+"""No number in a datagram takes more bytes than this one."""
+PROVEN = 5.0
+"""Seconds after which a tree that had failed is good again: if it fails then, it is tried again soon."""
+REORDERED = 3
+"""A datagram is lost if one that was sent so many later is back (RFC 5681, section 3.2)."""
 DEAF = 8
 """Publications with QoS 1 or 2 in a row that a member has not acknowledged, after which ALM serves it."""
 ASKED_FOR = 1.0
 """Seconds after the last high-water mark for which a publication may still be asked for."""
-
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Datapath:
@@ -72,13 +72,17 @@ class Datapath:
         self.on_failed: Callable[[str, Tree], None] | None = None
         """Called when a tree this broker used has been given up, for now."""
         self.counts = {
-            "carried": 0, "relayed": 0, "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0, "repeated": 0,
+            "carried": 0, "relayed": 0, "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0,
+            "overflowed": 0, "repeated": 0,
             "received": 0, "duplicates": 0, "unwanted": 0, "malformed": 0, "acks": 0,
             "unknown_key": 0, "replayed": 0, "forged": 0,
         }  # fmt: skip
         """What happened to datagrams and trees, since the start; `carried` are own publications that left along a tree,
-        `relayed` those of origins in other domains."""
-        self.arrivals = Arrivals(port, inbox, wants, keys, self._returned, self.settings, self.counts)
+        `relayed` those of origins in other domains; `overflowed` is how often one failed because more came in than it
+        carried."""
+        self._mine: dict[bytes, tuple[Path, int]] = {}
+        """What may come back, by its mark: the path, and the serial."""
+        self.arrivals = Arrivals(port, inbox, wants, keys, self.settings, self.counts)
 
     # --- which tree to use ------------------------------------------------------------------------------------
 
@@ -94,6 +98,8 @@ class Datapath:
             return
         if path is None:
             path = self._paths[topic] = Path(self._presence.stream(topic), served, self.settings)
+        if not path.served.brokers <= served.brokers:
+            self._unload(path)
         path.served = served
         if path.failed_at is None:
             self._presence.use_tree(topic, path.usable)
@@ -112,6 +118,7 @@ class Datapath:
     def _forget_path(self, topic: str, path: Path) -> None:
         if self._former.get(topic) is path:
             del self._former[topic]
+        self._expect_no_more(path.late.values())
 
     # --- sending ----------------------------------------------------------------------------------------------
 
@@ -122,46 +129,7 @@ class Datapath:
             return False
         if not members and not path.served.always:
             return True
-        sealed = self._seal(path, body, self._port.me, None)
-        if sealed is None:
-            return False
-        now = self._port.now
-        self.counts["carried"] += len(body.which)
-        path.last, path.last_at, path.told, path.members = body, now, False, members
-        for part, raw in sealed:
-            path.history.append(part)
-            self._fly(path, raw, Flight(now, part, members))
-        if pending is not None and members:
-            pending.waiting += 1
-            path.pending.append(Unacknowledged(pending, members, now))
-        if members and not path.marking:
-            path.marking = True
-            self._port.after(self.settings.mark, lambda: self._mark(path))
-        return True
-
-    def _seal(
-        self, path: Path, body: Publish, origin: BrokerRef, representative: BrokerRef | None
-    ) -> list[tuple[Publish, bytes]] | None:
-        """The datagrams for publications to the path's topic, and what is in each; None if they cannot go there."""
-        topic, largest = path.stream.topic, self.settings.largest - OVERHEAD
-        tree, serial = path.served.tree, self._serial
-        first = publications(tree, origin, serial + 1, select(body, (0,)), representative)
-        plain: list[tuple[Publish, bytes]] = []
-        for part in _split(body, largest - len(first)):
-            serial += 1
-            alone = serial == self._serial + 1 and len(part.which) == 1
-            plain.append((part, first if alone else publications(tree, origin, serial, part, representative)))
-        if any(len(raw) > largest for _, raw in plain):
-            self.counts["too_large"] += len(body.which)
-            return None
-        sealed = []
-        for part, each in plain:
-            raw = self._keys.seal(topic, each, self._port.now)
-            if raw is None:
-                self._port.after(0.0, lambda: self._without_key(path))
-                return None
-            sealed.append((part, raw))
-        return sealed
+        return self._accept(path, body, members, pending, self._port.me)
 
     def represent(
         self, origin: BrokerRef, body: Publish, members: Sequence[BrokerRef], pending: Pending | None
@@ -178,20 +146,108 @@ class Datapath:
         self._presence.route(stream)
         there = set(stream.served)
         served = tuple(member for member in members if member in there)
-        sealed = self._seal(path, body, origin, self._port.me) if served else None
-        if sealed is None:
-            return ()
-        now = self._port.now
-        self.counts["relayed"] += len(body.which)
-        for part, raw in sealed:
-            self._fly(path, raw, Flight(now, part, served, origin))
-        if pending is not None:
+        return frozenset(served) if served and self._accept(path, body, served, pending, origin) else ()
+
+    def _accept(
+        self, path: Path, body: Publish, members: tuple[BrokerRef, ...], pending: Pending | None, origin: BrokerRef
+    ) -> bool:
+        """Take publications over, to leave when it is their turn. False if ALM is to: one of them is too large, or the
+        tree carries less than comes in. Then all that waits goes by ALM too: what is behind it must not overtake it."""
+        found = weights(body)
+        load = Load(body, found, sum(found), members, origin)
+        if max(load.weights) > self._room(path, origin):
+            self.counts["too_large"] += len(body.which)
+            return False
+        if path.waiting and not path.waiting.has_room(load):
+            self.counts["overflowed"] += 1
+            self._fail(path)
+            return False
+        if pending is not None and members:
             pending.waiting += 1
-            path.relayed.setdefault(origin, deque()).append(Unacknowledged(pending, served, now))
+            load.unacknowledged = Unacknowledged(pending, members, math.inf)
+            self._queue(path, origin).append(load.unacknowledged)
+        path.waiting.add(load)
+        self._pump(path)
+        return True
+
+    def _queue(self, path: Path, origin: BrokerRef) -> deque[Unacknowledged]:
+        """What members must still acknowledge of an origin's publications."""
+        return path.pending if origin == self._port.me else path.relayed.setdefault(origin, deque())
+
+    def _room(self, path: Path, origin: BrokerRef) -> int:
+        """Bytes for publications in a datagram."""
+        overhead = path.overheads.get(origin)
+        if overhead is None:
+            largest = Publish(0, 0, 0, 2, True, [Part(path.stream.topic, NUMBER)], [], [NUMBER], [b""], [], [])
+            representative = None if origin == self._port.me else self._port.me
+            empty = publications(path.served.tree, origin, NUMBER, largest, representative)
+            overhead = path.overheads[origin] = len(empty) + OVERHEAD
+        return self.settings.largest - overhead
+
+    def _pump(self, path: Path) -> None:
+        """Send what waits, as far as the window goes."""
+        waiting, window = path.waiting, path.window
+        while waiting and path.failed_at is None:
+            room = self._room(path, waiting.first.origin)
+            if not window.admits(len(path.flying), full=waiting.size >= room) or self._is_held(path):
+                return
+            loads = waiting.take(room)
+            if not self._depart(path, loads, room):
+                waiting.put_back(loads)
+                self._port.after(0.0, lambda: self._without_key(path))
+                return
+
+    def _is_held(self, path: Path) -> bool:
+        """Is a member so far behind that nothing more may leave? One that does not get on gets ALM."""
+        if not path.progress.left_behind():
+            path.held_since = None
+            return False
+        if path.held_since is None:
+            path.held_since = self._port.now
+        self._wake_by(path, path.held_since + path.answer_time.patience)
+        return True
+
+    def _depart(self, path: Path, loads: list[Load], room: int) -> bool:
+        """Send loads that go together, in as many datagrams as it takes. False if there is no key for the first."""
+        first, now = loads[0], self._port.now
+        me, tree, topic = self._port.me, path.served.tree, path.stream.topic
+        body = joined([load.body for load in loads])
+        representative = None if first.origin == me else me
+        own = representative is None
+        sealed: list[tuple[Publish, bytes]] = []
+        for part in split(body, [weight for load in loads for weight in load.weights], room):
+            plain = publications(tree, first.origin, self._serial + len(sealed) + 1, part, representative)
+            raw = self._keys.seal(topic, plain, now)
+            if raw is None:
+                return False
+            sealed.append((part, raw))
+        self.counts["carried" if own else "relayed"] += len(body.which)
+        if own:
+            path.last, path.last_at, path.told, path.members = body, now, False, first.members
+        for part, raw in sealed:
+            if own:
+                path.history.append(part)
+                path.progress.sent(first.members, part.seqs[-1])
+            self._fly(path, raw, Flight(now, mark_of(raw), part, first.members, None if own else first.origin))
+        for load in loads:
+            if load.unacknowledged is not None:
+                load.unacknowledged.sent = now
+        if own:
+            self._mark_later(path)
+        else:
+            self._mark_later_for(path, first.origin, first.members, body.seqs[-1])
+        return True
+
+    def _mark_later(self, path: Path) -> None:
+        if path.members and not path.marking:
+            path.marking = True
+            self._port.after(self.settings.mark, lambda: self._mark(path))
+
+    def _mark_later_for(self, path: Path, origin: BrokerRef, members: tuple[BrokerRef, ...], seq: int) -> None:
+        """The same for an origin in another domain."""
         if path.told_for.setdefault(origin, 0) == 0:
-            self._port.after(self.settings.mark, lambda: self._mark_for(path, origin, served))
-        path.told_for[origin] = max(path.told_for[origin], body.seqs[-1])
-        return frozenset(served)
+            self._port.after(self.settings.mark, lambda: self._mark_for(path, origin, members))
+        path.told_for[origin] = max(path.told_for[origin], seq)
 
     def _mark_for(self, path: Path, origin: BrokerRef, members: tuple[BrokerRef, ...]) -> None:
         """As `_mark`, for an origin in another domain."""
@@ -203,11 +259,14 @@ class Datapath:
     def remembered(self, topic: str, after: int, upto: int) -> list[Publish]:
         paths = [path for path in (self._former.get(topic), self._paths.get(topic)) if path is not None]
         found = [to_topic(body, topic, after, upto) for path in paths for body in path.history]
+        if any(found) and (path := self._paths.get(topic)) is not None:
+            path.window.lost(path.returned, self._serial)
         return [body for body in found if body is not None]
 
     def _fly(self, path: Path, raw: bytes, flight: Flight) -> None:
         self._serial += 1
         path.flying[self._serial] = flight
+        self._mine[flight.mark] = path, self._serial
         self.counts["sent"] += 1
         if self.mark is None:
             self._transmit(path.served.tree.address, raw)
@@ -217,22 +276,40 @@ class Datapath:
 
     # --- what came of it ----------------------------------------------------------------------------------------
 
-    def _returned(self, datagram: Datagram) -> None:
+    def receive(self, raw: bytes | memoryview) -> None:
+        """A datagram has come in: one of its own, or another's (`saps.ofm.arrivals`)."""
+        whole = bytes(raw)
+        mine = self._mine.pop(mark_of(whole), None)
+        if mine is None:
+            self.arrivals.receive(whole)
+        else:
+            self._returned(*mine)
+
+    def _returned(self, path: Path, serial: int) -> None:
         """A loopback packet: the tree is there."""
-        path = self._paths.get(datagram.topic)
-        if path is None or path.served.tree != datagram.tree:
-            return
-        flight = path.flying.pop(datagram.serial, None) or path.late.pop(datagram.serial, None)
-        if flight is None:
+        under_way = len(path.flying)
+        flight = path.flying.pop(serial, None) or path.late.pop(serial, None)
+        if flight is None or self._paths.get(path.stream.topic) is not path:
             return
         self.counts["returned"] += 1
         path.round_trip.measured(self._port.now - flight.sent)
-        path.returned = max(path.returned, datagram.serial)
+        path.returned = max(path.returned, serial)
         if path.failed_at is not None:
-            path.failed_at = None
-            self._presence.use_tree(datagram.topic, path.usable)
-        elif flight.body is not None:
+            path.failed_at, path.used_since = None, self._port.now
+            self._presence.use_tree(path.stream.topic, path.usable)
+            return
+        if flight.body is not None and flight.sent - path.used_since > PROVEN:
             path.retry = self.settings.retry
+        path.window.returned(under_way)
+        for overtaken in [other for other in path.flying if other <= serial - REORDERED]:
+            self._lose(path, overtaken)
+        self._pump(path)
+
+    def _lose(self, path: Path, serial: int) -> None:
+        """A datagram of a tree that is there is lost."""
+        self._mine.pop(path.flying.pop(serial).mark, None)
+        self.counts["lost"] += 1
+        path.window.lost(serial, self._serial)
 
     def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
         """A member has everything up to a number."""
@@ -240,6 +317,9 @@ class Datapath:
         if path is None:
             return
         path.silent.pop(sender, None)
+        if ack.origin is None:
+            path.progress.acknowledged(sender, ack.seq)
+            path.held_since = None
         queue = path.pending if ack.origin is None else path.relayed.get(ack.origin, deque())
         for each in queue:
             if each.last > ack.seq:
@@ -249,6 +329,7 @@ class Datapath:
                 path.answer_time.measured(self._port.now - each.sent)
                 each.pending.reached([1], [ack.subscribers])
         self._clear(queue)
+        self._pump(path)
 
     def _clear(self, queue: deque[Unacknowledged]) -> None:
         """Answers for what has been acknowledged by all."""
@@ -258,6 +339,7 @@ class Datapath:
     def forget(self, broker: BrokerRef) -> None:
         """A broker died: nothing is expected of it any more."""
         for path in self._paths.values():
+            path.progress.forget(broker)
             for queue in path.queues:
                 for each in queue:
                     each.waiting.pop(broker, None)
@@ -280,6 +362,7 @@ class Datapath:
         self._check_loopback(path)
         if path.failed_at is None:
             self._check_members(path)
+            self._check_progress(path)
             self._check_pause(path)
         if path.flying:
             self._wake_by(path, next(iter(path.flying.values())).sent + path.round_trip.patience)
@@ -294,12 +377,12 @@ class Datapath:
             if flight.sent > too_old:
                 return
             if serial < path.returned:  # a later one is back: the tree is there, only this copy was lost
-                del path.flying[serial]
-                self.counts["lost"] += 1
+                self._lose(path, serial)
+                self._pump(path)
             elif path.failed_at is None:
                 self._fail(path)
             else:
-                path.flying.clear()
+                self._give_up(path)
                 self._try_later(path)
 
     def _without_key(self, path: Path) -> None:
@@ -319,16 +402,38 @@ class Datapath:
 
     def _resend(self, path: Path) -> None:
         """What the tree may not have delivered goes again, by ALM."""
-        flights, path.flying = path.flying, {}
-        path.late = flights
-        for flight in flights.values():
+        flights = self._give_up(path)
+        for flight in flights:
             if flight.body is not None and not flight.body.qos:
-                self.counts["repeated"] += len(flight.members) * len(flight.body.which)
-                self._multicast.repeat(flight.body, flight.members, flight.origin)
+                self._repeat(flight.body, flight.members, flight.origin)
+        self._unload(path)
         queues, path.pending, path.relayed = path.queues, deque(), {}
         for queue in queues:
             for each in queue:
                 self._hand_over(each)
+
+    def _unload(self, path: Path) -> None:
+        """What waits goes by ALM: some that it is for are not in the tree any more."""
+        for load in path.waiting.clear():
+            if load.unacknowledged is not None:
+                self._queue(path, load.origin).remove(load.unacknowledged)
+                self._hand_over(load.unacknowledged)
+            elif not load.body.qos:
+                self._repeat(load.body, load.members, None if load.origin == self._port.me else load.origin)
+
+    def _give_up(self, path: Path) -> list[Flight]:
+        """Do not wait for what is under way any more. Gives it."""
+        self._expect_no_more(path.late.values())
+        path.late, path.flying = path.flying, {}
+        return list(path.late.values())
+
+    def _expect_no_more(self, flights: Iterable[Flight]) -> None:
+        for flight in flights:
+            self._mine.pop(flight.mark, None)
+
+    def _repeat(self, body: Publish, members: tuple[BrokerRef, ...], origin: BrokerRef | None) -> None:
+        self.counts["repeated"] += len(members) * len(body.which)
+        self._multicast.repeat(body, members, origin)
 
     def _try_later(self, path: Path) -> None:
         delay, path.retry = path.retry, min(2 * path.retry, self.settings.retry_at_most)
@@ -354,6 +459,17 @@ class Datapath:
         if deaf := [member for member, missed in path.silent.items() if missed >= DEAF]:
             self._do_without(path, deaf)
 
+    def _check_progress(self, path: Path) -> None:
+        """Members that are behind, and of which nothing has been heard for long, do not hold up the others."""
+        since = path.held_since
+        if since is not None and self._port.now - since >= path.answer_time.patience - 1e-9:
+            path.held_since = None
+            behind = path.progress.left_behind()
+            for member in behind:
+                path.progress.forget(member)
+            self._do_without(path, behind)
+        self._pump(path)
+
     def _do_without(self, path: Path, members: list[BrokerRef]) -> None:
         """These get nothing by the tree, although the sender's copies come back: ALM for them, for a while."""
         names = frozenset((member.name, member.incarnation) for member in members)
@@ -364,7 +480,7 @@ class Datapath:
             self._use_again(path)
 
         for member in members:
-            del path.silent[member]
+            path.silent.pop(member, None)
         path.without |= names
         self._use_again(path)
         self._port.after(delay, again)
@@ -379,7 +495,7 @@ class Datapath:
 
     def _check_pause(self, path: Path) -> None:
         """After a pause tell the members the last number, in case its datagram was lost."""
-        if path.told or path.last is None or path.last.qos or not path.members:
+        if path.told or path.last is None or path.last.qos or not path.members or path.waiting:
             return
         if self._port.now - path.last_at >= self.settings.quiet - 1e-9:
             path.told = True
@@ -392,7 +508,7 @@ class Datapath:
         plain = high_water(path.served.tree, self._port.me, self._serial + 1, path.stream.topic, seq)
         raw = self._keys.seal(path.stream.topic, plain, self._port.now)
         if raw is not None:
-            self._fly(path, raw, Flight(self._port.now, None, ()))
+            self._fly(path, raw, Flight(self._port.now, mark_of(raw)))
         elif path.failed_at is not None:
             self._try_later(path)
 
@@ -403,24 +519,3 @@ class Datapath:
             for member in path.members:
                 if self._port.reachable(member):
                     self._port.send(member, HighWater(path.stream.topic, path.last.seqs[-1]))
-
-    # --- receiving ----------------------------------------------------------------------------------------------
-
-    def receive(self, raw: bytes | memoryview) -> None:
-        """A datagram has come in (`saps.ofm.arrivals`)."""
-        self.arrivals.receive(bytes(raw))
-
-
-def _split(body: Publish, room: int) -> Iterator[Publish]:
-    """The publications of a body in as few parts as have room for so many bytes beyond their first publication, if that
-    is not larger than the first of all."""
-    weights = [len(payload) + NUMBERED for payload in body.payloads]
-    for index, properties in enumerate(properties_of(body) or ()):
-        weights[index] += 1 if properties is None else len(_encode(properties))
-    begin, used = 0, 0
-    for index in range(1, len(weights)):
-        used += weights[index]
-        if used > room:
-            yield select(body, range(begin, index))
-            begin, used = index, weights[index] - weights[0]
-    yield select(body, range(begin, len(weights)))

@@ -28,4 +28,4 @@ class DatapathSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Longest time between a publication along the tree and a high-water mark sent to each member by itself. Shorter
     finds a lost end sooner, and costs a small frame a member each."""
     history: int = 1024
-    """Publications kept for members that miss them, per topic."""
+    """Datagrams kept for members that miss them, per topic."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from saps.ofm.northbound.schema import OfmState
-from saps.ofm.tables import Change, Tables
+from saps.ofm.tables import Change, Room, Tables
 from saps.ofm.topology import BrokerAddress, Link, Port
 from saps.policy.model import Policy
 
@@ -121,13 +121,13 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An `Apply` or a `Read` was not carried out, or nobody knows; with the change that the switch refused, if so."""
+    """An `Apply` or a `Read` was not carried out, or nobody knows; with the change that the switch refused, if so, and
+    the room it lacked, if that was the reason."""
 
     dpid: int
     why: str
     change: object = None
-    meters: bool = False
-    """It was refused for its meter: the switch has none, or no more."""
+    short: Room | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class Mirror:
         """What the batch under way makes of some parts."""
         self._assured: set[Part] = set()
         """Parts that were settled at some time since the switch was last read."""
+        self._reading = False
+        """The switch has refused something: nothing is changed before it has been read."""
         self._meters = True
         """The switch takes meters, as far as is known."""
 
@@ -83,15 +85,24 @@ class Mirror:
     def read(self, tables: Tables) -> None:
         """This is in the switch now; entries of others may be among it. Strangers stay as they are."""
         self._actual = split(ours(tables))
-        self._flying = {}
-        self._assured = set()
-        self._unsettled = dict.fromkeys(self._wanted)
+        self._flying, self._reading = {}, False
+        settled = [part for part, wanted in self._wanted.items() if not difference(self.holds(part), self._fit(wanted))]
+        self._assured = set(settled)
+        self._unsettled = dict.fromkeys(part for part in self._wanted if part not in self._assured)
+        self._tidy(settled)
 
     def lost(self) -> None:
         """What the switch holds is not known any more."""
         self._actual = None
-        self._flying = {}
+        self._flying, self._reading = {}, False
         self._assured = set()
+
+    def refused(self) -> None:
+        """The batch was carried out in part: what the switch holds of its parts is not known until it is `read`. It
+        still holds what it did of the others."""
+        self._unsettled |= dict.fromkeys(self._flying)
+        self._assured -= self._flying.keys()
+        self._flying, self._reading = {}, True
 
     def without_meters(self) -> bool:
         """The switch takes no meters: from now on none are wanted there. Says whether that is new."""
@@ -101,11 +112,9 @@ class Mirror:
     def batch(self) -> tuple[list[Change], list[Part]]:
         """The next changes, to be followed by `done` or `lost`: none if nothing is to be done, or some are under way.
         And the parts that have turned out to be as wanted already, if there is nothing else to do."""
-        if self._actual is None or self._flying or not self._unsettled:
+        if self._actual is None or self._reading or self._flying or not self._unsettled:
             return [], []
-        wanted = {part: self._wanted[part] for part in self._unsettled}
-        if not self._meters:
-            wanted = {part: tables.unmetered() for part, tables in wanted.items()}
+        wanted = {part: self._fit(self._wanted[part]) for part in self._unsettled}
         changes = difference(_joined(self.holds(part) for part in wanted), _joined(wanted.values()))
         self._unsettled = {}
         self._flying = wanted
@@ -120,6 +129,10 @@ class Mirror:
         self._tidy(self._flying)
         self._flying = {}
         return parts
+
+    def _fit(self, tables: Tables) -> Tables:
+        """As the switch takes them."""
+        return tables if self._meters else tables.unmetered()
 
     def _tidy(self, parts: Iterable[Part]) -> None:
         """Forgets parts of which nothing is wanted nor left."""

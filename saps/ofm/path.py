@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 import msgspec
 
+from saps.ofm.congestion import Progress, Window
 from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.loads import Unacknowledged, Waiting
 from saps.overlay.frames import Publish
 from saps.overlay.keys import BrokerRef
-from saps.overlay.pending import Pending
 from saps.overlay.presence import Stream
 from saps.overlay.trees import Served
 
@@ -44,49 +44,16 @@ class RoundTrip:
         return max(self._least, self._mean + 4 * self._deviation)
 
 
-class Unacknowledged:
-    """A frame of publications with QoS 1 or 2 that some of the members served have not acknowledged."""
-
-    __slots__ = ("last", "pending", "sent", "waiting")
-
-    def __init__(self, pending: Pending, members: tuple[BrokerRef, ...], sent: float) -> None:
-        self.pending = pending
-        self.last = pending.body.seqs[-1]
-        """Number of its last publication."""
-        self.waiting = dict.fromkeys(members)
-        self.sent = sent
-
-
 class Flight(msgspec.Struct):
     """A datagram that has not come back. `body` is None for a high-water mark."""
 
     sent: float
-    body: Publish | None
-    members: tuple[BrokerRef, ...]
+    mark: bytes
+    """By which its loopback packet is known (`saps.ofm.keys.sealing.mark_of`)."""
+    body: Publish | None = None
+    members: tuple[BrokerRef, ...] = ()
     origin: BrokerRef | None = None
     """Of the publications, if it is in another domain; None: this broker."""
-
-
-class History:
-    """The last publications sent along a tree."""
-
-    __slots__ = ("_count", "_frames", "_most")
-
-    def __init__(self, most: int) -> None:
-        """`most`: publications that are kept, about."""
-        self._frames: deque[Publish] = deque()
-        self._count = 0
-        self._most = most
-
-    def append(self, body: Publish) -> None:
-        """These have been sent; the oldest ones are forgotten."""
-        self._frames.append(body)
-        self._count += len(body.which)
-        while self._count - len(self._frames[0].which) >= self._most:
-            self._count -= len(self._frames.popleft().which)
-
-    def __iter__(self) -> Iterator[Publish]:
-        return iter(self._frames)
 
 
 class Path:
@@ -95,9 +62,17 @@ class Path:
     def __init__(self, stream: Stream, served: Served, settings: DatapathSettings) -> None:
         self.stream = stream
         self.served = served
+        self.window = Window()
+        self.progress = Progress()
+        self.held_since: float | None = None
+        """Since when it is waited for members that are behind; None: it is not."""
+        self.waiting = Waiting()
+        self.overheads: dict[BrokerRef, int] = {}
+        """Of each origin: bytes of a datagram without publications, at most."""
         self.flying: dict[int, Flight] = {}
         """By serial, in the order sent."""
-        self.history = History(settings.history)
+        self.history: deque[Publish] = deque(maxlen=settings.history)
+        """What was in the last datagrams."""
         self.pending: deque[Unacknowledged] = deque()
         """Own publications."""
         self.relayed: dict[BrokerRef, deque[Unacknowledged]] = {}
@@ -128,7 +103,8 @@ class Path:
         self.retry = settings.retry
         self.failed_at: float | None = None
         """When nothing came back; None while the tree is in use."""
-        self.probes = 0
+        self.used_since = 0.0
+        """When it came into use again after it had failed, if it had."""
 
     @property
     def queues(self) -> list[deque[Unacknowledged]]:

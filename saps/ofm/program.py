@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from saps import process
 from saps.config import Address, SettingError
+from saps.frontend.mqtt.auth.origin import is_loopback
 from saps.logs import configure_logging
 from saps.ofm.addresses import AddressRange
 from saps.ofm.admission import Rules
@@ -67,6 +68,11 @@ class OfcProgram:
             tls=tls(settings, "openflow_certificate", "openflow_clients"),
             roles=pair,
         )
+        if not (is_loopback(settings.northbound.host) or settings.token or settings.clients):
+            raise SettingError(
+                "northbound",
+                "beyond loopback it needs --token-file, or --certificate and --clients: whoever asks may change trees",
+            )
         self._tls, self._visitors = northbound_tls(settings), visitors(settings)
         self.northbound = NorthboundServer(
             self.service,

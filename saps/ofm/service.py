@@ -34,12 +34,12 @@ from saps.ofm.openflow.encode import UnencodableError
 from saps.ofm.openflow.errors import ChannelError, RefusedError, SwitchGoneError
 from saps.ofm.openflow.hosts import HostGone, HostSeen
 from saps.ofm.openflow.server import LAST_PORT, OpenFlowServer
-from saps.ofm.openflow.switch import Switch, for_its_meter
+from saps.ofm.openflow.switch import Switch, short_of
 from saps.ofm.openflow.values import FlowCount, PacketIn, PortChange, PortCount, PortStatus
 from saps.ofm.plan import COOKIE, COOKIE_MASK
 from saps.ofm.probe import probe
 from saps.ofm.saved import save
-from saps.ofm.tables import Change, PutFlow, mac_text
+from saps.ofm.tables import Change, PutFlow, Room, mac_text
 from saps.ofm.topology import Link, Port
 from saps.wholefile import replacing
 
@@ -201,11 +201,11 @@ class ControllerService(Desk):
                 self.on_slave()
                 return
             logger.warning("%s", error)
-            meters = for_its_meter(error)
-            if meters:
+            short = short_of(error)
+            if short is Room.METERS:
                 logger.warning("switch %016x: topics are not limited there", switch.dpid)
             why = f"switch {error.dpid:016x} refuses it: {error.error}"
-            event = Failed(switch.dpid, why, error.request, meters)
+            event = Failed(switch.dpid, why, error.request, short)
         except (ChannelError, UnencodableError) as error:
             logger.warning("%s", error)
             event = Failed(switch.dpid, str(error))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import gt
 
-from saps.ofm.budget import Budget, Ledger, OverBudgetError, Usage
+from saps.ofm.budget import Budget, Ledger, OverBudgetError, Usage, largest
 from saps.ofm.mirror import Part
 from saps.ofm.plan import Plan
 from saps.ofm.tables import Group, Tables
@@ -25,11 +26,10 @@ class SharedLedger(Ledger):
         others = [other for other in self if other.ofm.address != plan.ofm.address]
         for dpid in sorted({*self._used, *plan.tables}):
             tables = plan.tables.get(dpid, Tables())
-            old, used, budget = self._part(plan.ofm.address, dpid), self.used(dpid), self.budget(dpid)
-            entries = used.entries - old.entries + tables.entries
-            buckets = used.buckets - old.buckets + tables.buckets
-            largest = max(map(_size, tables.groups.values()), default=0)
-            if entries > budget.entries or buckets > budget.buckets or largest > budget.group_size:
+            old, budget = self._part(plan.ofm.address, dpid), self.budget(dpid)
+            most = (budget.entries, budget.buckets, budget.groups)
+            wanted = self.used(dpid).exchanged(Usage.of(old), Usage.of(tables))
+            if any(map(gt, wanted, most)) or largest(tables) > budget.group_size:
                 self._check(dpid, [*others, plan], self._before(dpid, plan))
 
     def _before(self, dpid: int, plan: Plan) -> Usage:
@@ -37,13 +37,11 @@ class SharedLedger(Ledger):
         words = dict(self._words)
         if self.plan_of(plan.ofm.address) is None:
             words.pop(plan.ofm.group, None)
-        tables = shared({other.ofm.group: other.tables[dpid] for other in self if dpid in other.tables}, words)
-        return Usage(tables.entries, tables.buckets)
+        return Usage.of(shared({other.ofm.group: other.tables[dpid] for other in self if dpid in other.tables}, words))
 
     def taken(self, dpid: int) -> Usage:
         """See `Ledger.taken`."""
-        tables = self.desired(dpid)
-        return Usage(tables.entries, tables.buckets)
+        return Usage.of(self.desired(dpid))
 
     def desired(self, dpid: int, groups: Mapping[int, Group] | None = None) -> Tables:
         """All that the plans in force want on a switch; the numbers of groups depend on those there before."""
@@ -54,16 +52,13 @@ class SharedLedger(Ledger):
         return shared(parts, self._words, groups)
 
     def _check(self, dpid: int, plans: Iterable[Plan], before: Usage) -> None:
-        after, budget = self._together(dpid, plans), self.budget(dpid)
-        largest = max(map(_size, after.groups.values()), default=0)
+        tables, budget = self._together(dpid, plans), self.budget(dpid)
+        after = Usage.of(tables)
         for what, old, new, allowed in (
             ("flow entries", before.entries, after.entries, budget.entries),
             ("buckets", before.buckets, after.buckets, budget.buckets),
-            ("buckets in one group", 0, largest, budget.group_size),
+            ("groups", before.groups, after.groups, budget.groups),
+            ("buckets in one group", 0, largest(tables), budget.group_size),
         ):
             if new > max(old, allowed):
                 raise OverBudgetError(dpid, what, new, allowed)
-
-
-def _size(group: Group) -> int:
-    return len(group.buckets)

@@ -79,6 +79,10 @@ class SharedMirror:
         self._flying, self._next = {}, None
         self._assured = set()
 
+    def refused(self) -> None:
+        """All is to be read: entries serve many OFMs."""
+        self.lost()
+
     def without_meters(self) -> bool:
         """Nothing new: entries that serve many OFMs have none (`program.rules`)."""
         return False

@@ -7,6 +7,8 @@ controller that crashes or forgets can be injected; everything random comes from
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +39,10 @@ class OfmFaults:
     """Probability that a copy comes twice."""
     installation: tuple[float, float] = (0.002, 0.05)
     """Least and greatest time in seconds until the switches have taken a change in."""
+    buffer: int | None = None
+    """Copies under way to a broker beyond which more are lost; None: any number has room."""
+    service: dict[str, float] = field(default_factory=dict)
+    """Name of broker -> seconds that each copy takes it; the next one waits meanwhile, in its `buffer`."""
     deaf: set[str] = field(default_factory=set)
     """Names of brokers that no copy reaches."""
 
@@ -75,6 +81,9 @@ class OfmNetwork:
         """Copies that reached a member the sender counted on, which still wants them, and could not be opened there."""
         self.sides: dict[str, int] = {}
         """Name of broker -> part of the switches' network that it is in, 0 by default: copies stay inside."""
+        self._under_way: Counter[BrokerAddress] = Counter()
+        """Copies, by where they go."""
+        self._busy_until: dict[BrokerAddress, float] = {}
         self._hosts: dict[str, BrokerAddress] = {}
         self._brokers: dict[BrokerAddress, SimBroker] = {}
         simulation.attach = self._attach
@@ -143,8 +152,11 @@ class OfmNetwork:
         rng, faults = self.simulation.rng, self.faults
         if self._brokers[target].name in faults.deaf or (faults.loss and rng.random() < faults.loss):
             return
+        if faults.buffer is not None and self._under_way[target] >= faults.buffer:
+            return
 
         def arrive() -> None:
+            self._under_way[target] -= 1
             tree = self.trees.get(address)
             if tree is not None and target in tree.brokers | tree.senders:
                 broker = self._brokers[target]
@@ -155,7 +167,11 @@ class OfmNetwork:
                 self.astray += 1
 
         for _ in range(2 if faults.duplicate and rng.random() < faults.duplicate else 1):
-            self.simulation.at(self.simulation.now + rng.uniform(*faults.latency), arrive)
+            self._under_way[target] += 1
+            when = self.simulation.now + rng.uniform(*faults.latency)
+            if (service := faults.service.get(self._brokers[target].name)) is not None:
+                when = self._busy_until[target] = max(when, self._busy_until.get(target, 0.0)) + service
+            self.simulation.at(when, arrive)
 
 
 class SimulatedController:
@@ -170,6 +186,8 @@ class SimulatedController:
         self._wishes: dict[str, OfmRequest] = {}
         self._watchers: list[Callable[[OfmState], None]] = []
         self.alive = True
+        self.room = sys.maxsize
+        """Members that all trees together may have; what is more is refused, until `retry` or a deletion."""
         self._life = 0
         self._addresses = 0
 
@@ -245,12 +263,24 @@ class SimulatedController:
             if address is None:
                 address = self._fresh()
             brokers = sorted({*request.brokers, *request.senders})
-            state = OfmState(topic=request.topic, status=Status.UPDATING, address=address, brokers=brokers)
             self._wishes[request.topic] = request
+            used = sum(len(state.brokers) for state in self.ofms.values() if state.topic != request.topic)
+            if used + len(brokers) > self.room:
+                if known is not None and known.address is not None:
+                    self._network.trees.pop(known.address, None)
+                self._set(OfmState(topic=request.topic, status=Status.REFUSED, reason="no room"))
+                done(self.ofms[request.topic])
+                return
+            state = OfmState(topic=request.topic, status=Status.UPDATING, address=address, brokers=brokers)
             self._set(state)
             self._install(request, state, done)
 
         self._later((0.001, 0.005), arrived, done)
+
+    def retry(self) -> None:
+        """There may be room for what was refused."""
+        for topic in [state.topic for state in self.ofms.values() if state.status is Status.REFUSED]:
+            self.put(self._wishes[topic], lambda state: None)
 
     def _install(self, request: OfmRequest, state: OfmState, done: Callable[[OfmState], None]) -> None:
         def installed() -> None:
@@ -298,6 +328,7 @@ class SimulatedController:
             self._wishes.pop(topic, None)
             self._tell(OfmState(topic=topic, status=Status.NONE))
             done(OfmState(topic=topic, status=Status.NONE))
+            self.retry()
 
         self._later((0.001, 0.005), arrived, done)
 

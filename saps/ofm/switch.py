@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
 
-from saps.ofm.bucket import TokenBucket
+from saps.bucket import TokenBucket
 from saps.ofm.classifier import Classifier
 from saps.ofm.packets import Packet
 from saps.ofm.tables import (
@@ -183,7 +183,7 @@ class Switch:
         if meter.id not in self._meters and full:
             raise RefusedError("OFPMMFC_OUT_OF_METERS")
         if self._meters.get(meter.id) != meter:
-            self._buckets[meter.id] = TokenBucket(meter.rate, meter.burst or meter.rate, self.clock())
+            self._buckets[meter.id] = TokenBucket(meter.rate, meter.burst or meter.rate)
         self._meters[meter.id] = meter
         self.meter_counts.setdefault(meter.id, MeterCount(Count(), Count()))
 

@@ -56,6 +56,15 @@ class Match:
         return cls(frozenset(found))
 
 
+class Room(Enum):
+    """Of which a switch has no more, or none at all."""
+
+    ENTRIES = "flow entries"
+    GROUPS = "groups"
+    BUCKETS = "buckets"
+    METERS = "meters"
+
+
 @dataclass(frozen=True, slots=True)
 class SetField:
     """Rewrite one field of the packet."""

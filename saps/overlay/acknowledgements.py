@@ -66,17 +66,12 @@ class Acknowledgements:
             return
         owed.answered(ack)
         del self._owed[ack.token]
-        self._answered(owed.pending)
+        self.answered(owed.pending, ())
 
     def answered(self, pending: Pending, missing: Iterable[BrokerRef]) -> None:
-        """A tree, which answered for some members, does so no more: those still `missing` get it each by itself."""
+        """A child or a tree answers no more, as it has or gives up: those still `missing` get it each by itself."""
         pending.waiting -= 1
         self.entrust(pending, [Branch(ref, ()) for ref in missing])
-
-    def _answered(self, pending: Pending) -> None:
-        pending.waiting -= 1
-        if not pending.waiting:
-            self._settle(pending)
 
     def _settle(self, pending: Pending) -> None:
         """All answers are in: pass them on to the parent, or at the publishers' broker see who is missing."""

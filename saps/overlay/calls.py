@@ -15,7 +15,6 @@ from saps.overlay.frames import (
     Announce,
     AnnounceTree,
     Body,
-    Frame,
     Gathered,
     Gone,
     Locate,
@@ -26,7 +25,7 @@ from saps.overlay.frames import (
 )
 from saps.overlay.keys import BrokerRef, Key, Range, Ref
 from saps.overlay.patience import Patience
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 from saps.overlay.routing import Node, State
 from saps.overlay.skipgraph import SkipGraph
 
@@ -146,26 +145,15 @@ class RangeCalls:
         self._callers.pop(call.part, None)
         self._finish(call, Outcome([], complete=False, depth=0))
 
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it does not concern range calls."""
-        if isinstance(frame, Spread):
-            self._met(frame.origin)
-            self._on_spread(sender, frame)
-        elif isinstance(frame, Gathered):
-            self._on_gathered(frame, sender)
-        elif isinstance(frame, Locate):
-            self._graph.check_via(sender, frame)
-            self._met(frame.origin)
-            self._on_locate(frame)
-        else:
-            return False
-        return True
+    @property
+    def handlers(self) -> Handlers:
+        return {Spread: self._on_spread, Gathered: self._on_gathered, Locate: self._on_locate}
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died: what it was to answer stays incomplete."""
         for part, gathering in list(self._gatherings.items()):
             if gathering.waiting.get(part) == broker:
-                self._on_gathered(Gathered(part, [], complete=False, depth=0), broker)
+                self._on_gathered(broker, Gathered(part, [], complete=False, depth=0))
 
     # --- the caller ---------------------------------------------------------------------------------------
 
@@ -182,7 +170,7 @@ class RangeCalls:
         self._callers[part] = caller
         caller.attempts -= 1
         low, high = caller.range
-        self._on_locate(Locate(0, None, self._port.me, part, low, high, caller.body))
+        self._locate(Locate(0, None, self._port.me, part, low, high, caller.body))
         if part in self._callers:
             self._port.after(caller.patience, lambda: self._answer(Gathered(part, [], complete=False, depth=0)))
             caller.patience = min(2 * caller.patience, LONGEST_ATTEMPT)
@@ -213,7 +201,12 @@ class RangeCalls:
 
     # --- on the way -----------------------------------------------------------------------------------------
 
-    def _on_locate(self, frame: Locate) -> None:
+    def _on_locate(self, sender: BrokerRef, frame: Locate) -> None:
+        self._graph.check_via(sender, frame)
+        self._met(frame.origin)
+        self._locate(frame)
+
+    def _locate(self, frame: Locate) -> None:
         node = self._graph.nearest(frame.low)
         if node is None or not self._graph.takes(node, frame.low):
             if not self._graph.forward(node, frame.low, frame):
@@ -223,6 +216,7 @@ class RangeCalls:
         self._spread(gathering, [(node, frame.low, frame.high)], [], frame.origin, frame.body)
 
     def _on_spread(self, sender: BrokerRef, frame: Spread) -> None:
+        self._met(frame.origin)
         if frame.depth > DEEPEST:
             raise ProtocolError(f"a call that {sender.name} has handed on {frame.depth} times")
         gathering = _Gathering(sender, frame.part, frame.depth)
@@ -255,8 +249,10 @@ class RangeCalls:
         onward: dict[BrokerRef, list[Segment]] = {}
         while starts:
             first, low, end = starts.pop()
-            node = self._along_the_row(first, end)
+            node = self._graph.last_in_row(first, end)
             if node is not first:
+                doubted = self._graph.doubted.at_or_after(first.key)
+                gathering.complete &= doubted is None or doubted >= node.key
                 here.extend(self._own_between(first.key, low, node.key, body))
                 low = max(low, node.key)
             right = node.right[0]
@@ -283,17 +279,13 @@ class RangeCalls:
             self._port.after(LONGEST_ATTEMPT, lambda: self._give_up(gathering))
         self._reply_if_done(gathering)
 
-    def _along_the_row(self, node: Node, end: Key) -> Node:
-        """Where to go on from a node: own nodes that follow each other in the ring are passed in one step."""
-        return node if self._graph.doubted else self._graph.last_in_row(node, end)
-
     def _own_between(self, first: Key, low: Key, last: Key, body: Body) -> list[Key]:
         """The own keys of the range that a step from `first` to `last` has passed."""
         if isinstance(body, CONCERN_THE_BROKER):
             return [last]
         return [*self._graph.order.between(max(low, first), last), last][first >= low :]
 
-    def _on_gathered(self, frame: Gathered, sender: BrokerRef) -> None:
+    def _on_gathered(self, sender: BrokerRef, frame: Gathered) -> None:
         """A reply to a part that has been handed on; only who was asked can give it."""
         gathering = self._gatherings.get(frame.part)
         if gathering is None:

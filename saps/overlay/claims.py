@@ -8,13 +8,13 @@ identity of the sender itself is a matter of the link (`saps.identity`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any
 
 from saps.overlay.frames import Check, Find, Found, Frame, Insert, Inserted, Locate, ProtocolError
 from saps.overlay.keys import BrokerRef, KeyOrder, Ref, broker_key, place
 from saps.overlay.sound import UNSOUND
 
-Rule = Callable[[BrokerRef, Frame, KeyOrder], "str | None"]
+Rule = Callable[[BrokerRef, Any, KeyOrder], "str | None"]
 
 
 def key_fault(ref: Ref, order: KeyOrder) -> str | None:
@@ -44,37 +44,11 @@ def _own(sender: BrokerRef, broker: BrokerRef) -> str | None:
     return None if broker == sender else f"in the name of {broker.name}"
 
 
-def _insert(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
-    return key_fault(cast(Insert, frame).ref, order)
-
-
-def _inserted(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
-    return _own(sender, cast(Inserted, frame).left.broker)
-
-
-def _found(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
-    return _own(sender, cast(Found, frame).left.broker)
-
-
-def _check(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
-    return _own(sender, cast(Check, frame).ref.broker)
-
-
-def _find(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
-    found = cast(Find, frame)
-    return _own(sender, found.origin) if found.hops == 0 else None
-
-
-def _locate(sender: BrokerRef, frame: Frame, order: KeyOrder) -> str | None:
-    located = cast(Locate, frame)
-    return _own(sender, located.origin) if located.hops <= 1 else None
-
-
 _RULES: dict[type[Frame], Rule] = {
-    Insert: _insert,
-    Inserted: _inserted,
-    Found: _found,
-    Check: _check,
-    Find: _find,
-    Locate: _locate,
+    Insert: lambda sender, frame, order: key_fault(frame.ref, order),
+    Inserted: lambda sender, frame, order: _own(sender, frame.left.broker),
+    Found: lambda sender, frame, order: _own(sender, frame.left.broker),
+    Check: lambda sender, frame, order: _own(sender, frame.ref.broker),
+    Find: lambda sender, frame, order: _own(sender, frame.origin) if frame.hops == 0 else None,
+    Locate: lambda sender, frame, order: _own(sender, frame.origin) if frame.hops <= 1 else None,
 }

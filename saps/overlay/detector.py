@@ -19,6 +19,7 @@ import msgspec
 
 from saps.overlay.frames import Ping
 from saps.overlay.keys import BrokerRef
+from saps.overlay.members import Members
 from saps.overlay.port import Port
 
 REMEMBERED = 1 << 16
@@ -55,10 +56,13 @@ class _Watched:
 class Detector:
     """The opinion of one broker about the others. `dead` is called once for each broker given up."""
 
-    def __init__(self, port: Port, settings: DetectorSettings, dead: Callable[[BrokerRef], None]) -> None:
+    def __init__(
+        self, port: Port, settings: DetectorSettings, dead: Callable[[BrokerRef], None], members: Members
+    ) -> None:
         self._port = port
         self.settings = settings
         self._on_dead = dead
+        self._members = members
         self._watched: dict[str, _Watched] = {}
         self._hearsay: dict[BrokerRef, _Watched] = {}
         """Lives that others have told of, later than the newest one heard."""
@@ -84,15 +88,17 @@ class Detector:
             return True
         if broker in (self._silent.get(broker.name), self._false.get(broker.name)):
             return True
-        return self._newest.get(broker.name, 0) > broker.incarnation
+        return self.superseded(broker)
 
     def superseded(self, broker: BrokerRef) -> bool:
         """True if a newer life of the broker has been heard of, or this one has taken its leave."""
         return self._newest.get(broker.name, 0) > broker.incarnation
 
     def reachable(self, broker: BrokerRef) -> bool:
-        hearsay = broker.incarnation > self._newest.get(broker.name, broker.incarnation)
-        watched = self._hearsay.get(broker) if hearsay else self._watched.get(broker.name)
+        if not self._to_probe and self._newest.get(broker.name) == broker.incarnation:  # none is dead
+            watched = self._watched.get(broker.name)
+            return watched is None or watched.broken is None
+        watched = self._hearsay.get(broker) if self.is_hearsay(broker) else self._watched.get(broker.name)
         return (watched is None or watched.broken is None) and not self.lost(broker)
 
     def heard(self, broker: BrokerRef) -> BrokerRef | None:
@@ -109,14 +115,19 @@ class Detector:
                 self._watched[broker.name] = told
             if self._false.get(broker.name) == broker:
                 del self._false[broker.name]
+            self._members.heard(broker)
         watched = self._watched.get(broker.name)
         if watched is not None:
             watched.heard = self._port.now
             watched.answered = True
-            watched.broken = None
+            if watched.broken is not None:
+                watched.broken = None
+                self._members.heard(broker)
         if not self._to_probe:
             return None
         dead, silent = self._dead.pop(broker.name, None), self._silent.pop(broker.name, None)
+        if dead is not None and dead.incarnation == broker.incarnation:
+            self._members.heard(broker)
         for given_up in (dead, silent):
             if given_up is not None:
                 self._to_probe.pop(given_up, None)
@@ -141,6 +152,8 @@ class Detector:
         watched = self._watch(broker)
         if watched.broken is None:
             watched.broken = self._port.now
+            if not self.is_hearsay(broker):
+                self._members.suspected(broker)
             self._port.send(broker, Ping())
             self._port.after(self.settings.dead_after, partial(self._still_broken, watched, watched.broken))
 
@@ -152,6 +165,7 @@ class Detector:
         """A broker has taken its leave: nothing more is expected of it."""
         self._watched.pop(broker.name, None)
         self._newest[broker.name] = max(self._newest.get(broker.name, 0), broker.incarnation + 1)
+        self._members.left(broker)
 
     def tick(self, needed: Iterable[BrokerRef], addressed: Iterable[tuple[BrokerRef, float]] = ()) -> None:
         """Once a heartbeat: ping the silent, give up the dead, stop watching those that are not `needed` any more and
@@ -205,6 +219,8 @@ class Detector:
 
     def _give_up(self, broker: BrokerRef) -> None:
         given_up = self._silent if self._unwatch(broker) else self._dead
+        if given_up is self._dead:
+            self._members.died(broker)
         if (earlier := given_up.get(broker.name)) is not None:
             self._to_probe.pop(earlier, None)
         given_up[broker.name] = broker

@@ -33,6 +33,10 @@ two frames each for each CONNECT."""
 HESITATION = 2.0
 """Seconds within which one of the brokers that find too few holders becomes one; else all of them would at once."""
 
+ORPHANED = 20.0
+"""Seconds within which the sessions of a dead broker are adopted by one that has copies, which claims them with the
+next stamp. Then they are unknown."""
+
 
 def bucket_of(client: str) -> int:
     """The bucket of a client."""
@@ -87,7 +91,7 @@ class _Bucket(Bucket):
             self.entries[tenure.client] = [tenure]
             return
         for number, other in enumerate(known):
-            if other.broker.name == tenure.broker.name:
+            if other.broker == tenure.broker or (other.broker.name == tenure.broker.name and not other.kept):
                 if _life(other) <= _life(tenure):
                     known[number] = tenure
                 return
@@ -131,9 +135,11 @@ class Directory(Holder[_Bucket]):
         for client, stamp in body.released:
             bucket.remove(client, lambda t, stamp=stamp: t.broker == body.broker and t.stamp <= stamp)  # type: ignore[misc]
         others: list[Tenure] = []
+        kept = set(body.kept)
         for client, stamp in body.claimed:
-            others += [t for t in bucket.entries.get(client, ()) if t.broker.name != body.broker.name]
-            bucket.add(Tenure(client, body.broker, stamp))
+            bucket.remove(client, lambda t, stamp=stamp: t.stamp + 1 == stamp and self._port.lost(t.broker))  # type: ignore[misc]
+            others += [t for t in bucket.entries.get(client, ()) if t.broker != body.broker]
+            bucket.add(Tenure(client, body.broker, stamp, client in kept))
         holders = [o.broker for o in bucket.others.values() if o.holds and not self._port.lost(o.broker)]
         return [Tenures(me, bucket.state is State.READY, others, holders)]
 
@@ -207,7 +213,16 @@ class Directory(Holder[_Bucket]):
     # --- what happens to brokers ------------------------------------------------------------------------------------
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died or has left, and its sessions with it."""
+        """A broker died or has left, and its sessions with it, but for those that others have copies of: these are to
+        be adopted."""
+        self._remove(broker, False)
+        self._port.after(ORPHANED, lambda: self._orphaned(broker))
+
+    def _orphaned(self, broker: BrokerRef) -> None:
+        if self._port.lost(broker):
+            self._remove(broker, True)
+
+    def _remove(self, broker: BrokerRef, kept: bool) -> None:
         for bucket in self._held.values():
             for client in [c for c, known in bucket.entries.items() if any(t.broker == broker for t in known)]:
-                bucket.remove(client, lambda tenure: tenure.broker == broker)
+                bucket.remove(client, lambda tenure: tenure.broker == broker and kept >= tenure.kept)

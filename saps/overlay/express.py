@@ -29,6 +29,7 @@ FIRST = 1 << 24
 
 _OF_A_TOPIC = (Skip, Nack, HighWater, OfmAck)
 _NUMBERING = (DefineBroker, DefineSlice)
+_ENDS = (Bye, Farewell)
 
 
 def by_express(frame: Frame, urgent: Callable[[str], bool]) -> bool:
@@ -42,7 +43,7 @@ def by_express(frame: Frame, urgent: Callable[[str], bool]) -> bool:
 
 def ends_a_link(frame: Frame) -> bool:
     """Is this the last that the sender has to say, by whatever lane?"""
-    return isinstance(frame, Bye | Farewell)
+    return type(frame) in _ENDS
 
 
 class Lane:

@@ -9,7 +9,7 @@ from saps.overlay.express import FIRST as EXPRESS
 from saps.overlay.frames import DefineBroker, DefineSlice, Frame, ProtocolError, Publish
 from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
-from saps.overlay.publications import addressed, counts_of
+from saps.overlay.publications import counts_of
 from saps.overlay.shorthand import NumbersGiven, NumbersLearnt
 from saps.overlay.tree import Branch, divide
 from saps.statistics import Statistics
@@ -64,7 +64,9 @@ class Forwarder:
         if self.statistics is not None and child.cluster != self._port.me.cluster:
             for topic, copies in counts_of(frame):
                 self.statistics.crossed(topic, copies)
-        self._port.send(child, addressed(frame, number, slice_number, token))
+        properties, given = frame.properties, frame.given  # the lists are shared: what joins the frame joins all copies
+        content = frame.parts, frame.which, frame.seqs, frame.payloads, properties, given
+        self._port.send(child, Publish(number, slice_number, token, frame.qos, frame.retain, *content))
 
     # --- what others send -------------------------------------------------------------------------------------------
 

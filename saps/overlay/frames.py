@@ -5,12 +5,12 @@ Frames of one link session arrive in the order sent, without gaps, until the lin
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from saps.batch import MOST
+from saps.batch import MOST, Origin
 from saps.messages import Message, Properties
 from saps.overlay.bounds import (
     Count,
@@ -23,11 +23,14 @@ from saps.overlay.bounds import (
     Quality,
     Seconds,
     Stamp,
+    StartStage,
 )
 from saps.overlay.keys import BrokerRef, Key, Ref
 
 LARGEST_SLICE = 1 << 16
 """Brokers."""
+MOST_ANNOUNCED = 1024
+"""Filters in one call."""
 
 
 class ProtocolError(ValueError):
@@ -155,12 +158,18 @@ class Astray(Frame, tag=28):
 # --- range calls ------------------------------------------------------------------------------------
 
 
-class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """To publishers: `broker` has (or no longer has) subscribers for a filter."""
+class Announced(NamedTuple):
+    """A filter, and which of its broker's changes this is."""
 
     topic_filter: str
-    broker: BrokerRef
     version: Number
+
+
+class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """To publishers: `broker` has (or no longer has) subscribers for these filters."""
+
+    filters: Annotated[list[Announced], Meta(max_length=MOST_ANNOUNCED)]
+    broker: BrokerRef
     present: bool
 
 
@@ -247,9 +256,9 @@ class Absent(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """To holders: tell the retained messages that match (None: all in these buckets)."""
+    """To holders: tell the retained messages that match one of these filters (None: all in these buckets)."""
 
-    topic_filter: str | None
+    topic_filters: Annotated[list[str], Meta(max_length=MOST_ANNOUNCED)] | None
     limit: Number = 0
     """If there are more than so many, say only that; 0: there is no limit."""
 
@@ -261,6 +270,8 @@ class Tenure(msgspec.Struct, frozen=True, array_like=True):
     broker: BrokerRef
     stamp: Stamp
     """Of the client's CONNECT there: the greatest one of a client is where it is. 0: nobody else was in the mesh."""
+    kept: bool = False
+    """The session outlives its connection, and so its broker: other brokers have copies."""
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -275,6 +286,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
     serial: int = 0
     """If not 0: `broker` has begun to hold the bucket itself, or, if not `holds`, has ended. The greatest counts."""
     holds: bool = False
+    kept: list[str] = []
+    """Those of the clients claimed whose sessions outlive their connections."""
 
 
 class Roster(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -287,6 +300,15 @@ class Unsettled(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """To publishers: have all members got what you have published so far and these filters match?"""
 
     topic_filters: list[str]
+
+
+class Inherit(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """To all brokers: I have adopted the sessions of a dead broker. Send me (`Bequest`) what it has missed."""
+
+    owner: BrokerRef
+    heir: BrokerRef
+    serial: Number
+    """Names the question, within this life of the heir."""
 
 
 Body = (
@@ -302,15 +324,17 @@ Body = (
     | Claim
     | Roster
     | Unsettled
+    | Inherit
 )
 
 
 class Baseline(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Answer to `Announce`: from `seq` on, exclusively, the broker gets all I publish that matches."""
+    """Answer to `Announce`: from which number on, exclusively, the broker gets all I publish that matches each of the
+    filters; None for those that do not concern me."""
 
     broker: str
     incarnation: Number
-    seq: Number
+    seqs: Annotated[list[Number | None], Meta(max_length=MOST_ANNOUNCED)]
 
 
 class Interest(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -395,7 +419,16 @@ class Outstanding(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """The first one that matches and not all members have acknowledged; 0: there is none."""
 
 
-Result = Baseline | Interest | Answer | TreeMember | Surveyed | Kept | Stored | Here | Tenures | Outstanding
+class Bequeathed(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Answer to `Inherit`: so many frames with publications are on their way to the heir."""
+
+    broker: str
+    frames: Number
+
+
+Result = (
+    Baseline | Interest | Answer | TreeMember | Surveyed | Kept | Stored | Here | Tenures | Outstanding | Bequeathed
+)
 Segment = tuple[Key, Key]
 """``[key of a node, end)``: the part of a range that the node answers for."""
 
@@ -453,15 +486,37 @@ class Known(Frame, tag=30):
     broker: BrokerRef | None
 
 
+class Knock(Frame, tag=80):
+    """From a guest: `broker` asks who is there (`saps.overlay.start`)."""
+
+    broker: BrokerRef
+    stage: StartStage
+    """How far it is: 0 starting, 1 decided, 2 in a mesh."""
+    waited: Seconds
+
+
+class There(Frame, tag=81):
+    """Answers `Knock`: `broker` is here."""
+
+    broker: BrokerRef
+    stage: StartStage
+    waited: Seconds
+    """Since it began to wait for others."""
+
+
 # --- failure detection --------------------------------------------------------------------------------
 
 
 class Ping(Frame, tag=14):
-    pass
+    at: Number = 0
+    """What the sender's clock shows, ms since the epoch (`saps.overlay.clocks`); 0: it does not matter."""
 
 
 class Pong(Frame, tag=15):
-    pass
+    asked: Number = 0
+    """`at` of the `Ping`."""
+    at: Number = 0
+    """What the sender's clock shows."""
 
 
 class Forgot(Frame, tag=16):
@@ -710,6 +765,9 @@ class TakeOver(Frame, tag=60):
     """Who has connected."""
     keep: bool
     """False: the session is not wanted any more, end it."""
+    birth: Number = 0
+    """Not 0: I have this session, with this name of its own. If yours has the same it is a branch of mine: hand me what
+    mine does not have; else end it."""
 
 
 class Yielded(Frame, tag=61):
@@ -766,6 +824,147 @@ class Offer(Frame, tag=66):
     client: str
 
 
+# --- copies of sessions -----------------------------------------------------------------------------------------------
+
+
+class SessionCopy(msgspec.Struct, frozen=True, array_like=True):
+    """A session that outlives its connection."""
+
+    number: Number
+    """Of the owner's."""
+    client: str
+    user: str | None
+    expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
+    """Seconds."""
+    ends: Annotated[float, Meta(ge=0.0, le=1e12)] | None
+    """Seconds since the epoch; None: its client is connected."""
+    birth: Number
+    """The session's own name."""
+    stamp: Stamp
+    """Of the owner's tenure."""
+
+
+class SubscriptionCopy(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription of a session, with MQTT 5.0's options (3.8.3.1)."""
+
+    session: Number
+    filter: str
+    qos: Quality
+    no_local: bool
+    retain_as_published: bool
+    retain_handling: Quality
+    identifier: Annotated[int, Meta(ge=1, le=268_435_455)] | None
+
+
+class MessageCopy(msgspec.Struct, frozen=True, array_like=True):
+    """A message that sessions of one owner have to deliver."""
+
+    number: Number
+    message: Message
+    expires: Annotated[float, Meta(ge=0.0, le=1e12)] | None
+    """Seconds since the epoch; None: never."""
+    origin: Origin | None
+
+
+class QueuedCopy(msgspec.Struct, frozen=True, array_like=True):
+    """A session's copy of a message."""
+
+    serial: Number
+    """Ascending in the order of delivery."""
+    session: Number
+    message: Number
+    packet_id: Annotated[int, Meta(ge=0, le=0xFFFF)]
+    """0: not sent yet."""
+    qos: Quality
+    retain: bool
+    identifiers: tuple[Annotated[int, Meta(ge=1, le=268_435_455)], ...] = ()
+
+
+PacketId = Annotated[int, Meta(ge=0, le=0xFFFF)]
+
+
+class Changes(msgspec.Struct, frozen=True, array_like=True):
+    """What has changed in an owner's sessions by one commit."""
+
+    sessions: list[SessionCopy] = []
+    subscriptions: list[SubscriptionCopy] = []
+    messages: list[MessageCopy] = []
+    copies: list[QueuedCopy] = []
+    releases: list[tuple[Number, Number, PacketId]] = []
+    """Serial, session and packet identifier: PUBREL is due."""
+    incoming: list[tuple[Number, PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]]] = []
+    """Session, packet identifier and subscribers reached: a QoS 2 publication that was not released."""
+    no_sessions: list[Number] = []
+    no_subscriptions: list[tuple[Number, str]] = []
+    no_messages: list[Number] = []
+    no_copies: list[Number] = []
+    no_releases: list[Number] = []
+    no_incoming: list[tuple[Number, PacketId]] = []
+    """What is no more, by the same names."""
+
+
+class Append(Frame, tag=70):
+    """From an owner to a holder of copies: what follows in my log."""
+
+    log: Number
+    """Names the log, within this life of the owner; the greatest holds."""
+    stream: Number
+    """Names the way to this holder; the greatest holds."""
+    seq: Number
+    """Of the frame on that way: from 1 on, without gaps. The first ones bring all there is."""
+    commit: Number
+    """The owner's last commit that is in it."""
+    whole: bool
+    """You have all there is, now."""
+    holders: list[BrokerRef]
+    """Who has copies."""
+    changes: Changes
+
+
+class Appended(Frame, tag=71):
+    """Answers `Append`: I have everything up to `seq`."""
+
+    stream: Number
+    seq: Number
+    fenced: bool = False
+    """I take no more of this log: I have adopted its sessions, or have not had it from its beginning."""
+
+
+class Heir(Frame, tag=72):
+    """Between holders: the owner is dead to me. What about you?"""
+
+    owner: BrokerRef
+    log: Number
+
+
+class HeirAnswer(Frame, tag=73):
+    """Answers `Heir`."""
+
+    owner: BrokerRef
+    log: Number
+    alive: bool
+    """I hear the owner."""
+    adopts: bool
+    """I adopt its sessions, or have done so."""
+    commit: Number
+    """I have its log up to here; 0: not all of it."""
+
+
+class Inherited(Frame, tag=74):
+    """Between holders: I have adopted the owner's sessions, and others have copies. Forget yours."""
+
+    owner: BrokerRef
+    log: Number
+
+
+class Bequest(Frame, tag=75):
+    """From a publishers' broker to an heir: publications of mine that the owner has missed."""
+
+    serial: Number
+    """Of the `Inherit`."""
+    body: Publish
+
+
 # --- leaving ------------------------------------------------------------------------------------------------
 
 
@@ -808,6 +1007,8 @@ AnyFrame = (
     | Astray
     | Whois
     | Known
+    | Knock
+    | There
     | OfmAck
     | HighWater
     | Enlist
@@ -825,6 +1026,12 @@ AnyFrame = (
     | Arrived
     | Departed
     | Offer
+    | Append
+    | Appended
+    | Heir
+    | HeirAnswer
+    | Inherited
+    | Bequest
     | Tell
     | Told
 )

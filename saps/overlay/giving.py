@@ -18,9 +18,11 @@ REMEMBERED = 4096
 class _Giving:
     """A session that leaves."""
 
-    __slots__ = ("contents", "description", "passed", "serial", "since", "to")
+    __slots__ = ("branch", "contents", "description", "passed", "serial", "since", "to")
 
-    def __init__(self, to: BrokerRef, serial: int, description: list[bytes]) -> None:
+    def __init__(self, to: BrokerRef, serial: int, description: list[bytes], branch: bool) -> None:
+        self.branch = branch
+        """It is a branch of a session there."""
         self.to = to
         self.serial = serial
         self.description = description
@@ -77,11 +79,12 @@ class Giver:
             return Yields.LATER if mine > frame.stamp else Yields.WAIT
         if mine > frame.stamp:
             return Yields.LATER
-        answer = sessions.host.surrender(client, frame.user, frame.keep)
+        branch = bool(frame.birth) and sessions.host.birth(client) == frame.birth
+        answer = sessions.host.surrender(client, frame.user, frame.keep or branch)
         if answer is Yields.NOTHING:
             sessions.withdraw(client)
         elif answer is Yields.SESSION:
-            self.leaving[client] = _Giving(sender, frame.serial, sessions.host.describe(client))
+            self.leaving[client] = _Giving(sender, frame.serial, sessions.host.describe(client), branch)
             sessions.tenures[client] = max(0, frame.stamp - 1)
         return answer
 
@@ -118,7 +121,7 @@ class Giver:
         late = now - giving.since > self._sessions.patience
         if self._waiting(self._host.filters(client)) and not late:
             return
-        giving.contents = self._host.pack(client, late)
+        giving.contents = self._host.pack(client, late, giving.branch)
         giving.passed = [self._passed(origin, topic) for origin, topic in asked]
 
     def on_arrived(self, sender: BrokerRef, frame: Arrived) -> None:

@@ -22,10 +22,10 @@ import logging
 from collections.abc import Callable
 
 from saps.overlay.calls import RangeCalls
-from saps.overlay.frames import Arrived, Departed, Frame, Luggage, Offer, Pull, TakeOver, Tenure, Yielded
+from saps.overlay.frames import Arrived, Departed, Luggage, Offer, Pull, TakeOver, Tenure, Yielded
 from saps.overlay.giving import Giver
 from saps.overlay.keys import BrokerRef
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 from saps.overlay.sessions import Quest, Sessions
 from saps.overlay.taking import Taker
 
@@ -68,25 +68,24 @@ class Handovers:
         found.update((broker.name, broker) for broker, _ in self.taker.dropping.values())
         return found
 
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it does not concern sessions that move."""
-        if isinstance(frame, TakeOver):
-            self.giver.on_take_over(sender, frame)
-        elif isinstance(frame, Yielded):
-            self.taker.on_yielded(sender, frame)
-        elif isinstance(frame, Pull):
-            self.giver.on_pull(sender, frame)
-        elif isinstance(frame, Luggage):
-            self.taker.on_luggage(sender, frame)
-        elif isinstance(frame, Arrived):
-            self.giver.on_arrived(sender, frame)
-        elif isinstance(frame, Departed):
-            self.taker.on_departed(sender, frame)
-        elif isinstance(frame, Offer):
-            self.offered(sender, frame.client)
-        else:
-            return False
-        return True
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            TakeOver: self.giver.on_take_over,
+            Yielded: self.taker.on_yielded,
+            Pull: self.giver.on_pull,
+            Luggage: self.taker.on_luggage,
+            Arrived: self.giver.on_arrived,
+            Departed: self.taker.on_departed,
+            Offer: self._on_offer,
+        }
+
+    def _on_offer(self, sender: BrokerRef, frame: Offer) -> None:
+        sessions, client = self._sessions, frame.client
+        if sessions.host is None or client in sessions.quests or not sessions.host.birth(client):
+            self.offered(sender, client)
+        else:  # which of the two wins the holders tell
+            sessions.sync_one(client)
 
     def offered(self, sender: BrokerRef, client: str) -> None:
         """A broker has an older session of a client: it ends, unless the client is waiting for one."""
@@ -97,7 +96,11 @@ class Handovers:
             quest.offered[sender] = None
         elif client not in sessions.tenures:
             sessions.withdraw(client)
-        elif not any(broker == sender and frame.client == client for broker, frame in self.taker.dropping.values()):
+        elif self.taker.ends(sender, client):
+            return
+        elif sessions.host.birth(client):
+            self.taker.gather(sender, client, sessions.tenures[client])
+        else:
             logger.warning("an older session of %r at %s ends: there is a later one here", client, sender.name)
             self.taker.drop(sender, client, sessions.tenures[client], sessions.host.user(client))
 

@@ -72,7 +72,7 @@ class Healing:
     def forgotten(self, by: BrokerRef) -> None:
         """One of two brokers had given up the other."""
         self._say_again()
-        self._suspect(by)
+        self.suspect(by)
 
     def heal(self, sender: BrokerRef, call: Heal) -> None:
         """Somewhere two rings have met; or the sender has met this broker, which has begun a new life."""
@@ -86,7 +86,7 @@ class Healing:
         if sender != call.contact:
             self._pass_on(call)
         if sender == call.contact or not self._detector.dead:
-            self._suspect(call.contact)
+            self.suspect(call.contact)
         else:
             self._detector.probe(PROBES)  # not all brokers through one contact
 
@@ -94,7 +94,7 @@ class Healing:
         """The ring of a broker and this one are two."""
         now = self._port.now
         if now < self._merge_next:
-            self._suspect(contact)
+            self.suspect(contact)
             return
         self._merge_next = now + HEAL_EVERY
         self._graph.rejoin(contact)
@@ -110,7 +110,7 @@ class Healing:
             if neighbour.name != call.contact.name:
                 self._port.send(neighbour, call)
 
-    def _suspect(self, broker: BrokerRef) -> None:
+    def suspect(self, broker: BrokerRef) -> None:
         """A broker may be in another ring."""
         if len(self._to_look_at) < LOOKS:
             self._to_look_at[broker.name] = broker

@@ -104,6 +104,12 @@ class BrokerRef(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     address: Annotated[str, Meta(max_length=LONGEST_ADDRESS)]
     """``host:port`` of its overlay listener."""
     cluster: Annotated[str, Meta(max_length=LONGEST_CLUSTER)]
+    zone: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+    """What it fails with, within its cluster: a rack, a power supply, a machine."""
+
+    def same_life(self, other: BrokerRef) -> bool:
+        """Whatever is said of its place."""
+        return self.name == other.name and self.incarnation == other.incarnation
 
 
 class Ref(NamedTuple):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC
 
-from saps.overlay.frames import Astray, Frame, Insert, SetLeft
+from saps.overlay.frames import Astray, Insert, SetLeft
 from saps.overlay.keys import BrokerRef, Key, Ref, between
 from saps.overlay.ring import Ring
 from saps.overlay.routing import Node, State
@@ -91,8 +91,7 @@ class Merging(Ring, ABC):
         self._ask_again(node)
         self._port.send(broker, Insert(0, None, node.ref))
 
-    def _on_set_left(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, SetLeft)
+    def _on_set_left(self, sender: BrokerRef, frame: SetLeft) -> None:
         node = self.nodes.get(frame.at)
         if node is None:
             return
@@ -106,8 +105,7 @@ class Merging(Ring, ABC):
         elif node.state is State.LINKED:
             self.claim(node, frame.left)
 
-    def _on_astray(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Astray)
+    def _on_astray(self, sender: BrokerRef, frame: Astray) -> None:
         node = self.nodes.get(frame.ref.key)
         if node is None or node.ref != frame.ref or node.state is not State.LINKED:
             return

@@ -36,8 +36,7 @@ class Missed:
     """All that is kept at one broker: its own publications."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
-        """By name."""
+        self._held: dict[BrokerRef, Held] = {}
         self.bytes = 0
         """Of payload, and `EACH` for each publication."""
         self.dropped = 0
@@ -50,16 +49,16 @@ class Missed:
 
     def died(self, broker: BrokerRef, pending: Iterable[Publish]) -> Held:
         """A broker is taken for dead; of these publications, ascending, it is not known whether it has them."""
-        self.gone(self._held.get(broker.name))
-        held = self._held[broker.name] = Held(broker)
+        self.gone(self._held.get(broker))
+        held = self._held[broker] = Held(broker)
         for body in pending:
             self.keep(broker, body)
         return held
 
     def keep(self, broker: BrokerRef, body: Publish) -> None:
         """It misses these publications, too."""
-        held = self._held.get(broker.name)
-        if held is None or held.broker.incarnation != broker.incarnation:
+        held = self._held.get(broker)
+        if held is None:
             return
         held.publications.append(body)
         self.bytes += _size(body)
@@ -68,20 +67,26 @@ class Missed:
             self.bytes -= _size(oldest)
             self.dropped += len(oldest.which)
 
+    def __contains__(self, broker: BrokerRef) -> bool:
+        """Is it kept what this life of a broker misses?"""
+        return broker in self._held
+
+    def of(self, broker: BrokerRef) -> list[Publish]:
+        """What a life of a broker has missed so far, as far as it is kept."""
+        held = self._held.get(broker)
+        return [] if held is None else list(held.publications)
+
     def back(self, broker: BrokerRef) -> list[Publish]:
         """It is there again, in the same life: what it has missed. Nothing is kept for it any more."""
-        held = self._held.get(broker.name)
-        if held is None or held.broker.incarnation != broker.incarnation:
-            return []
-        found = list(held.publications)
-        self.gone(held)
+        found = self.of(broker)
+        self.gone(self._held.get(broker))
         return found
 
     def gone(self, held: Held | None) -> bool:
         """It has not come back in time. True if that was still open."""
-        if held is None or self._held.get(held.broker.name) is not held:
+        if held is None or self._held.get(held.broker) is not held:
             return False
-        del self._held[held.broker.name]
+        del self._held[held.broker]
         self.bytes -= sum(map(_size, held.publications))
         return True
 

@@ -19,13 +19,14 @@ from saps.mesh import Done
 from saps.messages import NOBODY, Message, Reached
 from saps.overlay.acknowledgements import Acknowledgements
 from saps.overlay.forwarding import Forwarder, Outbox
-from saps.overlay.frames import Ack, DefineBroker, DefineSlice, Frame, HighWater, Nack, OfmAck, Publish, Skip
+from saps.overlay.frames import Ack, DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
 from saps.overlay.keys import BrokerRef
 from saps.overlay.missed import Missed
 from saps.overlay.order import DOUBTED, Inbox
 from saps.overlay.outgoing import OutgoingFrame
 from saps.overlay.pending import Answers, Pending, least
-from saps.overlay.presence import Phase, Presence, Publication, Stream, Way, by_place
+from saps.overlay.port import Handlers
+from saps.overlay.presence import Phase, Presence, Stream, Way, by_place
 from saps.overlay.publications import to_topic, unaddressed
 from saps.overlay.tree import Branch, divide
 from saps.statistics import Statistics
@@ -109,11 +110,6 @@ class Multicast:
         """Copies of messages sent to other brokers."""
         return self.forwarder.sent
 
-    @property
-    def duplicates(self) -> int:
-        """Publications that had come before."""
-        return self._inbox.duplicates
-
     # --- publishing -----------------------------------------------------------------------------------------
 
     def publish(self, batch: Batch, done: Done | None) -> None:
@@ -134,12 +130,13 @@ class Multicast:
             self._send(streams, batch, done)
             return
         answers = None if done is None else Answers(len(topics), done)
-        for numbers in ways.values():
-            part = _part(batch, numbers)
-            self._send([streams[n] for n in numbers], part, None if answers is None else answers.of(numbers))
-        for number in others:
-            part = _part(batch, [number])
-            self._publish_to(streams[number], part, None if answers is None else answers.of([number]))
+        groups = [*ways.values(), *([number] for number in others)]
+        for numbers, part in zip(groups, batch.divide(groups), strict=True):
+            told = None if answers is None else answers.of(numbers)
+            if len(numbers) == 1:
+                self._publish_to(streams[numbers[0]], part, told)
+            else:
+                self._send([streams[number] for number in numbers], part, told)
         if answers is not None:
             answers.complete()
 
@@ -172,11 +169,6 @@ class Multicast:
                 self.share(stream, message, taken)
         if answers is not None:
             answers.complete()
-
-    def publish_waiting(self, stream: Stream, queue: list[Publication]) -> None:
-        """Publish what waited for the stream to open."""
-        for batch, done in queue:
-            self.publish(batch, done)
 
     def _send(self, streams: list[Stream], batch: Batch, done: Done | None) -> None:
         """Number the publications of a batch to topics that go the same way, and have them leave with this turn."""
@@ -244,10 +236,10 @@ class Multicast:
 
     def _remember(self, streams: list[Stream], batch: Batch) -> None:
         """Keep publications for members that are taken for dead, or in other OpenFlow domains."""
-        for number, stream in enumerate(streams):
-            if not (stream.absent or stream.abroad):
-                continue
-            body = unaddressed(_part(batch, [number]), [stream.last_seq])
+        kept = [number for number, stream in enumerate(streams) if stream.absent or stream.abroad]
+        for number, part in zip(kept, batch.divide([[number] for number in kept]), strict=True):
+            stream = streams[number]
+            body = unaddressed(part, [stream.last_seq])
             if batch.qos:
                 for broker in stream.absent:
                     self.missed.keep(broker, body)
@@ -275,29 +267,22 @@ class Multicast:
 
     # --- frames -----------------------------------------------------------------------------------------------
 
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it does not concern multicast."""
-        kind = type(frame)
-        if kind is Publish:
-            self._on_publish(sender, frame)  # type: ignore[arg-type]
-        elif kind is Ack:
-            self.acknowledgements.on_ack(sender, frame)  # type: ignore[arg-type]
-        elif isinstance(frame, DefineBroker):
-            self.forwarder.define_broker(sender, frame)
-        elif isinstance(frame, DefineSlice):
-            self.forwarder.define_slice(sender, frame)
-        elif isinstance(frame, Nack):
-            self._on_nack(sender, frame)
-        elif isinstance(frame, Skip):
-            self._inbox.skip(sender, frame.topic, frame.seq, frame.given)
-        elif isinstance(frame, OfmAck):
-            if self.tree_path is not None:
-                self.tree_path.acknowledged(sender, frame)
-        elif isinstance(frame, HighWater):
-            self._inbox.expect(frame.origin or sender, frame.topic, frame.seq)
-        else:
-            return False
-        return True
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            Publish: self._on_publish,
+            Ack: self.acknowledgements.on_ack,
+            DefineBroker: self.forwarder.define_broker,
+            DefineSlice: self.forwarder.define_slice,
+            Nack: self._on_nack,
+            Skip: lambda sender, frame: self._inbox.skip(sender, frame.topic, frame.seq, frame.given),
+            OfmAck: self._on_ofm_ack,
+            HighWater: lambda sender, frame: self._inbox.expect(frame.origin or sender, frame.topic, frame.seq),
+        }
+
+    def _on_ofm_ack(self, sender: BrokerRef, frame: OfmAck) -> None:
+        if self.tree_path is not None:
+            self.tree_path.acknowledged(sender, frame)
 
     def _on_publish(self, sender: BrokerRef, frame: Publish) -> None:
         origin, onward = self.forwarder.resolve(sender, frame)
@@ -370,9 +355,12 @@ class Multicast:
     # --- members served by an OpenFlow tree -----------------------------------------------------------------------
 
     def repeat(self, body: Publish, members: Iterable[BrokerRef], origin: BrokerRef | None = None) -> None:
-        """Send publications with QoS 0 once more, by ALM: own ones, or those of an origin in another domain."""
-        for ref in members:
-            self.forwarder.forward(origin or self._port.me, body, Branch(ref, ()), 0)
+        """Send publications to one topic with QoS 0 once more, by ALM: own ones, or those of an origin in another
+        domain. `members` are in the order of their places."""
+        refs = list(members)
+        own = self._presence.divide(body.parts[0].topic, refs) if origin is None else [Branch(ref, ()) for ref in refs]
+        for branch in own:
+            self.forwarder.forward(origin or self._port.me, body, branch, 0)
 
     # --- links and brokers that fail ------------------------------------------------------------------------------
 
@@ -383,16 +371,14 @@ class Multicast:
 
     def link_down(self, peer: BrokerRef) -> None:
         """What was sent to `peer` may be lost."""
-        for way in self._open:  # nothing joins what is to be sent any more
-            way.frames.clear()
-        self._open.clear()
+        self.flush()
         self.forwarder.link_down(peer)
         self.acknowledgements.link_down(peer)
 
-    def forget(self, broker: BrokerRef) -> None:
-        """A broker died."""
+    def forget(self, broker: BrokerRef, over: bool) -> None:
+        """A broker died. `over`: for certain, it does not come back in this life."""
         self.link_down(broker)
-        self._inbox.forget(broker)
+        self._inbox.forget(broker, over)
         if self.tree_path is not None:
             self.tree_path.forget(broker)
         self.forwarder.forget(broker)
@@ -402,14 +388,6 @@ class Multicast:
         """True if nothing this broker has published waits to be sent or confirmed."""
         waiting = any(stream.queue for stream in self._presence.streams.values())
         return self.acknowledgements.settled and not self._unsent and not waiting
-
-
-def _part(batch: Batch, numbers: Sequence[int]) -> Batch:
-    """The publications of a batch to these of its topics."""
-    if len(numbers) == len(batch.topics):
-        return batch
-    wanted = set(numbers)
-    return batch.select([index for index, number in enumerate(batch.which) if number in wanted])
 
 
 def _counting(answered: Done) -> Callable[[int], None]:

@@ -1,8 +1,8 @@
 """One broker's part of the overlay: the machines put together behind one clock, one outbox and one door for frames.
 
-Pure: the driver (`saps.broker`, or the simulator) sets `now`, calls the methods, sends what is in the outbox and comes
-back at `deadline`. Frames of one link session must be handed in in order; `session_started` goes before the first of
-a new session from a broker, `link_down` after a link to a broker broke (what was sent may be lost).
+Pure: the driver (`saps.broker`, or the simulator) gives it a clock, calls the methods, sends what is in the outbox and
+comes back at `deadline`. Frames of one link session must be handed in in order; `session_started` goes before the first
+of a new session from a broker, `link_down` after a link to a broker broke (what was sent may be lost).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from heapq import heappop, heappush
 from typing import Any
 
 from saps.batch import Batch
-from saps.mesh import Arrival, Done, Local, Recalled, TopicRoute
+from saps.mesh import Arrival, Done, Local, Recalled, SessionHost, TopicRoute
 from saps.messages import Message, Properties
 from saps.overlay.calls import Outcome, RangeCalls
+from saps.overlay.clocks import COMPARE, Clocks
 from saps.overlay.designed import Designs
 from saps.overlay.designer import Designer, DesignSettings
 from saps.overlay.detector import Detector, DetectorSettings
@@ -27,6 +28,8 @@ from saps.overlay.frames import (
     AnnounceTree,
     Answer,
     Astray,
+    Bequeathed,
+    Bequest,
     Body,
     Bye,
     Check,
@@ -40,6 +43,7 @@ from saps.overlay.frames import (
     Gone,
     Heal,
     Here,
+    Inherit,
     Inserted,
     Keep,
     Level,
@@ -59,11 +63,15 @@ from saps.overlay.handover import Handovers
 from saps.overlay.healing import Healing
 from saps.overlay.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
 from saps.overlay.leaving import Leaving
+from saps.overlay.members import Members
 from saps.overlay.missed import KEPT
 from saps.overlay.multicast import Multicast
 from saps.overlay.order import SWEEP, Inbox
-from saps.overlay.presence import Phase, Presence, Publication, Stream
+from saps.overlay.port import Handlers
+from saps.overlay.presence import Phase, Presence, Stream
 from saps.overlay.relay import Relay
+from saps.overlay.replicas.holders import Replicas
+from saps.overlay.replicas.source import Source
 from saps.overlay.retention import Retention
 from saps.overlay.ring import CHECK_EVERY
 from saps.overlay.rollcalls import ROLL_CALL, RollCalls
@@ -94,6 +102,7 @@ class OverlayNode:
         self,
         me: BrokerRef,
         local: Local,
+        clock: Callable[[], float],
         *,
         order: KeyOrder = KeyOrder.CLUSTER,
         detector: DetectorSettings | None = None,
@@ -101,13 +110,16 @@ class OverlayNode:
         leave_timeout: float = 10.0,
         design: DesignSettings | None = None,
         takeover_timeout: float = 5.0,
+        copies: int = 1,
     ) -> None:
-        """`design`: ALM runs on a designed overlay, as settled there. `leave_timeout`: seconds after which a leaving
-        broker goes even if not everyone has answered; `takeover_timeout`: for which a client's CONNECT waits for a
-        broker that has its session and does not answer."""
+        """`clock` gives seconds, monotonic. `copies`: brokers that have each session that lasts.
+
+        `design`: ALM runs on a designed overlay, as settled there.
+        `leave_timeout`: seconds after which a leaving broker goes even if not everyone has answered;
+        `takeover_timeout`: for which a client's CONNECT waits for a broker that has its session and does not answer."""
         self.me = me
         self.order = order
-        self.now = 0.0
+        self._clock = clock
         self.grace = 2 * (detector or DetectorSettings()).heartbeat
         self.outbox: list[tuple[BrokerRef, Frame]] = []
         self.on_output: Callable[[], None] | None = None
@@ -115,12 +127,12 @@ class OverlayNode:
         self.on_dead: Callable[[BrokerRef], None] | None = None
         """Called with each broker that is given up: what waits to be sent to it is of no use."""
         self.joined = False
+        self.deadline = float("inf")
+        """When to call `wake` at the latest."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_serial = 0
         self._own: deque[Frame] = deque()
         self._running = False
-        self._handle: dict[type[Frame], Callable[[BrokerRef, Frame], bool]] = {}
-        """What takes frames of a kind."""
         self._serial = 0
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._addressed: dict[str, tuple[BrokerRef, float]] = {}
@@ -128,19 +140,21 @@ class OverlayNode:
         self._repaired_at = -float("inf")
         """When every neighbour of the last neighbour that died has noticed."""
 
-        self.detector = Detector(self, detector or DetectorSettings(), self._died)
+        self.members = Members(self, self.wall)
+        self.detector = Detector(self, detector or DetectorSettings(), self._died, self.members)
         self.graph = SkipGraph(self)
         self._leaving = Leaving(self, self.graph, self._settled, self._withdraw, leave_timeout)
         self.roll_calls = RollCalls(self, self.graph, self._merge)
         self.calls = RangeCalls(self, self.graph, self._run_body, self._told_of)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
         self.trees = Trees(self, self.graph, self.calls, self._publishes)
-        self.presence = Presence(self, self.graph, self.calls, self._flush_stream, self.trees)
+        self.presence = Presence(self, self.graph, self.calls, self.publish, self.trees)
         self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline, local.matching)
         self.multicast = Multicast(self, self.presence, self.inbox)
-        self.epoch: float | None = None
-        """What is to be added to `now` for the seconds since the epoch; by default what the incarnation tells."""
+        self.epoch = 0.0
+        """What is to be added to `now` for the seconds since the epoch; the driver sets it, by its machine's clock."""
         self.vault = Vault(self, self.graph, self.calls, self._to_enlist, self.wall)
+        self.clocks = Clocks(self, self.wall, self._to_enlist)
         self.retention = Retention(self, self.calls, self.vault, self.inbox, self.subscriptions, self.wall, local.kept)
         self.multicast.keep = self.retention.keep
         self.healing = Healing(self, self.graph, self.detector, self.roll_calls, self._say_again)
@@ -153,15 +167,45 @@ class OverlayNode:
         self.subscriptions.on_told = self.retention.told
         self.directory = Directory(self, self.graph, self.calls)
         self.sessions = Sessions(
-            self, self.calls, self.directory, self._stamp_after, lambda: self.joined, self._alone, takeover_timeout
+            self,
+            self.calls,
+            self.directory,
+            self._stamp_after,
+            lambda: self.joined,
+            self._alone,
+            takeover_timeout,
+            copies,
         )
         self.handovers = self.sessions.handovers = Handovers(
             self, self.calls, self.sessions, self._passed, self._waiting
         )
+        source = Source(self, self._to_enlist, lambda client: self.sessions.tenures.get(client, 0), copies)
+        self.replicas = Replicas(self, self.calls, self.sessions, source, self._waiting, self.wall)
+        source.on_fenced = self.sessions.sync
+        source.rows = self.sessions.rows
+        self.sessions.copied = self.replicas.tenures
+        self.presence.on_later_life = self._later_life
         self.designer: Designer | None = None
         if design is not None:
             self.presence.designs = Designs(self, self.presence.divide_again)
             self.designer = Designer(self, self.graph, self.calls, self.presence.designs, design)
+        self._on: Handlers = {
+            **self.multicast.handlers,
+            **self.graph.handlers,
+            **self.calls.handlers,
+            **self.vault.handlers,
+            **self.sharing.handlers,
+            **self.wills.handlers,
+            **self.relay.handlers,
+            **self.handovers.handlers,
+            **self.replicas.handlers,
+            Ping: lambda sender, frame: self.send(sender, self.clocks.pong(frame)),
+            Pong: lambda sender, frame: self.clocks.answered(sender, frame.asked, frame.at),
+            Forgot: lambda sender, frame: self.healing.forgotten(sender),
+            Heal: self.healing.heal,
+            Bye: self._on_bye,
+            Farewell: lambda sender, frame: self._leaving.farewell(sender),
+        }
         self.graph.redeliver = self._dispatch
         self.graph.on_repaired = self._announce_key_again
 
@@ -173,8 +217,6 @@ class OverlayNode:
         """Join the mesh that `contact` belongs to, or begin a new one. `joined` runs when this broker is in it;
         `ready`, when the mesh knows which sessions it has, too, `takeover_timeout` seconds later at most."""
         key = broker_key(self.me.name)
-        if self.epoch is None:
-            self.epoch = self.me.incarnation / 1000 - self.now
 
         def linked() -> None:
             self.joined = True
@@ -197,19 +239,34 @@ class OverlayNode:
         self._every(CENSUS, self.vault.check)
         self._every(LOOK, self.wills.look)
         self._every(ROLL_CALL * heartbeat, self.roll_calls.call)
+        self._every(COMPARE, self.clocks.compare)
         if self.designer is not None:
             self._every(self.designer.settings.interval, self.designer.tick)
         self._run_own()
 
+    def redirect(self, contact: BrokerRef | None) -> None:
+        """The broker that this one was to join through does not let it in: go through another one, or begin a mesh."""
+        if self.joined:
+            return
+        if contact is None:
+            self.graph.close_alone(broker_key(self.me.name))
+        else:
+            self.graph.contact = contact
+            self.roll_calls.know(contact)
+        self._run_own()
+
     def receive(self, sender: BrokerRef, frames: Iterable[Frame]) -> None:
         """Frames from another broker, that have come together."""
-        if self.detector.superseded(sender):
-            return
-        stranger = self._leaving.heard(sender)
+        stranger = False
+        if self._leaving.correspondents.get(sender.name) is not sender:  # else it is as before, and not superseded
+            if self.detector.superseded(sender):
+                return
+            stranger = self._leaving.heard(sender)
         self.roll_calls.know(sender)
-        self._heard(sender)
+        if (was := self.detector.heard(sender)) is not None:
+            self._back(was, sender)
         for frame in frames:
-            self._dispatch(sender, frame)
+            self._on.get(type(frame), _ignore)(sender, frame)
             if self._own:
                 self._run_own()
         if stranger:
@@ -229,17 +286,26 @@ class OverlayNode:
     def met(self, broker: BrokerRef) -> None:
         """A broker was found at the address of another one, or of its earlier life."""
         if not self.detector.superseded(broker):
-            self._heard(broker)
+            if (was := self.detector.heard(broker)) is not None:
+                self._back(was, broker)
             self._run_own()
+
+    def discovered(self, broker: BrokerRef) -> None:
+        """A broker was found that is in a mesh, perhaps in another one: then the two become one."""
+        self.met(broker)
+        if not self.detector.superseded(broker):
+            self.roll_calls.know(broker)
+            self.healing.suspect(broker)
+            self._run_own()
+
+    def knows(self, address: str) -> bool:
+        """Is there a broker at the address that this one has heard of, and that is not dead to it?"""
+        return any(broker.address == address and not self.lost(broker) for broker in self._to_enlist())
 
     def session_started(self, sender: BrokerRef) -> None:
         """A new link session from a broker begins."""
         self.multicast.session_started(sender)
         self.sharing.session_started(sender)
-
-    def express_started(self, sender: BrokerRef) -> None:
-        """A new session of a broker's express lane begins."""
-        self.multicast.forwarder.express_started(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
         """The link to a broker broke, or could not be made."""
@@ -264,15 +330,12 @@ class OverlayNode:
 
         self.find(key, answer)
 
-    @property
-    def deadline(self) -> float:
-        """When to call `wake` at the latest."""
-        return self._timers[0][0] if self._timers else float("inf")
-
     def wake(self) -> None:
         """Run the timers that are due."""
-        while self._timers and self._timers[0][0] <= self.now:
-            heappop(self._timers)[2]()
+        while self.deadline <= self.now:
+            _, _, action = heappop(self._timers)
+            self.deadline = self._timers[0][0] if self._timers else float("inf")
+            action()
             self._run_own()
 
     def take(self) -> list[tuple[BrokerRef, Frame]]:
@@ -285,6 +348,7 @@ class OverlayNode:
         """Leave in order (`saps.overlay.leaving`). `left` runs when nothing more can arrive, or after `leave_timeout`
         seconds."""
         self.roll_calls.stop()
+        self.members.tell = None
         self._leaving.begin(left)
         self._run_own()
 
@@ -339,6 +403,14 @@ class OverlayNode:
 
     # --- saps.mesh.Sessions -----------------------------------------------------------------------------------
 
+    @property
+    def host(self) -> SessionHost | None:
+        return self.sessions.host
+
+    @host.setter
+    def host(self, host: SessionHost | None) -> None:
+        self.sessions.host = host
+
     def at_home(self, client: str) -> bool:
         return self.sessions.at_home(client)
 
@@ -351,6 +423,10 @@ class OverlayNode:
 
     def release(self, client: str) -> None:
         self.sessions.release(client)
+
+    def refresh(self, client: str) -> None:
+        self.sessions.refresh(client)
+        self._run_own()
 
     def restored(self, clients: Iterable[str]) -> None:
         self.sessions.restored(clients)
@@ -384,6 +460,10 @@ class OverlayNode:
 
     # --- Port -------------------------------------------------------------------------------------------------
 
+    @property
+    def now(self) -> float:
+        return self._clock()
+
     def send(self, to: BrokerRef, frame: Frame) -> None:
         if to.name == self.me.name:
             if to.incarnation == self.me.incarnation and type(frame) is not Inserted:
@@ -393,7 +473,7 @@ class OverlayNode:
             return
         self.outbox.append((to, frame))
         if type(frame) not in NOT_FOLLOWED:
-            self._addressed[to.name] = to, self.now
+            self._addressed[to.name] = to, self._clock()
         if len(self.outbox) == 1 and self.on_output is not None:
             self.on_output()
 
@@ -405,8 +485,10 @@ class OverlayNode:
         self._timer_serial += 1
         when = self.now + delay
         heappush(self._timers, (when, self._timer_serial, action))
-        if self._timers[0][0] == when and self.on_output is not None:
-            self.on_output()
+        if when < self.deadline:
+            self.deadline = when
+            if self.on_output is not None:
+                self.on_output()
 
     def lost(self, broker: BrokerRef) -> bool:
         if broker.name == self.me.name:  # of this broker there is no other life while it is here
@@ -426,7 +508,7 @@ class OverlayNode:
 
     def wall(self) -> float:
         """Seconds since the epoch, as far as this broker knows."""
-        return self.now + (self.epoch or 0.0)
+        return self.now + self.epoch
 
     def _share_publication(self, stream: Stream, message: Message, done: Callable[[int], None] | None) -> None:
         """Hand a publication to the groups that have members at other brokers only."""
@@ -465,9 +547,6 @@ class OverlayNode:
         self.vault.key_again(key)
         self.directory.key_again(key)
 
-    def _flush_stream(self, stream: Stream, queue: list[Publication]) -> None:
-        self.multicast.publish_waiting(stream, queue)
-
     def _every(self, interval: float, action: Callable[[], None]) -> None:
         def again() -> None:
             try:
@@ -489,50 +568,19 @@ class OverlayNode:
             self._running = False
 
     def _dispatch(self, sender: BrokerRef, frame: Frame) -> None:
-        """Hand a frame to the machine that it is for: which one that is is found out once for each kind."""
-        handle = self._handle.get(type(frame))
-        if handle is not None:
-            handle(sender, frame)
-            return
-        for handle in (
-            self.multicast.handle,
-            self.graph.handle,
-            self.calls.handle,
-            self.vault.handle,
-            self.sharing.handle,
-            self.wills.handle,
-            self.relay.handle,
-            self.handovers.handle,
-            self._on_life,
-        ):
-            if handle(sender, frame):
-                self._handle[type(frame)] = handle
-                return
+        self._on.get(type(frame), _ignore)(sender, frame)
 
-    def _on_life(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Who is there, and who comes and goes; False if the frame is not about that."""
-
-        if isinstance(frame, Ping):
-            self.send(sender, Pong())
-        elif isinstance(frame, Forgot):
-            self.healing.forgotten(sender)
-        elif isinstance(frame, Heal):
-            self.healing.heal(sender, frame)
-        elif isinstance(frame, Bye):
-            self.detector.left(sender)
-            self._forget(sender)
-            self.wills.left(sender)
-            self.send(sender, Farewell())
-        elif isinstance(frame, Farewell):
-            self._leaving.farewell(sender)
-        else:
-            return False
-        return True
+    def _on_bye(self, sender: BrokerRef, frame: Bye) -> None:
+        self.detector.left(sender)
+        self._forget(sender)
+        self.wills.left(sender)
+        self.replicas.died(sender)
+        self.send(sender, Farewell())
 
     def _run_body(self, body: Body, keys: list[Key]) -> list[Result]:
         """What a range call runs at this broker's keys."""
         if isinstance(body, Announce):
-            told = self.retention.pending(body.topic_filter) if body.present else []
+            told = self.retention.pending([each.topic_filter for each in body.filters]) if body.present else []
             return [*self.presence.announced(body), *told]
         if isinstance(body, Collect):
             return [*self.subscriptions.interests(keys, body), *self.trees.members(keys)]
@@ -548,11 +596,21 @@ class OverlayNode:
         if isinstance(body, Unsettled):
             lowest = self.multicast.acknowledgements.unsettled(body.topic_filters)
             return [Outstanding(self.me.name, self.me.incarnation, self.presence.seq, lowest)]
+        if isinstance(body, Inherit):
+            return [self._bequeath(body)]
         if isinstance(body, Keep | Recall):
             return list(self.vault.run(body, keys))
         if isinstance(body, Survey | DesignPart):
             return list(self._run_design(body))
         return list(self._call_agents(body, any(key == broker_key(self.me.name) for key in keys)))
+
+    def _bequeath(self, body: Inherit) -> Bequeathed:
+        """Send an heir what a broker has missed of this one's publications."""
+        found = self.multicast.missed.of(body.owner)
+        found += self.multicast.acknowledgements.unacknowledged(body.owner)
+        for publish in found:
+            self.send(body.heir, Bequest(body.serial, publish))
+        return Bequeathed(self.me.name, len(found))
 
     def _run_design(self, body: Survey | DesignPart) -> list[Surveyed]:
         designs = self.presence.designs
@@ -565,7 +623,7 @@ class OverlayNode:
 
     def _watch(self) -> None:
         needed = self.graph.neighbours() | self.multicast.acknowledgements.awaited() | self.sharing.awaited()
-        needed |= self.wills.watched() | self.handovers.awaited()
+        needed |= self.wills.watched() | self.handovers.awaited() | self.replicas.watched()
         addressed, self._addressed = self._addressed, {}
         self.detector.tick(needed.values(), addressed.values())
 
@@ -579,6 +637,7 @@ class OverlayNode:
             self._miss(broker)
             self._forget(broker)
             self.wills.died(broker)
+            self.replicas.died(broker)
         if neighbour:
             self._repaired_at = self.now + self.grace
             self.roll_calls.neighbour_died()
@@ -600,7 +659,7 @@ class OverlayNode:
         self.calls.forget(broker)
         self.presence.forget(broker)
         self.trees.forget(broker)
-        self.multicast.forget(broker)
+        self.multicast.forget(broker, self.detector.superseded(broker))
         self.sharing.forget(broker)
         self.directory.forget(broker)
         self.handovers.forget(broker)
@@ -608,26 +667,36 @@ class OverlayNode:
         self.retention.unsure()
         self._leaving.parted(broker)
 
-    def _heard(self, broker: BrokerRef) -> None:
-        was = self.detector.heard(broker)
-        if was is not None:
-            if was.incarnation == broker.incarnation:
-                missed = self.multicast.missed.back(broker)
-                self.presence.back(broker, bool(missed))
-                self.multicast.acknowledgements.make_up(broker, missed)
-            self.healing.back(was, broker)
+    def _back(self, was: BrokerRef, broker: BrokerRef) -> None:
+        """One that `was` taken for dead is there."""
+        if was.incarnation == broker.incarnation:
+            missed = self.multicast.missed.back(broker)
+            self.presence.back(broker, bool(missed))
+            self.multicast.acknowledgements.make_up(broker, missed)
+            self.replicas.back(broker)
+        self.healing.back(was, broker)
 
     def _miss(self, broker: BrokerRef) -> None:
         """A broker is taken for dead: if it is not, it is to get what it misses from now on."""
-        if self.detector.superseded(broker):
-            self.multicast.missed.back(broker)
-            self.presence.gone(broker)
+        self._keep_missed(broker)
+        if self.detector.superseded(broker):  # not it, but whoever adopts its sessions
+            self.presence.retire(broker)
+
+    def _later_life(self, broker: BrokerRef) -> None:
+        """Others have told of a later life: what this one has missed is for whoever adopts its sessions."""
+        self._keep_missed(broker)
+        self.presence.retire(broker)
+
+    def _keep_missed(self, broker: BrokerRef) -> None:
+        """Keep what a broker misses from now on, and what it has not acknowledged, unless that is done already."""
+        missed = self.multicast.missed
+        if broker in missed:
             return
-        held = self.multicast.missed.died(broker, self.multicast.acknowledgements.unacknowledged(broker))
+        held = missed.died(broker, self.multicast.acknowledgements.unacknowledged(broker))
         self.presence.away(broker)
 
         def gone() -> None:
-            if self.multicast.missed.gone(held):
+            if missed.gone(held):
                 self.presence.gone(broker)
 
         self.after(KEPT, gone)
@@ -679,3 +748,7 @@ class OverlayNode:
     def validate(self) -> None:
         """Raise AssertionError if an invariant of this broker's state does not hold."""
         self.graph.validate()
+
+
+def _ignore(sender: BrokerRef, frame: Frame) -> None:
+    """What only a link has to do with."""

@@ -67,15 +67,18 @@ class Notices(Generic[Q]):
         calls: RangeCalls,
         joined: Callable[[], bool],
         tenures: dict[str, int],
+        keeps: Callable[[str], bool],
         answered: Callable[[int, dict[str, Q], Outcome], None],
     ) -> None:
         """`joined` says if this broker is in the mesh: until then what is to be told waits. `tenures`: the stamps of
-        the clients claimed here. `answered` gets a bucket, the claims that the holders have heard of, and their
+        the clients claimed here; `keeps`: does the session of one outlive this broker?
+        `answered` gets a bucket, the claims that the holders have heard of, and their
         answers."""
         self._port = port
         self._calls = calls
         self._joined = joined
         self._tenures = tenures
+        self._keeps = keeps
         self._answered = answered
         self._desks: dict[int, _Desk[Q]] = {}
         self.straight = 0
@@ -135,7 +138,8 @@ class Notices(Generic[Q]):
         for client in claims:
             released.pop(client, None)  # the new tenure takes the place of the old one
         told = {client: self._tenures[client] for client in claims if client in self._tenures}
-        body = Claim(number, self._port.me, list(told.items()), list(released.items()))
+        kept = [client for client in told if self._keeps(client)]
+        body = Claim(number, self._port.me, list(told.items()), list(released.items()), kept=kept)
 
         def done(outcome: Outcome) -> None:
             if outcome.complete:

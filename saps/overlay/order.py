@@ -152,11 +152,8 @@ class Inbox:
                 known = self._sequences[origin]
             sequence.used = True
             sequences.append(sequence)
-            if (
-                first <= sequence.last
-                or sequence.held
-                or (part.prev > sequence.last and self._owed(origin, part.topic, part.prev))
-            ):
+            last = sequence.last
+            if first <= last or sequence.held or (part.prev > last and self._owed(origin, part.topic, part.prev)):
                 whole = False
         batch = batch_of(frame, origin)
         if not whole:
@@ -189,7 +186,7 @@ class Inbox:
         if seq <= sequence.last:
             return DOUBTED if self._doubted(origin, topic, seq, sequence) else None
         sequence.reliable |= single.qos > 0
-        if prev > sequence.last and self._owed(origin, topic, prev):
+        if self._waits(origin, topic, prev, sequence):
             self._hold(origin, single, seq, prev, sequence)
             return self._matching(topic) if single.qos else 0
         if sequence.first and sequence.first < seq:
@@ -238,11 +235,13 @@ class Inbox:
         """The topics of what is held."""
         return {topic for known in self._sequences.values() for topic, sequence in known.items() if sequence.held}
 
-    def forget(self, broker: BrokerRef) -> None:
-        """An origin died: what it did not send any more will not come. (Its sequences are kept for a while: if it was
-        taken for dead wrongly, it may repeat what has been delivered.)"""
+    def forget(self, broker: BrokerRef, over: bool) -> None:
+        """An origin died: with QoS 0, or if its life is `over` for certain, what is missing will not come. Else it may
+        have been cut off only: for `MEMORY` what is held waits for what it makes up (`saps.overlay.missed`), and its
+        sequences are kept, as it may repeat what has been delivered."""
         for sequence in self._sequences.get(broker, {}).values():
-            self._release(sequence)
+            if over or not sequence.reliable:
+                self._release(sequence)
         died = self._died[broker] = self._port.now
         self._port.after(MEMORY, lambda: self._purge(broker, died))
 
@@ -271,9 +270,10 @@ class Inbox:
             return  # it has died once more since, and was there in between
         del self._died[broker]
         if self._port.lost(broker):
-            for gone in self._sequences.pop(broker, {}).values():
+            for gone in self._sequences.get(broker, {}).values():
+                self._release(gone)
                 self._floors[broker] = max(gone.last, self._floors.pop(broker, 0))
-                self._held_bytes -= sum(held.single.size for held in gone.held.values())
+            self._sequences.pop(broker, None)
             if len(self._floors) > FLOORS:
                 del self._floors[next(iter(self._floors))]
 
@@ -361,6 +361,8 @@ class Inbox:
 
     def _ask(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
         self._drain(origin, topic, sequence)
+        if self._port.lost(origin):  # it cannot answer: the wait begins when it is back
+            sequence.since = self._port.now
         waited = self._port.now - sequence.since
         if waited >= sequence.give_up_after and sequence.missing:
             self._give_up(origin, topic, sequence)

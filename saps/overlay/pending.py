@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from saps.mesh import Done
 from saps.messages import NOBODY, Reached
-from saps.overlay.bounds import summed
+from saps.overlay.bounds import MOST_COUNTED
 from saps.overlay.frames import Ack, ProtocolError, Publish
 from saps.overlay.keys import BrokerRef
 from saps.overlay.presence import Stream
@@ -54,10 +54,8 @@ class Pending:
 
     def reached(self, brokers: Sequence[int], subscribers: Sequence[int], parts: Sequence[int] | None = None) -> None:
         """So many more have the publications of each part, or of these `parts`."""
-        missing = len(self.body.parts) - len(self._brokers)
-        if missing:
-            self._brokers += [0] * missing
-            self._subscribers += [0] * missing
+        if not self._brokers:
+            self._brokers, self._subscribers = [0] * len(self.body.parts), [0] * len(self.body.parts)
         for place, number in enumerate(parts if parts is not None else range(len(brokers))):
             self._brokers[number] += brokers[place]
             self._subscribers[number] += subscribers[place]
@@ -65,8 +63,9 @@ class Pending:
     @property
     def counts(self) -> list[Reached]:
         """Of each part: the brokers and subscribers that have it."""
-        self.reached((), ())
-        return [Reached(summed(b), summed(s)) for b, s in zip(self._brokers, self._subscribers, strict=True)]
+        none = [0] * len(self.body.parts)
+        each = zip(self._brokers or none, self._subscribers or none, strict=True)
+        return [Reached(min(brokers, MOST_COUNTED), min(subscribers, MOST_COUNTED)) for brokers, subscribers in each]
 
     def answer(self) -> Ack:
         """What is said to whoever has sent it here."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from saps.overlay.frames import Frame
 from saps.overlay.keys import BrokerRef, KeyOrder
+
+Handlers = dict[type[Frame], Callable[[BrokerRef, Any], None]]
+"""By kind of frame: what takes it, with its sender."""
 
 
 class Port(Protocol):
@@ -14,11 +17,12 @@ class Port(Protocol):
 
     me: BrokerRef
     order: KeyOrder
-    now: float
-    """Seconds, monotonic; the time of the event being handled."""
-
     grace: float
     """Seconds by which two brokers' discoveries of the same crash may lie apart."""
+
+    @property
+    def now(self) -> float:
+        """Seconds, monotonic."""
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
         """Queue a frame for a broker (this one included)."""

@@ -132,14 +132,14 @@ class _Coverage:
 
 
 class Presence:
-    """All streams of one broker. `flush` sends what waited for a stream to open."""
+    """All streams of one broker. `publish` gets what waited for a stream to open."""
 
     def __init__(
         self,
         port: Port,
         graph: SkipGraph,
         calls: RangeCalls,
-        flush: Callable[[Stream, list[Publication]], None],
+        publish: Callable[[Batch, Done | None], None],
         trees: Trees,
     ) -> None:
         self._port = port
@@ -150,9 +150,11 @@ class Presence:
         """The designed overlay, in a mesh that has one."""
         self.on_stream: Callable[[str, bool], None] | None = None
         """Called when this broker begins (True) or ends to publish to a topic."""
+        self.on_later_life: Callable[[BrokerRef], None] = lambda broker: None
+        """Told of the life of a broker whose filters a later one announces, before they are forgotten."""
         self.policy: Policy | None = None
         """What must not be carried or received where, if anything: see `obey`."""
-        self._flush = flush
+        self._publish = publish
         self._ways: dict[Hashable, Way] = {}
         self.urgent: Callable[[str], bool] | None = None
         """Which topics leave by the express lane, and so in frames of their own; None: none."""
@@ -346,7 +348,8 @@ class Presence:
         if self.on_stream is not None:
             self.on_stream(stream.topic, True)
         queue, stream.queue = stream.queue, []
-        self._flush(stream, queue)
+        for batch, done in queue:
+            self._publish(batch, done)
 
     # --- what is known of the subscribers --------------------------------------------------------------------
 
@@ -415,11 +418,12 @@ class Presence:
                 self._trees.note(result)
 
     def announced(self, body: Announce) -> list[Baseline]:
-        """A broker has, or no longer has, subscribers for a filter: from which sequence number on it is served."""
-        entry = self._note(body.topic_filter, body.broker, body.version, body.present)
-        if entry is None or not body.present:
+        """A broker has, or no longer has, subscribers for filters: from which sequence number on it is served."""
+        entries = [self._note(each.topic_filter, body.broker, each.version, body.present) for each in body.filters]
+        if not body.present or not any(entries):
             return []
-        return [Baseline(self._port.me.name, self._port.me.incarnation, entry.baseline)]
+        seqs = [None if entry is None else entry.baseline for entry in entries]
+        return [Baseline(self._port.me.name, self._port.me.incarnation, seqs)]
 
     def _note(self, topic_filter: str, broker: BrokerRef, version: int, present: bool) -> _Entry | None:
         if broker.name == self._port.me.name or self._port.lost(broker) or not self._concerns(topic_filter):
@@ -432,6 +436,9 @@ class Presence:
             if known.away:
                 self.back(known.broker, False)
             return known
+        if known is not None and known.present and known.broker.incarnation < broker.incarnation:
+            self.on_later_life(known.broker)
+            entries = self._filters.get(topic_filter) or self._add_filter(topic_filter)
         entry = entries[broker.name] = _Entry(broker, version, present, self.seq, self._port.now)
         self._of_broker.setdefault(broker.name, set()).add(topic_filter)
         if not present:
@@ -545,16 +552,33 @@ class Presence:
                 entry.baseline = entry.baseline if made_up else self.seq
                 self._spoil(topic_filter)
 
+    def retire(self, broker: BrokerRef) -> None:
+        """A later life has been heard, which announces what it wants itself. What this one wanted stays until it is
+        `gone`: its sessions may be adopted."""
+        name = _retired(broker)
+        for topic_filter, entry in self._entries_of(broker):
+            if entry.away and self._filters[topic_filter].get(broker.name) is entry:
+                self._filters[topic_filter][name] = entry
+                self._of_broker.setdefault(name, set()).add(topic_filter)
+                self._drop_entry(topic_filter, broker.name)
+
     def gone(self, broker: BrokerRef) -> None:
         """It will not come back."""
-        for topic_filter, entry in self._entries_of(broker):
-            if entry.away:
-                self._drop_entry(topic_filter, broker.name)
+        for name in (broker.name, _retired(broker)):
+            for topic_filter in list(self._of_broker.get(name, ())):
+                entry = self._filters[topic_filter][name]
+                if entry.away and entry.broker == broker:
+                    self._drop_entry(topic_filter, name)
 
     def _entries_of(self, broker: BrokerRef) -> list[tuple[str, _Entry]]:
         """What this life of a broker has announced."""
         found = ((f, self._filters[f][broker.name]) for f in self._of_broker.get(broker.name, ()))
         return [(f, entry) for f, entry in found if entry.broker.incarnation == broker.incarnation]
+
+
+def _retired(broker: BrokerRef) -> str:
+    """In the place of its name, when a later life has that."""
+    return f"{broker.name}\0{broker.incarnation}"
 
 
 def prefixes(topic: str) -> list[str | None]:

@@ -23,7 +23,8 @@ def fault(frame: Publish) -> str | None:
     if len(frame.given) not in (0, count) or max(frame.given, default=0) > len(frame.properties):
         return "publications without their properties"
     if len(parts) == 1:
-        if any(frame.which) or not _ascending(frame.seqs, parts[0].prev):
+        seqs = frame.seqs
+        if any(frame.which) or not (parts[0].prev < seqs[0] and all(map(lt, seqs, seqs[1:]))):
             return "publications that are not in their order"
         return None
     if set(frame.which) != set(range(len(parts))) or len({part.topic for part in parts}) != len(parts):
@@ -36,14 +37,11 @@ def fault(frame: Publish) -> str | None:
     return None
 
 
-def _ascending(seqs: list[int], prev: int) -> bool:
-    return prev < seqs[0] and all(map(lt, seqs, seqs[1:]))
-
-
 def batch_of(frame: Publish, origin: BrokerRef) -> Batch:
     """The batch that the frame carries."""
     topics = [part.topic for part in frame.parts]
-    batch = Batch(topics, frame.which, frame.payloads, frame.qos, frame.retain, properties_of(frame))
+    properties = properties_of(frame) if frame.given else None
+    batch = Batch(topics, frame.which, frame.payloads, frame.qos, frame.retain, properties)
     batch.publisher, batch.seqs = origin, frame.seqs
     return batch
 
@@ -76,23 +74,6 @@ def unaddressed(batch: Batch, prevs: Sequence[int]) -> Publish:
     if batch.properties is not None:
         give(frame, batch.properties, {})
     return frame
-
-
-def addressed(frame: Publish, origin: int, slice: int, token: int) -> Publish:
-    """The same publications, the very same lists, with the numbers that hold on one link."""
-    return Publish(
-        origin,
-        slice,
-        token,
-        frame.qos,
-        frame.retain,
-        frame.parts,
-        frame.which,
-        frame.seqs,
-        frame.payloads,
-        frame.properties,
-        frame.given,
-    )
 
 
 def select(frame: Publish, indexes: Sequence[int]) -> Publish:

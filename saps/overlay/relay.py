@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from saps.overlay.frames import Frame, GroupKeys, Tell, Told
+from saps.overlay.frames import GroupKeys, Tell, Told
 from saps.overlay.keys import BrokerRef
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 from saps.overlay.presence import by_place
 from saps.overlay.tree import divide
 
@@ -52,15 +52,9 @@ class Relay:
         others = wanted - {self._port.me}
         self._pass_on(waiting, by_place(others, self._port.order), body, patience)
 
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it does not concern the relay."""
-        if isinstance(frame, Tell):
-            self._on_tell(sender, frame)
-        elif isinstance(frame, Told):
-            self._on_told(sender, frame.token, frame.missing)
-        else:
-            return False
-        return True
+    @property
+    def handlers(self) -> Handlers:
+        return {Tell: self._on_tell, Told: self._on_told}
 
     def _on_tell(self, sender: BrokerRef, frame: Tell) -> None:
         waiting = _Waiting(lambda missing: self._port.send(sender, Told(frame.token, missing)))
@@ -83,11 +77,12 @@ class Relay:
         else:
             waiting.done(waiting.missing)
 
-    def _on_told(self, sender: BrokerRef, token: int, missing: list[BrokerRef]) -> None:
+    def _on_told(self, sender: BrokerRef, frame: Told) -> None:
+        token = frame.token
         waiting = self._waiting.get(token)
         if waiting is not None and waiting.parts[token][0].name == sender.name:
             del self._waiting[token], waiting.parts[token]
-            waiting.missing.extend(missing)
+            waiting.missing.extend(frame.missing)
             if not waiting.parts:
                 waiting.done(waiting.missing)
 

@@ -9,9 +9,12 @@ it; what is published later comes as a publication.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from math import ceil
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,7 +26,8 @@ from saps.overlay.frames import Keep, Kept, Recall, Record, Stored
 from saps.overlay.keys import ALL_VAULTS, Range, vault
 from saps.overlay.order import Inbox
 from saps.overlay.port import Port
-from saps.overlay.subscriptions import Subscriptions
+from saps.overlay.slices import Slices
+from saps.overlay.subscriptions import Registration, Subscriptions
 from saps.overlay.vault import BUCKETS, DELETED, HOLDERS, Vault, bucket_of, newer
 from saps.topics import is_wildcard, matches
 
@@ -32,6 +36,10 @@ PATIENCE = 3.0
 AT_ONCE = 1000
 """Retained messages that one broker answers with when asked for all buckets in one call; above it each bucket is asked
 by itself, so that no answer takes longer than a call may."""
+ROUNDS_AT_ONCE = 8
+"""Calls to holders under way at which the next ones wait."""
+RECALL_STEPS = 4
+"""What one filter counts in a slice: each holder looks for it in each of its buckets."""
 ROUNDS = 3
 """Attempts to enlist holders for a publication; then those that there are must do."""
 AHEAD = 86_400.0
@@ -41,7 +49,7 @@ clocks from agreeing what was the last."""
 LONGEST_EXPIRY = 0xFFFFFFFF
 """Seconds (MQTT 5.0, section 3.3.2.3.3)."""
 _LOGICAL, _NAME = 6, 16
-"""Bits of a stamp below the milliseconds: for the logical part, and for the name of the broker."""
+"""Bits of a stamp below the milliseconds: for 1/64 ms and the logical part, and for the name of the broker."""
 
 Told = Callable[[], None]
 
@@ -56,7 +64,7 @@ class Clock:
 
     def stamp(self) -> int:
         """A new stamp. Those of different brokers differ, but for a chance of 1 in 65,536 at the same moment."""
-        self._last = max(int(self._wall() * 1000) << _LOGICAL, self._last + 1)
+        self._last = max(int(self._wall() * (1000 << _LOGICAL)), self._last + 1)
         return self._last << _NAME | self._name
 
     def seen(self, stamp: int) -> None:
@@ -78,6 +86,15 @@ class _Writer:
         """What follows."""
         self.busy = False
         self.rounds = 0
+
+
+class _Question(NamedTuple):
+    """What is retained that matches a filter?"""
+
+    topic_filter: str
+    registration: Registration
+    epoch: int
+    done: Callable[[Sequence[Recalled]], None]
 
 
 class Retention:
@@ -108,6 +125,11 @@ class Retention:
         self._epoch = 0
         """Counts what may have kept a publication from this broker."""
         self._lost = 0
+        self._asked: deque[_Question] = deque()
+        """What the holders are to be asked."""
+        self._asking = 0
+        """Calls to the holders that are under way."""
+        self._slices = Slices(port, self._work)
         self._told: dict[str, list[Record]] = {}
         """By filter: what publishers told when it was announced to them."""
 
@@ -181,12 +203,14 @@ class Retention:
         """True if all that this broker has published is kept."""
         return not self._writers
 
-    def pending(self, topic_filter: str) -> list[Stored]:
+    def pending(self, topic_filters: list[str]) -> list[Stored]:
         """Own publications that the holders may not have yet (answers `Announce`)."""
         found = {}
         for writer in self._writers.values():
             for waiting in (writer.sent, writer.next):
-                found.update({t: record for t, (record, _) in waiting.items() if matches(topic_filter, t)})
+                for topic, (record, _) in waiting.items():
+                    if any(matches(topic_filter, topic) for topic_filter in topic_filters):
+                        found[topic] = record
         return [Stored(list(found.values()))] if found else []
 
     # --- subscribing ----------------------------------------------------------------------------------------------
@@ -206,26 +230,50 @@ class Retention:
             done(())
             return
 
-        def found(records: list[Record]) -> None:
+        self._asked.append(_Question(topic_filter, registration, epoch, done))
+        self._slices.wake()
+
+    def _work(self, most: int) -> int:
+        """Ask the holders for what matches some of the filters that wait for it, in one call for all that concern the
+        same holders. Returns how many they are."""
+        if self._asking >= ROUNDS_AT_ONCE or not self._asked:
+            return 0
+        places: dict[int | None, list[_Question]] = {}
+        count = min(most, len(self._asked))
+        for _ in range(count):
+            question = self._asked.popleft()
+            bucket = None if is_wildcard(question.topic_filter) else bucket_of(question.topic_filter)
+            places.setdefault(bucket, []).append(question)
+        for bucket, questions in places.items():
+            self._asking += 1
+            filters = [question.topic_filter for question in questions]
+            found = partial(self._found, questions)
+            if bucket is None:
+                self._ask_all(filters, found)
+            else:
+                self._ask([vault(bucket)], Recall(filters), found)
+        return count * RECALL_STEPS
+
+    def _found(self, questions: list[_Question], records: list[Record]) -> None:
+        """The holders have told what matches one of the filters."""
+        self._asking -= 1
+        self._slices.wake()
+        for topic_filter, registration, epoch, done in questions:
             if self._subscriptions.ready(topic_filter) is registration:
                 self._recalled[topic_filter] = epoch
-            done(self._recalled_from(records + self._told.pop(topic_filter, [])))
+            matching = [record for record in records if matches(topic_filter, record.message.topic)]
+            done(self._recalled_from(matching + self._told.pop(topic_filter, [])))
 
-        if is_wildcard(topic_filter):
-            self._ask_all(topic_filter, found)
-        else:
-            self._ask([vault(bucket_of(topic_filter))], Recall(topic_filter), found)
-
-    def _ask_all(self, topic_filter: str, found: Callable[[list[Record]], None]) -> None:
+    def _ask_all(self, topic_filters: list[str], found: Callable[[list[Record]], None]) -> None:
         """Ask the holders of all buckets: in one call, or if that is too much in one for each bucket."""
 
         def answered(outcome: Outcome) -> None:
             if any(isinstance(result, Stored) and result.more for result in outcome.results):
-                self._ask([vault(number) for number in range(BUCKETS)], Recall(topic_filter), found)
+                self._ask([vault(number) for number in range(BUCKETS)], Recall(topic_filters), found)
             else:
                 found(_records(outcome))
 
-        self._calls.call(ALL_VAULTS, Recall(topic_filter, AT_ONCE), answered)
+        self._calls.call(ALL_VAULTS, Recall(topic_filters, AT_ONCE), answered)
 
     def _ask(self, places: list[Range], question: Recall, found: Callable[[list[Record]], None]) -> None:
         """Ask the holders at these places, one after the other."""

@@ -14,6 +14,7 @@ from saps.overlay.frames import Astray, Check, Frame, Insert, Inserted, Ping, Se
 from saps.overlay.keys import BrokerRef, Key, Ref, between
 from saps.overlay.port import Port
 from saps.overlay.routing import Done, Node, Routing, State
+from saps.overlay.sortedkeys import SortedKeys
 
 RETRY = 0.5
 """Seconds after which an insertion or removal that got no answer is repeated."""
@@ -23,6 +24,10 @@ CHECK_EVERY = 2
 """Heartbeats between two rounds of checking own nodes against their neighbours."""
 RISE_AT_MOST = 32
 """Rounds between two nodes that look for all their upper neighbours anew, when the last of them found nothing new."""
+RISE_AFTER = 0.01
+"""Seconds until the last node of a row looks for neighbours in the levels above, and between two lots of such nodes."""
+RISES = 64
+"""Nodes in a lot: less than 5 ms of work. What is not linked there yet is found by more hops."""
 DOUBT_AT_MOST = 120.0
 """Seconds, whatever others say: twice the slowest heartbeat, and well below what a frame may tell."""
 TOUCHED = 4096
@@ -46,7 +51,7 @@ class Ring(Routing, ABC):
         self._ticking = False
         self._asked: dict[Key, None] = {}
         """Linked nodes that have been inserted once more and have no answer yet."""
-        self._doubted: dict[Key, None] = {}
+        self.doubted = SortedKeys()
         """Nodes whose right link is in doubt, or was."""
         self._cursor = 0
         self._round = 0
@@ -57,14 +62,17 @@ class Ring(Routing, ABC):
         self.improved = False
         """It has found nearer ones than it knew, or the ring was put in order."""
         self._stays = 0
+        self._to_rise: deque[Key] = deque()
+        """The last of rows, in the order they became it."""
+        self.on_end = self._rise_soon
         self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
         """Takes frames that were kept for a node back to where all frames come in."""
         self.on_repaired: Callable[[Key], None] = lambda key: None
         """Told of each linked key that had to be linked again."""
 
     @abstractmethod
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it does not concern the overlay's links."""
+    def handle(self, sender: BrokerRef, frame: Frame) -> None:
+        """Handle one frame that concerns the overlay's links."""
 
     @abstractmethod
     def rise(self, node: Node, *, anew: bool = False) -> None:
@@ -90,6 +98,13 @@ class Ring(Routing, ABC):
         self.nodes[key] = node
         self._close_ring(node)
         self._link_node(node)
+
+    def close_alone(self, key: Key) -> None:
+        """An own key that was being inserted finds nobody: it is the ring of one."""
+        node = self.nodes.get(key)
+        if node is not None and node.state is State.JOINING:
+            self._close_ring(node)
+            self._link_node(node)
 
     def insert(self, key: Key, done: Done) -> None:
         """Put a key into the overlay. `done` runs once every range call started from then on will find it."""
@@ -128,11 +143,6 @@ class Ring(Routing, ABC):
         return not self._asked
 
     @property
-    def doubted(self) -> bool:
-        """There may be own nodes whose right link is in doubt."""
-        return bool(self._doubted)
-
-    @property
     def alone(self) -> bool:
         """The ring has own keys only, and none is about to be put in: nobody else has to do with their removal."""
         return not self._beside and not self._asked and len(self.order) == len(self.nodes)
@@ -140,13 +150,7 @@ class Ring(Routing, ABC):
     def neighbours(self) -> dict[str, BrokerRef]:
         """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
         me = self._port.me.name
-        found: dict[str, BrokerRef] = {}
-        for key in self._beside:
-            node = self.nodes[key]
-            for ref in (node.right[0], node.left[0]):
-                if ref is not None and ref.broker.name != me:
-                    found[ref.broker.name] = ref.broker
-        return found
+        return {broker.name: broker for broker in self._next_to if broker.name != me}
 
     def _wait(self, key: Key) -> None:
         """An answer is awaited."""
@@ -162,12 +166,12 @@ class Ring(Routing, ABC):
         """Repeat what got no answer."""
         self._ticking = False
         now = self._port.now
-        for key in list(self._doubted):
+        for key in list(self.doubted):
             node = self.nodes.get(key)
             if node is not None and node.right[0] is None and node.state is not State.JOINING:
                 self._keep_doubt(node, self._port.grace)
             elif node is None or node.doubt_until <= now:
-                del self._doubted[key]
+                self.doubted.discard(key)
         for key in list(self._unsettled):
             node = self.nodes.get(key)
             if node is None or (node.state is State.LINKED and not node.asked):
@@ -178,8 +182,9 @@ class Ring(Routing, ABC):
                 if node.state is State.LEAVING:
                     self._send_unlink(node)
                 else:
+                    node.asked = min(node.asked, 1)  # what has no answer by now gets none
                     self._send_insert(node)
-        if self._unsettled or self._doubted:
+        if self._unsettled or len(self.doubted):
             self._tick_later()
 
     def check(self) -> None:
@@ -212,13 +217,28 @@ class Ring(Routing, ABC):
         """Now and then one node looks for all its upper neighbours anew: while many came and went at the same time,
         searches may have ended too soon. The more seldom the less there is to be found."""
         self._rise_in -= 1
-        if self._rise_in > 0 or not self.order:
+        if self._rise_in > 0 or not len(self.ends):
             return
         self._rise_every = 1 if self.improved else min(2 * self._rise_every, RISE_AT_MOST)
         self._rise_in, self.improved = self._rise_every, False
-        self._risen = (self._risen + 1) % len(self.order)
-        self.rising = self.order[self._risen]
+        self._risen = (self._risen + 1) % len(self.ends)
+        self.rising = self.ends[self._risen]
         self.rise(self.nodes[self.rising], anew=True)
+
+    def _rise_soon(self, key: Key) -> None:
+        """A key is the last of a row: many will not be for long, while others are put in behind them."""
+        if not self._to_rise:
+            self._port.after(RISE_AFTER, self._rise_ends)
+        self._to_rise.append(key)
+
+    def _rise_ends(self) -> None:
+        """Find neighbours in the levels above for those that are still the last of a row."""
+        for _ in range(min(RISES, len(self._to_rise))):
+            node = self.nodes.get(self._to_rise.popleft())
+            if node is not None and node.state is State.LINKED:
+                self.rise(node)
+        if self._to_rise:
+            self._port.after(RISE_AFTER, self._rise_ends)
 
     # --- insertion ------------------------------------------------------------------------------------
 
@@ -256,8 +276,7 @@ class Ring(Routing, ABC):
                 self.point(node, links is node.right, level, None if level else node.ref)
         node.right, node.left = [node.ref], [node.ref]
 
-    def _on_insert(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Insert)
+    def _on_insert(self, sender: BrokerRef, frame: Insert) -> None:
         ref = frame.ref
         if self._port.lost(ref.broker):
             # Not so, if it hears this: then it says so itself, and inserts the key from here.
@@ -298,8 +317,7 @@ class Ring(Routing, ABC):
         if right is not None:
             self._port.send(right.broker, SetLeft(right.key, ref, None))
 
-    def _on_inserted(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Inserted)
+    def _on_inserted(self, sender: BrokerRef, frame: Inserted) -> None:
         node = self.nodes.get(frame.ref.key)
         if node is None or node.ref != frame.ref:
             # A repeated insertion came after the removal.
@@ -311,8 +329,9 @@ class Ring(Routing, ABC):
             self.point(node, False, 0, frame.left)
         else:
             self.claim(node, frame.left)
-        node.asked = False
-        self._asked.pop(node.key, None)
+        node.asked = max(0, node.asked - 1)
+        if not node.asked:
+            self._asked.pop(node.key, None)
         node.attempts = 0
         self._doubt_for(node, frame.doubt)
         if node.state is State.JOINING:
@@ -323,7 +342,7 @@ class Ring(Routing, ABC):
         if not frame.again:
             self.merge_right(node, frame.right)
             self.on_repaired(node.key)
-        if node.state is State.LINKED:
+        if node.state is State.LINKED and not node.asked:
             self._run_waiters(node)
 
     def _link_node(self, node: Node) -> None:
@@ -335,7 +354,6 @@ class Ring(Routing, ABC):
         for sender, frame in early:
             self.redeliver(sender, frame)
         self._run_waiters(node)
-        self.rise(node)
 
     def _run_waiters(self, node: Node) -> None:
         waiters, node.waiters = node.waiters, []
@@ -350,13 +368,12 @@ class Ring(Routing, ABC):
         self._send_insert(node)
 
     def _ask_again(self, node: Node) -> None:
-        node.asked = True
+        node.asked += 1
         self._asked[node.key] = None
         node.since = self._port.now
         self._wait(node.key)
 
-    def _on_check(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Check)
+    def _on_check(self, sender: BrokerRef, frame: Check) -> None:
         node = self.nodes.get(frame.at)
         if node is None or node.right[0] != frame.ref:
             self._port.send(sender, Astray(frame.ref))
@@ -371,7 +388,7 @@ class Ring(Routing, ABC):
     def _doubt_for(self, node: Node, seconds: float) -> None:
         if seconds > 0:
             node.doubt_until = max(node.doubt_until, self._port.now + min(seconds, DOUBT_AT_MOST))
-            self._doubted[node.key] = None
+            self.doubted.add(node.key)
             self._tick_later()
 
     def _keep_doubt(self, node: Node, seconds: float) -> None:
@@ -405,8 +422,7 @@ class Ring(Routing, ABC):
         elif right is not None:
             self._port.send(right.broker, frame)
 
-    def _on_unlink(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Unlink)
+    def _on_unlink(self, sender: BrokerRef, frame: Unlink) -> None:
         ref = frame.ref
         node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
         if node is None:
@@ -428,8 +444,7 @@ class Ring(Routing, ABC):
         else:
             self.forward(node, ref.key, frame)
 
-    def _on_unlinked(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Unlinked)
+    def _on_unlinked(self, sender: BrokerRef, frame: Unlinked) -> None:
         node = self.nodes.get(frame.ref.key)
         if node is None or node.ref != frame.ref or node.state is not State.LEAVING:
             return

@@ -66,8 +66,9 @@ class Node:
         """The right neighbour of which its broker said that it is not there, and since when."""
         self.attempts = 0
         """Insertions sent so far."""
-        self.asked = False
-        """Linked, but inserted once more and not yet answered."""
+        self.asked = 0
+        """Insertions of the linked node that are under way: it does not leave before they are answered, or one of them
+        could put it in again behind its removal."""
         self.sought = 0
         """The highest level whose neighbours were looked for, and how many answers are awaited."""
         self.awaited = 0
@@ -100,9 +101,13 @@ class Routing:
         """Keys of the nodes that are in the overlay, sorted."""
         self.ends = SortedKeys()
         """Those of them whose right link does not lead to the next own key: between two of them the ring has own nodes
-        only."""
+        only. A search leaves this broker from them alone, so the others need no neighbours in the levels above."""
+        self.on_end: Callable[[Key], None] = lambda key: None
+        """Told of each key that is put into `ends`."""
         self._beside: dict[Key, None] = {}
         """Nodes beside another broker's in level 0, or with a link lost."""
+        self._next_to: dict[BrokerRef, int] = {}
+        """Other broker -> links of own nodes to it in level 0."""
         self._linking: dict[BrokerRef, set[Key]] = {}
         """Other broker -> own nodes with a link to it on some level."""
         self.contact: BrokerRef | None = None
@@ -117,7 +122,18 @@ class Routing:
         if before is not None and before.broker != self._port.me and (ref is None or ref.broker != before.broker):
             self._unlinked_from(node, before.broker)
         if not level:
+            self._count_next_to(before, -1)
+            self._count_next_to(ref, 1)
             self.look_beside(node)
+
+    def _count_next_to(self, ref: Ref | None, links: int) -> None:
+        """So many more links lead to a neighbour in level 0."""
+        if ref is not None and ref.broker != self._port.me:
+            count = self._next_to.get(ref.broker, 0) + links
+            if count:
+                self._next_to[ref.broker] = count
+            else:
+                del self._next_to[ref.broker]
 
     def _unlinked_from(self, node: Node, broker: BrokerRef) -> None:
         """One link of a node to a broker is no more: was it the last?"""
@@ -142,8 +158,8 @@ class Routing:
         following = self.order.after(key)
         if right is not None and following is not None and right.key == following and right.broker == me:
             self.ends.discard(key)
-        else:
-            self.ends.add(key)
+        elif self.ends.add(key):
+            self.on_end(key)
 
     def into_order(self, node: Node) -> None:
         """A node is in the overlay now."""
@@ -158,6 +174,7 @@ class Routing:
         self._beside.pop(node.key, None)
         del self.nodes[node.key]
         for links in (node.right, node.left):
+            self._count_next_to(links[0], -1)
             for ref in links:
                 if ref is not None and (linking := self._linking.get(ref.broker)) is not None:
                     linking.discard(node.key)
@@ -180,6 +197,21 @@ class Routing:
             return self.nodes[row]
         before = self.order.before(end)
         return node if before is None or before <= node.key else self.nodes[before]
+
+    def is_end(self, node: Node) -> bool:
+        """Is it the last of a row of own nodes?"""
+        return self.ends.at_or_after(node.key) == node.key
+
+    def end_of_row(self, node: Node) -> Node:
+        """The last own node of the row that a linked node is in."""
+        end = self.ends.at_or_after(node.key)
+        return node if end is None else self.nodes[end]
+
+    def start_of_row(self, node: Node) -> Node:
+        """The first own node of the row that a linked node is in."""
+        end = self.ends.before(node.key)
+        start = self.order.first() if end is None else self.order.after(end)
+        return node if start is None else self.nodes[start]
 
     def nearest(self, target: Key, but: Key | None = None) -> Node | None:
         """The own node closest to the left of `target` going around the ring, leaving out `but`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saps.mesh import Arrival
 from saps.overlay.calls import Outcome, RangeCalls
@@ -21,6 +21,7 @@ from saps.overlay.keys import BrokerRef
 from saps.overlay.notices import Notices
 from saps.overlay.patience import Patience
 from saps.overlay.port import Port
+from saps.storage.journal import Row, Table
 
 if TYPE_CHECKING:
     from saps.mesh import SessionHost
@@ -31,13 +32,32 @@ logger = logging.getLogger(__name__)
 ROUNDS = 3
 """Times a claim is made again with a later stamp, before the client is told to try again."""
 
+HEIR = 0.1
+"""Seconds between two questions whether somebody has adopted a session."""
+
+HEIRS_SHARE = 0.8
+"""Of the time that a CONNECT waits: so long for an heir, before older sessions of the client are looked for."""
+
 Done = Callable[[Arrival], None]
 
 
 class Quest:
     """A claim under way."""
 
-    __slots__ = ("asked", "client", "done", "given", "keep", "offered", "over", "rounds", "user")
+    __slots__ = (
+        "asked",
+        "branch",
+        "client",
+        "done",
+        "given",
+        "inheriting",
+        "keep",
+        "offered",
+        "over",
+        "rounds",
+        "since",
+        "user",
+    )
 
     def __init__(self, client: str, user: str | None, keep: bool, done: Done) -> None:
         self.client = client
@@ -52,6 +72,11 @@ class Quest:
         self.offered: dict[BrokerRef, None] = {}
         """Who has said meanwhile that it has an older session."""
         self.over = False
+        self.branch = False
+        """The session is here, and another broker has adopted it: what that one has beside is to come."""
+        self.inheriting = False
+        """The session is being adopted here from a broker that has died."""
+        self.since = 0.0
 
 
 class Sessions:
@@ -66,8 +91,11 @@ class Sessions:
         joined: Callable[[], bool],
         alone: Callable[[], bool],
         patience: float,
+        copies: int = 1,
     ) -> None:
-        """`stamp` gives a stamp later than all before and than the one it is told; `joined` says if this broker is in
+        """`copies`: brokers that have each session that lasts.
+
+        `stamp` gives a stamp later than all before and than the one it is told; `joined` says if this broker is in
         the mesh, `alone` if nobody else is; `patience`: seconds that a CONNECT waits for somebody who does not
         answer."""
         self._port = port
@@ -85,11 +113,16 @@ class Sessions:
         self.quests: dict[str, Quest] = {}
         self._unsure: set[str] = set()
         """Sessions of an earlier life that may have a later one elsewhere."""
+        self._returned: dict[tuple[str, BrokerRef], None] = {}
+        """Sessions adopted from brokers that live, which have been told so once."""
         self._untold: set[str] = set()
         """Whose sessions were here when this broker joined, and the holders may not know of yet."""
         self._told: Callable[[], None] = _nothing
         """Waits until there are none."""
-        self.notices: Notices[Quest | None] = Notices(port, calls, joined, self.tenures, self._answered)
+        self._copied = copies > 1
+        self.copied: Callable[[], Iterable[Tenure]] = tuple
+        """Tenures of dead brokers whose sessions this one has copies of."""
+        self.notices: Notices[Quest | None] = Notices(port, calls, joined, self.tenures, self._keeps, self._answered)
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
@@ -109,6 +142,7 @@ class Sessions:
             arrived(Arrival.HERE)
             return
         quest = self.quests[client] = Quest(client, user, keep, arrived)
+        quest.since = self._port.now
         self.tenures[client] = self._stamp(0)
         self._waiting.add(quest)
         self.notices.claim(client, quest)
@@ -125,6 +159,52 @@ class Sessions:
         self._waiting.add(quest)
         self.notices.claim(client, quest)
         return True
+
+    def inherit(self, client: str, user: str | None, stamp: int) -> Quest | None:
+        """The session of a broker that has died is to go on here; `stamp`: of its tenure. Returns the claim of whoever
+        waits for it, or one without `done`; None if there is a later session here, or on its way."""
+        quest = self.quests.get(client)
+        if quest is None:
+            assert self.host is not None
+            if self.tenures.get(client, -1) > stamp and self.host.birth(client):
+                return None
+            quest = self.quests[client] = Quest(client, user, True, _waits)
+            self.tenures[client] = max(self.tenures.get(client, 0), stamp + 1)
+        elif self.handovers.taking(client) or not quest.keep or quest.branch:
+            return None
+        quest.inheriting = True
+        self.notices.claim(client, quest)
+        return quest
+
+    def inherited(self, quest: Quest, arrival: Arrival) -> None:
+        """It is here."""
+        quest.inheriting = False
+        self.finish(quest, arrival)
+
+    def await_heir(self, quest: Quest) -> bool:
+        """The session was at a broker that is dead, and has copies elsewhere: somebody is about to adopt it. False if
+        that has been waited for long enough, or is not wanted."""
+        late = self._port.now - quest.since >= HEIRS_SHARE * self.patience
+        if late or not quest.keep or quest.given is not None:
+            return False
+
+        def again() -> None:
+            if not (quest.over or quest.inheriting) and self.quests.get(quest.client) is quest:
+                self.notices.claim(quest.client, quest)
+
+        self._port.after(HEIR, again)
+        return True
+
+    def refresh(self, client: str) -> None:
+        if client in self.tenures and not self._alone():
+            self.notices.claim(client, self.quests.get(client))
+
+    def rows(self) -> Iterable[tuple[Table, Any, Row]]:
+        """Of all sessions here that last, as the journal has them."""
+        return () if self.host is None else self.host.rows()
+
+    def _keeps(self, client: str) -> bool:
+        return self._copied and self.host is not None and self.host.lasting(client)
 
     def release(self, client: str) -> None:
         self._unsure.discard(client)
@@ -149,7 +229,9 @@ class Sessions:
         me, tenures = self._port.me, self.tenures
         mine = {client: 0 for client in self.host.clients() if bucket_of(client) == body.bucket}
         mine.update((client, stamp) for client, stamp in tenures.items() if bucket_of(client) == body.bucket)
-        return [Tenures(me, True, [Tenure(client, me, stamp) for client, stamp in mine.items()])] if mine else []
+        found = [Tenure(client, me, stamp, self._keeps(client)) for client, stamp in mine.items()]
+        found += [tenure for tenure in self.copied() if bucket_of(tenure.client) == body.bucket]
+        return [Tenures(me, True, found)] if found else []
 
     def begin(self, told: Callable[[], None]) -> None:
         """This broker has joined. `told` runs when a client that connects elsewhere from then on is found to have its
@@ -221,14 +303,14 @@ class Sessions:
         else:
             self.notices.claim_again(dict.fromkeys(self._untold.intersection(claims)))
         self._directory.balance(number, ready, {answer.broker.name for answer in answers})
-        others: dict[str, dict[str, Tenure]] = {}
+        others: dict[str, dict[BrokerRef, Tenure]] = {}
         for answer in answers:
             for tenure in answer.tenures:
-                if tenure.broker.name != self._port.me.name and not self._port.lost(tenure.broker):
+                if tenure.broker != self._port.me and (tenure.kept or not self._port.lost(tenure.broker)):
                     known = others.setdefault(tenure.client, {})
-                    first = known.setdefault(tenure.broker.name, tenure)
+                    first = known.setdefault(tenure.broker, tenure)
                     if first.stamp < tenure.stamp:
-                        known[tenure.broker.name] = tenure
+                        known[tenure.broker] = tenure
         for client, quest in claims.items():
             found = sorted(others.get(client, {}).values(), key=_age, reverse=True)
             if quest is None:
@@ -240,6 +322,11 @@ class Sessions:
         """It is known who else has tenure."""
         client, mine = quest.client, self.tenures.get(quest.client, 0)
         given = quest.given
+        if quest.inheriting:
+            return
+        if quest.branch:
+            self._reunite(quest, mine, [tenure for tenure in others if not self._port.lost(tenure.broker)])
+            return
         if beside := quest.offered.keys() - {tenure.broker for tenure in others}:
             others = sorted([*others, *(Tenure(client, broker, 0) for broker in beside)], key=_age, reverse=True)
         if given is not None and all(tenure.broker != given.broker for tenure in others):
@@ -259,22 +346,43 @@ class Sessions:
         else:
             self.handovers.take(quest, mine, others)
 
+    def _reunite(self, quest: Quest, mine: int, others: list[Tenure]) -> None:
+        """Have what those who have adopted the session from here have beside; unless its client is there by now."""
+        if others and _age(others[0]) > (mine, self._port.me.name):
+            self._port.send(others[0].broker, Offer(quest.client))
+            self.finish(quest, Arrival.LATER)
+        else:
+            self.handovers.take(quest, mine, others)
+
     def _synced(self, client: str, others: list[Tenure]) -> None:
         """The holders know of a session here. Of several the broker of the latest one sees that the others end."""
         mine = self.tenures.get(client)
         if mine is None or client in self.quests or self.handovers.giving(client):
             return
-        if others and _age(others[0]) > (mine, self._port.me.name):
+        others = [tenure for tenure in others if not self._port.lost(tenure.broker)]
+        if others and others[0].stamp == mine + 1 and client not in self._unsure and self._keeps(client):
+            assert self.host is not None  # it was adopted while this broker was taken for dead
+            quest = self.quests[client] = Quest(client, self.host.user(client), True, _waits)
+            quest.branch, quest.since = True, self._port.now
+            self.tenures[client] = self._stamp(others[0].stamp)
+            self._waiting.add(quest)
+            self.notices.claim(client, quest)
+        elif others and _age(others[0]) > (mine, self._port.me.name):
             self._port.send(others[0].broker, Offer(client))
         else:
             self._unsure.discard(client)
             for tenure in others:
-                self.handovers.offered(tenure.broker, client)
+                if tenure.stamp and tenure.stamp + 1 == mine and (client, tenure.broker) not in self._returned:
+                    self._returned[client, tenure.broker] = None  # adopted from one that lives: it may have it back
+                    self._port.send(tenure.broker, Offer(client))
+                else:
+                    self._returned.pop((client, tenure.broker), None)
+                    self.handovers.offered(tenure.broker, client)
 
     def _give_up(self, quest: Quest) -> None:
         """It has not been found out in time who has the session."""
-        if not self.handovers.taking(quest.client):
-            if quest.given is None:
+        if not self.handovers.taking(quest.client) and not quest.inheriting:
+            if quest.given is None and not quest.branch:
                 logger.warning(
                     "the session of %r: the mesh does not say in %g s where it is; the client is served without",
                     quest.client,
@@ -286,6 +394,10 @@ class Sessions:
 
 def _nothing() -> None:
     pass
+
+
+def _waits(arrival: Arrival) -> None:
+    """Of a claim that nobody waits for."""
 
 
 def _age(tenure: Tenure) -> tuple[int, str]:

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from saps.messages import Message
 from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Collect, Frame, Hand, Handed, Interest, Settled
+from saps.overlay.frames import Collect, Hand, Handed, Interest, Settled
 from saps.overlay.keys import BrokerRef, sharers
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 
 RESEND = 0.2
 """Seconds between two looks whether a broker whose link broke can be reached again."""
@@ -169,22 +169,17 @@ class Sharing:
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it does not concern shared subscriptions."""
-        if isinstance(frame, Hand):
-            self._on_hand(sender, frame)
-        elif isinstance(frame, Handed):
-            self._on_handed(sender, frame)
-        elif isinstance(frame, Settled):
-            handing = self._handing.get(frame.serial)
-            if handing is not None and handing.to == sender:
-                del self._handing[frame.serial]
-                if handing.done is not None:
-                    handing.done(True)
-                handing.settled()
-        else:
-            return False
-        return True
+    @property
+    def handlers(self) -> Handlers:
+        return {Hand: self._on_hand, Handed: self._on_handed, Settled: self._on_settled}
+
+    def _on_settled(self, sender: BrokerRef, frame: Settled) -> None:
+        handing = self._handing.get(frame.serial)
+        if handing is not None and handing.to == sender:
+            del self._handing[frame.serial]
+            if handing.done is not None:
+                handing.done(True)
+            handing.settled()
 
     def _on_hand(self, sender: BrokerRef, frame: Hand) -> None:
         name = sender, frame.serial

@@ -41,14 +41,14 @@ class NumbersGiven:
         port.send(self.to, DefineBroker(number, ref))
         return number
 
-    def name_slice(self, run: tuple[BrokerRef, ...], port: Port) -> int:
+    def name_slice(self, members: tuple[BrokerRef, ...], port: Port) -> int:
         """Give a slice its number, and tell the receiver."""
-        if len(self.slices) >= SLICES or self.entries + len(run) > ENTRIES:
+        if len(self.slices) >= SLICES or self.entries + len(members) > ENTRIES:
             self.slices.clear()
             self.entries = 0
-        self.entries += len(run)
-        numbers = [self.brokers.get(ref) or self.name(ref, port) for ref in run]
-        number = self.slices[run] = self.above + len(self.slices) + 1
+        self.entries += len(members)
+        numbers = [self.brokers.get(ref) or self.name(ref, port) for ref in members]
+        number = self.slices[members] = self.above + len(self.slices) + 1
         port.send(self.to, DefineSlice(number, numbers))
         return number
 
@@ -76,15 +76,15 @@ class NumbersLearnt:
             raise ProtocolError(f"more than {NUMBERED} brokers with numbers")
         self.brokers[number] = ref
 
-    def define(self, number: int, run: tuple[BrokerRef, ...], me: BrokerRef, order: KeyOrder) -> None:
+    def define(self, number: int, members: tuple[BrokerRef, ...], me: BrokerRef, order: KeyOrder) -> None:
         """The number stands for a slice. Raises `ProtocolError` if it cannot be for this broker."""
-        if any(ref.name == me.name for ref in run):
+        if any(ref.name == me.name for ref in members):
             raise ProtocolError("a slice with the broker in it that is to pass it on")
-        self.listed += len(run) - self.sizes.get(number, 0)
-        self.sizes[number] = len(run)
+        self.listed += len(members) - self.sizes.get(number, 0)
+        self.sizes[number] = len(members)
         if len(self.sizes) > 2 * SLICES or self.listed > 3 * ENTRIES:
             raise ProtocolError("more slices than are remembered")
-        self.branches[number] = divide(me, run, order)
+        self.branches[number] = divide(me, members, order)
 
     def without(self, ended: Callable[[int], bool]) -> NumbersLearnt:
         """What is left of it when a lane begins anew: all but the numbers of that lane."""

@@ -6,7 +6,7 @@ range call (`saps.overlay.calls`) stands on: going right from any node, no key t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from saps.overlay.frames import (
@@ -28,7 +28,7 @@ from saps.overlay.frames import (
 )
 from saps.overlay.keys import MEMBERSHIP_BITS, BrokerRef, Key, Ref, common_prefix, membership
 from saps.overlay.merging import Merging
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 from saps.overlay.routing import MAX_HOPS, Node, State
 
 GONE_AFTER = 1.0
@@ -44,7 +44,7 @@ class SkipGraph(Merging):
         self._serial = 0
         self._gone_here: set[Key] = set()
         """Own keys that a frame was sent to and that have no node, since own links to them were last dropped."""
-        self._on: dict[type, Callable[[BrokerRef, Frame], None]] = {
+        self._on: Handlers = {
             Insert: self._on_insert,
             Inserted: self._on_inserted,
             SetLeft: self._on_set_left,
@@ -60,29 +60,28 @@ class SkipGraph(Merging):
             Astray: self._on_astray,
         }
 
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it is not one of the Skip Graph's."""
-        action = self._on.get(type(frame))
-        if action is None:
-            return False
+    @property
+    def handlers(self) -> Handlers:
+        return dict.fromkeys(self._on, self.handle)
+
+    def handle(self, sender: BrokerRef, frame: Frame) -> None:
+        """Handle one frame that is one of the Skip Graph's."""
         if isinstance(frame, Routed):
             self.check_via(sender, frame)
-        action(sender, frame)
-        return True
+        self._on[type(frame)](sender, frame)
 
     def forget(self, broker: BrokerRef) -> None:
         """Drop every link to a broker that died; nodes that lost their left neighbour look for a new one."""
-        keys = set(self._beside).union(*(keys for ref, keys in self._linking.items() if _same_life(ref, broker)))
+        keys = set(self._beside).union(*(keys for ref, keys in self._linking.items() if ref.same_life(broker)))
         for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
             for rightward in (True, False):
                 for i, link in enumerate(node.links(rightward)):
-                    if link is not None and _same_life(link.broker, broker):
+                    if link is not None and link.broker.same_life(broker):
                         self.point(node, rightward, i, None)
             if node.left[0] is None and node.state is State.LINKED:
                 self._again(node)
 
-    def _on_gone(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Gone)
+    def _on_gone(self, sender: BrokerRef, frame: Gone) -> None:
         if sender != self._port.me:
             self._drop_links(self._linking.get(sender, ()), sender, {frame.key})
             return
@@ -115,6 +114,8 @@ class SkipGraph(Merging):
     # --- levels above 0 -------------------------------------------------------------------------------
 
     def rise(self, node: Node, *, anew: bool = False) -> None:
+        if not self.is_end(node):
+            return  # a search never leaves the row from here
         missing = [side.index(None, 1) for side in (node.right, node.left) if None in side[1:]]
         self._seek(node, 1 if anew else min(missing, default=1))
 
@@ -125,7 +126,9 @@ class SkipGraph(Merging):
         starts = [
             (rightward, start)
             for rightward in (True, False)
-            if node.known(level - 1, rightward) is not None and (start := node.hint(level - 1, rightward)) is not None
+            if node.known(level - 1, rightward) is not None
+            and (start := node.hint(level - 1, rightward)) is not None
+            and not self._past_next(node, start, rightward)
         ]
         node.sought, node.awaited = level, len(starts)
         for rightward, start in starts:
@@ -135,8 +138,13 @@ class SkipGraph(Merging):
             else:
                 self._port.send(start.broker, seek)
 
-    def _on_seek(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Seek)
+    def _past_next(self, node: Node, ref: Ref, rightward: bool) -> bool:
+        """Does a link lead past the next own node? A search begins at the own node nearest to its target, so it never
+        takes such a link, nor those of the levels above it."""
+        following = self.order.after(node.key) if rightward else self.order.before(node.key)
+        return following is not None and (ref.key > following) == rightward and ref.key != following
+
+    def _on_seek(self, sender: BrokerRef, frame: Seek) -> None:
         if frame.origin.broker != self._port.me:
             self.meet(frame.origin)
         vector = membership(frame.origin.key)
@@ -144,12 +152,16 @@ class SkipGraph(Merging):
         found: Ref | None = None
         while at is not None:
             node = self.nodes.get(at)
-            if node is None:
+            if node is None or node.state is State.JOINING:
                 break
-            if common_prefix(node.vector, vector) >= frame.level:
+            if frame.rightward:
+                node = self.end_of_row(node)
+            if self.is_end(node) and common_prefix(node.vector, vector) >= frame.level:
                 found = node.ref
                 self._improve(node, frame.level, not frame.rightward, frame.origin)
                 break
+            if not frame.rightward:
+                node = self.start_of_row(node)
             ahead = node.hint(frame.level - 1, frame.rightward)
             if ahead is None or frame.ttl <= 0:
                 break
@@ -165,8 +177,7 @@ class SkipGraph(Merging):
         else:
             self._port.send(frame.origin.broker, answer)
 
-    def _on_level(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Level)
+    def _on_level(self, sender: BrokerRef, frame: Level) -> None:
         node = self.nodes.get(frame.at)
         if node is None:
             return
@@ -214,8 +225,7 @@ class SkipGraph(Merging):
                     other = others[level] if level < len(others) else None
                     self._port.send(ref.broker, Relink(ref.key, level, not rightward, node.key, other))
 
-    def _on_relink(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Relink)
+    def _on_relink(self, sender: BrokerRef, frame: Relink) -> None:
         node = self.nodes.get(frame.at)
         if node is None or frame.level >= len(node.links(frame.rightward)):
             return
@@ -239,8 +249,7 @@ class SkipGraph(Merging):
         self._finds.pop(self._serial - MAX_HOPS, None)
         self._port.send(start or self._port.me, Find(0, None, target, self._port.me, self._serial))
 
-    def _on_find(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Find)
+    def _on_find(self, sender: BrokerRef, frame: Find) -> None:
         node = self.nearest(frame.target)
         right = None if node is None else node.right[0]
         if node is not None and (self.takes(node, frame.target) or (right is not None and right.key == frame.target)):
@@ -248,8 +257,7 @@ class SkipGraph(Merging):
         else:
             self.forward(node, frame.target, frame)
 
-    def _on_found(self, sender: BrokerRef, frame: Frame) -> None:
-        assert isinstance(frame, Found)
+    def _on_found(self, sender: BrokerRef, frame: Found) -> None:
         found = self._finds.pop(frame.token, None)
         if found is not None:
             found(frame)
@@ -272,6 +280,10 @@ class SkipGraph(Merging):
 
     def _validate_indexes(self, order: list[Key]) -> None:
         me, linking = self._port.me, defaultdict[BrokerRef, set[Key]](set)
+        next_to = Counter(
+            ref.broker for n in self.nodes.values() for ref in (n.right[0], n.left[0]) if ref and ref.broker != me
+        )
+        assert next_to == self._next_to, "links by broker in level 0"
         for node in self.nodes.values():
             for ref in (*node.right, *node.left):
                 if ref is not None and ref.broker != me:
@@ -293,7 +305,3 @@ class SkipGraph(Merging):
 def _stay(node: Node) -> int:
     """The order in which own nodes came."""
     return node.ref.stay
-
-
-def _same_life(a: BrokerRef, b: BrokerRef) -> bool:
-    return a.name == b.name and a.incarnation == b.incarnation

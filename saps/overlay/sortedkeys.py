@@ -26,10 +26,12 @@ class SortedKeys:
         """The key at a position, from 0 up to the number of keys. Raises IndexError."""
         return self._keys[index]
 
-    def add(self, key: Key) -> None:
-        """Put a key in; nothing if it is there."""
-        if self.at_or_after(key) != key:
-            self._keys.add(key)
+    def add(self, key: Key) -> bool:
+        """Put a key in. False, and nothing changes, if it is there."""
+        if self.at_or_after(key) == key:
+            return False
+        self._keys.add(key)
+        return True
 
     def discard(self, key: Key) -> None:
         """Take a key out; nothing if it is not there."""
@@ -47,6 +49,10 @@ class SortedKeys:
     def at_or_after(self, key: Key) -> Key | None:
         """The least key that is not less than this one."""
         return self._at(self._keys.bisect_left(key))
+
+    def first(self) -> Key | None:
+        """The least key."""
+        return self._at(0)
 
     def last(self) -> Key | None:
         """The greatest key."""

@@ -12,7 +12,10 @@ from typing import Any
 from saps.messages import Message, Properties
 from saps.overlay.frames import (
     Announce,
+    Append,
+    Bequest,
     Body,
+    Changes,
     Gathered,
     Guard,
     Hand,
@@ -27,7 +30,7 @@ from saps.overlay.frames import (
     Unsettled,
 )
 from saps.overlay.publications import fault
-from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
+from saps.topics import subscription_fault, topic_fault
 
 MEMORABLE = 256
 """Characters of the longest topic of which it is remembered that it is sound: 65,536 of them then take some MiB."""
@@ -41,11 +44,6 @@ def topic_unsound(topic: str) -> str | None:
 
 
 _remembered = lru_cache(maxsize=1 << 16)(topic_fault)
-
-
-def filter_unsound(topic_filter: str) -> str | None:
-    """Why nobody can have subscribed to it, or None."""
-    return shared_fault(topic_filter) if topic_filter.startswith(SHARE) else filter_fault(topic_filter)
 
 
 def properties_unsound(properties: Properties) -> str | None:
@@ -78,23 +76,24 @@ def _first(faults: Iterable[str | None]) -> str | None:
 
 def _body(body: Body) -> str | None:
     if isinstance(body, Announce):
-        return filter_unsound(body.topic_filter)
+        return _first(subscription_fault(each.topic_filter) for each in body.filters)
     if isinstance(body, Keep):
         return _first(message_unsound(record.message) for record in body.records)
     if isinstance(body, Unsettled):
-        return _first(map(filter_unsound, body.topic_filters))
+        return _first(map(subscription_fault, body.topic_filters))
     return None
 
 
 def _result(result: Result) -> str | None:
     if isinstance(result, Interest):
-        return filter_unsound(result.topic_filter)
+        return subscription_fault(result.topic_filter)
     if isinstance(result, Stored):
         return _first(message_unsound(record.message) for record in result.records)
     return None
 
 
-def _publish(frame: Publish) -> str | None:
+def publish_unsound(frame: Publish) -> str | None:
+    """Why nobody can have published what it carries, or None."""
     found = fault(frame)
     for part in frame.parts:
         found = found or topic_unsound(part.topic)
@@ -103,13 +102,21 @@ def _publish(frame: Publish) -> str | None:
     return found
 
 
+def changes_unsound(changes: Changes) -> str | None:
+    """Why no session can have changed so, or None."""
+    found = _first(subscription_fault(subscription.filter) for subscription in changes.subscriptions)
+    return found or _first(message_unsound(copy.message) for copy in changes.messages)
+
+
 UNSOUND: dict[type, Callable[[Any], str | None]] = {
-    Publish: _publish,
+    Publish: publish_unsound,
     Hand: lambda frame: carried_unsound(frame.topic, frame.properties),
     HighWater: lambda frame: topic_unsound(frame.topic),
     Guard: lambda frame: _first(message_unsound(will.message) for will in frame.wills),
     Locate: lambda frame: _body(frame.body),
     Spread: lambda frame: _body(frame.body),
     Gathered: lambda frame: _first(map(_result, frame.results)),
+    Append: lambda frame: changes_unsound(frame.changes),
+    Bequest: lambda frame: publish_unsound(frame.body),
 }
 """For the frames that carry something for clients: why what they carry is no good, or None."""

@@ -3,19 +3,32 @@
 A registration puts the filter's key into the overlay and *then* announces it to the publishers whose topics it may
 match. A publisher puts its presence key in and *then* collects the filters (`saps.overlay.presence`). So whichever of
 the two is linked second sees the other, and when the announcement is complete every later publication arrives.
+
+One call announces many filters: all that wait at that moment and concern the same part of the ring. Registrations are
+worked on in slices (`saps.overlay.slices`), so many at once cost others little.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from saps.overlay.calls import Call, Outcome, RangeCalls
-from saps.overlay.frames import Announce, Baseline, Collect, Interest, Record, Stored
+from saps.overlay.frames import Announce, Announced, Baseline, Collect, Interest, Record, Stored
 from saps.overlay.keys import ALL_BROKERS, Key, Range, filter_key, publishers, subtree
 from saps.overlay.port import Port
 from saps.overlay.skipgraph import SkipGraph
+from saps.overlay.slices import Slices
 from saps.subscriptions import FilterNode
-from saps.topics import is_wildcard, literal_prefix, shared
+from saps.topics import is_wildcard, literal_prefix, matches, shared
+
+CALLS = 32
+"""Announcements under way at which the next ones wait, and so become fewer and larger. More repeat more at the same
+time while a crash is repaired, fewer cost throughput where brokers are far apart."""
+GATHERED = 256
+"""Filters that wait to be announced at which no more keys are put in before: the more, the fewer calls."""
+CALL_BYTES = 1 << 16
+"""Characters of filters at which an announcement takes no more."""
 
 Done = Callable[[], None]
 Origin = tuple[str, int]
@@ -26,7 +39,8 @@ class Registration:
     """One filter. `wanted` is what the broker asked for last, `ready` what the mesh knows."""
 
     __slots__ = (
-        "announcing",
+        "announcement",
+        "audience",
         "busy",
         "key",
         "ready",
@@ -40,15 +54,26 @@ class Registration:
     def __init__(self, topic_filter: str, key: Key) -> None:
         self.topic_filter = topic_filter
         self.key = key
+        self.audience = audience(topic_filter)
         self.wanted = True
         self.ready = False
         self.busy = False
-        self.announcing: Call | None = None
-        """The announcement under way that there is a subscriber."""
+        self.announcement: Announcement | None = None
+        """What is under way, and says that there is a subscriber."""
         self.stale = False
         """Must be announced again."""
         self.version = 0
         self.waiters: list[Done] = []
+
+
+class Announcement:
+    """A call for several filters."""
+
+    __slots__ = ("call", "registrations")
+
+    def __init__(self, registrations: list[Registration]) -> None:
+        self.registrations = registrations
+        self.call: Call | None = None
 
 
 class Baselines:
@@ -97,6 +122,14 @@ class Subscriptions:
         self._graph = graph
         self._calls = calls
         self._versions = 0
+        self._slices = Slices(port, self._work)
+        self._due: deque[Registration] = deque()
+        """Those whose key is to be put in or taken out."""
+        self._linked: dict[tuple[Range, bool], deque[Registration]] = {}
+        """Those whose key is in (True) or out (False), which nobody has been told yet: by who is to be told."""
+        self._unannounced = 0
+        """How many they are."""
+        self._announcing: set[Announcement] = set()
         self.registrations: dict[str, Registration] = {}
         self._wild = FilterNode()
         """Those with wildcards, but for the shared ones: nothing is published to these."""
@@ -135,9 +168,14 @@ class Subscriptions:
         waiters, registration.waiters = registration.waiters, [done] if done is not None else []
         for waiter in waiters:
             waiter()
-        if registration.announcing is not None:
-            self._calls.cancel(registration.announcing)
+        if registration.announcement is not None:
+            self._cancel(registration.announcement)
         self._advance(registration)
+
+    def _cancel(self, announcement: Announcement) -> None:
+        """One of its filters is not wanted any more: without any it is not worth repeating."""
+        if announcement.call is not None and not any(each.wanted for each in announcement.registrations):
+            self._calls.cancel(announcement.call)
 
     def announce_again(self) -> None:
         """Tell every publisher once more: someone may have forgotten this broker."""
@@ -212,43 +250,90 @@ class Subscriptions:
     def _advance(self, registration: Registration) -> None:
         if registration.busy:
             return
-        if registration.wanted and (not registration.ready or registration.stale):
+        if not registration.wanted or not registration.ready or registration.stale:
             registration.busy = True
-            registration.stale = False
-            if not registration.ready:
-                self._versions += 1
-                registration.version = self._versions
-            self._graph.insert(registration.key, lambda: self._announce(registration, True))
-        elif not registration.wanted:
-            registration.busy = True
+            self._due.append(registration)
+            self._slices.wake()
+
+    def _work(self, most: int) -> int:
+        """One slice: announce filters whose keys are where they belong, once they are enough, and see to other keys."""
+        announced = 0 if self._due and self._unannounced < GATHERED else self._announce_linked(most)
+        begun = min(most - announced, len(self._due))
+        for _ in range(begun):
+            self._begin(self._due.popleft())
+        return announced + begun
+
+    def _begin(self, registration: Registration) -> None:
+        """Put the key in, or take it out."""
+        present = registration.wanted
+        if not present or not registration.ready:
             self._versions += 1
             registration.version = self._versions
-            self._graph.remove(registration.key, lambda: self._announce(registration, False))
+        registration.stale = False
 
-    def _announce(self, registration: Registration, present: bool) -> None:
-        body = Announce(registration.topic_filter, self._port.me, registration.version, present)
-        if present and not registration.wanted:  # it was withdrawn before its key was in
-            self._announced(registration, present, Outcome([], complete=False, depth=0))
-            return
-        call = self._calls.call(
-            audience(registration.topic_filter),
-            body,
-            lambda outcome: self._announced(registration, present, outcome),
-        )
-        if present and not call.over:
-            registration.announcing = call
+        def linked() -> None:
+            if present and not registration.wanted:  # it was withdrawn before its key was in
+                self._announced(registration, present, [])
+                return
+            self._linked.setdefault((registration.audience, present), deque()).append(registration)
+            self._unannounced += 1
+            self._slices.wake()
 
-    def _announced(self, registration: Registration, present: bool, outcome: Outcome) -> None:
-        registration.busy = False
-        registration.announcing = None
+        (self._graph.insert if present else self._graph.remove)(registration.key, linked)
+
+    def _announce_linked(self, most: int) -> int:
+        """Announce some of the filters that wait for it, in one call for all with the same audience. Returns how many
+        they are."""
+        count = 0
+        while self._linked and count < most and len(self._announcing) < CALLS:
+            (where, present), waiting = next(iter(self._linked.items()))
+            registrations: list[Registration] = []
+            size = 0
+            while waiting and len(registrations) < most and size < CALL_BYTES:
+                registrations.append(waiting.popleft())
+                size += len(registrations[-1].topic_filter)
+            if not waiting:
+                del self._linked[where, present]
+            self._unannounced -= len(registrations)
+            self._announce(where, present, registrations)
+            count += len(registrations)
+        return count
+
+    def _announce(self, where: Range, present: bool, registrations: list[Registration]) -> None:
+        announcement = Announcement(registrations)
         if present:
-            for result in outcome.results:
-                if isinstance(result, Baseline):
-                    origin = result.broker, result.incarnation
-                    self._announced_to.set(registration.topic_filter, origin, result.seq)
-            if self.on_told is not None:
-                told = [record for result in outcome.results if isinstance(result, Stored) for record in result.records]
-                self.on_told(registration.topic_filter, told)
+            for registration in registrations:
+                registration.announcement = announcement
+        self._announcing.add(announcement)
+
+        def told(outcome: Outcome) -> None:
+            self._announcing.discard(announcement)
+            self._told(registrations, present, outcome)
+            self._slices.wake()
+
+        filters = [Announced(registration.topic_filter, registration.version) for registration in registrations]
+        announcement.call = self._calls.call(where, Announce(filters, self._port.me, present), told)
+
+    def _told(self, registrations: list[Registration], present: bool, outcome: Outcome) -> None:
+        """All that an announcement concerns have answered, or it was not worth repeating any more."""
+        records: list[Record] = []
+        for result in outcome.results if present else ():
+            if isinstance(result, Baseline):
+                origin = result.broker, result.incarnation
+                for registration, seq in zip(registrations, result.seqs, strict=False):
+                    if seq is not None:
+                        self._announced_to.set(registration.topic_filter, origin, seq)
+            elif isinstance(result, Stored):
+                records += result.records
+        for registration in registrations:
+            told = [record for record in records if matches(registration.topic_filter, record.message.topic)]
+            self._announced(registration, present, told)
+
+    def _announced(self, registration: Registration, present: bool, told: list[Record]) -> None:
+        registration.busy = False
+        registration.announcement = None
+        if present and self.on_told is not None:
+            self.on_told(registration.topic_filter, told)
         if present == registration.wanted:
             registration.ready = present
             waiters, registration.waiters = registration.waiters, []

@@ -8,36 +8,28 @@ from enum import Enum
 
 from saps.batch import Batch
 from saps.mesh import Arrival, SessionHost, Yields
-from saps.overlay.calls import Outcome, RangeCalls
+from saps.overlay.calls import RangeCalls
 from saps.overlay.frames import (
     Arrived,
     Departed,
     Frame,
     Luggage,
-    Outstanding,
     ProtocolError,
     Pull,
     TakeOver,
     Tenure,
-    Unsettled,
     Yielded,
 )
-from saps.overlay.keys import ALL_BROKERS, BrokerRef, Range
+from saps.overlay.keys import BrokerRef
 from saps.overlay.port import Port
 from saps.overlay.sessions import Quest, Sessions
-from saps.overlay.subscriptions import audience
+from saps.overlay.settling import POLL, Settling
 from saps.topics import shared
 
 logger = logging.getLogger(__name__)
 
 AGAIN = 0.25
 """Seconds after which a question without answer is repeated: a link may have broken."""
-POLL = 0.02
-"""Seconds until what is not settled yet is asked for again."""
-RANGES = 32
-"""Ranges of publishers that are asked one by one; above it all brokers are asked at once."""
-ATTEMPTS = 4
-"""Range calls for one of these questions."""
 MOST_PARTS, MOST_BYTES = 1 << 14, 1 << 28
 """Parts, and their bytes, of one stage of a session: it is kept in memory until it is complete."""
 
@@ -56,9 +48,12 @@ class _Taking:
     """A session that comes here."""
 
     __slots__ = (
+        "branch",
         "elsewhere",
         "filters",
         "heard",
+        "here",
+        "kept",
         "marks",
         "parts",
         "pending",
@@ -88,6 +83,12 @@ class _Taking:
         self.marks: dict[tuple[BrokerRef, str], int] = {}
         self.elsewhere = False
         """It is on its way to another broker."""
+        self.branch = quest.branch
+        """The session is here; what comes is what another broker has had for it beside."""
+        self.here = False
+        """The session itself has come, from the first that had one."""
+        self.kept = False
+        """If the source dies another broker adopts the session."""
 
 
 class Taker:
@@ -110,7 +111,9 @@ class Taker:
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
         """Sessions that other brokers are to end, until they have said so."""
         self.taken = 0
-        """Sessions that have come."""
+        """Sessions that have come, or what a branch had."""
+        self.merged = 0
+        """Of those, branches."""
 
     @property
     def _host(self) -> SessionHost:
@@ -125,8 +128,11 @@ class Taker:
         quest = taking.quest
         taking.source = None
         while taking.sources:
-            source = taking.sources.pop(0).broker
+            tenure = taking.sources.pop(0)
+            source, taking.kept = tenure.broker, tenure.kept
             if self._port.lost(source):
+                if taking.kept and not taking.branch and self._sessions.await_heir(quest):
+                    return
                 logger.warning("the session of %r was at %s, which is dead", quest.client, source.name)
                 continue
             self._serial += 1
@@ -134,10 +140,13 @@ class Taker:
             taking.heard = self._port.now
             quest.asked.add(source)
             self.takings[taking.serial] = taking
-            self._ask(taking, TakeOver(taking.serial, quest.client, taking.stamp, quest.user, quest.keep))
+            keep, birth = quest.keep, 0
+            if taking.branch:
+                keep, birth = False, self._host.birth(quest.client)
+            self._ask(taking, TakeOver(taking.serial, quest.client, taking.stamp, quest.user, keep, birth))
             self._tick(taking, taking.serial)
             return
-        self._sessions.finish(quest, Arrival.LATER if taking.elsewhere else Arrival.HERE)
+        self._sessions.finish(quest, _outcome(taking, Arrival.LATER if taking.elsewhere else Arrival.HERE))
 
     def _ask(self, taking: _Taking, request: Frame) -> None:
         assert taking.source is not None
@@ -163,9 +172,9 @@ class Taker:
     def _silent(self, taking: _Taking) -> None:
         source, client = taking.source, taking.quest.client
         assert source is not None
-        if taking.quest.given is not None:  # nobody waits for it: it stays where it is
+        if taking.quest.given is not None or taking.branch:  # nobody waits for it: it stays where it is
             self._stop(taking)
-            self._sessions.finish(taking.quest, Arrival.BUSY)
+            self._sessions.finish(taking.quest, _outcome(taking, Arrival.BUSY))
             return
         logger.warning(
             "the session of %r: %s does not answer in %g s; the client is served without, and the session ended there",
@@ -180,7 +189,7 @@ class Taker:
     def _stop(self, taking: _Taking) -> None:
         """Nothing comes of it."""
         del self.takings[taking.serial]
-        if taking.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
+        if not taking.branch and taking.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
             self._host.discard(taking.quest.client)
             taking.parts, taking.request = [], None
 
@@ -190,6 +199,19 @@ class Taker:
         for tenure in taking.sources:
             self.drop(tenure.broker, taking.quest.client, taking.stamp, taking.quest.user)
         self._sessions.finish(taking.quest, arrival)
+
+    def gather(self, broker: BrokerRef, client: str, stamp: int) -> None:
+        """Have a broker end its session, which is a branch of the one here, when what it had beside is here."""
+        quest = Quest(client, self._host.user(client), True, _nobody)
+        quest.branch = True
+        self._next(_Taking(quest, stamp, [Tenure(client, broker, 0)]))
+
+    def ends(self, broker: BrokerRef, client: str) -> bool:
+        """Is a broker being told to end its session?"""
+        dropped = any(to == broker and frame.client == client for to, frame in self.dropping.values())
+        return dropped or any(
+            each.branch and each.source == broker and each.quest.client == client for each in self.takings.values()
+        )
 
     def drop(self, broker: BrokerRef, client: str, stamp: int, user: str | None) -> None:
         """Have a broker end its session."""
@@ -219,7 +241,11 @@ class Taker:
         if taking is None or taking.stage is not Stage.ASKING:
             return
         taking.heard = self._port.now
-        if frame.answer == Yields.SESSION:
+        if frame.answer == Yields.SESSION and taking.branch:
+            taking.stage, taking.request = Stage.SUBSCRIBING, None
+            taking.filters = self._host.filters(taking.quest.client)
+            self._settle(taking, lambda: self._pull_contents(taking))
+        elif frame.answer == Yields.SESSION:
             taking.stage = Stage.DESCRIBED
             self._ask(taking, Pull(taking.serial, 0, 0))
         elif frame.answer == Yields.WAIT:
@@ -266,7 +292,10 @@ class Taker:
                 self._clear(taking, parts, self._port.now + self._sessions.patience)
             else:
                 taking.stage = Stage.PULLED
-                self._settle(taking, lambda: self._reading(taking, lambda: self._unpack(taking, parts)))
+                if taking.branch:
+                    self._reading(taking, lambda: self._merge(taking, parts))
+                else:
+                    self._settle(taking, lambda: self._reading(taking, lambda: self._unpack(taking, parts)))
 
     def _reading(self, taking: _Taking, read: Callable[[], None]) -> None:
         """Use what has come; if it makes no sense there is no session."""
@@ -306,6 +335,12 @@ class Taker:
         taking.stage = Stage.ARRIVED
         self._ask(taking, Arrived(taking.serial))
 
+    def _merge(self, taking: _Taking, parts: list[bytes]) -> None:
+        """The session here has what its branch had beside. Raises ValueError."""
+        self._host.merge(taking.quest.client, parts)
+        taking.stage = Stage.ARRIVED
+        self._ask(taking, Arrived(taking.serial))
+
     def on_departed(self, sender: BrokerRef, frame: Departed) -> None:
         taking = self._asked(sender, frame.serial)
         if taking is None or taking.stage is Stage.ASKING:
@@ -314,66 +349,40 @@ class Taker:
             self._arrived(taking)
         elif not frame.granted:  # it goes on there
             self._stop(taking)
-            self._sessions.finish(taking.quest, Arrival.BUSY)
+            self._sessions.finish(taking.quest, _outcome(taking, Arrival.BUSY))
 
     def _arrived(self, taking: _Taking) -> None:
         self.taken += 1
-        if taking.source is not None:
+        if taking.branch:
+            self.merged += 1
+        elif taking.source is not None:
             logger.info("the session of %r has come from %s", taking.quest.client, taking.source.name)
-        self._finish(taking, Arrival.MOVED)
+        if taking.sources and self._host.birth(taking.quest.client):  # what they have of it beside comes first
+            del self.takings[taking.serial]
+            taking.branch = taking.here = True
+            self._next(taking)
+        else:
+            self._finish(taking, Arrival.MOVED)
 
     # --- what was published before ------------------------------------------------------------------------------------
 
     def _settle(self, taking: _Taking, then: Callable[[], None]) -> None:
         """Go on when all members have what was published so far, and this broker has passed on all that it has. Before
         the giver packs, so that it has what did not come here; after, so that what comes by both ways has come."""
-        plain = [each for each in taking.filters if shared(each) is None]
-        self._settle_upto(taking, plain, {}, self._port.now + self._sessions.patience, then)
+        plain, serial = [each for each in taking.filters if shared(each) is None], taking.serial
 
-    def _settle_upto(
-        self,
-        taking: _Taking,
-        filters: list[str],
-        upto: dict[tuple[str, int], int],
-        limit: float,
-        then: Callable[[], None],
-    ) -> None:
-        """The same for publications up to these; at the latest at `limit`."""
-        if self.takings.get(taking.serial) is not taking:
-            return
-        places: dict[Range, list[str]] = {}
-        for topic_filter in filters:
-            places.setdefault(audience(topic_filter), []).append(topic_filter)
-        if len(places) > RANGES:
-            places = {ALL_BROKERS: filters}
-        serial, missing, unsettled = taking.serial, 1 + len(places), False
+        def there() -> bool:
+            return self.takings.get(serial) is taking
 
-        def answered(outcome: Outcome) -> None:
-            nonlocal unsettled
-            unsettled |= not outcome.complete
-            for result in outcome.results:
-                if isinstance(result, Outstanding):
-                    target = upto.setdefault((result.broker, result.incarnation), result.seq)
-                    unsettled |= 0 < result.lowest <= target
-            one_done()
-
-        def one_done() -> None:
-            nonlocal missing
-            missing -= 1
-            if missing or self.takings.get(serial) is not taking:
-                return
+        def settled() -> None:
             taking.heard = self._port.now
-            if (unsettled or self._waiting(filters)) and self._port.now < limit:
-                self._port.after(POLL, lambda: self._settle_upto(taking, filters, upto, limit, then))
-            else:
-                then()
+            then()
 
-        for place, wanted in places.items():
-            self._calls.call(place, Unsettled(wanted), answered, ATTEMPTS)
-        one_done()
+        limit = self._port.now + self._sessions.patience
+        Settling(self._port, self._calls, self._waiting, plain, limit, there, settled)
 
     def _pull_contents(self, taking: _Taking) -> None:
-        queued = self._host.queued(taking.quest.client)
+        queued = [] if taking.branch else self._host.queued(taking.quest.client)
         found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
         taking.stage, taking.pending = Stage.PULLING, list(found)
         self._ask(taking, Pull(taking.serial, 1, 0, taking.pending))
@@ -388,7 +397,12 @@ class Taker:
                 continue
             logger.warning("the session of %r was at %s, which has gone", taking.quest.client, broker.name)
             self._stop(taking)
-            self._next(taking)
+            if not (taking.kept and not taking.branch and self._sessions.await_heir(taking.quest)):
+                self._next(taking)
+
+
+def _outcome(taking: _Taking, otherwise: Arrival) -> Arrival:
+    return Arrival.MOVED if taking.here else otherwise
 
 
 def _had_passed(taking: _Taking, single: Batch) -> bool:
@@ -397,3 +411,7 @@ def _had_passed(taking: _Taking, single: Batch) -> bool:
     if origin is None or not isinstance(single.publisher, BrokerRef):
         return False
     return origin.seq <= taking.marks.get((single.publisher, single.topic), 0)
+
+
+def _nobody(arrival: Arrival) -> None:
+    """Of what nobody waits for."""

@@ -57,41 +57,41 @@ def divide(holder: BrokerRef, members: Sequence[BrokerRef], order: KeyOrder) -> 
     ]
 
 
-def _at_neighbours(holder: BrokerRef, run: Sequence[BrokerRef]) -> Iterator[Branch]:
-    """Cut a run of members on one side, nearest first, at the Skip Graph neighbours in it."""
+def _at_neighbours(holder: BrokerRef, members: Sequence[BrokerRef]) -> Iterator[Branch]:
+    """Cut the members on one side, nearest first, at the Skip Graph neighbours in it."""
     starts: list[int] = []
     needed = 0
     vector = vector_of(holder.name)
-    for i, member in enumerate(run):
+    for i, member in enumerate(members):
         shared = common_prefix(vector, vector_of(member.name))
         if shared >= needed:
             starts.append(i)
             needed = shared + 1
-    for i, end in zip(starts, [*starts[1:], len(run)], strict=False):
-        yield Branch(run[i], tuple(run[i + 1 : end]))
+    for i, end in zip(starts, [*starts[1:], len(members)], strict=False):
+        yield Branch(members[i], tuple(members[i + 1 : end]))
 
 
-def _at_clusters(holder: BrokerRef, run: Sequence[BrokerRef]) -> Iterator[Branch]:
-    """Cut a run of members on one side, nearest first: the own cluster at neighbours, the foreign ones at fingers,
+def _at_clusters(holder: BrokerRef, members: Sequence[BrokerRef]) -> Iterator[Branch]:
+    """Cut the members on one side, nearest first: the own cluster at neighbours, the foreign ones at fingers,
     level by level of the cluster path. A branch begins at the entry broker of its first cluster."""
-    sites = list(_sites(holder, run))
-    yield from _at_neighbours(holder, run[: sites[0].start if sites else len(run)])
+    sites = list(_sites(holder, members))
+    yield from _at_neighbours(holder, members[: sites[0].start if sites else len(members)])
     first = 0
     while first < len(sites):
         last = first
         while last < len(sites) and sites[last].shared == sites[first].shared:
             last += 1
         bounds = [site.start for site in sites[first:last]]
-        bounds.append(sites[last].start if last < len(sites) else len(run))
+        bounds.append(sites[last].start if last < len(sites) else len(members))
         starts = [distance - 1 for distance in fingers(last - first)]
         for i, end in zip(starts, [*starts[1:], last - first], strict=True):
-            entry = _entry(holder, run, bounds[i], bounds[i + 1])
-            yield Branch(run[entry], (*run[bounds[i] : entry], *run[entry + 1 : bounds[end]]))
+            entry = _entry(holder, members, bounds[i], bounds[i + 1])
+            yield Branch(members[entry], (*members[bounds[i] : entry], *members[entry + 1 : bounds[end]]))
         first = last
 
 
 class _Site(NamedTuple):
-    """A run of members that are one foreign place to the holder."""
+    """Members in a row that are one foreign place to the holder."""
 
     start: int
     shared: int
@@ -100,11 +100,11 @@ class _Site(NamedTuple):
     """Those, and the first level that is not."""
 
 
-def _sites(holder: BrokerRef, run: Sequence[BrokerRef]) -> Iterator[_Site]:
-    """The foreign sites in a run, in its order; members of the holder's own cluster are in none."""
+def _sites(holder: BrokerRef, members: Sequence[BrokerRef]) -> Iterator[_Site]:
+    """The foreign sites of the members, in their order; members of the holder's own cluster are in none."""
     mine = _levels(holder.cluster)
     cluster, path = holder.cluster, None
-    for i, member in enumerate(run):
+    for i, member in enumerate(members):
         if member.cluster == cluster:
             continue
         cluster = member.cluster
@@ -125,10 +125,10 @@ def fingers(count: int) -> Iterator[int]:
         step *= FINGER_BASE
 
 
-def _entry(holder: BrokerRef, run: Sequence[BrokerRef], start: int, end: int) -> int:
-    """At which of ``run[start:end]`` the holder enters their cluster."""
+def _entry(holder: BrokerRef, members: Sequence[BrokerRef], start: int, end: int) -> int:
+    """At which of ``members[start:end]`` the holder enters their cluster."""
     vector = vector_of(holder.name)
-    return min(range(start, end), key=lambda i: (vector ^ vector_of(run[i].name)) * _MIX & _MASK)
+    return min(range(start, end), key=lambda i: (vector ^ vector_of(members[i].name)) * _MIX & _MASK)
 
 
 @lru_cache(maxsize=1 << 12)

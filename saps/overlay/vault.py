@@ -13,10 +13,10 @@ from hashlib import blake2b
 
 from saps.messages import stamp_of
 from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Enlist, Enlisted, Frame, Keep, Kept, Recall, Record, Result, Stored
+from saps.overlay.frames import Enlist, Enlisted, Keep, Kept, Recall, Record, Result, Stored
 from saps.overlay.holding import Bucket, Holder, State, rank
 from saps.overlay.keys import BrokerRef, Key, Range, bucket_of_key, vault, vault_key
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 from saps.overlay.skipgraph import SkipGraph
 from saps.retained import RetainedStore
 
@@ -90,18 +90,18 @@ class Vault(Holder[_Bucket]):
 
     # --- what others ask of a holder ------------------------------------------------------------------------
 
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it does not concern the vault."""
-        if isinstance(frame, Enlist):
-            if self.leaving or not 0 <= frame.bucket < BUCKETS:
-                self._port.send(sender, Enlisted(frame.serial, False))
-            else:
-                self.join(frame.bucket, lambda: self._port.send(sender, Enlisted(frame.serial, True)))
-        elif isinstance(frame, Enlisted):
-            self._enlisted(frame.serial, frame.taken)
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            Enlist: self._on_enlist,
+            Enlisted: lambda sender, frame: self._enlisted(frame.serial, frame.taken),
+        }
+
+    def _on_enlist(self, sender: BrokerRef, frame: Enlist) -> None:
+        if self.leaving or not 0 <= frame.bucket < BUCKETS:
+            self._port.send(sender, Enlisted(frame.serial, False))
         else:
-            return False
-        return True
+            self.join(frame.bucket, lambda: self._port.send(sender, Enlisted(frame.serial, True)))
 
     def run(self, body: Keep | Recall, keys: list[Key]) -> list[Kept | Stored]:
         """What a range call runs at buckets held here."""
@@ -113,8 +113,11 @@ class Vault(Holder[_Bucket]):
             return [Kept(self._port.me, b.number, ready and b.state is State.READY) for b in held]
         found: list[Record] = []
         for bucket in held:
-            records = bucket.records
-            found += records.values() if body.topic_filter is None else records.matching(body.topic_filter)
+            records, filters = bucket.records, body.topic_filters
+            if filters is None:
+                found += records.values()
+            elif len(records):
+                found += {id(record): record for each in filters for record in records.matching(each)}.values()
         if body.limit and len(found) > body.limit:
             return [Stored([], more=True)]
         return [Stored(found)] if found else []

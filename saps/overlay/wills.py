@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 
 from saps.messages import Message
 from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Absent, Frame, Guard, Here, Mourned, ProtocolError, Unguard, Will
+from saps.overlay.frames import Absent, Guard, Here, Mourned, ProtocolError, Unguard, Will
 from saps.overlay.keys import ALL_BROKERS, BrokerRef
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 
 MOST = 1 << 18
 """Wills of one broker that are kept: more than it may have sessions."""
@@ -111,26 +111,27 @@ class Wills:
 
     # --- the guardian -------------------------------------------------------------------------------------------
 
-    def handle(self, sender: BrokerRef, frame: Frame) -> bool:
-        """Handle one frame; False if it does not concern wills."""
-        if isinstance(frame, Guard):
-            ward = self._wards.get(sender)
-            if ward is None or frame.complete:
-                ward = self._wards[sender] = _Ward()
-            ward.guardians = frame.guardians
-            ward.wills.update({will.client: will for will in frame.wills})
-            if len(ward.wills) > MOST:
-                raise ProtocolError(f"{sender.name} has more than {MOST} wills")
-        elif isinstance(frame, Unguard):
-            self._forget_will(sender, frame.client, frame.serial)
-        elif isinstance(frame, Mourned):
-            ward = self._wards.get(frame.broker)
-            if ward is not None and sender in ward.guardians:
-                for client, serial in frame.wills:
-                    self._forget_will(frame.broker, client, serial)
-        else:
-            return False
-        return True
+    @property
+    def handlers(self) -> Handlers:
+        return {Guard: self._on_guard, Unguard: self._on_unguard, Mourned: self._on_mourned}
+
+    def _on_guard(self, sender: BrokerRef, frame: Guard) -> None:
+        ward = self._wards.get(sender)
+        if ward is None or frame.complete:
+            ward = self._wards[sender] = _Ward()
+        ward.guardians = frame.guardians
+        ward.wills.update({will.client: will for will in frame.wills})
+        if len(ward.wills) > MOST:
+            raise ProtocolError(f"{sender.name} has more than {MOST} wills")
+
+    def _on_unguard(self, sender: BrokerRef, frame: Unguard) -> None:
+        self._forget_will(sender, frame.client, frame.serial)
+
+    def _on_mourned(self, sender: BrokerRef, frame: Mourned) -> None:
+        ward = self._wards.get(frame.broker)
+        if ward is not None and sender in ward.guardians:
+            for client, serial in frame.wills:
+                self._forget_will(frame.broker, client, serial)
 
     def _forget_will(self, broker: BrokerRef, client: str, serial: int) -> None:
         ward = self._wards.get(broker)

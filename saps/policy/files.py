@@ -23,6 +23,8 @@ class PolicyFiles:
         `SettingError` with every fault of the first file that has one."""
         self._setting = setting
         self._obey = obey
+        self.taken = True
+        """The files as they are now are in force: False after a reload that was refused."""
         self._read = {Path(file): _read(setting, Path(file)) for file in files}
         self.policy = merged(self._read.values())
         obey(self.policy)
@@ -33,13 +35,14 @@ class PolicyFiles:
         try:
             fresh = {file: _read(self._setting, file, before) for file, before in self._read.items()}
         except SettingError as error:
+            self.taken = False
             logger.error("%s", error)
             logger.error("the policy stays as it is, version %d", self.policy.version)
             return False
         policy = merged(fresh.values())
         if policy != self.policy:
             self._obey(policy)
-        self._read, self.policy = fresh, policy
+        self._read, self.policy, self.taken = fresh, policy, True
         logger.info("policy of version %d, for %d topics and all below them", policy.version, len(policy.topics))
         return True
 

@@ -145,6 +145,10 @@ class Statistics:
         self.capacity = topics
         self.topics: dict[str, TopicCount] = {}
         self.rest = TopicCount(REST)
+        self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
+        """As `TopicCount.latency`, of all topics since the start."""
+        self.waited = 0.0
+        """Sum of these times in seconds."""
         self.evicted = 0
         """Topics that had to make room since the start."""
         self._heap: list[tuple[int, int, str]] = []
@@ -168,6 +172,8 @@ class Statistics:
     def confirmed(self, topic: str, seconds: float, count: int = 1) -> None:
         """All members have confirmed so many publications of QoS 1 or 2."""
         self.of(topic).took(seconds, count)
+        self.latency[bisect_left(LATENCY_BOUNDS, seconds)] += count
+        self.waited += seconds * count
 
     def _make_room(self) -> int:
         """Take the least busy topic out. Returns its weight: no topic outside the table had more messages."""

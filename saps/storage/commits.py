@@ -33,6 +33,13 @@ class Held(Protocol):
         """The commit failed: what is held does not come true for now."""
 
 
+class Copier(Protocol):
+    """Has other brokers keep copies."""
+
+    def append(self, batch: Batch, done: Callable[[], None]) -> None:
+        """They are to have this batch, too; `done` runs when they do."""
+
+
 class Driver(Protocol):
     """What the commits ask of their driver."""
 
@@ -63,6 +70,15 @@ class Commits:
         """Transactions so far."""
         self.on_idle: Callable[[], None] = lambda: None
         """Runs when everything is on disk."""
+        self.on_pending: list[Callable[[bool], None]] = []
+        """Told when something has changed that is not on disk, and when there is nothing any more."""
+        self.copier: Copier | None = None
+        """Who has the batches beside the disk: a commit is done when both have it."""
+        self._waiting: list[Callable[[], None]] = []
+        """What is to be done when the batch being written, and what has come since, is on disk."""
+        self._missing = 0
+        """Who does not have the present batch yet."""
+        self._told = False
         self._driver = driver
         self._maximum_size = maximum_size
         self._on_trouble = on_trouble
@@ -78,7 +94,21 @@ class Commits:
         """Something has changed that is not on disk."""
         return self._batch is not None or self._scheduled or bool(self.journal)
 
+    def then(self, action: Callable[[], None]) -> None:
+        """Do this when all changes so far are on disk; at once if they are."""
+        if self.pending:
+            self._waiting.append(action)
+        else:
+            action()
+
+    def _tell_pending(self, pending: bool) -> None:
+        if pending != self._told:
+            self._told = pending
+            for told in self.on_pending:
+                told(pending)
+
     def _soon(self) -> None:
+        self._tell_pending(True)
         if not self._scheduled and self._batch is None:
             self._scheduled = True
             self._driver.later(0, self._begin)
@@ -91,18 +121,29 @@ class Commits:
         for held in self.held:
             held.cut()
         if self.journal:
-            self._batch = self.journal.take()
-            self._driver.write(self._batch)
+            batch = self._batch = self.journal.take()
+            self._missing = 1
+            if self.copier is not None:
+                self._missing = 2
+                self.copier.append(batch, lambda: self._one_done(batch))
+            self._driver.write(batch)
         else:
             self._settle()
 
     def written(self, size: int) -> None:
         """The batch is on disk, in a file that uses so many bytes."""
-        self._batch = None
-        self.count += 1
         full = self._maximum_size and size > self._maximum_size * (ROOM_AGAIN if self.trouble else 1)
         self._set_trouble(Trouble(False, True, f"more than {self._maximum_size} bytes") if full else None)
-        self._settle()
+        self._one_done(self._batch)
+
+    def _one_done(self, batch: Batch | None) -> None:
+        if batch is None or batch is not self._batch:  # it was taken back meanwhile
+            return
+        self._missing -= 1
+        if not self._missing:
+            self._batch = None
+            self.count += 1
+            self._settle()
 
     def _settle(self) -> None:
         """All that was cut is on disk. What has come since is committed next; if it has gone again meanwhile, nothing
@@ -116,7 +157,11 @@ class Commits:
             held.cut()
             held.release()
         self._hold_back(False)
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
         self.on_idle()
+        self._tell_pending(self.pending)
 
     def failed(self, full: bool, reason: str) -> None:
         """Nothing of the batch is on disk, because there is no space (`full`) or for another reason."""

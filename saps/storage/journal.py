@@ -10,6 +10,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from saps.batch import Batch as Single
+from saps.batch import Origin
+
 Row = tuple[Any, ...]
 Batch = dict["Table", dict[Any, Row | None]]
 """By table and key: the row as it is to be, None if there is to be none."""
@@ -19,11 +22,11 @@ class Table(Enum):
     """What is stored. The value is the table's name in the file; the first columns of a row are its key."""
 
     SESSIONS = "sessions"
-    """(id, client, user, expiry, ends, will, will delay, will due)"""
+    """(id, client, user, expiry, ends, will, will delay, will due, birth)"""
     SUBSCRIPTIONS = "subscriptions"
     """(session, filter, subscription)"""
     MESSAGES = "messages"
-    """(id, message, expires): shared by all its copies"""
+    """(id, message, expires, origin): shared by all its copies"""
     COPIES = "copies"
     """(serial, session, message, packet identifier or 0, form): what a client is still to get, or to acknowledge"""
     RELEASES = "releases"
@@ -37,17 +40,31 @@ class Table(Enum):
 class Stored:
     """A message that is stored once, for as long as somebody refers to it."""
 
-    __slots__ = ("number", "references")
+    __slots__ = ("_single", "number", "origin", "references")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, origin: Origin | None = None, single: Single | None = None) -> None:
+        """`single`: the publication, if its origin is not known yet."""
         self.number = number
         self.references = 0
+        self.origin = origin
+        """Which publication it is, wherever it is stored. Known when it is taken from the journal."""
+        self._single = single
+
+    def settle(self, life: tuple[str, int]) -> Origin:
+        """Its origin. One that the mesh has not numbered yet is named after this `life` of the broker."""
+        if self._single is not None and (known := self._single.origin) is not None:
+            self.origin, self._single = known, None
+        if self.origin is None:
+            self.origin = Origin(*life, UNNUMBERED + self.number)
+        return self.origin
 
 
 def _nothing() -> None:
     pass
 
 
+UNNUMBERED = 1 << 62
+"""Above all sequence numbers of publications."""
 MUCH = 64 << 20
 """Bytes of payload that may wait for a commit before publishers are held back."""
 
@@ -60,11 +77,17 @@ class Journal:
         self.on_first = on_first
         self.on_much = on_much
         self.epoch = 0.0
-        """Seconds since the epoch at moment 0 of the machines' clock; the driver sets it."""
+        """Seconds since the epoch at moment 0 of the machines' clock; the store sets it."""
         self._batch: Batch = {}
         self._next = 1
+        self._returned = False
+        """Some of it has been taken before, and others may have it."""
         self.payload = 0
         """Bytes of payload noted since the last `take`."""
+        self.disk = True
+        """It is written to a file; else other brokers alone get it."""
+        self.life = "", 0
+        """The broker's name and incarnation."""
 
     def __bool__(self) -> bool:
         return bool(self._batch)
@@ -90,7 +113,7 @@ class Journal:
         """The table has no row with this key any more. `once`: a row with this key is put once at most, so that one
         which has not been taken yet need never be written."""
         rows = self._batch.get(table)
-        if once and rows is not None and rows.get(key) is not None:
+        if once and not self._returned and rows is not None and rows.get(key) is not None:
             del rows[key]
             if not rows:
                 del self._batch[table]
@@ -105,25 +128,31 @@ class Journal:
     def take(self) -> Batch:
         """All changes so far; from now on others are collected."""
         batch, self._batch, self.payload = self._batch, {}, 0
+        self._returned = False
+        messages = batch.get(Table.MESSAGES, {})
+        for number, row in messages.items():
+            if row is not None and isinstance(row[3], Stored):
+                messages[number] = (*row[:3], row[3].settle(self.life))
         return batch
 
     def give_back(self, batch: Batch) -> None:
         """A batch that was taken could not be written: what has changed since comes on top of it."""
-        newer = self._batch
+        newer, self._returned = self._batch, True
         for table, rows in newer.items():
             batch.setdefault(table, {}).update(rows)
         self._batch = batch
 
     # ---- messages
 
-    def refer(self, cache: dict[Any, Any], message: Any, expires: float | None, size: int) -> Stored:
-        """One reference more to a message. `cache`: of its batch, where its number is remembered.
-        `expires`: seconds since the epoch; `size`: of its payload."""
+    def refer(self, single: Single, expires: float | None) -> Stored:
+        """One reference more to a message, a batch of one that remembers its number. `expires`: seconds since the
+        epoch."""
+        cache = single.encoded
         stored: Stored | None = cache.get(Stored)
         if stored is None or not stored.references:
-            stored = cache[Stored] = Stored(self.number())
-            self.put(Table.MESSAGES, stored.number, (stored.number, message, expires))
-            self.payload += size
+            stored = cache[Stored] = Stored(self.number(), None if stored is None else stored.origin, single)
+            self.put(Table.MESSAGES, stored.number, (stored.number, single.message, expires, stored))
+            self.payload += single.size
             if self.payload > MUCH:
                 self.on_much()
         stored.references += 1
@@ -133,4 +162,5 @@ class Journal:
         """One reference less; nobody's message is not kept."""
         stored.references -= 1
         if not stored.references:
+            stored.settle(self.life)
             self.drop(Table.MESSAGES, stored.number, once=True)

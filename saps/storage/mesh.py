@@ -67,6 +67,7 @@ def keep_retained(store: Store, node: OverlayNode) -> None:
 def restore_retained(store: Store, node: OverlayNode) -> None:
     """Have the mesh keep what was stored of it, where it knows nothing later. To be called when it has been joined."""
     now, journal = node.wall() * 1000, store.journal
+    jump = round(max(store.saved.jump, 0.0) * 1000)  # if the clock went back, the mesh's need not have done so
 
     def told(topic: str) -> None:
         if not node.vault.holds(topic):
@@ -74,6 +75,8 @@ def restore_retained(store: Store, node: OverlayNode) -> None:
 
     for topic, encoded in store.saved.retained.items():
         record = msgspec.msgpack.decode(encoded, type=Record)
+        if record.expires and jump:
+            record = msgspec.structs.replace(record, expires=record.expires + jump)
         if record.expires and record.expires <= now:
             journal.drop(Table.RETAINED, topic)
         else:

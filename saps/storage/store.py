@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from saps.storage.commits import Commits
-from saps.storage.database import Database, Sync
+from saps.storage.database import Database
+from saps.storage.files import Sync
 from saps.storage.journal import Journal
 from saps.storage.saved import Saved
 from saps.storage.trouble import Trouble
-from saps.storage.writer import Writer
+from saps.storage.writer import NoFile, Writer
 
 
 class Store:
-    """An open storage file. To be made within an event loop."""
+    """An open storage file, or none: then other brokers alone have what is stored. To be made within an event loop."""
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         sync: Sync,
         maximum_size: int = 0,
         with_wills: bool = True,
@@ -27,20 +29,51 @@ class Store:
         """`maximum_size`: bytes of the file beyond which nothing new is taken; 0: any. `with_wills`: nobody else has
         published the wills that are stored. `on_backlog`: publishers are to be held back, or not any more.
 
-        Raises `StorageError`.
+        Raises `StorageError`; a `DamagedError` lists what is lost. Damaged records that could be named are in
+        `saved.damaged` (`saps.storage.damage`).
         """
-        database = Database(path, sync)
-        try:
-            self.saved: Saved = database.load()
-        except BaseException:
-            database.close()
-            raise
         self.with_wills = with_wills
         self.journal = Journal()
         self.on_trouble: list[Callable[[Trouble | None], None]] = []
         """Who is told when nothing new can be stored, and with None when it can again."""
-        self._writer = Writer(database)
+        self.quarantined = 0
+        """Damaged records that are kept aside in the file, from this start and earlier ones."""
+        self.missing = 0
+        """Transactions that other brokers remember and the file lacks (`saps.storage.witness`)."""
+        self.saved = Saved()
+        self._database: Database | None = None
+        self._writer: Writer | NoFile
+        if path is None:
+            self.journal.disk = False
+            self.journal.epoch = time.time() - time.monotonic()
+            self._writer = NoFile()
+        else:
+            self._writer = Writer(self._open(path, sync))
         self.commits = self._writer.commits = Commits(self.journal, self._writer, maximum_size, self._tell, on_backlog)
+
+    def _open(self, path: Path, sync: Sync) -> Database:
+        database = Database(path, sync)
+        try:
+            self.saved = database.load()
+        except BaseException:
+            database.close()
+            raise
+        self.quarantined = database.quarantined
+        self.journal.epoch = database.epoch
+        self._database = database
+        return database
+
+    @property
+    def identity(self) -> bytes:
+        """Which file it is: no other one has it, but its copies."""
+        assert self._database is not None
+        return self._database.state.store
+
+    @property
+    def number(self) -> int:
+        """Its last transaction."""
+        assert self._database is not None
+        return self._database.state.number
 
     def _tell(self, trouble: Trouble | None) -> None:
         for told in self.on_trouble:

@@ -60,9 +60,29 @@ class Writer:
             assert commits is not None
             try:
                 self._database.write(batch)
-                size = self._database.size
             except Exception as error:  # whatever it is, the broker stays up and says so
                 full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
                 tell(commits.failed, full, f"{self._database.path}: {error}")
             else:
-                tell(commits.written, size)
+                tell(commits.written, self._database.size)
+
+
+class NoFile:
+    """Writes nothing: other brokers alone have what is committed. (A `saps.storage.commits.Driver`.)"""
+
+    def __init__(self) -> None:
+        self.commits: Commits | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, batch: Batch) -> None:
+        assert self.commits is not None
+        self.commits.written(0)
+
+    def later(self, delay: float, action: Callable[[], None]) -> None:
+        if delay:
+            self._loop.call_later(delay, action)
+        else:
+            self._loop.call_soon(action)
+
+    async def close(self) -> None:
+        """There is nothing left to write."""

@@ -66,6 +66,10 @@ class WebPort:
         """The answer to an order, sent as JSON. Raises `AskError`."""
         return self._read(self.ask(path, msgspec.json.encode(body)), kind)
 
+    def delete(self, path: str, kind: type[T]) -> T:
+        """The answer to an order to take something away. Raises `AskError`."""
+        return self._read(self.ask(path, method="DELETE"), kind)
+
     def _read(self, answer: Answer, kind: type[T]) -> T:
         if answer.status != 200:
             raise AskError(f"{self.url}: {_refusal(answer)}")
@@ -74,10 +78,11 @@ class WebPort:
         except msgspec.MsgspecError as error:
             raise AskError(f"what answers at {self.url} is no broker of this version: {error}") from None
 
-    def ask(self, path: str, body: bytes | None = None) -> Answer:
-        """Whatever the broker answers, with a `body` to a POST. Raises `SilentError` if nobody does."""
+    def ask(self, path: str, body: bytes | None = None, method: str | None = None) -> Answer:
+        """Whatever the broker answers, with a `body` to a POST unless another `method` is named. Raises
+        `SilentError` if nobody does."""
         headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
-        request = urllib.request.Request(self.url + path, body, headers)
+        request = urllib.request.Request(self.url + path, body, headers, method=method)
         try:
             with self._opener.open(request, timeout=PATIENCE) as response:
                 return Answer(response.status, response.headers, response.read())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -9,10 +10,16 @@ import time
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from saps.config import Address, BrokerSettings, SettingError
-from saps.config.sources import faults_of_file, load
+from saps.config.sources import faults_of_file, load, read_file
+from saps.identity.plain import sealed
+from saps.links import LinkError, Links
+from saps.overlay.keys import BrokerRef
+from saps.terminal import file_checks, machine_checks
 from saps.terminal.asking import Answer, AskError, WebPort
+from saps.terminal.file_checks import UNNAMED
 from saps.terminal.findings import Finding, fault, good, warning
 
 MOST_SKEW = 2.0
@@ -47,13 +54,35 @@ def _settings(file: Path | None, environ: Mapping[str, str]) -> BrokerSettings:
     except SettingError as error:
         if error.setting != "name" or error.source is not None:
             raise
-    return load({"name": "unnamed"}, environ, file).settings
+    return load({"name": UNNAMED}, environ, file).settings
+
+
+def settled(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
+    """All that `saps doctor` and `saps check-config` look at for these settings."""
+    yield from file_checks.files(settings)
+    yield from file_checks.certificates(settings)
+    yield from file_checks.folders(settings)
+    yield from ports(settings, running or runs_here(settings))
+    yield from reachable(settings)
+
+
+def complaints(file: Path) -> tuple[list[SettingError], list[SettingError]]:
+    """The faults and the warnings of a configuration that by itself has none, each with where it was set."""
+    loaded = load({}, {}, file) if "name" in read_file(file) else load({"name": UNNAMED}, {}, file)
+    found: dict[str, list[SettingError]] = {"fault": [], "warning": []}
+    for finding in (*settled(loaded.settings, False), *machine_checks.clock()):
+        if finding.verdict in found:
+            error = SettingError(finding.check, f"{finding.says} -> {finding.mend}")
+            found[finding.verdict].append(loaded.locate(error))
+    return found["fault"], found["warning"]
 
 
 def listening(settings: BrokerSettings) -> dict[str, list[Address]]:
     """Where the broker would listen, by setting."""
     found = {"mqtt": [settings.mqtt], "overlay.listen": [settings.overlay.listen]}
     found["tls.listen"], found["web.listen"] = list(settings.tls.listen), list(settings.web.listen)
+    if settings.ofm.listen and not settings.ofm.attach:
+        found["ofm.listen"] = [Address.parse(settings.ofm.listen)]
     return {setting: addresses for setting, addresses in found.items() if addresses}
 
 
@@ -61,15 +90,15 @@ def ports(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
     """Can the broker listen where it is to? `running`: one runs here, so that its ports are taken by right."""
     for setting, addresses in listening(settings).items():
         for address in addresses:
-            number = _refusal(address)
+            number = _refusal(address, socket.SOCK_DGRAM if setting == "ofm.listen" else socket.SOCK_STREAM)
             if number is None:
-                yield good("ports", f"{setting}: {address} is free")
+                yield good(setting, f"{address} is free")
             elif number == errno.EADDRINUSE and running:
-                yield good("ports", f"{setting}: {address} is in use, and a broker runs")
+                yield good(setting, f"{address} is in use, and a broker runs")
             elif number == errno.EADDRINUSE:
                 yield fault(
-                    "ports",
-                    f"{setting}: {address} is in use",
+                    setting,
+                    f"{address} is in use",
                     f"see who has it (ss -ltnp 'sport = :{address.port}') and end it, or set another {setting}",
                 )
             else:
@@ -78,39 +107,80 @@ def ports(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
                     errno.EACCES: "take a port above 1023, or AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit",
                 }
                 mend = mends.get(number, f"set another {setting}")
-                yield fault("ports", f"{setting}: {address}: {os.strerror(number)}", mend)
+                yield fault(setting, f"{address}: {os.strerror(number)}", mend)
 
 
-def contacts(settings: BrokerSettings) -> Iterator[Finding]:
-    """Does anybody listen at the addresses of `join`?"""
-    if not settings.join:
-        return
-    dead = [f"{address} ({why})" for address in settings.join if (why := _unreachable(address)) is not None]
-    if not dead:
-        yield good("join", f"somebody listens at {', '.join(map(str, settings.join))}")
-        return
-    mend = "start that broker, look at its overlay.listen (loopback by default), and at firewalls in between"
-    if len(dead) == len(settings.join):
-        yield fault("join", f"nobody can be reached: {', '.join(dead)}", mend)
-    else:
-        yield warning("join", f"not reached: {', '.join(dead)}", mend)
+def reachable(settings: BrokerSettings) -> Iterator[Finding]:
+    """Who answers at the addresses of `join`, asked as the broker asks; and is there somebody at the other addresses
+    that it connects to?"""
+    if settings.join:
+        yield _contacts({address: asked(settings, address) for address in settings.join})
+    wanted = {
+        "upstream.url": settings.upstream.url,
+        "web.controller": settings.web.controller if settings.web.listen else "",
+        "web.ofgate": settings.web.ofgate if settings.web.listen else "",
+        "tracing.endpoint": settings.tracing.endpoint,
+    }
+    for setting, url in wanted.items():
+        if url:
+            parts = urlsplit(url)
+            port = parts.port or {"https": 443, "http": 80, "mqtts": 8883}.get(parts.scheme, 1883)
+            why = _unreachable(Address(parts.hostname or "", port))
+            if why is None:
+                yield good(setting, f"somebody listens at {parts.hostname}:{port}")
+            else:
+                mend = "the broker starts without it and goes on trying; see that it runs, and what is in between"
+                yield warning(setting, f"{parts.hostname}:{port}: {why}", mend)
 
 
-def folders(settings: BrokerSettings) -> Iterator[Finding]:
-    """Can the broker write where it keeps things?"""
-    wanted = {"storage.file": settings.storage.file, "monitoring.directory": settings.monitoring.directory}
-    for setting, path in wanted.items():
-        if not path:
-            continue
-        folder = Path(path).absolute()
-        while not folder.is_dir():
-            folder = folder.parent
-        if setting == "storage.file" and folder != Path(path).absolute().parent:
-            yield fault(setting, f"there is no folder {Path(path).parent}", f"mkdir -p {Path(path).parent}")
-        elif not os.access(folder, os.W_OK):
-            yield fault(setting, f"this user may not write in {folder}", f"chown {folder} to the broker's user")
-        else:
-            yield good(setting, f"{folder} can be written")
+def asked(settings: BrokerSettings, address: Address) -> BrokerRef | str:
+    """The broker at an overlay address, or why it does not say who it is to the broker of these settings."""
+
+    async def ask() -> BrokerRef:
+        me = BrokerRef(settings.name, 0, "", settings.cluster)
+        links = Links(
+            me,
+            settings.overlay.key_order().value,
+            on_frames=lambda sender, frames: None,
+            on_session=lambda sender: None,
+            on_down=lambda peer: None,
+            on_congestion=lambda congested: None,
+            on_whois=lambda name, answer: None,
+        )
+        links.speaks = settings.links.highest_version
+        if sealed(settings):
+            from saps.identity.chosen import link_identity  # here: plain links need none of it
+
+            links.identity = link_identity(settings)
+        return await links.meet(*address)
+
+    try:
+        return asyncio.run(ask())
+    except (LinkError, SettingError) as error:
+        return str(error)
+
+
+def runs_here(settings: BrokerSettings) -> bool:
+    """Does the very broker of these settings run on this machine? Then it has its ports by right."""
+    host, port = settings.overlay.listen
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    found = asked(settings, Address(here, port)) if port else ""
+    return not isinstance(found, str) and settings.name in (found.name, UNNAMED)
+
+
+def _contacts(answers: Mapping[Address, BrokerRef | str]) -> Finding:
+    """Where nobody listens yet, brokers may start later; who listens and does not answer does not let this one in."""
+    there = [
+        f"{found.name or 'a broker that is starting'} at {address}"
+        for address, found in answers.items()
+        if not isinstance(found, str)
+    ]
+    silent = [f"{address}: {found}" for address, found in answers.items() if isinstance(found, str)]
+    mend = "start that broker, look at its overlay.listen (loopback by default), its certificate, and firewalls"
+    if not silent:
+        return good("join", f"reached {', '.join(there)}")
+    refused = [address for address, found in answers.items() if isinstance(found, str) and not _unreachable(address)]
+    return (fault if refused else warning)("join", f"not reached: {'; '.join(silent)}", mend)
 
 
 class Probe:
@@ -160,16 +230,17 @@ class Probe:
         return warning("broker's clock", f"{abs(skew):.0f} s {'behind' if skew > 0 else 'ahead'}", "synchronise both")
 
 
-def _refusal(address: Address) -> int | None:
+def _refusal(address: Address, kind: socket.SocketKind) -> int | None:
     """Why nobody can listen there, as an errno; None if one can."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(address.host, address.port, type=kind, flags=socket.AI_PASSIVE)
+        family, _, protocol, _, place = found[0]
         with socket.socket(family, kind, protocol) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if kind is socket.SOCK_STREAM:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(place)
-            trial.listen(1)
+            if kind is socket.SOCK_STREAM:
+                trial.listen(1)
     except socket.gaierror:
         return errno.EADDRNOTAVAIL
     except OSError as error:

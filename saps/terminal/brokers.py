@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from datetime import datetime
+from typing import Annotated, TypeAlias
+from urllib.parse import quote
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from saps.frontend.web.operator import Brokers
-from saps.frontend.web.report import Broker
+from saps.frontend.web.report import Broker, Brokers, Forgotten
+from saps.terminal.apps import command_app
 from saps.terminal.asking import WebPort
-from saps.terminal.options import Json, asks, command_app
+from saps.terminal.options import Json, asks
 from saps.terminal.shown import WIDE, console, count, duration, emit, safe, size, table
 
 app = command_app("brokers")
 
+Forget = Annotated[
+    str | None, typer.Option("--forget", metavar="BROKER", help="Show this broker, which is away, no more.")
+]
 Cell: TypeAlias = Callable[[Broker], Text | str]
 
 NAMES: dict[str, Cell] = {"broker": lambda row: safe(row.name), "cluster": lambda row: safe(row.cluster)}
@@ -32,20 +38,29 @@ NUMBERS: dict[str, Cell] = {
     "from others/s": lambda row: count(row.received_rate),
     "out/s": lambda row: count(row.delivered_rate),
 }
-HELD: dict[str, Cell] = {"held by": lambda row: safe(", ".join(row.held_by), "bold red")}
+HELD: dict[str, Cell] = {"held by": lambda row: safe(", ".join([*row.held_by, *_upstream(row)]), "bold red")}
 NARROW = 110
 
 
 @app.command()
 @asks
-def brokers(port: WebPort, as_json: Json = False) -> None:
-    """Show all brokers of the mesh: place, clients, messages a second, and what holds publishers back."""
+def brokers(port: WebPort, as_json: Json = False, forget: Forget = None) -> None:
+    """Show all brokers of the mesh: place, clients, messages a second, what holds publishers back; and who is away."""
+    if forget is not None:
+        port.delete(f"/v1/brokers/{quote(forget, safe='')}", Forgotten)
     found = port.get("/v1/brokers", Brokers)
     if as_json:
         emit(found)
     else:
         out = console()
-        out.print(broker_table(sorted(found.brokers, key=lambda b: (b.cluster, b.name)), headline(found), out.width))
+        rows = sorted(found.brokers, key=lambda broker: (broker.cluster, broker.name))
+        out.print(broker_table(rows, headline(found), out.width))
+        if found.away:
+            out.print(away_table(found))
+
+
+def _upstream(row: Broker) -> list[str]:
+    return ["upstream is away"] if row.upstream == "away" and "upstream" not in row.held_by else []
 
 
 def headline(found: Brokers) -> str:
@@ -53,7 +68,18 @@ def headline(found: Brokers) -> str:
     clusters = len({broker.cluster for broker in found.brokers})
     missing = "" if found.complete else "; some broker has not answered"
     number, places = len(found.brokers), f"{clusters} cluster{'s'[: clusters != 1]}"
-    return f"{number} broker{'s'[: number != 1]} in {places}, seen from {found.seen_from}{missing}"
+    away = f", {len(found.away)} away" if found.away else ""
+    return f"{number} broker{'s'[: number != 1]} in {places}{away}, seen from {found.seen_from}{missing}"
+
+
+def away_table(found: Brokers) -> Table:
+    """The brokers that are away, and for how long."""
+    shown = table("Away: taken for dead", ("broker", "cluster", "address", "since", "for"))
+    for away in found.away:
+        since = datetime.fromtimestamp(away.since).astimezone().isoformat(" ", "seconds")
+        names = safe(away.name, "red"), safe(away.cluster), safe(away.address)
+        shown.add_row(*names, since, duration(max(0.0, found.at - away.since)))
+    return shown
 
 
 def broker_table(rows: Iterable[Broker], title: str, width: int = WIDE) -> Table:

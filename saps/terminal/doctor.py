@@ -17,9 +17,10 @@ from rich.table import Table
 from saps.config.sources import CONFIG_VARIABLE
 from saps.frontend.mqtt.limits import Limits
 from saps.terminal import broker_checks, machine_checks
+from saps.terminal.apps import command_app
 from saps.terminal.asking import WebPort
 from saps.terminal.findings import Finding
-from saps.terminal.options import Json, asks, command_app
+from saps.terminal.options import Json, asks
 from saps.terminal.shown import console, emit, safe, table
 
 app = command_app("doctor")
@@ -39,9 +40,9 @@ def doctor(
 ) -> None:
     """Look for what is wrong with this node, and say how to mend it.
 
-    It looks at the configuration and the environment, the ports a broker would take, the brokers it would join, its
-    folders, libraries, limits, the clock, Java, Open vSwitch, and at a broker's Web port. Nothing is changed. A note is
-    something that only some need.
+    It looks at the configuration and the environment, each file and certificate they name, the ports a broker would
+    take, the brokers it would join, its folders, libraries, limits, the clock, Java, Open vSwitch, and at a broker's
+    Web port. Nothing is changed. A note is something that only some need.
     """
     findings = list(examined(port, config))
     if as_json:
@@ -60,9 +61,7 @@ def examined(port: WebPort, config: Path | None) -> Iterator[Finding]:
     settings = configured.settings
     yield from configured.findings
     if settings is not None:
-        yield from broker_checks.ports(settings, probe.running)
-        yield from broker_checks.contacts(settings)
-        yield from broker_checks.folders(settings)
+        yield from broker_checks.settled(settings, probe.running)
     yield from probe.findings()
     limits = settings.limits.limits() if settings is not None else Limits()
     yield from chain(

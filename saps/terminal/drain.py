@@ -15,8 +15,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from saps.drain.signals import DRAINING
 from saps.drain.values import Drained, Order, Stage
 from saps.loading import INTERRUPTED
+from saps.terminal.apps import command_app
 from saps.terminal.asking import AskError, SilentError, WebPort
-from saps.terminal.options import Json, asks, command_app
+from saps.terminal.options import Json, asks
 from saps.terminal.shown import console, emit, safe
 
 app = command_app("drain")

@@ -16,7 +16,7 @@ from saps import __version__
 from saps.compiled import Modules, modules
 from saps.terminal.findings import Finding, fault, good, note, warning
 
-NEEDED = ("aiohttp", "aiomqtt", "cryptography", "msgspec", "prometheus-client", "rich", "structlog", "typer")
+NEEDED = ("aiohttp", "cryptography", "msgspec", "prometheus-client", "rich", "typer")
 """Distributions without which a broker does not run in full."""
 OTHER_FILES = 1000
 """Open files of a broker beside its clients: links, storage, the Web port."""

@@ -12,21 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from saps.config.sources import variable_of
 from saps.terminal.asking import LOCAL, AskError, SilentError, WebPort, basic, url_of
 from saps.terminal.shown import safe
 
+WEB_VARIABLE = "SAPS_WEB"
+"""The variable of the broker's own setting."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a document a line.")]
-
-
-def command_app(name: str) -> typer.Typer:
-    """What a module with one command of `saps` declares it in."""
-    return typer.Typer(
-        name=name,
-        rich_markup_mode="markdown",
-        pretty_exceptions_show_locals=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
 
 
 def _port(
@@ -35,7 +26,7 @@ def _port(
         typer.Option(
             "--web",
             metavar="URL",
-            envvar=variable_of("web"),
+            envvar=WEB_VARIABLE,
             help="A broker's Web port: http://HOST:PORT, or HOST:PORT as given to the broker.",
         ),
     ] = LOCAL,

@@ -13,11 +13,12 @@ import typer
 from rich.console import Group
 from rich.live import Live
 
-from saps.frontend.web.operator import Brokers, TopicList
+from saps.frontend.web.report import Brokers, TopicList
+from saps.terminal.apps import command_app
 from saps.terminal.asking import AskError, WebPort
 from saps.terminal.brokers import broker_table
 from saps.terminal.brokers import headline as of_brokers
-from saps.terminal.options import Json, asks, command_app
+from saps.terminal.options import Json, asks
 from saps.terminal.shown import console, emit, safe
 from saps.terminal.topics import Sort, chosen, topic_table
 from saps.terminal.topics import headline as of_topics

@@ -10,10 +10,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from saps.frontend.web.operator import MOST_ROWS, SORTS, TopicList
-from saps.frontend.web.report import MODES, TopicRow
+from saps.frontend.web.report import MODES, MOST_ROWS, SORTS, TopicList, TopicRow
+from saps.terminal.apps import command_app
 from saps.terminal.asking import AskError, WebPort
-from saps.terminal.options import Json, asks, command_app
+from saps.terminal.options import Json, asks
 from saps.terminal.shown import WIDE, console, count, emit, safe, size, some, table
 from saps.topics import filter_fault, matches
 

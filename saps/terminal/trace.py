@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 from rich.tree import Tree
 
-from saps.frontend.web.trace import Trace
+from saps.frontend.web.report import Trace
+from saps.terminal.apps import command_app
 from saps.terminal.asking import AskError, WebPort, topic_path
-from saps.terminal.options import Json, asks, command_app
+from saps.terminal.options import Json, asks
 from saps.terminal.shown import console, emit, safe
 from saps.topics import topic_fault
 

@@ -90,7 +90,8 @@ class Sampler:
 
     def among(self, count: int) -> list[int]:
         """Which of the next `count` messages are to be sampled: their places."""
-        found, place = list[int](), self._left
+        found: list[int] = []
+        place = self._left
         while place <= count:
             found.append(place - 1)
             place += self._gap()

@@ -34,13 +34,13 @@ class Tracer:
     ) -> tuple[Batch, Published | None]:
         """A batch is published here. Returns it, with what marks the publications that are traced."""
         properties = batch.properties
+        contexts: dict[int, Context] = {}
         if properties is None:
-            fresh: Sequence[int] = range(len(batch))
-            contexts: dict[int, Context] = {}
+            sampled = self._traces.sampler.among(len(batch))
         else:
             fresh = [index for index, each in enumerate(properties) if not given(each)]
             contexts = {index: context for index, each in enumerate(properties) if (context := carried(each))}
-        sampled = [fresh[place] for place in self._traces.sampler.among(len(fresh))]
+            sampled = [fresh[place] for place in self._traces.sampler.among(len(fresh))]
         if not (sampled or contexts):
             return batch, None
         if sampled:

@@ -42,16 +42,19 @@ class TwoDomains:
     def of(self, cluster: str) -> list[SimBroker]:
         return [broker for broker in self.brokers if broker.node.me.cluster == cluster]
 
+    def subscribers(self, domain: str) -> list[SimBroker]:
+        """The brokers of a domain that live and have a subscriber."""
+        return [
+            broker
+            for broker in self.of(domain)
+            if broker.alive and any(interval.ended is None for interval in self.recorder.intervals[broker])
+        ]
+
     @property
     def representative(self) -> SimBroker:
         """Who stands for the second domain."""
-        there = [
-            broker.node.me
-            for broker in self.of(DOMAINS[1])
-            if broker.alive and any(interval.ended is None for interval in self.recorder.intervals[broker])
-        ]
-        name = representative(TOPIC, there).name
-        return next(broker for broker in self.brokers if broker.name == name)
+        there = {broker.node.me: broker for broker in self.subscribers(DOMAINS[1])}
+        return there[representative(TOPIC, list(there))]
 
     def subscribe(self) -> None:
         """All but the publisher; then both domains make a tree."""

@@ -6,7 +6,7 @@ import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from saps.agents.switchover import Mode
@@ -45,6 +45,7 @@ def test_a_publication_is_one_datagram_in_each_domain_and_one_message_between_th
 @pytest.mark.parametrize("mode", MODES)
 @SCHEDULES
 @given(seed=SEEDS)
+@example(seed=7439)  # a member left the tree and published on as if it were a sender
 def test_while_members_and_trees_come_and_go_nothing_is_lost_doubled_or_disordered(mode: Mode, seed: int) -> None:
     latency = (0.0002, random.Random(seed).choice([0.001, 0.02]))
     scene = TwoDomains(seed, mode, OfmFaults(latency=latency))
@@ -52,7 +53,7 @@ def test_while_members_and_trees_come_and_go_nothing_is_lost_doubled_or_disorder
     for _ in range(6):
         act = scene.rng.choice(["leave", "representative", "release", "construct", "nothing"])
         candidates = [b for b in scene.brokers[4:] if any(i.ended is None for i in scene.recorder.intervals[b])]
-        if act == "representative":
+        if act == "representative" and scene.subscribers(DOMAINS[1]):
             scene.recorder.unsubscribe(scene.representative, "a/#")
         elif act == "leave" and candidates:
             scene.recorder.unsubscribe(scene.rng.choice(candidates), "a/#")

@@ -17,6 +17,7 @@ from saps.agents.api import Answers
 from saps.agents.either import leader_of
 from saps.agents.switchover import Mode
 from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.northbound.schema import Status
 from saps.ofm.simulated import OfmFaults
 from saps.overlay.frames import Answer
 
@@ -118,6 +119,53 @@ def test_a_publication_by_ofm_is_one_datagram_and_no_message_by_alm(mode: Mode, 
 
 
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+def test_who_subscribes_after_the_construction_gets_into_the_tree(mode: Mode) -> None:
+    """Also who comes back to a tree that it has left."""
+    scene = steady(mode)
+    scene.recorder.unsubscribe(scene.brokers[2], "a/b")
+    scene.simulation.run(5)
+    for broker in scene.brokers[1:3]:
+        scene.recorder.subscribe(broker, "a/b")
+    publish(scene, 1500)
+    assert without_alm(scene, 50, 1) == 50
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+@pytest.mark.parametrize("grows", [False, True])
+def test_what_the_controller_refuses_goes_by_alm_until_it_has_room(mode: Mode, grows: bool) -> None:
+    """Also a tree that cannot take one member more."""
+    scene = steady(mode)
+    scene.controller.room = 7 if grows else 0
+    if grows:
+        scene.recorder.subscribe(scene.brokers[1], "a/b")
+    else:
+        scene.ofm.agents["b0"].release("a/b")
+        scene.simulation.run(2)
+        scene.ofm.agents["b0"].construct("a/b")
+    publish(scene, 1500, 1)
+    assert [told["status"] for told in scene.gate.describe()["topics"]] == ["refused"]
+    assert not scene.ofm.trees
+    scene.controller.room = 8
+    scene.controller.retry()
+    publish(scene, 1500, 1)
+    assert without_alm(scene, 50, 1) == 50
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+def test_what_was_refused_and_is_not_wanted_any_more_is_withdrawn(mode: Mode) -> None:
+    scene = steady(mode)
+    scene.ofm.agents["b0"].release("a/b")
+    scene.simulation.run(2)
+    scene.controller.room = 0
+    scene.ofm.agents["b0"].construct("a/b")
+    scene.simulation.run(2)
+    assert [state.status for state in scene.controller.ofms.values()] == [Status.REFUSED]
+    scene.ofm.agents["b0"].release("a/b")
+    scene.simulation.run(2)
+    assert not scene.controller.ofms
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
 def test_acknowledgements_are_gathered(mode: Mode) -> None:
     scene = steady(mode)
     before = scene.simulation.counters.by_kind.get("OfmAck", 0)
@@ -160,14 +208,58 @@ def test_a_lost_end_of_a_burst_is_found_by_its_high_water_mark(mode: Mode) -> No
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
 def test_a_message_too_large_for_a_datagram_goes_by_alm_in_its_place(mode: Mode) -> None:
     scene = steady(mode)
-    before = scene.ofm.sent
+    counts = scene.ofm.datapaths["b0"].counts
+    before = counts["carried"]
     payloads = [b"%06d" % i + bytes(2000 * (i % 2)) for i in range(20)]
     for payload in payloads:
         scene.brokers[0].publish("a/b", payload)
-    assert scene.ofm.sent - before == 10
     scene.simulation.run(3)
+    assert counts["carried"] - before == 10
     for broker in scene.brokers[2:]:
         assert [message.payload for _, message in broker.delivered][-20:] == payloads
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_burst_is_packed_and_does_not_overrun_the_network(qos: int) -> None:
+    """More at once than the buffers on the way hold: without the window most of it would be lost, and repeated by
+    ALM."""
+    scene = steady(Mode.EITHER, faults=OfmFaults(buffer=20), settings=DatapathSettings())
+    counts, datagrams, messages = scene.ofm.datapaths["b0"].counts, scene.ofm.sent, scene.simulation.counters.data
+    for number in range(5000):
+        scene.recorder.publish(scene.brokers[0], "a/b", qos)
+        scene.simulation.run(0.0 if number % 1000 else 0.1)
+    scene.simulation.run(5)
+    scene.recorder.judge()
+    assert counts["overflowed"] == 0
+    assert scene.ofm.sent - datagrams < 5000 / 10
+    repaired = scene.simulation.counters.data - messages
+    assert repaired < 0.05 * 5000 * 6, "of the copies for six members"
+
+
+def test_a_member_that_is_slow_loses_nothing() -> None:
+    """Its socket's buffer would overflow, and no loopback packet tells. What is too much for it goes by ALM."""
+    faults = OfmFaults(buffer=150, service={"b5": 0.0005})
+    scene = steady(Mode.EITHER, faults=faults, settings=DatapathSettings())
+    for _ in range(400):
+        for _ in range(50):
+            scene.brokers[0].publish("a/b", bytes(200))
+        scene.simulation.run(0.002)
+    scene.simulation.run(20)
+    for broker in scene.brokers[2:]:
+        assert [len(message.payload) for _, message in broker.delivered].count(200) == 20_000, broker.name
+    assert scene.ofm.datapaths["b0"].counts["overflowed"] > 0
+
+
+def test_what_a_tree_does_not_carry_goes_by_alm() -> None:
+    scene = steady(Mode.EITHER, faults=OfmFaults(latency=(0.02, 0.02)), settings=DatapathSettings())
+    for _ in range(40):
+        for _ in range(50):
+            scene.brokers[0].publish("a/b", bytes(1000))
+        scene.simulation.run(0.001)
+    assert scene.ofm.datapaths["b0"].counts["overflowed"] > 0
+    scene.simulation.run(5)
+    for broker in scene.brokers[2:]:
+        assert [len(message.payload) for _, message in broker.delivered].count(1000) == 2000
 
 
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])

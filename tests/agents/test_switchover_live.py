@@ -12,7 +12,8 @@ import pytest
 
 from saps.agents.gateway import Gateway
 from saps.broker import Broker
-from saps.config import Address
+from saps.config import Address, SettingError
+from saps.config.sources import load
 from saps.ofm.northbound.schema import Status
 from saps.ofm.topology import BrokerAddress
 from saps.ofm.udp import UdpEndpoint, mac_of
@@ -139,6 +140,12 @@ async def test_a_datagram_longer_than_the_path_allows_is_not_fragmented() -> Non
     endpoint.send(f"{host}:{port}", bytes(65_530))
     assert endpoint.unsent == 1
     endpoint.close()
+
+
+async def test_a_loopback_address_without_a_mac_is_refused_with_the_reason() -> None:
+    broker = Broker(load({"name": "b", "overlay.listen": "127.0.0.1:0", "ofm.listen": "127.0.0.1:0"}, {}).settings)
+    with pytest.raises(SettingError, match=r"127\.0\.0\.1 is on this machine only"):
+        await broker.start()
 
 
 def test_the_mac_address_is_that_of_the_interface() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -33,7 +34,7 @@ def test_two_brokers_take_turns_and_lose_nothing(qos: int, monkeypatch: pytest.M
 def test_a_broker_that_is_not_there_is_one_line() -> None:
     orders = {"ports": [1], "subscribers": 1, "qos": 0, "payload": 200, "rate": 1000, "turns": 1, "messages": 1}
     with pytest.raises(GeneratorError, match=r"^[^\n]*refused[^\n]*$"):
-        answered("benchmarks.paced", msgspec.json.encode(orders), 30.0)
+        answered([sys.executable, "-m", "benchmarks.paced"], msgspec.json.encode(orders), 30.0)
 
 
 def test_tails_are_compared_turn_by_turn() -> None:

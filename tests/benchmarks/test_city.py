@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.city import goals, kept, tables
+from benchmarks.city import goals, kept, ours, tables
 from benchmarks.city.__main__ import begin, main, orders, parser, status
 from benchmarks.city.brokers import BASE, Broker, Floor, Mosquitto
 from benchmarks.city.kept import Kept, Party, Result, Sample
 from benchmarks.city.measure import Pace, sample
-from benchmarks.city.ours import OWN, SAPS, Saps
+from benchmarks.city.ours import OWN, SAPS, Saps, features
 from benchmarks.city.page import NOTHING_SAID, page, words_of, write
 from benchmarks.city.plan import plan
 from benchmarks.city.rows import ALL, NAMES, Row
@@ -99,19 +99,10 @@ def test_the_floor_loses_nothing_and_doubles_nothing(qos: int, version: int) -> 
 @needs_compiler
 @pytest.mark.interop
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_relay_that_drops_messages_is_found_out(qos: int) -> None:
-    found = counted(Floor("drop", "97"), Row("few", "telemetry", few, qos, window=10))
-    assert found.lost > 0
-    assert found.doubled == 0
-
-
-@needs_compiler
-@pytest.mark.interop
-@pytest.mark.parametrize("qos", [0, 1])
-def test_a_relay_that_doubles_messages_is_found_out(qos: int) -> None:
-    found = counted(Floor("double", "7"), Row("few", "telemetry", few, qos, window=10))
-    assert found.doubled > 0
-    assert found.lost == 0
+@pytest.mark.parametrize(("fault", "every"), [("drop", "97"), ("double", "7")])
+def test_a_relay_that_drops_or_doubles_messages_is_found_out(fault: str, every: str, qos: int) -> None:
+    found = counted(Floor(fault, every), Row("few", "telemetry", few, qos, window=10))
+    assert (found.lost > 0, found.doubled > 0) == (fault == "drop", fault == "double")
 
 
 @needs_compiler
@@ -139,6 +130,29 @@ def test_saps_carries_a_row(between: bool) -> None:
     assert found.deliveries > 0
     assert found.user + found.system > 0
     assert (found.lost, found.doubled, found.wrong, found.refused) == (0, 0, 0, 0)
+
+
+@needs_compiler
+@pytest.mark.interop
+@pytest.mark.skipif(not OWN.exists(), reason="SAPS is not installed")
+def test_the_row_of_an_openflow_tree_goes_along_it() -> None:
+    (tree,) = [broker for broker in features(OWN) if "OpenFlow" in broker.name]
+    assert tree.refusal(NAMES["feature-telemetry-1-q0-between"])
+    row = NAMES["feature-display-1-w10-q1-between"]
+    assert not tree.refusal(row)
+    found = counted(tree, row)
+    assert (found.lost, found.doubled, found.wrong, found.refused) == (0, 0, 0, 0)
+
+
+@needs_compiler
+@pytest.mark.interop
+@pytest.mark.skipif(not OWN.exists(), reason="SAPS is not installed")
+def test_a_row_of_a_tree_that_does_not_go_along_it_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "TREED", ("another/topic",))
+    (tree,) = [broker for broker in features(OWN) if "OpenFlow" in broker.name]
+    found = sample(NAMES["feature-display-1-w10-q0-between"], tree, 0, PACE, 0.0)
+    assert found.result is None
+    assert "datagrams came along the tree" in found.fault
 
 
 @needs_compiler

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
+from examples.common.machine import Processors
 from examples.smart_city.glance import Glance, LoopGlance, Observer, TopicGlance
 from examples.smart_city.loop import Facts, Mode
 from examples.smart_city.run import Run
@@ -162,8 +165,35 @@ async def test_the_summary_tells_what_is_lost() -> None:
     assert result.total.lost == result.by_subscriber["hospital"].lost == 4
     text = "\n".join(drawn(render(result), 80))
     assert "lost: city/ward1/alert/medical #1 from ward1-call-centre at hospital" in text
-    assert "NOT every message arrived once and in order." in text
+    assert "NOT every message arrived once and in order: 4 lost." in text
     assert msgspec.json.decode(msgspec.json.encode(result), type=Report) == result
+
+
+async def test_the_verdict_says_what_failed() -> None:
+    """Messages that all arrived are not blamed for a slow job, and a machine that is short of processor is named."""
+    run = run_of(4)
+    play(run, rounds=3)
+    run.troubles.append("the Spark job was slow: its decision for a tree did not come within 60 s")
+    run.busy = 0.97
+    result = report(run, Facts("spark", "stadium/gates", 5.0))
+    assert not result.sound
+    text = " ".join(" ".join(drawn(render(result), 80)).split())
+    assert "the Spark job was slow: its decision for a tree did not come within 60 s" in text
+    assert "Every message arrived once, and in order." in text
+    assert "The loop did NOT close: the Spark job had not decided for a tree." in text
+    assert "This machine was short of processor: 97% of its" in text
+    assert "NOT every message" not in text
+    run.busy = 0.5
+    assert "short of processor" not in " ".join(drawn(render(report(run, result.loop)), 80))
+
+
+def test_the_machine_tells_how_busy_it_is() -> None:
+    processors = Processors()
+    ends = time.monotonic() + 0.3
+    while time.monotonic() < ends:
+        pass
+    assert processors.busy is not None
+    assert 1 / (os.cpu_count() or 1) - 0.2 <= processors.busy <= 1.0
 
 
 def test_figures_for_people() -> None:

@@ -6,15 +6,16 @@ A broker that listens is called by several others at once; one that calls, and o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from saps.links import Links
 from saps.links.inbound import Inbound
 from saps.links.outbound import Outbound
-from saps.links.questions import GUEST, Inquiry, LinkError, Meeting
+from saps.links.questions import GUEST, Admit, Knocking, LinkError, Meeting, NameInquiry, Question
 from saps.overlay.express import by_express
-from saps.overlay.frames import Bye, Farewell, Frame, Part, Ping, Publish, Whois
+from saps.overlay.frames import Bye, Farewell, Frame, Knock, Part, Ping, Publish, Whois
 from saps.overlay.keys import BrokerRef
 from saps.wire import encode_into, hello
 from tests.fuzzing.frames import FOE, FRIENDS, ORDER, STRANGERS, encoded, frame_of
@@ -24,6 +25,11 @@ from tests.fuzzing.target import Target
 
 ME = BrokerRef("me", 5, "127.0.0.1:1", "c0")
 CALLERS = [FOE, *FRIENDS, *STRANGERS, GUEST, ME]
+QUESTIONS: list[Callable[[asyncio.Future[Any], Admit], Question[Any]]] = [
+    lambda asked, admit: Meeting(ORDER, asked, admit),
+    lambda asked, admit: NameInquiry(ORDER, "b0", asked, admit),
+    lambda asked, admit: Knocking(ORDER, Knock(ME, 0, 0.0), asked, admit),
+]
 CONNECTIONS = 6
 """At once at most."""
 
@@ -68,7 +74,7 @@ def said(supply: Supply) -> bytes:
         case 0:
             return supply.chunk()
         case 1:
-            return encoded(Whois(supply.text(["b0", ""]))) or b""
+            return encoded(supply.one([Whois(supply.text(["b0", ""])), Knock(supply.one(CALLERS), 0, 0.0)])) or b""
         case 2:
             return encoded(supply.one([Bye(), Farewell(), Ping()])) or b""
         case 3:
@@ -124,7 +130,7 @@ async def _asking(supply: Supply) -> None:
     asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     kind = supply.byte()
     admit = Called().admit
-    pipe = Pipe(Inquiry(ORDER, "b0", asked, admit) if kind & 1 else Meeting(ORDER, asked, admit))
+    pipe = Pipe(QUESTIONS[kind % 3](asked, admit))
     pipe.feed(greeting(supply))
     while supply:
         pipe.feed(said(supply))

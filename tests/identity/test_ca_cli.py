@@ -111,3 +111,18 @@ def test_an_authority_is_not_overwritten_and_must_be_there(ca: Path, tmp_path: P
     assert "saps ca init" in run("issue", "b1", "--cluster", "c", "--ca", tmp_path, fails=True).stderr
     run("secret", tmp_path / "secret")
     assert "is there already" in run("secret", tmp_path / "secret", fails=True).stderr
+
+
+def test_certificates_for_mqtt_are_no_brokers_identity(ca: Path) -> None:
+    run("server", "b1", "--host", "127.0.0.1", "--host", "b1.example", "--ca", ca)
+    run("client", "gate-7", "--ca", ca)
+    server, client = (certificate(ca / "issued" / f"{name}.pem") for name in ("b1.server", "gate-7.client"))
+    assert describe(server).identities == describe(client).identities == ()
+    hosts = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert hosts.get_values_for_type(x509.DNSName) == ["b1.example"]
+    usage = client.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert "gate-7" in run("list", "--ca", ca).stdout
+    run("revoke", "gate-7", "--ca", ca)
+    revoked = read_lists((ca / "revoked.pem").read_bytes(), [certificate(ca / "authority.pem")])
+    assert {serial.number for serial in revoked.serials} == {client.serial_number}

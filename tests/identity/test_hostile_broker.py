@@ -18,6 +18,7 @@ from saps.messages import Message, Subscription
 from saps.overlay.claims import check_claims
 from saps.overlay.frames import (
     Announce,
+    Announced,
     Check,
     Collect,
     DefineBroker,
@@ -63,7 +64,9 @@ LIES: dict[str, Frame] = {
     "a find in another's name": Found(1, HERS, None, 1),
     "a key of another that is said to be alive": Check(OWN.key, HERS),
     "a search in another's name": Find(0, None, OWN.key, ALICE, 1),
-    "a call in another's name": Locate(1, None, ALICE, 1, *publishers("a/b"), Announce("a/b", ALICE, 9, False)),
+    "a call in another's name": Locate(
+        1, None, ALICE, 1, *publishers("a/b"), Announce([Announced("a/b", 9)], ALICE, False)
+    ),
 }
 TRUE: list[Frame] = [
     Insert(0, None, OWN),

@@ -103,6 +103,16 @@ async def test_what_is_not_in_the_next_table_goes_but_what_the_operator_ordered_
     assert place.gate.has == {"mine", "b"}
 
 
+async def test_an_order_before_ofgate_leads_is_carried_out_when_it_does(place: Place) -> None:
+    """Without any table, nothing that is there is dropped."""
+    place.gate.leading, place.gate.has, place.pinned = False, {"other"}, {"mine"}
+    await place.desk.carry_out()
+    assert place.gate.has == {"other"}
+    place.gate.leading = True
+    await place.desk.carry_out()
+    assert place.gate.has == {"mine", "other"}
+
+
 async def test_an_older_table_is_refused(place: Place) -> None:
     first = place.decided(1000, "a")
     place.decided(2000, "b")

@@ -267,3 +267,13 @@ def test_the_table_says_how_far_its_selection_is_from_the_best_at_most(tmp_path:
     store = Store(tmp_path)
     store.keep(table._replace(gap=0.0123))
     assert store.table(1000) == table._replace(gap=0.0123)
+
+
+def test_a_tree_must_save_more_than_the_least_beyond_its_cost() -> None:
+    """Whatever a topic's rate: a quiet one with large messages may have a tree, a busy one of small ones not."""
+    known = [candidate("much", 1500), candidate("little", 900)]
+    assert select(known, ONE, {}, 10**9, Calm(0.0, 0)).chosen == {"much"}
+    calm = Calm(0.0, 0, least=1000.0)
+    assert select([candidate("little", 900)], ONE, {}, 10**9, Calm(0.0, 0)).chosen == {"little"}
+    assert select([candidate("little", 900)], ONE, {}, 10**9, calm).chosen == set()
+    assert select(known, ONE, {"little": Held(True, 0)}, 10**9, calm).chosen == {"much"}

@@ -93,7 +93,19 @@ def test_a_master_and_two_workers_decide_as_the_small_decider_does(tmp_path: Pat
             stack.enter_context(daemon(log, "org.apache.spark.deploy.worker.Worker", *here, *room, master))
         for log in logs:
             told(log, r"(Successfully registered with master)")
-        options = ["--once", "--lateness", "1s", "--horizon", "3", "--memory", "512m", "--partitions", "2"]
+        options = [
+            "--once",
+            "--lateness",
+            "1s",
+            "--horizon",
+            "3",
+            "--least",
+            "0",
+            "--memory",
+            "512m",
+            "--partitions",
+            "2",
+        ]
         argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", str(state)]
         argv += ["--master", master, *options]
         submit = f'--conf spark.executor.memory=512m --conf spark.executor.extraJavaOptions="{QUICK}" pyspark-shell'

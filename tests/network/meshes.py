@@ -131,9 +131,14 @@ class Client:
         """Returns after UNSUBACK."""
         await self._client.unsubscribe(topic_filter)
 
-    async def publish(self, topic: str, payload: bytes | str, qos: int = 0, retain: bool = False) -> None:
+    async def publish(
+        self, topic: str, payload: bytes | str, qos: int = 0, retain: bool = False, expiry: int | None = None
+    ) -> None:
         """Returns, with QoS 1, after PUBACK. Raises `aiomqtt.MqttError` if the broker has gone."""
-        await self._client.publish(topic, payload, qos=qos, retain=retain, timeout=PATIENCE)
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        if expiry is not None:
+            properties.MessageExpiryInterval = expiry
+        await self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties, timeout=PATIENCE)
 
     async def until(self, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
         """Wait until `condition` holds; it is looked at after each arrival. Raises TimeoutError."""

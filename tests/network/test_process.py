@@ -132,17 +132,6 @@ async def test_a_name_that_is_taken_is_refused_by_its_setting() -> None:
             await subscriber.expect("a/b", b"x")
 
 
-async def test_an_address_where_no_broker_listens_cannot_be_joined() -> None:
-    """An MQTT port of a broker is not its overlay port."""
-    async with processes(1) as (first,):
-        wrong = saps_broker("b1", "c1", ANY, ANY, [told(first)["mqtt"]])
-        wrong.command = (*wrong.command, "--set", "overlay.join_timeout=0.5")
-        line = await refused(wrong)
-        assert line.startswith("saps: join (flag --join): no broker can be reached: ")
-        assert told(first)["mqtt"] in line
-        assert first.running
-
-
 async def test_a_mesh_with_another_key_order_cannot_be_joined() -> None:
     async with processes(1) as (first,):
         other = saps_broker("b1", "c1", ANY, ANY, [told(first)["overlay"]])

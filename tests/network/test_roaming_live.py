@@ -152,8 +152,7 @@ async def test_one_client_identifier_is_connected_once_in_the_mesh() -> None:
 
 
 async def test_stored_sessions_move_from_file_to_file(tmp_path: Path) -> None:
-    """What has moved outlives `kill -9` at its new broker. A broker that was dead while its client got a session
-    elsewhere does not bring the old one back."""
+    """What has moved outlives `kill -9` at its new broker, there and elsewhere."""
     async with AsyncExitStack() as stack:
         processes: list[BrokerProcess] = []
 
@@ -194,13 +193,11 @@ async def test_stored_sessions_move_from_file_to_file(tmp_path: Path) -> None:
         nomad.subscribed.clear()
         processes[0].signal(signal.SIGKILL)
         await nomad.go(ports[1])
-        lost = nomad.sessions_lost
-        assert lost == 1, "its session was where nobody answers"
-        await asyncio.wait_for(nomad.subscribed.wait(), PATIENCE)
+        assert nomad.sessions_lost == 0, "another broker has adopted its session"
         await restart(0)
         await nomad.go(ports[0])
         await nomad.go(ports[1])
-        assert nomad.sessions_lost == lost, "the old session is back"
+        assert nomad.sessions_lost == 0
 
 
 class Roamer(Subscriber):

@@ -35,7 +35,7 @@ def of_version(version: int, name: str, cluster: str, join: list[Address]) -> Br
 def spoken(broker: Broker) -> dict[str, int]:
     """The version in use towards each other broker."""
     found = broker.links._outbound.values()
-    return {link.to.name: link._version for link in found if link._version is not None}
+    return {link.to.name: link.version for link in found if link.version is not None}
 
 
 class Talker:
@@ -129,7 +129,7 @@ async def test_a_broker_of_an_older_version_is_sent_only_what_it_knows(monkeypat
     key = broker_key("old")
     sent: list[Frame] = [
         Spread(BrokerRef("new", 1, "", "c"), 5, [(key, key)], Roster(1), 2),
-        Gathered(6, [Baseline("new", 1, 3), Outstanding("new", 1, 3, 0)], True, 1),
+        Gathered(6, [Baseline("new", 1, [3]), Outstanding("new", 1, 3, 0)], True, 1),
         Told(7, []),
     ]
     async with asyncio.timeout(PATIENCE), ends("new") as (new,), silent() as (port, accepted):
@@ -148,7 +148,7 @@ async def test_a_broker_of_an_older_version_is_sent_only_what_it_knows(monkeypat
         while Pong() not in heard:
             heard += parser.feed(await reader.read(1 << 16))
         writer.close()
-    answer = Gathered(6, [Baseline("new", 1, 3)], False, 1)
+    answer = Gathered(6, [Baseline("new", 1, [3])], False, 1)
     assert [frame for frame in heard if not isinstance(frame, Ping | Pong)] == [answer, answer]
 
 

@@ -42,7 +42,7 @@ def test_admitted_plans_fit_and_refused_ones_do_not(data: st.DataObject) -> None
         assert {each.ofm.address: each for each in ledger} == wanted
         for dpid in network.topology.switches:
             tables = ledger.desired(dpid)
-            assert ledger.used(dpid) == Usage(tables.entries, tables.buckets)
+            assert ledger.used(dpid) == Usage.of(tables)
             assert tables.entries <= budget.entries
             assert tables.buckets <= budget.buckets
             assert all(len(group.buckets) <= budget.group_size for group in tables.groups.values())
@@ -67,6 +67,7 @@ def needed(plans: dict[OfmAddress, Plan], made: Plan, error: OverBudgetError) ->
     return {
         "flow entries": sum(each.entries for each in tables),
         "buckets": sum(each.buckets for each in tables),
+        "groups": sum(len(each.groups) for each in tables),
         "buckets in one group": made.tables[error.dpid].buckets,
     }[error.what]
 
@@ -85,7 +86,7 @@ def test_a_group_that_no_message_could_carry_is_refused() -> None:
         ledger.admit(plan(ofm(1), Tree(frozenset(), brokers)))
     brokers.popitem()
     ledger.admit(plan(ofm(1), Tree(frozenset(), brokers)))
-    assert ledger.used(7) == Usage(744, 744)
+    assert ledger.used(7) == Usage(744, 744, 1)
 
 
 def test_leaving_is_admitted_even_where_the_budget_was_cut() -> None:
@@ -94,4 +95,4 @@ def test_leaving_is_admitted_even_where_the_budget_was_cut() -> None:
     ledger.admit(plan(ofm(1), tree))
     ledger.default = Budget(1, 1)
     ledger.admit(plan(ofm(1), tree.without([broker_at(0, 6000)])))
-    assert ledger.used(7) == Usage(2, 2)
+    assert ledger.used(7) == Usage(2, 2, 1)

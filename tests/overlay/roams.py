@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -47,11 +48,17 @@ class Bench:
             mesh.hubs[broker],
             limits,
             lambda: mesh.now,
-            random.Random(1),
+            random.Random(broker.ref.incarnation),
             lambda when: mesh.at(max(when, mesh.now), self._timers),
         )
         self.frontend.turn.call_soon = lambda end: mesh.at(mesh.now, lambda: broker.act(end))
         self.frontend.roaming = broker.node.sessions.host = Roaming(self.frontend, broker.node)
+
+    def deal(self) -> Bench:
+        return self
+
+    def act(self, action: Callable[[], object]) -> None:
+        action()
 
     def flush(self) -> None:
         self.frontend.turn.flush()
@@ -224,6 +231,18 @@ class Nomad:
         del self._unanswered[:count]
         if answers:
             self.broker.act(partial(self.client.send, *answers))
+
+    def wander(self, rng: random.Random, moves: float) -> None:
+        """Do something by chance; `moves`: how often it connects, to any broker."""
+        dice = rng.random()
+        self.hear()
+        if dice < moves:
+            self.connect(rng.choice(self.mesh.alive()))
+        elif dice < 0.3:
+            self.lose()
+        elif self.alive:
+            self.answer(rng.randrange(1, 6))
+        self.hear()
 
     def subscribe(self, *filters: str, qos: int = 2) -> None:
         """SUBSCRIBE, and wait for SUBACK."""

@@ -92,8 +92,8 @@ class Batches(Recorder):
 
         def act() -> None:
             for _ in range(rng.choice([1, 2, 5])):
-                several = rng.choice(([topic], TOPICS[:2], TOPICS))
-                topics = [rng.choice(several) for _ in range(rng.choice([1, 2, 5, 20]))]
+                choice = rng.choice(([topic], TOPICS[:2], TOPICS))
+                topics = [rng.choice(choice) for _ in range(rng.choice([1, 2, 5, 20]))]
                 self.together(broker, topics, rng.choice((qos, qos, 0, 1)))()
                 dice = rng.random()
                 if dice < 0.05:
@@ -116,14 +116,19 @@ def kinds(seed: int) -> Counted:
     return Counted(seed, order, latency, design=DesignSettings() if kind == "designed" else None)
 
 
-@SCHEDULES
-@given(SEEDS)
-def test_batches_under_churn_arrive_once_and_in_order(seed: int) -> None:
-    rng = random.Random(seed)
+def begun(seed: int) -> tuple[random.Random, Counted, Batches]:
+    """A mesh of six brokers, whose publications are recorded."""
     simulation = kinds(seed)
     simulation.build(6, 3)
     recorder = Batches(simulation)
     recorder.begin()
+    return random.Random(seed), simulation, recorder
+
+
+@SCHEDULES
+@given(SEEDS)
+def test_batches_under_churn_arrive_once_and_in_order(seed: int) -> None:
+    rng, simulation, recorder = begun(seed)
     for _ in range(60):
         random_step(rng, recorder, churn=True)
         simulation.run(rng.choice([0, 0, 0.001, 0.01, 0.05]))
@@ -135,11 +140,7 @@ def test_batches_under_churn_arrive_once_and_in_order(seed: int) -> None:
 @SCHEDULES
 @given(SEEDS)
 def test_batches_over_breaking_links_and_crashing_brokers_lose_no_qos_1(seed: int) -> None:
-    rng = random.Random(seed)
-    simulation = kinds(seed)
-    simulation.build(6, 3)
-    recorder = Batches(simulation)
-    recorder.begin()
+    rng, simulation, recorder = begun(seed)
     for step in range(50):
         random_step(rng, recorder, churn=False)
         simulation.run(rng.choice([0, 0.001, 0.01, 0.05]))

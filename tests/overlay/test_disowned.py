@@ -153,7 +153,7 @@ def test_an_origin_that_comes_back_is_heard_although_its_floor_was_forged() -> N
     receiver.run(1.0)
     receiver.forge(1 << 62, 1)
     receiver.dead = True
-    receiver.inbox.forget(ORIGIN)
+    receiver.inbox.forget(ORIGIN, over=True)
     receiver.run(2.0 + order.MEMORY)
     receiver.dead = False
     for _ in range(100):
@@ -169,7 +169,7 @@ def test_floors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     origins = [BrokerRef(f"b{number}", 1, "", "c") for number in range(order.FLOORS + 10)]
     for origin in origins:
         receiver.inbox.accept(origin, publication("t", 7, 0, b"7", 0))
-        receiver.inbox.forget(origin)
+        receiver.inbox.forget(origin, over=True)
     receiver.run(order.MEMORY + 1)
     assert list(receiver.inbox._floors) == origins[-order.FLOORS :]
     assert not receiver.inbox._sequences

@@ -42,7 +42,7 @@ class TwoLanes(Simulation):
             return
         lane, target = (source.name, to.name), self.brokers[to.name]
         if lane not in self._clear_at:
-            target.act(lambda: target.node.express_started(source.ref))
+            target.act(lambda: target.node.multicast.forwarder.express_started(source.ref))
         self._clear_at[lane] = max(self.now + self.rng.uniform(0.0005, 0.002), self._clear_at[lane] + GRAIN)
         self.at(self._clear_at[lane], lambda: target.act(lambda: target.node.receive(source.ref, [frame])))
 

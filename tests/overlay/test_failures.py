@@ -9,6 +9,7 @@ import pytest
 from saps.overlay.detector import Detector, DetectorSettings
 from saps.overlay.frames import Frame, Ping
 from saps.overlay.keys import BrokerRef, KeyOrder, filter_key
+from saps.overlay.members import Members
 from saps.simulator import Simulation
 
 DEFAULTS = DetectorSettings()
@@ -24,14 +25,21 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.sent: list[tuple[str, Frame]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
         self.sent.append((to.name, frame))
 
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        self.timers.append((self.now + delay, action))
+
+    def wall(self) -> float:
+        return self.now
+
 
 def test_a_frame_sent_just_after_a_sign_of_life_is_followed_up() -> None:
     clock, dead = Clock(), list[BrokerRef]()
-    detector = Detector(clock, DEFAULTS, dead.append)  # type: ignore[arg-type]
+    detector = Detector(clock, DEFAULTS, dead.append, Members(clock, clock.wall))  # type: ignore[arg-type]
     peer = BrokerRef("peer", 1, "", "c")
     detector.heard(peer)
     detector.tick([peer])

@@ -16,6 +16,7 @@ from saps.overlay.frames import (
     Ack,
     AgentCall,
     Announce,
+    Announced,
     Check,
     Claim,
     Collect,
@@ -60,6 +61,7 @@ from saps.overlay.keys import (
     publisher_key,
     subscribers,
 )
+from saps.overlay.order import MEMORY
 from saps.overlay.rollcalls import ACQUAINTANCES
 from saps.overlay.vault import BUCKETS, HOLDERS
 from saps.simulator import SimBroker
@@ -243,7 +245,7 @@ def test_nobody_takes_itself_for_dead_by_what_others_say(mesh: Besieged) -> None
         Publish(1, 0, 0, 0, False, [Part("a", 0)], [0] * 513, [*range(1, 514)], [b""] * 513),
         Guard([Will("c", 1, float("nan"), Message("a", b""))], [], True),
         Guard([Will("c", 1, 0.0, Message("", b""))], [], True),
-        Announce("a", FOE, 1, True),
+        Announce([Announced("a", 1)], FOE, True),
     ],
     ids=lambda frame: type(frame).__name__,
 )
@@ -251,7 +253,7 @@ def test_what_no_client_or_list_can_bear_ends_the_link(mesh: Besieged, frame: ob
     b0 = mesh.brokers["b0"]
     mesh.attack(b0, DefineBroker(1, FOE))
     if isinstance(frame, Announce):
-        frame = at(b0, Announce("a/#/b", FOE, 1, True))
+        frame = at(b0, Announce([Announced("a/#/b", 1)], FOE, True))
     assert isinstance(frame, Frame)
     assert not mesh.attack(b0, frame)
 
@@ -327,7 +329,7 @@ def test_gaps_of_its_own_hold_up_nobody_elses_publications(mesh: Besieged) -> No
     told = publish(mesh, b0, TOPIC, b"honest")
     mesh.run_until(lambda: bool(told), 5)
     assert b"honest" in got(mesh, 1)
-    mesh.run(20)
+    mesh.run(MEMORY + 20)
     assert not b1.node.inbox._held_bytes
 
 
@@ -377,7 +379,7 @@ def test_it_can_have_a_publisher_take_a_subscription_for_ended(mesh: Besieged) -
     b0, b1, _ = opened(mesh)
     key = publisher_key(TOPIC, b0.ref, ORDER)
     for topic_filter in ("a/b",):
-        end = Announce(topic_filter, b1.ref, 1 << 40, False)
+        end = Announce([Announced(topic_filter, 1 << 40)], b1.ref, False)
         assert mesh.attack(b0, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], end, 1))
     told = publish(mesh, b0, TOPIC, b"unheard")
     mesh.run(1)
@@ -443,7 +445,7 @@ def test_it_can_confirm_what_it_has_not_passed_on(mesh: Besieged) -> None:
             mesh.attack(b0, Ack(frame.token, [(1, 1)], []))
 
     mesh.overheard = confirm
-    join = Announce("a/+", FOE, 1, True)
+    join = Announce([Announced("a/+", 1)], FOE, True)
     assert mesh.attack(b0, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], join, 1))
     told = publish(mesh, b0, TOPIC, b"x")
     mesh.run(2)

@@ -91,5 +91,4 @@ def test_many_keys_of_a_broker_that_go_together_do_not_each_look_through_all_tha
         broker.act(partial(broker.node.subscriptions.unsubscribe, topic_filter, ready.clear))
     simulation.run(5)
     simulation.check_ring()
-    assert sum(looked) > 20
     assert len(looked) < 10

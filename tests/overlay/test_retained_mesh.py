@@ -15,7 +15,7 @@ from saps.overlay import retention
 from saps.overlay.vault import BUCKETS, HOLDERS, bucket_of
 from saps.simulator import Network
 
-from .hubs import Hubs, random_act
+from .hubs import TOPICS, Hubs, random_act
 
 pytestmark = pytest.mark.simulation
 
@@ -126,3 +126,24 @@ def test_a_retained_message_lives_as_long_as_it_says() -> None:
     mesh.run(1)
     assert late.ready
     assert late.got == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_what_both_sides_of_a_cut_have_retained_the_later_one_stays_everywhere(seed: int) -> None:
+    rng = random.Random(seed)
+    mesh = Hubs(seed, check=False, trace=False)
+    brokers = mesh.build(rng.choice([2, 4, 6]), 2)
+    mesh.run(2)
+    for topic in TOPICS:
+        mesh.publish(rng.choice(brokers), topic, 1)
+    mesh.run(3)
+    names = [broker.name for broker in brokers]
+    rng.shuffle(names)
+    mesh.partition(names[: len(names) // 2])
+    mesh.run(5)
+    for _ in range(40):
+        mesh.publish(rng.choice(brokers), rng.choice(TOPICS), rng.choice([1, 2]))
+        mesh.run(rng.choice([0.1, 2]))
+    mesh.heal()
+    mesh.run(25)
+    mesh.judge_newcomers(acknowledged=True)

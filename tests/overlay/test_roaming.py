@@ -44,6 +44,18 @@ def test_a_session_follows_its_client() -> None:
     assert nomad.ended == []  # it has not listened to its old connections any more
 
 
+def test_a_session_with_nothing_in_it_is_the_clients_session_anywhere() -> None:
+    """A client that keeps to MQTT-3.2.2-5 drops its unacknowledged publications when there is none any more."""
+    mesh = Roams(1)
+    one, two, three = mesh.build(3, 2)
+    nomad = Nomad(mesh, "c")
+    assert [nomad.arrive(home) for home in (one, one, two)] == [False, True, True]
+    nomad.lose()
+    mesh.run(1)
+    assert nomad.arrive(three)
+    assert mesh.sessions("c") == ["b2"]
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3, 8])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_broker_that_stops_while_a_session_is_on_its_way_hands_it_over(seed: int, steps: int) -> None:
@@ -105,18 +117,6 @@ class Journey:
         self.owed[qos].append(b"%s %d" % (speaker.name.encode(), self.number))
         self.mesh.tell(speaker, self.number, qos)
 
-    def go(self) -> None:
-        """The client does something."""
-        dice, nomad = self.rng.random(), self.nomad
-        nomad.hear()
-        if dice < 0.25:
-            nomad.connect(self.rng.choice(self.mesh.alive()))
-        elif dice < 0.3:
-            nomad.lose()
-        elif nomad.alive:
-            nomad.answer(self.rng.randrange(1, 6))
-        nomad.hear()
-
     def steps(self, count: int) -> None:
         for _ in range(count):
             self.step()
@@ -126,7 +126,7 @@ class Journey:
         if self.rng.random() < 0.6:
             self.tell()
         else:
-            self.go()
+            self.nomad.wander(self.rng, 0.25)
 
     def settle(self) -> None:
         """The client comes to rest at a broker, which lets it in, and hears all. A CONNECT that it made elsewhere and

@@ -9,7 +9,7 @@ import pytest
 from saps.batch import Batch
 from saps.messages import Message
 from saps.overlay.forwarding import NUMBERS_KEPT
-from saps.overlay.frames import Announce, DefineBroker, DefineSlice, Frame, Publish
+from saps.overlay.frames import Announce, Announced, DefineBroker, DefineSlice, Frame, Publish
 from saps.overlay.keys import BrokerRef
 from saps.simulator import SimBroker, Simulation
 
@@ -82,7 +82,7 @@ def test_a_later_life_is_told_the_numbers_anew() -> None:
     earlier = subscribers[0].ref
     later = msgspec.structs.replace(earlier, incarnation=earlier.incarnation + 100)
     node = publisher.node
-    node.presence.announced(Announce(TOPIC, later, 1, present=True))
+    node.presence.announced(Announce([Announced(TOPIC, 1)], later, present=True))
     node.publish(Batch.of(Message(TOPIC, b"x", 1)), None)
     assert later in links(publisher)
     check_defined(links(publisher)[later])
@@ -94,7 +94,7 @@ def test_the_numbers_of_a_sender_that_is_cut_off_now_and_then_are_kept() -> None
     taken = next(branch.child for branch in publisher.node.presence.streams[TOPIC].way.branches)
     child = next(broker for broker in subscribers if broker.ref == taken)
     for pause in (NUMBERS_KEPT / 2, NUMBERS_KEPT / 2 - 0.1):
-        child.act(lambda: child.node.multicast.forget(publisher.ref))
+        child.act(lambda: child.node.multicast.forget(publisher.ref, over=False))
         simulation.run(pause)
     child.node.detector._dead[publisher.name] = publisher.ref  # and has not answered a probe yet
     simulation.run(0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Self
 
@@ -27,13 +27,16 @@ PATIENCE = 60.0
 
 
 @contextlib.asynccontextmanager
-async def broker(file: Path, **storage: int) -> AsyncIterator[Broker]:
+async def broker(
+    file: Path | None, name: str = "b", join: Broker | None = None, **storage: int
+) -> AsyncIterator[Broker]:
     anywhere = Address("127.0.0.1", 0)
     settings = BrokerSettings(
-        name="b",
+        name=name,
         mqtt=anywhere,
         overlay=OverlaySettings(listen=anywhere),
-        storage=StorageSettings(file=str(file), **storage),  # type: ignore[arg-type]
+        join=() if join is None else (Address.parse(join.ref.address),),
+        storage=StorageSettings(file=str(file or ""), **storage),  # type: ignore[arg-type]
         sys_interval=0,
     )
     running = Broker(settings)
@@ -63,6 +66,13 @@ def recovery(running: Broker) -> asyncio.Event:
     assert running.store is not None
     running.store.on_trouble.append(lambda trouble: None if trouble else well.set())
     return well
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Returns when the condition holds; nobody tells of it."""
+    async with asyncio.timeout(PATIENCE):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 async def taken(found: aiomqtt.Client, count: int) -> list[tuple[str, bytes]]:

@@ -12,6 +12,7 @@ from saps.config import SettingError
 from saps.frontend.mqtt.packets import Disconnect, Publish
 from saps.frontend.mqtt.reasons import Reason
 from saps.storage.journal import Batch
+from saps.storage.writer import Writer
 from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken
 
 
@@ -67,6 +68,7 @@ async def test_a_broken_disk_refuses_and_comes_back(tmp_path: Path, monkeypatch:
     broken = False
     async with broker(tmp_path / "broker.db") as running:
         assert running.store is not None
+        assert isinstance(running.store._writer, Writer)
         database = running.store._writer._database
         write = database.write
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saps.batch import Batch as Single
 from saps.messages import Message, Properties, Subscription
-from saps.storage.database import Database, StorageError
-from saps.storage.journal import Journal, Table
+from saps.storage.damage import StorageError
+from saps.storage.database import Database
+from saps.storage.journal import Batch, Journal, Table
 from saps.storage.saved import SavedForm
 
 
@@ -22,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def session_row(number: int, client: str = "c") -> tuple[object, ...]:
-    return number, client, None, 60, None, None, 0, None
+    return number, client, None, 60, None, None, 0, None, 7
 
 
 steps = st.lists(
@@ -52,10 +55,10 @@ def test_what_is_committed_is_what_is_read(
         journal.begin_after(1)
         for number, (step, value) in enumerate(steps):
             if step == "publish":
-                packets: dict[object, object] = {}
+                message = Message("t", b"%d" % number, 1)
+                single = Single.of(message)
                 for _ in range(value):
-                    message = Message("t", b"%d" % number, 1)
-                    stored = journal.refer(packets, message, None, 1)
+                    stored = journal.refer(single, None)
                     serial = journal.number()
                     journal.put(Table.COPIES, serial, (serial, 1, stored.number, 0, SavedForm(1, False, ())))
                     copies.append((serial, stored, message))
@@ -91,7 +94,7 @@ def test_what_is_committed_is_what_is_read(
 
 def test_a_message_that_has_gone_before_the_commit_costs_nothing() -> None:
     journal = Journal()
-    stored = journal.refer({}, Message("t", b""), None, 0)
+    stored = journal.refer(Single.of(Message("t", b"")), None)
     journal.put(Table.COPIES, 9, (9, 1, stored.number, 0, SavedForm(1, False, ())))
     journal.drop(Table.COPIES, 9, once=True)
     journal.release(stored)
@@ -104,9 +107,9 @@ def test_everything_about_a_session_comes_back(path: Path) -> None:
     subscription = Subscription("a/+", 2, True, True, 1, 268_435_455)
     journal = Journal()
     with closing(Database(path, "full")) as database:
-        journal.put(Table.SESSIONS, 5, (5, "client", "user", 3600, 12.5, will, 9, 13.5))
+        journal.put(Table.SESSIONS, 5, (5, "client", "user", 3600, 12.5, will, 9, 13.5, 77))
         journal.put(Table.SUBSCRIPTIONS, (5, "a/+"), (5, "a/+", subscription))
-        stored = journal.refer({}, will, 99.5, 2)
+        stored = journal.refer(Single.of(will), 99.5)
         journal.put(Table.COPIES, 8, (8, 5, stored.number, 77, SavedForm(2, True, (1, 3))))
         journal.put(Table.RELEASES, 9, (9, 5, 78))
         database.write(journal.take())
@@ -118,7 +121,8 @@ def test_everything_about_a_session_comes_back(path: Path) -> None:
     assert session.subscriptions == [subscription]
     assert session.copies == [(8, stored.number, 77, SavedForm(2, True, (1, 3)))]
     assert session.releases == [(9, 78)]
-    assert saved.messages[stored.number] == (stored.number, will, 99.5)
+    assert saved.messages[stored.number] == (stored.number, will, 99.5, stored.origin)
+    assert session.birth == 77
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "overwritten", "other", "version"])
@@ -174,3 +178,18 @@ def test_a_full_file_takes_nothing_and_then_everything(path: Path) -> None:
         journal.give_back(batch)
         database.write(journal.take())
         assert len(database.load().retained) == 300
+
+
+def test_a_mark_that_cannot_be_written_fails_the_transaction_which_may_be_repeated(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch: Batch = {Table.RETAINED: {"t": ("t", b"x"), "u": None}}
+    with closing(Database(path, "full")) as database:
+        database.write({Table.RETAINED: {"u": ("u", b"y")}})
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "pwrite", lambda *given: 0)
+            with pytest.raises(OSError, match="mark"):
+                database.write(batch)
+        database.write(batch)
+    with closing(Database(path, "full")) as database:
+        assert database.load().retained == {"t": b"x"}

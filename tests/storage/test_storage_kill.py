@@ -12,5 +12,5 @@ from benchmarks.durability import run
 
 @pytest.mark.chaos
 async def test_killed_again_and_again_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
-    outcome = await run(int(os.environ.get("SAPS_KILLS", "5")), seed, "full", tmp_path)
+    outcome = await run(int(os.environ.get("TEST_KILLS", "5")), seed, "full", tmp_path)
     assert outcome.good, outcome

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from saps.batch import Batch, Form
-from saps.storage.journal import Journal, Stored, Table
+from saps.batch import Batch, Form, Origin
+from saps.storage.journal import Journal, Row, Stored, Table
+
+RECENT = 4096
+"""Messages that a session remembers to have had, so that what another broker has kept for it beside is not delivered
+twice. Each costs a reference."""
+
+
+Change = tuple[Table, Any, Row]
+"""A row as the journal has it: table, key, row."""
 
 
 class Entry(NamedTuple):
@@ -20,21 +28,39 @@ class Entry(NamedTuple):
 class Copies:
     """The rows of what one client is still to get, or to acknowledge."""
 
-    __slots__ = ("journal", "number")
+    __slots__ = ("journal", "number", "recent")
 
     def __init__(self, journal: Journal, number: int) -> None:
         """`number`: the session's."""
         self.journal = journal
         self.number = number
+        self.recent: deque[Stored | Origin] = deque(maxlen=RECENT)
+        """What the session has had of late, delivered or not."""
+
+    @property
+    def had(self) -> dict[Origin, None]:
+        """The same by name, the oldest first."""
+        life = self.journal.life
+        return dict.fromkeys(each.settle(life) if isinstance(each, Stored) else each for each in self.recent)
 
     def add(self, single: Batch, form: Form, packet_id: int = 0) -> Entry:
         """Store one. `packet_id`: 0 until it is sent."""
         journal, deadline = self.journal, single.deadline
         lasts = None if deadline is None else deadline + journal.epoch
-        stored = journal.refer(single.encoded, single.message, lasts, single.size)
+        stored = journal.refer(single, lasts)
+        self.recent.append(stored)
         serial = journal.number()
         journal.put(Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form))
         return Entry(serial, stored)
+
+    def rows(self, entry: Entry, copy: tuple[Batch, Form], packet_id: int) -> Iterator[Change]:
+        """One that is stored, as it is."""
+        serial, stored = entry
+        single, form = copy
+        lasts = None if single.deadline is None else single.deadline + self.journal.epoch
+        origin = stored.settle(self.journal.life)
+        yield Table.MESSAGES, stored.number, (stored.number, single.message, lasts, origin)
+        yield Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form)
 
     def remove(self, entry: Entry) -> None:
         """The client has it, or will never get it."""
@@ -80,6 +106,16 @@ class InflightBook(dict[int, "tuple[Batch, Form] | None"]):
         self._entries[packet_id] = entry
         super().__setitem__(packet_id, copy)
 
+    def rows(self) -> Iterator[Change]:
+        """What is stored of it."""
+        number = self._copies.number
+        for packet_id, copy in self.items():
+            entry = self._entries[packet_id]
+            if isinstance(entry, int):
+                yield Table.RELEASES, entry, (entry, number, packet_id)
+            elif copy is not None:
+                yield from self._copies.rows(entry, copy, packet_id)
+
     def forget(self) -> None:
         """Nothing of it is stored any more."""
         for packet_id in list(self):
@@ -111,6 +147,11 @@ class QueueBook(deque[tuple[Batch, Form]]):
         self._entries.append(entry)
         super().append(item)
 
+    def rows(self) -> Iterator[Change]:
+        """What is stored of it."""
+        for entry, item in zip(self._entries, self, strict=True):
+            yield from self._copies.rows(entry, item, 0)
+
     def forget(self) -> None:
         """Nothing of it is stored any more."""
         while self:
@@ -140,6 +181,11 @@ class IncomingBook(dict[int, int]):
     def load(self, packet_id: int, reached: int) -> None:
         """It is stored already."""
         super().__setitem__(packet_id, reached)
+
+    def rows(self) -> Iterator[Change]:
+        """What is stored of it."""
+        for packet_id, reached in self.items():
+            yield Table.INCOMING, (self._number, packet_id), (self._number, packet_id, reached)
 
     def forget(self) -> None:
         """Nothing of it is stored any more."""

@@ -41,9 +41,9 @@ def accept(connection: Connection, packet: Connect) -> None:
     frontend = connection.frontend
     _adopt_limits(connection, packet)
     client_id = packet.client_id or frontend.assign_client_id()
-    frontend.admit(client_id)
-    connection.rights = connection.authorizer.authorise(connection, client_id, packet)
     expiry = _requested_expiry(packet)
+    frontend.admit(client_id, keeps=expiry > 0 or not packet.clean_start)
+    connection.rights = connection.authorizer.authorise(connection, client_id, packet)
     if expiry and frontend.refusal is not None and (client_id not in frontend.sessions or frontend.broken):
         raise ProtocolError("its session cannot be stored", frontend.refusal)
     connection.accepted = True
@@ -57,6 +57,7 @@ def accept(connection: Connection, packet: Connect) -> None:
         connection,
         client_id,
         packet.clean_start,
+        expiry,
         lambda arrival: connection.go_on(packet.version, lambda: _arrive(connection, packet, greeting, arrival)),
     )
 
@@ -118,7 +119,7 @@ def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int
     }
     if not packet.client_id:
         answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
-    if (granted := frontend.granted_expiry(expiry)) != expiry:
+    if (granted := frontend.granted_expiry(expiry, connection.user)) != expiry:
         answer[Property.SESSION_EXPIRY] = granted
     if (keep_alive := _keep_alive(limits, packet)) != packet.keep_alive:
         answer[Property.SERVER_KEEP_ALIVE] = keep_alive

@@ -38,12 +38,30 @@ from saps.frontend.mqtt.wire import Framer, fixed_header
 logger = logging.getLogger(__name__)
 
 
+class _Nowhere:
+    """The port of a connection whose transport is gone."""
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+
+_NOWHERE = _Nowhere()
+
+
 class Connection:
     """One client's connection, from its first byte to its end."""
 
     __slots__ = (
+        "__weakref__",
         "_framer",
         "_heard",
+        "_timer",
         "_waiting",
         "accepted",
         "authorizer",
@@ -57,6 +75,7 @@ class Connection:
         "publishes",
         "rights",
         "session",
+        "unfinished",
     )
 
     def __init__(self, frontend: Frontend, port: Port, peer: str = "?", authorizer: Authorizer = ANYBODY) -> None:
@@ -80,9 +99,12 @@ class Connection:
         self._waiting = False
         """CONNECT is not answered yet. What the client sends meanwhile, as it may (3.1.4), waits, too."""
         self._framer = Framer()
+        self.unfinished = 0
+        """Bytes kept of a packet that is not complete, or not looked at yet."""
         self._heard = frontend.clock()
         frontend.connections.add(self)
-        frontend.timers.at(self._heard + frontend.limits.connect_timeout, self._check_connected)
+        self._timer = frontend.timers.at(self._heard + frontend.limits.connect_timeout, self._check_connected)
+        """Looks whether the client is still there."""
 
     # ---- input
 
@@ -100,7 +122,7 @@ class Connection:
                         raise ProtocolError("too much before CONNACK", Reason.QUOTA_EXCEEDED)
                     postponed = True
                     break
-                if frontend.blocked and intake.wait_for_slow():
+                if intake.unfinished or (frontend.blocked and intake.wait_for_slow()):
                     postponed = True
                     intake.postpone()
                     break
@@ -115,10 +137,11 @@ class Connection:
                 self._framer.postpone(data, pos)
             elif pos < size:
                 self._framer.keep(data, pos)
+            if self._framer.kept != self.unfinished:
+                self._count_unfinished(self._framer.kept)
             intake.after_input()
         frontend.blocked.clear()
-        if intake.rate is not None:
-            intake.meter(intake.rate)
+        intake.meter()
 
     def _handle_next(self, data: bytes, pos: int, size: int) -> int:
         """Handle the packet at `pos`, and perhaps those of its kind behind it. Returns where they end, or `pos` if it
@@ -133,23 +156,35 @@ class Connection:
         if bounds is None:
             return pos
         body, end = bounds
-        if end - pos > self.frontend.limits.maximum_packet_size:
+        limits = self.frontend.limits
+        if end - pos > limits.maximum_packet_size or (not self.accepted and end - pos > limits.maximum_connect_size):
             raise ProtocolError(f"a packet of {end - pos} bytes", Reason.PACKET_TOO_LARGE)
         if end > size:
             return pos
         self._handle(first, data, body, end)
         return end
 
+    def _count_unfinished(self, kept: int) -> None:
+        """So many bytes wait for the rest of their packet."""
+        total = self.frontend.fairness.unfinished
+        total.used += kept - self.unfinished
+        self.unfinished = kept
+        if total.used > total.limit:
+            self.frontend.fairness.relieve()
+
     def _acknowledgements(self, session: Session, data: bytes, pos: int, size: int) -> int:
-        """PUBACKs without reason codes that follow each other. Returns where they end."""
-        if session.shares:
+        """PUBACKs without reason codes that follow each other. Returns where they end, or the first with which
+        something is the matter."""
+        if session.shares or session.repeats:
             return pos
         inflight = session.inflight
         end = pos
         while end + 4 <= size and data[end] == 0x40 and data[end + 1] == 2:
             packet_id = data[end + 2] << 8 | data[end + 3]
-            if inflight.get(packet_id) is not None:
-                del inflight[packet_id]
+            copy = inflight.get(packet_id)
+            if copy is None or copy[1].qos != 1:
+                break
+            del inflight[packet_id]
             end += 4
         self.frontend.counts.handled += (end - pos) >> 2
         if session.queue or session.backlog:
@@ -222,8 +257,9 @@ class Connection:
         """The client has its session."""
         self.session = session
         self.intake.begin_metering()
+        self.frontend.timers.cancel(self._timer)
         if self.keep_alive:
-            self.frontend.timers.at(self._heard + self.keep_alive, self._check_keep_alive)
+            self._timer = self.frontend.timers.at(self._heard + self.keep_alive, self._check_keep_alive)
 
     @property
     def user(self) -> str | None:
@@ -243,7 +279,7 @@ class Connection:
 
     def _pubrec(self, packet: Ack) -> None:
         if packet.reason >= 0x80:
-            self._session.acknowledged(packet.packet_id)
+            self._session.acknowledged(packet.packet_id, qos=2)
         elif self._session.received(packet.packet_id) or self.outbound.version != V5:
             self.outbound.send_release(packet.packet_id)
         else:
@@ -271,7 +307,7 @@ class Connection:
         if expiry is not None:
             if expiry and not session.expiry:
                 raise ProtocolError("DISCONNECT gives a session expiry to a session that had none")
-            session.expiry = self.frontend.granted_expiry(expiry)
+            session.expiry = self.frontend.granted_expiry(expiry, session.user)
         self._end(with_will=packet.reason != Reason.SUCCESS)
 
     # ---- the end
@@ -285,7 +321,7 @@ class Connection:
             properties = elsewhere(self, reason)
             if not self.outbound.answer(Disconnect(allowed, properties)) and properties:
                 self.outbound.answer(Disconnect(allowed))
-        if text:
+        if text and self.frontend.fairness.may_log(self):
             logger.warning("MQTT client %s closed: %s (0x%02x %s)", self.label, text, reason, reason.name)
         self._end(with_will=reason is not Reason.SERVER_SHUTTING_DOWN)
 
@@ -306,6 +342,22 @@ class Connection:
         """The transport is gone."""
         if not self.closing:
             self._end(with_will=True)
+        self._release()
+
+    def _release(self) -> None:
+        """Break the circles, so that all of it is freed at once: what still refers to a part of it finds a connection
+        that is closed."""
+        frontend = self.frontend
+        gone = frontend.gone
+        if gone is None:
+            gone = frontend.gone = Connection(frontend, _NOWHERE)
+            gone.closing = True
+            frontend.connections.discard(gone)
+            frontend.timers.cancel(gone._timer)
+        self.port = _NOWHERE
+        self.outbound.release(gone)
+        self.intake.release(gone)
+        self.publishes.release(gone)
 
     def _fail(self, error: MqttError, start: bytes) -> None:
         """The client broke the protocol, in the packet that begins with the bytes `start`."""
@@ -316,6 +368,9 @@ class Connection:
     def _end(self, with_will: bool) -> None:
         self.closing = True
         self.frontend.connections.discard(self)
+        self._framer.drop()
+        self._count_unfinished(0)
+        self.frontend.timers.cancel(self._timer)
         self.frontend.turn.wake(self)
         self.outbound.waiters.release()
         session = self.session
@@ -324,6 +379,11 @@ class Connection:
             session.dropped += held
         if session is not None and session.connection is self:
             self.frontend.detach(session, with_will)
+
+    @property
+    def address(self) -> str:
+        """The client's IP address: what it shares with others that it may be."""
+        return self.peer.rpartition(":")[0] or self.peer
 
     @property
     def label(self) -> str:
@@ -351,7 +411,7 @@ class Connection:
         if due <= now:
             self.close(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive timeout")
         else:
-            self.frontend.timers.at(due, self._check_keep_alive)
+            self._timer = self.frontend.timers.at(due, self._check_keep_alive)
 
     def heard(self) -> None:
         """The client is read again: until now it could not be heard."""

@@ -30,6 +30,12 @@ class Counts:
     """CONNECT packets."""
     refused: int = 0
     """Clients turned away because of a limit: connections, sessions, connection rate."""
+    evicted: int = 0
+    """Sessions that ended because there were too many: of clients that were away, with nothing to deliver."""
+    unfinished: int = 0
+    """Clients disconnected because unfinished packets took too much memory."""
+    unlogged: int = 0
+    """Log lines about clients that were not written, because there were too many of one address."""
     too_slow: int = 0
     """Clients disconnected because their queues were full."""
     expired: int = 0

@@ -25,8 +25,15 @@ from saps.frontend.mqtt.packets import (
     Will,
 )
 from saps.frontend.mqtt.properties import WILL, PropertyMap, decode_properties
-from saps.frontend.mqtt.reasons import MalformedPacket, ProtocolError, Reason
+from saps.frontend.mqtt.reasons import (
+    ACK_REASONS,
+    DISCONNECT_REASONS,
+    MalformedPacket,
+    ProtocolError,
+    Reason,
+)
 from saps.frontend.mqtt.wire import Framer, Reader, fixed_header
+from saps.topics import SHARE, subscription_fault
 
 _FLAGS = {PacketType.PUBREL: 2, PacketType.SUBSCRIBE: 2, PacketType.UNSUBSCRIBE: 2}
 """The fixed lower four bits of the first byte, where they are not 0 (Table 2-2)."""
@@ -144,6 +151,8 @@ def _ack(first: int, reader: Reader, version: int) -> Ack:
     reason, properties = 0, PropertyMap()
     if version == V5 and reader.left:
         reason = reader.integer(1)
+        if reason not in ACK_REASONS[kind]:
+            raise ProtocolError(f"reason 0x{reason:02x} in {kind.name}")
         if reader.left:
             properties = decode_properties(reader, kind)
     reader.finish()
@@ -156,11 +165,20 @@ def _subscribe(first: int, reader: Reader, version: int) -> Subscribe:
     entries: list[SubscribeEntry] = []
     while reader.left:
         _bound(len(entries))
-        topic_filter = reader.string()
+        topic_filter = _filter(reader)
         entries.append(_subscribe_entry(topic_filter, reader.integer(1), version))
     if not entries:
         raise ProtocolError("SUBSCRIBE without a topic filter")
     return Subscribe(packet_id, entries, properties)
+
+
+def _filter(reader: Reader) -> str:
+    """A topic filter that somebody can subscribe to (4.7, 4.8.2)."""
+    topic_filter = reader.string()
+    fault = subscription_fault(topic_filter)
+    if fault is not None:
+        raise MalformedPacket(fault)
+    return topic_filter
 
 
 def _bound(filters: int) -> None:
@@ -174,6 +192,8 @@ def _subscribe_entry(topic_filter: str, options: int, version: int) -> Subscribe
         raise MalformedPacket(f"subscription options 0x{options:02x}")
     if options & 0x30 == 0x30:
         raise ProtocolError("retain handling 3")
+    if options & 0x04 and topic_filter.startswith(SHARE):
+        raise ProtocolError("no local in a shared subscription (MQTT-3.8.3-4)")
     return SubscribeEntry(topic_filter, options & 0x03, bool(options & 0x04), bool(options & 0x08), options >> 4 & 0x03)
 
 
@@ -189,7 +209,7 @@ def _unsubscribe(first: int, reader: Reader, version: int) -> Unsubscribe:
     filters: list[str] = []
     while reader.left:
         _bound(len(filters))
-        filters.append(reader.string())
+        filters.append(_filter(reader))
     if not filters:
         raise ProtocolError("UNSUBSCRIBE without a topic filter")
     return Unsubscribe(packet_id, filters, properties)
@@ -215,6 +235,8 @@ def _pingresp(first: int, reader: Reader, version: int) -> Pingresp:
 
 def _disconnect(first: int, reader: Reader, version: int) -> Disconnect:
     reason, properties = _reason_and_properties(reader, PacketType.DISCONNECT, version)
+    if reason not in DISCONNECT_REASONS and reason != Reason.DISCONNECT_WITH_WILL:
+        raise ProtocolError(f"reason 0x{reason:02x} in DISCONNECT")
     return Disconnect(reason, properties)
 
 

@@ -7,12 +7,12 @@ like any other: what it keeps is kept in containers that note their changes (`sa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from saps.agents.user import Rights, SubscriberAgent
-from saps.batch import Batch, Form
-from saps.frontend.mqtt.books import Copies, Entry, IncomingBook, InflightBook, QueueBook
+from saps.batch import Batch, Form, Origin
+from saps.frontend.mqtt.books import RECENT, Change, Copies, Entry, IncomingBook, InflightBook, QueueBook
 from saps.frontend.mqtt.budget import Budget
 from saps.frontend.mqtt.session import HALF_DONE, Copy, Session
 from saps.hub import Hub
@@ -32,13 +32,16 @@ def _ignore() -> None:
 class DurableSession(Session):
     """A session of a broker with storage. It is stored as soon as `persist` finds that it is to last."""
 
-    __slots__ = ("_copies", "_journal", "_number", "_row", "stored")
+    __slots__ = ("_copies", "_journal", "_number", "_row", "base", "birth", "stored")
 
     def __init__(
-        self, hub: Hub, client_id: str, limits: Limits, budget: Budget, journal: Journal, number: int = 0
+        self, hub: Hub, client_id: str, limits: Limits, budget: Budget, journal: Journal, birth: int, number: int = 0
     ) -> None:
-        """`number`: the one it is stored under already."""
+        """`birth`: its own name, wherever it goes. `number`: the one it is stored under already."""
         super().__init__(hub, client_id, limits, budget)
+        self.birth = birth
+        self.base: frozenset[Origin] = frozenset()
+        """What was in it when it was adopted: its old broker has it, too, or had."""
         self.stored = False
         self._journal = journal
         self._number = number or journal.number()
@@ -48,13 +51,13 @@ class DurableSession(Session):
 
     def persist(self) -> None:
         """Store what is to outlive the process: the session if it has an expiry interval, its will in any case."""
-        lasting = self.expiry > 0 and not self.closed
+        lasting = self.lasting
         if lasting != self.stored:
             if lasting:
                 self._open_books()
             else:
                 self._forget()
-        if lasting or (self.will is not None and not self.closed):
+        if lasting or (self._journal.disk and self.will is not None and not self.closed):
             self._row = True
             self._journal.put(Table.SESSIONS, self._number, self._described())
         elif self._row:
@@ -72,7 +75,34 @@ class DurableSession(Session):
             self.will,
             self.will_delay,
             self.will_due + epoch if away and self.will is not None else None,
+            self.birth,
         )
+
+    @property
+    def lasting(self) -> bool:
+        """It outlives its connection."""
+        return self.expiry > 0 and not self.closed
+
+    @property
+    def had(self) -> dict[Origin, None]:
+        """What it has had of late, delivered or not; the oldest first."""
+        return self._copies.had
+
+    def remember(self, had: Iterable[Origin]) -> None:
+        """It had these elsewhere."""
+        self._copies.recent.extendleft(reversed([*had][-RECENT // 2 :]))
+
+    def rows(self) -> Iterator[Change]:
+        """All that is stored of it."""
+        if not self.stored:
+            return
+        number = self._number
+        yield Table.SESSIONS, number, self._described()
+        for topic_filter, subscription in self.subscriptions.items():
+            yield Table.SUBSCRIPTIONS, (number, topic_filter), (number, topic_filter, subscription)
+        for book in (self.inflight, self.queue, self.incoming):
+            if isinstance(book, InflightBook | QueueBook | IncomingBook):
+                yield from book.rows()
 
     def _open_books(self) -> None:
         assert not self.inflight, "a session that was not to last is over by now"
@@ -174,6 +204,7 @@ class DurableSession(Session):
             single, form = batch_of(copy), Form(copy.form.qos, copy.form.retain, copy.form.identifiers)
             stored: Stored = single.encoded[Stored]
             stored.references += 1
+            self._copies.recent.append(stored)
             entry = Entry(copy.serial, stored)
             if copy.packet_id:
                 inflight.load(copy.packet_id, (single, form), entry)
@@ -188,6 +219,18 @@ class DurableSession(Session):
         for packet_id, reached in saved.incoming.items():
             incoming.load(packet_id, reached if reached >= 0 else HALF_DONE)
         self.queue = queue or None
+
+
+class Life(NamedTuple):
+    """The life of a broker, as far as publications name it."""
+
+    name: str
+    incarnation: int
+
+
+def mark(single: Batch, origin: Origin) -> None:
+    """A batch of one is this publication."""
+    single.publisher, single.seqs = Life(origin.broker, origin.incarnation), (origin.seq,)
 
 
 def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool) -> None:
@@ -205,11 +248,15 @@ def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool
             kept = saved.messages[copy.message]
             batch = batches[copy.message] = Batch.of(kept.message)
             batch.deadlines = None if kept.expires is None else [kept.expires - journal.epoch]
-            batch.encoded[Stored] = Stored(copy.message)
+            if kept.origin is not None:
+                mark(batch, kept.origin)
+            batch.encoded[Stored] = Stored(copy.message, kept.origin)
         return batch
 
     for found in saved.sessions:
-        session = DurableSession(frontend.hub, found.client_id, frontend.limits, frontend.budget, journal, found.number)
+        session = DurableSession(
+            frontend.hub, found.client_id, frontend.limits, frontend.budget, journal, found.birth, found.number
+        )
         frontend.sessions[found.client_id] = session
         session.load(found, batch_of, now)
         if not with_wills:

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from saps.frontend.mqtt.budget import Budget, Rate
+from saps.bucket import TokenBucket
+from saps.frontend.mqtt.budget import Budget
 from saps.frontend.mqtt.counts import Counts
 from saps.frontend.mqtt.detour import Detour
 from saps.frontend.mqtt.durable import DurableSession
+from saps.frontend.mqtt.fairness import Fairness
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.reasons import ProtocolError, Reason
 from saps.frontend.mqtt.session import Session
-from saps.frontend.mqtt.timers import Timers
+from saps.frontend.mqtt.timers import Timer, Timers
 from saps.frontend.mqtt.turn import Turn
 from saps.hub import Hub
 from saps.messages import Message
@@ -48,6 +50,8 @@ class Frontend:
         self.timers = Timers(arm_timer)
         self.sessions: dict[str, Session] = {}
         self.connections: set[Connection] = set()
+        self.gone: Connection | None = None
+        """Stands for all whose transport is gone."""
         self.turn = Turn()
         self.blocked: list[Outbound] = []
         """Clients that could not take a message while the current input was handled."""
@@ -61,7 +65,9 @@ class Frontend:
         self.budget = Budget(limits.maximum_queued_total)
         """What is kept for all slow clients together."""
         self.counts = Counts()
-        self.connecting = Rate(limits.connection_rate) if limits.connection_rate else None
+        rate = limits.connection_rate
+        self.connecting = TokenBucket(rate, max(1.0, rate)) if rate else None
+        self.fairness = Fairness(self)
         self.journal: Journal | None = None
         """Where sessions are stored, if they are."""
         self.refusal: Reason | None = None
@@ -73,8 +79,9 @@ class Frontend:
         self.status: SysTree | None = None
         """The ``$SYS`` tree, if there is one."""
 
-    def admit(self, client_id: str) -> None:
-        """Is there room for one client more? Raises `ProtocolError` if not."""
+    def admit(self, client_id: str, keeps: bool) -> None:
+        """Is there room for one client more? `keeps`: it wants its session to outlive the connection. Raises
+        `ProtocolError` if not."""
         self.counts.connects += 1
         now, limits = self.clock(), self.limits
         reason = None
@@ -85,13 +92,18 @@ class Frontend:
             reason = Reason.SERVER_BUSY
         elif self.connecting is not None and self.connecting.wait(now):
             reason = Reason.CONNECTION_RATE_EXCEEDED
-        elif len(self.sessions) >= limits.maximum_sessions and session is None:
+        elif (
+            len(self.sessions) >= limits.maximum_sessions
+            and session is None
+            and not self.fairness.make_room()
+            and keeps
+        ):
             reason = Reason.QUOTA_EXCEEDED
         if reason is not None:
             self.counts.refused += 1
             raise ProtocolError("", reason)
         if self.connecting is not None:
-            self.connecting.take(1, now)
+            self.connecting.spend(1, now)
 
     def pause_publishers(self, paused: bool) -> None:
         """While paused, clients that publish are not read: the mesh is congested."""
@@ -119,25 +131,35 @@ class Frontend:
             session = None
         present = session is not None
         if session is None:
-            session = self.sessions[client_id] = self.new_session(client_id)
+            session = self.sessions[client_id] = self.new_session(client_id, expiry)
+        self.fairness.here(client_id)
         self.void_will(session)
-        session.expiry = self.granted_expiry(expiry)
+        session.expiry = self.granted_expiry(expiry, connection.user)
         session.attach(connection)
+        self._cancel_timers(session)
         session.user = connection.user
         if session.rights is not connection.rights:
             session.rights = connection.rights
             self.hub.forget_agent_routes(session)
         return session, present
 
-    def new_session(self, client_id: str) -> Session:
-        """A session without a connection, for the caller to keep."""
-        if self.journal is None:
+    def new_session(self, client_id: str, expiry: int, birth: int = 0) -> Session:
+        """A session without a connection, for the caller to keep. `expiry`: seconds that it may outlive one; where it
+        has been elsewhere, `birth`: its own name."""
+        journal = self.journal
+        if journal is None or not (expiry or journal.disk):
             return Session(self.hub, client_id, self.limits, self.budget)
-        return DurableSession(self.hub, client_id, self.limits, self.budget, self.journal)
+        name = birth or self.rng.getrandbits(62) + 1
+        return DurableSession(self.hub, client_id, self.limits, self.budget, journal, name)
 
-    def granted_expiry(self, expiry: int) -> int:
+    def granted_expiry(self, expiry: int, user: str | None) -> int:
         """The session expiry interval the client gets, in seconds."""
-        return min(expiry, self.limits.maximum_session_expiry)
+        most = self.limits.maximum_session_expiry
+        return min(expiry, most if user is not None else min(most, self.limits.anonymous_session_expiry))
+
+    def is_moving(self, client_id: str) -> bool:
+        """Is the session on its way to or from another broker?"""
+        return self.roaming is not None and self.roaming.moving(client_id)
 
     def detach(self, session: Session, with_will: bool) -> None:
         """The session's connection is gone. `with_will`: the client did not say goodbye (3.1.2.5)."""
@@ -152,8 +174,10 @@ class Frontend:
     def away(self, session: Session) -> None:
         """The session goes on without a connection, and its will waits: each until its time has come."""
         now = self.clock()
+        self._cancel_timers(session)
+        timers: list[Timer] = []
         if session.will is not None and session.will_due > now:
-            self.timers.at(session.will_due, lambda now: self._publish_delayed_will(session, now))
+            timers.append(self.timers.at(session.will_due, lambda now: self._publish_delayed_will(session, now)))
         else:
             self._publish_will(session)
         if session.ends_at <= now:
@@ -161,12 +185,21 @@ class Frontend:
             return
         session.give_back()
         session.persist()
-        self.timers.at(session.ends_at, lambda now: self._expire(session, now))
+        self.fairness.away(session)
+        timers.append(self.timers.at(session.ends_at, lambda now: self._expire(session, now)))
+        session.timers = timers
+
+    def _cancel_timers(self, session: Session) -> None:
+        for timer in session.timers:
+            self.timers.cancel(timer)
+        session.timers = []
 
     def end(self, session: Session) -> None:
         """The session is over; a will that still waits is published (3.1.3.2.2)."""
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+            self.fairness.here(session.client_id)
+            self._cancel_timers(session)
             self._publish_will(session)
             session.close()
             self.counts.ended(session)
@@ -177,8 +210,7 @@ class Frontend:
         """The broker stops: end the sessions that are in memory only, without their wills. One that is on its way to or
         from another broker is left to those who carry it."""
         for session in list(self.sessions.values()):
-            moving = self.roaming is not None and self.roaming.moving(session.client_id)
-            if not (session.stored or moving):
+            if not (session.stored or self.is_moving(session.client_id)):
                 session.will = None
                 self.end(session)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saps.frontend.mqtt.budget import Rate
+from saps.bucket import TokenBucket
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
@@ -20,10 +20,11 @@ class Intake:
         "_holds",
         "_metered",
         "_postponed",
+        "_rate",
         "_throttled",
         "awaiting",
-        "rate",
         "reading",
+        "unfinished",
     )
 
     def __init__(self, connection: Connection, frontend: Frontend) -> None:
@@ -31,15 +32,22 @@ class Intake:
         self._frontend = frontend
         self._holds = 0
         """Slow subscribers this publisher waits for."""
+        self.unfinished = False
+        """A request of the client is worked on in slices: what it sent behind it waits, and it is not read."""
         self._postponed = False
         """The rest of an input that met a slow subscriber waits with this publisher."""
-        self.rate = Rate(frontend.limits.message_rate) if frontend.limits.message_rate else None
+        rate = frontend.limits.message_rate
+        self._rate = TokenBucket(rate, max(1.0, rate)) if rate else None
         self._metered = 0
         """Publications the rate has been charged for."""
         self._throttled = False
         self.awaiting = 0
         """Publications of QoS 1 the mesh has not confirmed yet."""
         self.reading = True
+
+    def release(self, gone: Connection) -> None:
+        """Its connection is over, and `gone` stands for it."""
+        self._connection = gone
 
     def wait_for_slow(self) -> bool:
         """Wait for the slow subscribers that this input has met so far. True if there are any that are waited for."""
@@ -52,6 +60,12 @@ class Intake:
         blocked.clear()
         return False
 
+    def finished(self) -> None:
+        """The request that was `unfinished` is so no more."""
+        self.unfinished = False
+        self._take_up_if_free()
+        self.update()
+
     def postpone(self) -> None:
         """The rest of the input waits until no slow subscriber is waited for."""
         self._postponed = True
@@ -59,13 +73,16 @@ class Intake:
     def released(self) -> None:
         """A subscriber this publisher waited for needs no waiting any more."""
         self._holds -= 1
-        if self._postponed and not self._holds:  # it may be in the midst of another client's input
-            self._frontend.timers.at(self._frontend.clock(), self._take_up)
+        self._take_up_if_free()
         self.update()
+
+    def _take_up_if_free(self) -> None:
+        if self._postponed and not self._holds and not self.unfinished:  # it may be in the midst of another's input
+            self._frontend.timers.at(self._frontend.clock(), self._take_up)
 
     def _take_up(self, now: float) -> None:
         """Go on with the rest of the input that was postponed."""
-        if self._connection.closing or self._holds or not self._postponed:
+        if self._connection.closing or self._holds or self.unfinished or not self._postponed:
             return
         self._postponed = False
         self._connection.take_up(b"")
@@ -75,12 +92,13 @@ class Intake:
         """The client has a session: what it has published so far costs nothing."""
         self._metered = self._published
 
-    def meter(self, rate: Rate) -> None:
+    def meter(self) -> None:
         """Charge the rate for what the client has published; stop reading it if that was too much."""
-        if self._throttled or self._connection.closing or self._connection.session is None:
+        rate = self._rate
+        if rate is None or self._throttled or self._connection.closing or self._connection.session is None:
             return
         published, now = self._published, self._frontend.clock()
-        rate.take(published - self._metered, now)
+        rate.spend(published - self._metered, now)
         self._metered = published
         wait = rate.wait(now)
         if wait:
@@ -101,7 +119,13 @@ class Intake:
         """Input has been handled: it may have met a slow subscriber, a congested mesh, or a client that does not read
         its answers."""
         frontend = self._frontend
-        if frontend.blocked or self._postponed or frontend.publishers_paused or not self._connection.outbound.writable:
+        if (
+            frontend.blocked
+            or self._holds
+            or self._postponed
+            or frontend.publishers_paused
+            or not self._connection.outbound.writable
+        ):
             self.wait_for_slow()
             self.update()
 
@@ -112,6 +136,7 @@ class Intake:
             return
         reading = (
             not self._holds
+            and not self.unfinished
             and not self._postponed
             and connection.outbound.writable
             and self.awaiting <= self._frontend.limits.receive_maximum

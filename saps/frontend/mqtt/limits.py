@@ -11,13 +11,21 @@ class Limits(msgspec.Struct, frozen=True):
     maximum_packet_size: int = 1 << 20
     """Bytes of the largest packet accepted. A client can make the broker buffer one such packet."""
 
+    maximum_connect_size: int = 1 << 14
+    """Bytes of the largest CONNECT: until it is handled nobody knows who the client is."""
+
+    maximum_unfinished_total: int = 64 << 20
+    """Bytes of packets that have begun to come and are not complete, of all clients together. Beyond it the client with
+    most of them, of the address with most of them, is disconnected ("quota exceeded")."""
+
     maximum_connections: int = 50_000
     """Connections at the same time. Beyond it a CONNECT is answered with "server busy", and a little further on new
     connections are closed at once. About 12 KiB each when idle, and a file descriptor (``ulimit -n``)."""
 
     maximum_sessions: int = 100_000
-    """Sessions, of clients that are here or away. Beyond it a client without a session is refused ("quota exceeded").
-    About 3 KiB each, beside what is queued."""
+    """Sessions, of clients that are here or away. Beyond it those go whose clients have been away longest and that have
+    nothing to deliver; if there is none, a client that wants to keep its session is refused ("quota exceeded"). About 3
+    KiB each, beside what is queued."""
 
     connection_rate: float = 0.0
     """New connections a second, on average over a second; 0: any number. Beyond it a CONNECT is answered with
@@ -26,6 +34,10 @@ class Limits(msgspec.Struct, frozen=True):
     message_rate: float = 0.0
     """Publications a second from one client, on average over a second; 0: any number. Beyond it the client is not read
     for a while, so that nothing is lost."""
+
+    subscribe_rate: float = 10_000.0
+    """Filters a second that one user, one client without a user, and one address may subscribe to, on average over a
+    second; 0: any number. Beyond it SUBACK comes later, and the client is not read."""
 
     maximum_subscriptions: int = 10_000
     """Subscriptions of one client; more are refused one by one ("quota exceeded"). About 1 KiB each."""
@@ -66,6 +78,9 @@ class Limits(msgspec.Struct, frozen=True):
 
     maximum_session_expiry: int = 7 * 24 * 3600
     """Seconds a session is kept without a connection, at most; also for 3.1.1 sessions with clean session 0."""
+
+    anonymous_session_expiry: int = 3600
+    """The same for clients without a user."""
 
     connect_timeout: float = 10.0
     """Seconds within which a new connection must send CONNECT."""

@@ -13,7 +13,8 @@ from msgspec import Meta
 
 from saps.batch import Origin
 from saps.messages import Message, Subscription
-from saps.topics import SHARE, filter_fault, shared_fault, topic_fault
+from saps.storage.saved import SavedMessage, SavedSession
+from saps.topics import subscription_fault, topic_fault
 
 T = TypeVar("T")
 PacketId = Annotated[int, Meta(ge=0, le=0xFFFF)]
@@ -30,6 +31,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     """Seconds it lives without a connection."""
     next_id: Annotated[int, Meta(ge=0, le=0xFFFF)]
     """The packet identifier that is next in turn."""
+    birth: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+    """Its own name; 0: it has none, as it is neither stored nor copied."""
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +61,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     items: list[Item] = []
     incoming: dict[PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]] = {}
     """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
+    had: list[tuple[str, int, list[int]]] = []
+    """What it has had of late, delivered or not: broker, incarnation, and numbers."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -70,10 +75,42 @@ def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list
     return [_encode(Part(None if number else settings, batch)) for number, batch in enumerate(batches)]
 
 
-def packed(items: Iterable[Item], incoming: dict[int, int]) -> list[bytes]:
+def packed(items: Iterable[Item], incoming: dict[int, int], had: Iterable[Origin] = ()) -> list[bytes]:
     """The parts of the second stage; the items keep their order."""
-    batches = list(_batches(items, _size)) or [[]]
-    return [_encode(Part(None, [], batch, {} if number else incoming)) for number, batch in enumerate(batches)]
+    lives: dict[tuple[str, int], list[int]] = {}
+    for broker, incarnation, seq in had:
+        lives.setdefault((broker, incarnation), []).append(seq)
+    parts = [Part(None, [], batch) for batch in _batches(items, _size)]
+    first = Part(None, [], [], incoming, [(*life, seqs) for life, seqs in lives.items()])
+    return [_encode(part) for part in (first, *parts)]
+
+
+def had_of(parts: Iterable[Part]) -> list[Origin]:
+    """What the session has had of late."""
+    return [Origin(name, life, seq) for part in parts for name, life, seqs in part.had for seq in seqs]
+
+
+def luggage_of(saved: SavedSession, messages: dict[int, SavedMessage], now: float) -> tuple[list[bytes], list[bytes]]:
+    """Both stages of a session of another broker, from what there is in its log; `now`: seconds since the epoch.
+
+    What has not been published everywhere its client publishes anew: the other brokers' subscribers may lack it.
+    """
+    sent: dict[int, Item] = {serial: Item(packet_id) for serial, packet_id in saved.releases}
+    waiting: list[Item] = []
+    had: dict[Origin, None] = {}
+    for serial, number, packet_id, form in sorted(saved.copies):
+        _, message, expires, origin = messages[number]
+        lifetime = None if expires is None else expires - now
+        item = Item(packet_id, message, form.qos, form.retain, form.identifiers, lifetime, False, origin)
+        if packet_id:
+            sent[serial] = item
+        else:
+            waiting.append(item)
+        if origin is not None:
+            had[origin] = None
+    incoming = {packet_id: reached for packet_id, reached in saved.incoming.items() if reached >= 0}
+    first = described(Settings(saved.user, saved.expiry, 1, saved.birth), saved.subscriptions)
+    return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had})
 
 
 def _size(item: Item) -> int:
@@ -101,9 +138,7 @@ def unpacked(parts: Iterable[bytes]) -> list[Part]:
         raise ValueError(str(error)) from None
     for part in found:
         for subscription in part.subscriptions:
-            topic_filter = subscription.filter
-            fault = shared_fault(topic_filter) if topic_filter.startswith(SHARE) else filter_fault(topic_filter)
-            if fault is not None:
+            if (fault := subscription_fault(subscription.filter)) is not None:
                 raise ValueError(fault)
         for item in part.items:
             if item.message is not None and (fault := topic_fault(item.message.topic)) is not None:

@@ -114,6 +114,11 @@ class Outbound:
         self.write(encoded)
         return True
 
+    def release(self, gone: Connection) -> None:
+        """Its connection is over: hold no part of it. `gone` stands for it."""
+        self._connection = gone
+        self.waiters.forget(gone.outbound)
+
     # ---- publications
 
     def send(self, batch: Batch, form: Form) -> int:
@@ -131,10 +136,7 @@ class Outbound:
             packets = b"".join([self._encode_aliased(single, form, 0) for single in batch.singles])
         else:
             packets = encode(batch, form, self.version, self._frontend.clock())
-        out = self.out
-        if not out:
-            self._frontend.turn.wake(self._connection)
-        out.append(packets)
+        self.write(packets)
         return count
 
     def send_numbered(self, batch: Batch, form: Form, packet_ids: Sequence[int]) -> None:

@@ -35,7 +35,7 @@ def form_for(batch: Batch, target: Target) -> Form:
 
 def encode(batch: Batch, form: Form, version: int, now: float) -> bytes:
     """The packets of a batch with QoS 0, one behind the other."""
-    lifetimes = None if batch.deadlines is None else _lifetimes(batch.deadlines, now)
+    lifetimes = _lifetimes(batch, now)
     key = _key(form, version, lifetimes)
     found: bytes | None = batch.encoded.get(key)
     if found is None:
@@ -53,7 +53,7 @@ def encode_numbered(batch: Batch, form: Form, version: int, now: float, packet_i
 
     Subscribers that follow the same topics tend to be at the same identifier, so the last packets are kept.
     """
-    lifetimes = None if batch.deadlines is None else _lifetimes(batch.deadlines, now)
+    lifetimes = _lifetimes(batch, now)
     key = _key(form, version, lifetimes)
     found: _Numbered | None = batch.encoded.get(key)
     if found is None:
@@ -85,7 +85,7 @@ def encode_duplicate(single: Batch, form: Form, version: int, now: float, packet
 def encode_aliased(single: Batch, form: Form, now: float, alias: int, known: bool, packet_id: int) -> bytes:
     """The packet of a batch of one for one client, with a topic alias. A client that has `known` it is not sent the
     topic (3.3.2.3.4). `packet_id` is 0 with QoS 0."""
-    lifetimes = None if single.deadlines is None else _lifetimes(single.deadlines, now)
+    lifetimes = _lifetimes(single, now)
     properties = bytes((Property.TOPIC_ALIAS,)) + alias.to_bytes(2)
     properties += _encode_properties(
         None if single.properties is None else single.properties[0],
@@ -100,8 +100,7 @@ def encode_aliased(single: Batch, form: Form, now: float, alias: int, known: boo
 
 def packet_sizes(batch: Batch, form: Form, version: int, now: float) -> list[int]:
     """Bytes of each packet."""
-    lifetimes = None if batch.deadlines is None else _lifetimes(batch.deadlines, now)
-    pieces = _pieces(batch, form, version, lifetimes)
+    pieces = _pieces(batch, form, version, _lifetimes(batch, now))
     head = 2 if form.qos else 0
     return [head + sum(map(len, pieces[begin : begin + PIECES])) for begin in range(0, len(pieces), PIECES)]
 
@@ -112,8 +111,11 @@ def _key(form: Form, version: int, lifetimes: Lifetimes | None) -> object:
     return (common, form.identifiers, lifetimes) if form.identifiers or lifetimes is not None else common
 
 
-def _lifetimes(deadlines: Sequence[float | None], now: float) -> Lifetimes:
-    """What is left of the publications' lives (3.3.2.3.3)."""
+def _lifetimes(batch: Batch, now: float) -> Lifetimes | None:
+    """What is left of the publications' lives (3.3.2.3.3); None: none of them ends."""
+    deadlines = batch.deadlines
+    if deadlines is None:
+        return None
     return tuple([None if each is None else max(0, ceil(each - now - 1e-6)) for each in deadlines])
 
 

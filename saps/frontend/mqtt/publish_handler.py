@@ -42,6 +42,10 @@ class PublishHandler:
         self.tell_reached = False
         """Every publication with QoS 1 or 2 is answered as if it asked whom it reaches."""
 
+    def release(self, gone: Connection) -> None:
+        """Its connection is over, and `gone` stands for it: the mesh may yet confirm what it has published."""
+        self._connection = gone
+
     def handle(self, data: bytes, pos: int) -> int:
         """Publish what is at `pos`, where a PUBLISH begins, and what follows of its kind, as many as may be taken at
         once. Returns where they end; `pos` if the first is not complete. Raises `MqttError`."""
@@ -54,9 +58,7 @@ class PublishHandler:
         batch, packet_ids, end = cut
         session.publisher.published += len(batch.which)
         if batch.qos == 0:
-            matched = session.hub.publish(batch, session)
-            if NOT_PUBLISHED in matched:
-                self._refuse(batch, matched)
+            self._check(batch, session.hub.publish(batch, session))
         else:
             self._publish_acknowledged(session, batch, packet_ids)
         if session.hub.priorities is not None and not self.ordinary:
@@ -75,10 +77,11 @@ class PublishHandler:
         )
         return cutter
 
-    def _refuse(self, batch: Batch, matched: Sequence[int]) -> None:
-        """The hub has not taken what the client may not publish."""
-        refused = [batch.topics[number] for number in batch.which if matched[number] == NOT_PUBLISHED]
-        self._connection.authorizer.refused(self._connection, refused)
+    def _check(self, batch: Batch, matched: Sequence[int]) -> None:
+        """The hub has taken the batch, but for what the client may not publish."""
+        if NOT_PUBLISHED in matched:
+            refused = [batch.topics[number] for number in batch.which if matched[number] == NOT_PUBLISHED]
+            self._connection.authorizer.refused(self._connection, refused)
 
     # ---- QoS 1 and 2
 
@@ -122,8 +125,7 @@ class PublishHandler:
             matched = session.hub.publish(batch, session, partial(self._confirmed, batch, packet_ids))
             if intake.awaiting > limits.receive_maximum:
                 intake.update()
-        if NOT_PUBLISHED in matched:
-            self._refuse(batch, matched)
+        self._check(batch, matched)
 
     def _confirmed(self, batch: Batch, packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
         """The whole mesh has a batch with QoS 1: acknowledge it."""
@@ -167,7 +169,8 @@ class PublishHandler:
             elif known == HALF_DONE:  # those here have it; the mesh may not, as the broker died
                 incoming[packet_id] = -1
                 single = batch.singles[index]
-                session.hub.publish_remote(single, partial(self._received, session, single, [packet_ids[index]]))
+                done = partial(self._received, session, single, [packet_ids[index]])
+                self._check(single, session.hub.publish_remote(single, session, done))
         return list(new.values())
 
     def _received(

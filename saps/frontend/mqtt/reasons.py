@@ -82,6 +82,17 @@ DISCONNECT_REASONS = frozenset(
 """What a server's DISCONNECT may say (Table 3-10)."""
 
 
+_TAKEN_OR_NOT = frozenset(Reason(code) for code in (0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
+_RELEASED_OR_NOT = frozenset((Reason.SUCCESS, Reason.PACKET_IDENTIFIER_NOT_FOUND))
+ACK_REASONS: dict[int, frozenset[Reason]] = {
+    4: _TAKEN_OR_NOT,
+    5: _TAKEN_OR_NOT,
+    6: _RELEASED_OR_NOT,
+    7: _RELEASED_OR_NOT,
+}
+"""By packet type: what PUBACK, PUBREC, PUBREL and PUBCOMP may say (Tables 3-4 to 3-7)."""
+
+
 class MqttError(Exception):
     """The peer broke the protocol: its connection is to be closed with `reason`."""
 

@@ -12,19 +12,22 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from saps.agents.user import SubscriberAgent
-from saps.batch import Batch, Form
-from saps.frontend.mqtt.luggage import Item, Part, Settings, described, packed, unpacked
+from saps.batch import Batch, Form, Origin
+from saps.frontend.mqtt.books import Change
+from saps.frontend.mqtt.durable import DurableSession, mark
+from saps.frontend.mqtt.luggage import Item, Part, Settings, described, had_of, luggage_of, packed, unpacked
 from saps.frontend.mqtt.publish_encode import form_for
-from saps.frontend.mqtt.session import HALF_DONE, Copy
+from saps.frontend.mqtt.session import HALF_DONE, Copy, Session
 from saps.mesh import Arrival, Sessions, Yields
 from saps.messages import Message
+from saps.storage.journal import Stored
+from saps.storage.saved import SavedMessage, SavedSession
 from saps.subscriptions import Target
 from saps.topics import shared
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
     from saps.frontend.mqtt.frontend import Frontend
-    from saps.frontend.mqtt.session import Session
 
 Enter = Callable[[Arrival], None]
 """Goes on with a CONNECT."""
@@ -32,6 +35,10 @@ Waiting = tuple["Connection", Enter]
 
 
 def _nothing() -> None:
+    pass
+
+
+def _nothing_of(session: Session) -> None:
     pass
 
 
@@ -49,6 +56,10 @@ class Roaming:
         """Clients whose session comes from another broker."""
         self._ended: list[str] = []
         """Whose sessions have ended since the mesh was last told."""
+        self._asked: dict[str, int] = {}
+        """For how many seconds the sessions are to outlive their connections that CONNECTs wait for."""
+        self.admit: Callable[[Session], None] = _nothing_of
+        """Gives a session whose client has not come the rights of its user."""
 
     # ---- the connections' side
 
@@ -56,15 +67,21 @@ class Roaming:
         """May another broker have a session of this client? `assigned`: nobody else can know the identifier."""
         if assigned and not expiry:
             return False
+        known = self._frontend.sessions.get(client)
+        if known is not None and bool(known.expiry) != bool(expiry):
+            self._asked[client] = expiry
+            self._sessions.refresh(client)
+            del self._asked[client]
         return client in self._arrivals or not self._sessions.at_home(client)
 
-    def wait(self, connection: Connection, client: str, clean_start: bool, enter: Enter) -> None:
+    def wait(self, connection: Connection, client: str, clean_start: bool, expiry: int, enter: Enter) -> None:
         """Run `enter` when it is known where the client's session is, and it is here. That may be at once."""
         waiting = self._arrivals.get(client)
         if waiting is not None:
             waiting.append((connection, enter))
             return
         self._arrivals[client] = [(connection, enter)]
+        self._asked[client] = expiry
         self._sessions.claim(client, connection.user, not clean_start, partial(self._arrived, client))
 
     def _arrived(self, client: str, arrival: Arrival) -> None:
@@ -74,6 +91,7 @@ class Roaming:
             enter(Arrival.LATER)
         for _, enter in present[-1:]:
             enter(arrival)
+        self._asked.pop(client, None)
         session = frontend.sessions.get(client)
         if session is None:
             self._sessions.release(client)
@@ -125,6 +143,21 @@ class Roaming:
         session = self._frontend.sessions.get(client)
         return None if session is None else session.user
 
+    def lasting(self, client: str) -> bool:
+        if client in self._asked:
+            return self._asked[client] > 0
+        session = self._frontend.sessions.get(client)
+        return session is not None and session.expiry > 0
+
+    def birth(self, client: str) -> int:
+        session = self._frontend.sessions.get(client)
+        return session.birth if isinstance(session, DurableSession) and session.lasting else 0
+
+    def rows(self) -> Iterator[Change]:
+        for session in list(self._frontend.sessions.values()):
+            if isinstance(session, DurableSession):
+                yield from session.rows()
+
     def surrender(self, client: str, user: str | None, keep: bool) -> Yields:
         frontend = self._frontend
         session = frontend.sessions.get(client)
@@ -136,9 +169,7 @@ class Roaming:
             session.connection.taken_over()
         if frontend.sessions.get(client) is not session:
             return Yields.NOTHING
-        if keep and session.blank:  # perhaps the client has not even heard that it has one
-            frontend.void_will(session)
-        if not keep or session.blank:
+        if not keep:
             frontend.end(session)
             return Yields.NOTHING
         self._leaving[client] = session.ends_at, session.will_due
@@ -150,10 +181,10 @@ class Roaming:
 
     def describe(self, client: str) -> list[bytes]:
         session = self._frontend.sessions[client]
-        settings = Settings(session.user, session.expiry, session.next_id)
+        settings = Settings(session.user, session.expiry, session.next_id, self.birth(client))
         return described(settings, session.subscriptions.values())
 
-    def pack(self, client: str, force: bool) -> list[bytes] | None:
+    def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
         session = self._frontend.sessions[client]
         incoming = session.incoming or {}
         if -1 in incoming.values() and not force:
@@ -164,7 +195,10 @@ class Roaming:
         # What is not confirmed yet this broker goes on repeating. What an earlier life of it may have done by half is
         # published anew.
         taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
-        return packed(self._items(session), taken)
+        if not isinstance(session, DurableSession):
+            return packed(self._items(session), taken)
+        base = session.base if branch else ()
+        return packed((item for item in self._items(session) if item.origin not in base), taken, session.had)
 
     def _items(self, session: Session) -> Iterator[Item]:
         for packet_id, copy in session.inflight.items():
@@ -181,6 +215,7 @@ class Roaming:
 
     def _item(self, packet_id: int, single: Batch, form: Form) -> Item:
         deadline = single.deadline
+        stored: Stored | None = single.encoded.get(Stored)
         return Item(
             packet_id,
             single.message,
@@ -189,8 +224,13 @@ class Roaming:
             form.identifiers,
             None if deadline is None else deadline - self._frontend.clock(),
             single.replayed,
-            single.origin,
+            stored.settle(self._life) if stored is not None else single.origin,
         )
+
+    @property
+    def _life(self) -> tuple[str, int]:
+        journal = self._frontend.journal
+        return journal.life if journal is not None else ("", 0)
 
     def depart(self, client: str) -> None:
         session = self._frontend.sessions[client]
@@ -219,8 +259,8 @@ class Roaming:
         if (old := frontend.sessions.get(client)) is not None:  # of before the client was elsewhere
             frontend.void_will(old)
             frontend.end(old)
-        session = frontend.sessions[client] = frontend.new_session(client)
-        session.user, session.expiry = settings.user, frontend.granted_expiry(settings.expiry)
+        session = frontend.sessions[client] = frontend.new_session(client, settings.expiry, settings.birth)
+        session.user, session.expiry = settings.user, frontend.granted_expiry(settings.expiry, settings.user)
         session.next_id, session.ends_at = settings.next_id, frontend.clock() + session.expiry
         self._coming.add(client)
         missing = 1
@@ -245,10 +285,70 @@ class Roaming:
         found = unpacked(parts)
         session = self._frontend.sessions[client]
         items = [item for part in found for item in part.items]
-        known = {item.origin for item in items if item.origin is not None}
-        new = [copy for copy in session.queue or () if not passed(copy[0]) and copy[0].origin not in known]
+        had = dict.fromkeys(had_of(found))
+        known = {item.origin for item in items if item.origin is not None} | had.keys()
+        new = _ordered([copy for copy in session.queue or () if not passed(copy[0]) and copy[0].origin not in known])
         waiting = [self._copy(item, item.message) for item in items if item.message is not None and not item.packet_id]
         session.adopt(dict(self._inflight(items)), _incoming(found), [*waiting, *new])
+        if isinstance(session, DurableSession):
+            session.remember(had)
+
+    # ---- a session of a broker that has died
+
+    def inherit(
+        self, saved: SavedSession, messages: dict[int, SavedMessage], subscribed: Callable[[], None]
+    ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
+        frontend, client = self._frontend, saved.client_id
+        assert frontend.journal is not None
+        now = frontend.clock() + frontend.journal.epoch
+        first, second = luggage_of(saved, messages, now)
+        self._arrivals.setdefault(client, [])
+        filters = self.receive(client, first, subscribed)
+        session = frontend.sessions[client]
+        if saved.ends is not None:
+            session.ends_at = saved.ends - frontend.journal.epoch
+
+        def complete() -> None:
+            self.unpack(client, second, lambda single: False)
+            if isinstance(session, DurableSession):
+                session.base = frozenset(item.origin for part in unpacked(second) for item in part.items if item.origin)
+            self.admit(session)
+            session.obey(session.rights)
+
+        return filters, partial(self._arrived, client), complete
+
+    def make_up(self, clients: Iterable[str], batch: Batch) -> None:
+        sessions = {session for client in clients if (session := self._frontend.sessions.get(client)) is not None}
+        queued = {session: {copy[0].origin for copy in session.queue or ()} for session in sessions}
+        batch.set_deadlines(self._frontend.clock())
+        for single in batch.singles:
+            for target in self._frontend.hub.index.targets(single.topic):
+                agent = target.agent
+                if isinstance(agent, Session) and agent in sessions and single.origin not in queued[agent]:
+                    agent.deliver(single, target)
+
+    def merge(self, client: str, parts: list[bytes]) -> None:
+        found = unpacked(parts)
+        session = self._frontend.sessions.get(client)
+        if not isinstance(session, DurableSession):
+            return
+        had = session.had
+        items = [item for part in found for item in part.items if item.origin is None or item.origin not in had]
+        for packet_id, copy in self._inflight(items):
+            if session.outbound is None and packet_id not in session.inflight:
+                session.inflight[packet_id] = copy
+            elif copy is not None:
+                session.take(*copy)
+        new = [self._copy(item, item.message) for item in items if item.message is not None and not item.packet_id]
+        if session.outbound is None:  # what waits already may have been published later
+            session.queue_again(_ordered([*(session.queue or ()), *new]))
+        else:
+            for copy in new:
+                session.take(*copy)
+        for packet_id, reached in _incoming(found).items():
+            if session.incoming is not None and packet_id not in session.incoming:
+                session.incoming[packet_id] = reached
+        session.remember(had_of(found))
 
     def _inflight(self, items: Iterable[Item]) -> Iterator[tuple[int, Copy | None]]:
         for item in items:
@@ -258,6 +358,8 @@ class Roaming:
     def _copy(self, item: Item, message: Message) -> Copy:
         single = Batch.of(message)
         single.replayed = item.retained
+        if item.origin is not None:
+            mark(single, item.origin)
         if item.lifetime is not None:
             single.deadlines = [self._frontend.clock() + item.lifetime]
         return single, Form(item.qos, item.retain, item.identifiers)
@@ -265,6 +367,27 @@ class Roaming:
     def discard(self, client: str) -> None:
         self._coming.discard(client)
         self._frontend.end(self._frontend.sessions[client])
+
+
+def _ordered(copies: list[Copy]) -> list[Copy]:
+    """The same, each once, and those of each publishing broker in its order."""
+    named = {copy[0].origin: copy for copy in copies if copy[0].origin is not None}
+    turns = {life: iter(sorted(group)) for life, group in _by_life(named).items()}
+    ordered: list[Copy] = []
+    for copy in copies:
+        origin = copy[0].origin
+        if origin is None:
+            ordered.append(copy)
+        elif (following := next(turns[origin[:2]], None)) is not None:
+            ordered.append(named[following])
+    return ordered
+
+
+def _by_life(origins: Iterable[Origin]) -> dict[tuple[str, int], list[Origin]]:
+    lives: dict[tuple[str, int], list[Origin]] = {}
+    for origin in origins:
+        lives.setdefault(origin[:2], []).append(origin)
+    return lives
 
 
 def _incoming(parts: Iterable[Part]) -> dict[int, int]:

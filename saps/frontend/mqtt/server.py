@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from random import Random
@@ -29,7 +28,7 @@ from saps.frontend.mqtt.systree import Source, SysTree, Value
 from saps.frontend.mqtt.tcp_client import TcpClient
 from saps.frontend.mqtt.traffic import NONE, Bytes
 from saps.hub import Hub
-from saps.mesh import HostedSessions
+from saps.mesh import Sessions
 from saps.storage.store import Store
 from saps.storage.trouble import Trouble
 
@@ -38,10 +37,6 @@ logger = logging.getLogger(__name__)
 
 class Client(Protocol):
     """A client's connection as the server sees it, whatever carries it: a socket, or a WebSocket."""
-
-    @property
-    def connection(self) -> Connection | None:
-        """Its protocol machine, once there is one."""
 
     @property
     def transport(self) -> asyncio.Transport | None:
@@ -72,7 +67,7 @@ class MqttServer:
         """The traffic of the clients that are gone."""
         self.store: Store | None = None
         """Where sessions outlive the process, if they do. To be set before `start`."""
-        self.sessions: HostedSessions | None = None
+        self.sessions: Sessions | None = None
         """Where in the mesh the clients' sessions are, if they follow them. To be set before `start`."""
         self.limits = limits or Limits()
         self.address: tuple[str, int] = ("", 0)
@@ -109,6 +104,7 @@ class MqttServer:
         frontend.turn.call_soon = loop.call_soon
         if self.sessions is not None:
             frontend.roaming = self.sessions.host = Roaming(frontend, self.sessions)
+            frontend.roaming.admit = self.admit_session
         if self._sys_interval:
             frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
         if self.store is not None:
@@ -134,13 +130,18 @@ class MqttServer:
 
     def _restore(self, store: Store) -> None:
         """Have the stored sessions back, and store them from now on."""
-        assert self._loop is not None
         frontend, journal = self.frontend, store.journal
-        journal.epoch = time.time() - self._loop.time()
         frontend.journal = journal
-        held = frontend.turn.held = HeldOutput(store.commits)
+        held = HeldOutput(store.commits)
+
+        def pending(changed: bool) -> None:
+            frontend.turn.held = held if changed else None
+
+        store.commits.on_pending.append(pending)
         store.commits.held.append(held)
         store.on_trouble.append(self._set_trouble)
+        if journal.disk:
+            self.sources.append(lambda: {"saps/storage/damaged": store.quarantined})
         restore(frontend, journal, store.saved, store.with_wills)
         if self.sessions is not None:
             self.sessions.restored(frontend.sessions)
@@ -238,6 +239,10 @@ class MqttServer:
             "saps/sockets/accepted": self._accepted,
             "saps/sockets/open": len(self._clients),
             "saps/clients/refused": frontend.counts.refused,
+            "saps/clients/unfinished": frontend.counts.unfinished,
+            "saps/sessions/evicted": frontend.counts.evicted,
+            "saps/log/left out": frontend.counts.unlogged,
+            "saps/unfinished/bytes": frontend.fairness.unfinished.used,
             "saps/clients/too slow": frontend.counts.too_slow,
             "saps/queued/bytes": frontend.budget.used,
             "saps/mesh/messages/received": self.hub.received,

@@ -12,6 +12,7 @@ from saps.agents.user import PublisherAgent, Rights, SubscriberAgent
 from saps.batch import Batch, Form
 from saps.frontend.mqtt.budget import ENTRY_COST, Budget
 from saps.frontend.mqtt.publish_encode import form_for
+from saps.frontend.mqtt.reasons import ProtocolError
 from saps.hub import Hub, is_reserved
 from saps.messages import Message, Subscription
 from saps.subscriptions import Takes, Target
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.connection import Connection
     from saps.frontend.mqtt.limits import Limits
     from saps.frontend.mqtt.outbound import Outbound
+    from saps.frontend.mqtt.timers import Timer
 
 Copy = tuple[Batch, Form]
 """A publication, as a batch of one, in the form in which the client gets it."""
@@ -36,6 +38,7 @@ class Session(SubscriberAgent):
     """
 
     __slots__ = (
+        "__weakref__",
         "_replaying",
         "backlog",
         "budget",
@@ -51,7 +54,9 @@ class Session(SubscriberAgent):
         "publisher",
         "queue",
         "queued_bytes",
+        "repeats",
         "shares",
+        "timers",
         "user",
         "will",
         "will_delay",
@@ -83,6 +88,8 @@ class Session(SubscriberAgent):
         -1 until it is known and PUBREC may be sent."""
         self.inflight: dict[int, Copy | None] = {}
         """Messages sent and not acknowledged, in order of sending; None: PUBREL has been sent, PUBCOMP awaited."""
+        self.repeats: dict[int, Copy] | None = None
+        """What of it is still to be sent again on the present connection, newest first."""
         self.queue: deque[Copy] | None = None
         """QoS 1 and 2 messages not sent yet, oldest first."""
         self.queued_bytes = 0
@@ -92,6 +99,8 @@ class Session(SubscriberAgent):
         """By packet identifier: messages in flight on behalf of a group."""
         self._replaying = False
         """A timer goes on with the backlog."""
+        self.timers: list[Timer] = []
+        """While the client is away: when the session ends, and its will is due."""
         self.next_id = 1
         self.will: Message | None = None
         self.will_delay = 0
@@ -116,6 +125,13 @@ class Session(SubscriberAgent):
                     self._transmit(outbound, single, form)
                 else:
                     self._enqueue(single, form)
+
+    def take(self, single: Batch, form: Form) -> None:
+        """Send a publication with QoS 1 or 2 that has come by another way, or keep it for later."""
+        if self.outbound is not None and self._ready(self.outbound, 1):
+            self._transmit(self.outbound, single, form)
+        else:
+            self._enqueue(single, form)
 
     def _ready(self, outbound: Outbound, count: int) -> bool:
         """True if `count` more messages with QoS 1 or 2 can be sent right now."""
@@ -209,14 +225,28 @@ class Session(SubscriberAgent):
 
     def detach(self) -> None:
         """The client's connection is gone."""
-        self.connection = self.outbound = None
+        self.connection = self.outbound = self.repeats = None
 
     def pump(self) -> None:
         """Send what waits, as far as the client's receive maximum and the transport allow."""
+        if self.repeats:
+            self._pump_repeats()
         if self.queue:
             self._pump_queue()
         if self.backlog:
             self._pump_backlog()
+
+    def _pump_repeats(self) -> None:
+        """What is in flight and not repeated yet takes up nothing of the client's receive maximum (3.3.4, 4.9)."""
+        repeats, outbound = self.repeats, self.outbound
+        if not repeats or outbound is None:
+            return
+        while repeats and outbound.writable and len(self.inflight) - len(repeats) < outbound.send_maximum:
+            packet_id, copy = repeats.popitem()
+            if not outbound.send_again(copy[0], copy[1], packet_id):
+                self._forget_sent(packet_id)
+        if not repeats:
+            self.repeats = None
 
     def _pump_queue(self) -> None:
         queue, outbound = self.queue, self.outbound
@@ -288,39 +318,66 @@ class Session(SubscriberAgent):
             self.outbound.caught_up()
 
     def resume(self) -> None:
-        """Continue on a new connection: first repeat what was in flight, in its order (4.4), then what waits."""
+        """Continue on a new connection: first repeat what was in flight, in its order (4.4), then what waits. PUBRELs
+        are repeated at once, publications as the client's receive maximum allows."""
         outbound = self.outbound
         assert outbound is not None
-        for packet_id, copy in list(self.inflight.items()):
+        self.repeats = {number: copy for number, copy in reversed(self.inflight.items()) if copy is not None} or None
+        self._pump_repeats()
+        for packet_id, copy in self.inflight.items():
             if copy is None:
                 outbound.send_release(packet_id)
-            elif not outbound.send_again(*copy, packet_id):
-                del self.inflight[packet_id]
         self.pump()
 
     # ---- acknowledgements from the client
 
-    def acknowledged(self, packet_id: int) -> None:
-        """PUBACK, or PUBREC with an error: the message is done."""
+    def acknowledged(self, packet_id: int, qos: int = 1) -> None:
+        """PUBACK, or with `qos` 2 PUBREC with an error: the message is done. Raises `ProtocolError`."""
+        self._check_qos(packet_id, qos)
         if self.inflight.get(packet_id) is not None:
-            del self.inflight[packet_id]
-            if self.shares is not None:
-                self._settle(packet_id)
-            if self.queue or self.backlog:
-                self.pump()
+            self._forget_sent(packet_id)
+            self._go_on_sending()
 
     def received(self, packet_id: int) -> bool:
-        """PUBREC: the message is the client's; PUBREL is due. False if there is no such message.
+        """PUBREC: the message is the client's; PUBREL is due. False if there is no such message. Raises
+        `ProtocolError`.
 
         The identifier moves to the end, so that PUBRELs are repeated in the order of the PUBRECs.
         """
         if packet_id not in self.inflight:
             return False
-        del self.inflight[packet_id]
+        self._check_qos(packet_id, 2)
+        self._forget_sent(packet_id)
         self.inflight[packet_id] = None
-        if self.shares is not None:
-            self._settle(packet_id)
         return True
+
+    def completed(self, packet_id: int) -> None:
+        """PUBCOMP: the exchange is over. Raises `ProtocolError`."""
+        if packet_id not in self.inflight:
+            return
+        if self.inflight[packet_id] is not None:
+            raise ProtocolError("PUBCOMP before PUBREL")
+        del self.inflight[packet_id]
+        self._go_on_sending()
+
+    def _check_qos(self, packet_id: int, qos: int) -> None:
+        """An acknowledgement of another quality of service leaves the message in flight (4.3.2, 4.3.3)."""
+        if packet_id in self.inflight:
+            copy = self.inflight[packet_id]
+            sent = 2 if copy is None else copy[1].qos
+            if sent != qos:
+                raise ProtocolError(f"a message of QoS {sent} is acknowledged as one of QoS {qos}")
+
+    def _forget_sent(self, packet_id: int) -> None:
+        """The message is not to be sent again."""
+        del self.inflight[packet_id]
+        if self.repeats is not None:
+            self.repeats.pop(packet_id, None)
+        self._settle(packet_id)
+
+    def _go_on_sending(self) -> None:
+        if self.queue or self.backlog or self.repeats:
+            self.pump()
 
     @property
     def present(self) -> bool:
@@ -362,11 +419,6 @@ class Session(SubscriberAgent):
 
     # ---- from broker to broker
 
-    @property
-    def blank(self) -> bool:
-        """There is nothing in it that the client would miss."""
-        return not (self.subscriptions or self.inflight or self.incoming or self.queue)
-
     def adopt(self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[Copy]) -> None:
         """This is what the session has from now on, instead of what it has taken in so far; its client is away."""
         self._keep(-self.queued_bytes, -len(self.queue or ()))
@@ -378,6 +430,13 @@ class Session(SubscriberAgent):
             for packet_id, reached in incoming.items():
                 self.incoming[packet_id] = reached
         for single, form in waiting:
+            self._enqueue(single, form)
+
+    def queue_again(self, copies: list[Copy]) -> None:
+        """This is what waits, in this order."""
+        while self.queue:
+            self._keep(-self.queue.popleft()[0].size, -1)
+        for single, form in copies:
             self._enqueue(single, form)
 
     def hand_off(self) -> None:
@@ -393,13 +452,6 @@ class Session(SubscriberAgent):
         single = self.shares.pop(packet_id, None) if self.shares is not None else None
         if single is not None and single.share is not None:
             single.share.settled()
-
-    def completed(self, packet_id: int) -> None:
-        """PUBCOMP: the exchange is over."""
-        if packet_id in self.inflight and self.inflight[packet_id] is None:
-            del self.inflight[packet_id]
-            if self.queue or self.backlog:
-                self.pump()
 
     def persist(self) -> None:
         """To be called when its expiry, its will or its connection has changed: where there is storage, store it."""

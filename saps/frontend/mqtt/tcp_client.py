@@ -18,19 +18,19 @@ PARTING = 1.0
 class TcpClient:
     """One client's socket: an `asyncio.Protocol`, and a `saps.frontend.mqtt.outbound.Port`."""
 
-    __slots__ = ("_connection", "_parted", "_server", "_transport", "_turn")
+    __slots__ = ("_connection", "_parted", "_server", "_turn", "transport")
 
     def __init__(self, server: MqttServer) -> None:
         self._server = server
         self._turn = server.frontend.turn
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._parted = False
         self._connection: Connection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
-        self._transport = transport
+        self.transport = transport
         transport.set_write_buffer_limits(high=server.limits.write_high_water)
         self._connection = server.connection_for(self, transport)
         server.connected(self)
@@ -40,21 +40,16 @@ class TcpClient:
             server.frontend.counts.refused += 1
             transport.abort()
 
-    @property
-    def connection(self) -> Connection | None:
-        return self._connection
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        return self._transport
-
     def traffic(self) -> Bytes:
-        return bytes_of(self._transport)
+        return bytes_of(self.transport)
 
     def data_received(self, data: bytes) -> None:
         assert self._connection is not None
         if not self._connection.closing:
             self._turn.received(self._connection, data)
+
+    def eof_received(self) -> None:
+        """The client has ended its side: the transport closes."""
 
     def pause_writing(self) -> None:
         assert self._connection is not None
@@ -68,19 +63,19 @@ class TcpClient:
         assert self._connection is not None
         self._connection.lost()
         self._server.disconnected(self)
-        self._transport = None
+        self.transport = None
 
     def pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def flush(self) -> None:
         """Write the connection's output as one piece, and close if that was the last."""
-        connection, transport = self._connection, self._transport
+        connection, transport = self._connection, self.transport
         assert connection is not None
         if connection.outbound.out:
             packets = connection.outbound.take()

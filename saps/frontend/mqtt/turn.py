@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Turn:
     """Which connections have something to send, and when it is written: at the end of the turn."""
 
-    __slots__ = ("_ending", "_lonely", "_reads", "call_soon", "dirty", "held")
+    __slots__ = ("_ending", "_reads", "_single", "call_soon", "dirty", "held")
 
     def __init__(self) -> None:
         self.dirty: list[Connection] = []
@@ -26,7 +26,7 @@ class Turn:
         """The end of this turn is scheduled."""
         self._reads = 0
         """Reads in this turn."""
-        self._lonely = True
+        self._single = True
         """The turn before had no more than one."""
 
     def received(self, connection: Connection, data: bytes) -> None:
@@ -34,7 +34,7 @@ class Turn:
         once if turns have brought nothing else."""
         connection.take_up(data)
         self._reads += 1
-        if self._reads == 1 and self._lonely and self.dirty:
+        if self._reads == 1 and self._single and self.dirty:
             self.flush()
         if not self._ending:
             self._end_soon()
@@ -60,6 +60,6 @@ class Turn:
 
     def _end(self) -> None:
         self._ending = False
-        self._lonely, self._reads = self._reads <= 1, 0
+        self._single, self._reads = self._reads <= 1, 0
         if self.dirty:
             self.flush()

@@ -53,6 +53,10 @@ class Waiters:
         for publisher in waiting or ():
             publisher.released()
 
+    def forget(self, gone: Outbound) -> None:
+        """The client is gone, and `gone` stands for it."""
+        self._outbound = gone
+
     def _begin(self) -> bool:
         """From now on publishers wait for this client. False if there is no patience left for it.
 

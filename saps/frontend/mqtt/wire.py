@@ -67,6 +67,15 @@ class Framer:
         self._partial: bytearray | None = None
         self._need = 0
 
+    @property
+    def kept(self) -> int:
+        """Bytes kept for the next `feed`."""
+        return 0 if self._partial is None else len(self._partial)
+
+    def drop(self) -> None:
+        """Nothing more will be fed."""
+        self._partial = None
+
     def feed(self, data: bytes) -> bytes:
         """The bytes to parse now: `data` after what was kept, or nothing while the packet is known to be incomplete."""
         partial = self._partial

@@ -25,6 +25,9 @@ LONGEST_LINE = 256 << 10
 SHUTDOWN = 5.0
 """Seconds that requests under way have when the server stops."""
 
+PAGE = "Saps-Page"
+"""Header of requests of the operator's page."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -43,9 +46,9 @@ class WebServer:
         elsewhere that may ask; ``*``: all."""
         self._patience = patience
         self._maximum_connections = maximum_connections
-        self._origins = Origins(origins)
+        self.origins = Origins(origins)
         self._app = web.Application(middlewares=[self._around], client_max_size=largest_body)
-        self._app.on_response_prepare.append(self._origins.tell)
+        self._app.on_response_prepare.append(self.origins.tell)
         self._runner = web.AppRunner(
             self._app,
             access_log=None,
@@ -130,9 +133,12 @@ class WebServer:
         """Of every request: it has come, it may come, and what goes wrong is told."""
         self._silent.discard(request.protocol)
         try:
-            return self._origins.answer(request) or await handler(request)
+            return self.origins.answer(request) or await handler(request)
         except ProblemError as error:
-            return answer_problem(error.problem)
+            found = answer_problem(error.problem)
+            if PAGE in request.headers:  # it has a form of its own: the browser is not to ask
+                found.headers.popall("WWW-Authenticate", None)
+            return found
         except web.HTTPException as error:
             if error.status < 400:
                 raise

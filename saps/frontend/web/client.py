@@ -8,10 +8,9 @@ come back become answers, acknowledgements, and messages for `WebClient.batch`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.decode import PacketReader
 from saps.frontend.mqtt.encode import encode
 from saps.frontend.mqtt.packets import (
@@ -37,6 +36,7 @@ from saps.frontend.mqtt.server import MqttServer
 from saps.frontend.mqtt.traffic import Bytes
 from saps.frontend.web.credentials import ANONYMOUS, Credentials
 from saps.frontend.web.problems import ProblemError, refused
+from saps.topics import subscription_fault
 
 Answer = TypeVar("Answer", bound=Packet)
 
@@ -58,12 +58,14 @@ class WebClient:
     def __init__(self, server: MqttServer, transport: asyncio.Transport) -> None:
         """`transport`: of the HTTP connection; it says where the client is, and which certificate it has."""
         self._server = server
-        self._transport = transport
+        self.transport = transport
         self._reader = PacketReader(V5)
         self._may_publish = asyncio.Event()
         self._may_publish.set()
         self._news = asyncio.Event()
         self._messages: list[Publish] = []
+        self._exact: set[int] = set()
+        """Packet identifiers of messages with QoS 2: from a time when the client was an MQTT client."""
         self._kept = self._taken = 0
         """Bytes of messages that have come and are not with the client, and of those of the last batch."""
         self._full = False
@@ -125,8 +127,15 @@ class WebClient:
 
     async def subscribe(self, entries: Sequence[SubscribeEntry]) -> list[int]:
         """The reason for each filter: the QoS granted, or 0x80 and above. What is retained comes right after."""
-        packet = Subscribe(self._new_id(), list(entries))
-        return (await self._ask(packet, packet.packet_id, Suback)).reasons
+        sound = [entry for entry in entries if subscription_fault(entry.filter) is None]
+        granted: Iterator[int] = iter(())
+        if sound:
+            packet = Subscribe(self._new_id(), sound)
+            granted = iter((await self._ask(packet, packet.packet_id, Suback)).reasons)
+        return [
+            next(granted) if subscription_fault(entry.filter) is None else int(Reason.TOPIC_FILTER_INVALID)
+            for entry in entries
+        ]
 
     async def unsubscribe(self, filters: Sequence[str]) -> list[int]:
         """The reason for each filter."""
@@ -134,8 +143,9 @@ class WebClient:
         return (await self._ask(packet, packet.packet_id, Unsuback)).reasons
 
     def acknowledge(self, packet_id: int) -> None:
-        """The client has a message with QoS 1."""
-        self._send(Ack(PacketType.PUBACK, packet_id))
+        """The client has a message with QoS 1 or 2."""
+        self._send(Ack(PacketType.PUBREC if packet_id in self._exact else PacketType.PUBACK, packet_id))
+        self._exact.discard(packet_id)
 
     async def batch(self) -> list[Publish]:
         """The messages that have come, oldest first; waits for them. Those of the call before count as sent from now
@@ -172,14 +182,6 @@ class WebClient:
         self.close()
 
     # ---- the port of the connection machine
-
-    @property
-    def connection(self) -> Connection | None:
-        return self._connection
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        return self._transport
 
     def traffic(self) -> Bytes:
         return Bytes(self._received, self._sent)
@@ -218,6 +220,10 @@ class WebClient:
         self._received += len(data)
         self._server.frontend.turn.received(self._connection, data)
 
+    def _send_soon(self, packet: Packet) -> None:
+        """Send once the packets at hand are taken."""
+        asyncio.get_running_loop().call_soon(self._send, packet)
+
     async def _ask(self, packet: Packet, packet_id: int, kind: type[Answer]) -> Answer:
         """Send a packet and wait for what answers it."""
         if self.ended:
@@ -241,17 +247,20 @@ class WebClient:
         """A packet from the broker."""
         if isinstance(packet, Publish):
             self._messages.append(packet)
+            if packet.qos == 2 and packet.packet_id is not None:
+                self._exact.add(packet.packet_id)
             self._kept += len(packet.payload) + MESSAGE_COST
             self._news.set()
         elif isinstance(packet, Connack):
             if self._connected is not None and not self._connected.done():
                 self._connected.set_result(packet)
         elif isinstance(packet, Ack):
-            if packet.type is not PacketType.PUBCOMP:
+            if packet.type in (PacketType.PUBACK, PacketType.PUBREC):
                 self._answered(packet.packet_id, packet)
-            if packet.type is PacketType.PUBREC and packet.reason < 0x80:
-                release = Ack(PacketType.PUBREL, packet.packet_id)
-                asyncio.get_running_loop().call_soon(self._send, release)
+            if packet.type is PacketType.PUBREL:
+                self._send_soon(Ack(PacketType.PUBCOMP, packet.packet_id))
+            elif packet.type is PacketType.PUBREC and packet.reason < 0x80:
+                self._send_soon(Ack(PacketType.PUBREL, packet.packet_id))
         elif isinstance(packet, Suback | Unsuback):
             self._answered(packet.packet_id, packet)
         elif isinstance(packet, Disconnect):
@@ -272,6 +281,7 @@ class WebClient:
         if self.ended:
             return
         self.ended = True
+        self._connection.lost()
         error = EndedError(self._reason or Reason.UNSPECIFIED_ERROR)
         waiting: list[asyncio.Future[Any]] = [*self._awaited.values()]
         if self._connected is not None:

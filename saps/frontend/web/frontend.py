@@ -45,11 +45,11 @@ def web_server(server: MqttServer, origins: tuple[str, ...] = ()) -> WebServer:
     return WebServer(limits.connect_timeout, limits.maximum_connections, limits.maximum_packet_size + HEADROOM, origins)
 
 
-def add_topics(site: WebServer, server: MqttServer, origins: tuple[str, ...] = ()) -> WebClients:
+def add_topics(site: WebServer, server: MqttServer) -> WebClients:
     """Publish and subscribe: by HTTP, server-sent events, WebSocket, and MQTT over WebSocket."""
     clients = WebClients(server)
     topics = Topics(clients)
-    site.add("/mqtt", MqttSockets(server, origins).handle)
+    site.add("/mqtt", MqttSockets(server, site.origins).handle)
     site.add(TOPIC, topics.publish, "POST")
     site.add(TOPIC, topics.retained)
     site.add("/v1/events", Events(clients).handle)
@@ -85,11 +85,13 @@ def add_console(
     """The operator's page, the JSON behind it, and what monitoring asks."""
     operator, live = Operator(mesh, network, decisions), Live(mesh, network, decisions)
     site.add("/v1/brokers", visitors.only(operator.brokers))
+    site.add("/v1/brokers/{broker}", visitors.known(operator.forget), "DELETE")
     site.add("/v1/topics", visitors.only(operator.topics))
     site.add("/v1/trees", visitors.only(operator.trees))
     site.add("/v1/trace/{topic:.+}", visitors.only(operator.trace))
     site.add("/v1/decisions", visitors.only(operator.decisions))
     site.add("/v1/live", visitors.only(live.handle))
+    site.add("/v1/login", visitors.login, "POST")
     if drain is not None:
         site.add("/v1/drain", visitors.only(drain.show))
         site.add("/v1/drain", visitors.known(drain.act), "POST")

@@ -37,6 +37,9 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     brokers: list[Any] = []
     topics: list[Any] = []
     brokers_gone: list[str] = []
+    away: Any = None
+    """All brokers that are away, if that has changed; `events` likewise."""
+    events: Any = None
     topics_gone: list[str] = []
     network: Any = None
     """The OpenFlow network, if it has changed."""
@@ -69,6 +72,8 @@ def news(before: Picture | None, now: Picture) -> News:
         full=before is None,
         brokers=state.brokers,
         topics=state.topics,
+        away=state.away,
+        events=state.events,
         network=now.network,
         decisions=now.decisions,
     )
@@ -80,6 +85,8 @@ def news(before: Picture | None, now: Picture) -> News:
         topics=[row for name, row in now.topics.items() if before.topics.get(name) != row],
         brokers_gone=[name for name in before.brokers if name not in now.brokers],
         topics_gone=[name for name in before.topics if name not in now.topics],
+        away=state.away if state.away != before.state.away else None,
+        events=state.events if state.events != before.state.events else None,
         network=now.network if now.network != before.network else None,
         decisions=now.decisions if now.decisions != before.decisions else None,
     )

@@ -11,9 +11,9 @@ import msgspec
 
 from saps.agents.api import AgentRegistry, Answers
 from saps.frontend.web.problems import ProblemError
-from saps.frontend.web.report import Report, State, TopicRow, Tree, add_up
+from saps.frontend.web.report import Report, State, TopicRow, Trace, Tree, absent, add_up, happened
 from saps.frontend.web.status import MOST_TOPICS, STATUS
-from saps.frontend.web.trace import Trace, trace
+from saps.frontend.web.trace import trace
 
 FRESH = 1.0
 """Seconds for which a state is given again."""
@@ -33,6 +33,8 @@ class Snapshots(Protocol):
     async def state(self) -> State: ...
 
     async def trace(self, topic: str, start: str | None) -> Trace: ...
+
+    async def forget(self, name: str) -> None: ...
 
 
 class Mesh:
@@ -89,6 +91,8 @@ class Mesh:
             topics_total=max([len(rows), *[report.broker.topics for report in reports]]),
             brokers=[report.broker for report in reports],
             topics=rows[:ROWS],
+            away=absent(reports),
+            events=happened(reports),
         )
         self._until = time.monotonic() + FRESH
         return self._state
@@ -96,6 +100,13 @@ class Mesh:
     async def trace(self, topic: str, start: str | None) -> Trace:
         """See `saps.frontend.web.trace`."""
         return await trace(self, topic, start)
+
+    async def forget(self, name: str) -> None:
+        """Have all brokers forget one that is away. Raises `ProblemError` if none has known it so."""
+        answers = await self.call(f"!{STATUS}", "forget", name)
+        self._state = None
+        if not any(answer.value is True for answer in answers):
+            raise ProblemError(404, "No such broker", f"no broker {name!r} is away")
 
 
 def _added_up(values: list[Any], trees: dict[str, Tree] | None) -> tuple[list[Report], list[TopicRow]]:

@@ -5,12 +5,13 @@ No metric has a label whose values grow with clients or topics: those are in ``/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -18,13 +19,24 @@ from prometheus_client.registry import Collector
 from saps.frontend.web.problems import ProblemError
 
 
+class Histogram(NamedTuple):
+    """How often something took how long, ever."""
+
+    bounds: Sequence[float]
+    """Upper bounds of the buckets but the last, inclusive."""
+    counts: Sequence[int]
+    """By bucket; the last one has no bound."""
+    total: float
+    """Of all values."""
+
+
 class Sample(NamedTuple):
-    """One metric: plain, or with values by one label."""
+    """One metric: plain, with values by one label, or a histogram."""
 
     name: str
     """Without ``saps_``, and a counter's without ``_total``."""
     text: str
-    value: float | Mapping[str, float]
+    value: float | Mapping[str, float] | Histogram
     label: str = ""
     counter: bool = False
 
@@ -41,10 +53,13 @@ class BrokerCollector(Collector):
         self._about = dict(about)
 
     def collect(self) -> Iterator[Metric]:
-        info = GaugeMetricFamily("saps_build_info", "Which broker this is.", labels=list(self._about))
+        info = GaugeMetricFamily("saps_build_info", "What runs here.", labels=list(self._about))
         info.add_metric(list(self._about.values()), 1.0)
         yield info
         for sample in self._samples():
+            if isinstance(sample.value, Histogram):
+                yield _histogram(sample, sample.value)
+                continue
             kind = CounterMetricFamily if sample.counter else GaugeMetricFamily
             labels = [sample.label] if sample.label else []
             family = kind(f"saps_{sample.name}", sample.text, labels=labels)
@@ -54,6 +69,12 @@ class BrokerCollector(Collector):
             else:
                 family.add_metric([], sample.value)
             yield family
+
+
+def _histogram(sample: Sample, value: Histogram) -> HistogramMetricFamily:
+    labels = [*(f"{bound:g}" for bound in value.bounds), "+Inf"]
+    buckets = [(label, float(count)) for label, count in zip(labels, accumulate(value.counts), strict=True)]
+    return HistogramMetricFamily(f"saps_{sample.name}", sample.text, buckets=buckets, sum_value=value.total)
 
 
 class Metrics:

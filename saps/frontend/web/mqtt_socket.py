@@ -12,10 +12,9 @@ import logging
 
 from aiohttp import ClientConnectionResetError, WSCloseCode, WSMsgType, web
 
-from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.server import MqttServer
 from saps.frontend.mqtt.traffic import Bytes
-from saps.frontend.web.origins import origin_allowed
+from saps.frontend.web.origins import Origins
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +28,8 @@ FRAME_HEADROOM = 1 << 20
 class MqttSockets:
     """Answers WebSocket requests for one MQTT server."""
 
-    def __init__(self, server: MqttServer, origins: tuple[str, ...] = ()) -> None:
-        """`origins`: of pages elsewhere that may attach; ``*``: all."""
+    def __init__(self, server: MqttServer, origins: Origins) -> None:
+        """`origins`: whose pages may attach."""
         self._server = server
         self._origins = origins
 
@@ -58,7 +57,7 @@ class MqttSockets:
             return web.Response(status=426, headers={"Upgrade": "websocket"}, text="MQTT over WebSocket only\n")
         if SUBPROTOCOL not in offered:
             return web.Response(status=400, text="the WebSocket subprotocol must be mqtt\n")
-        if not origin_allowed(request.headers.get("Origin"), request.host, self._origins):
+        if not self._origins.allows(request.headers.get("Origin"), request.host):
             return web.Response(status=403, text="pages of this origin may not attach (web.origins)\n")
         if self._server.full:
             self._server.frontend.counts.refused += 1
@@ -72,7 +71,7 @@ class _Client:
     def __init__(self, server: MqttServer, socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
         self._server = server
         self._socket = socket
-        self._transport = transport
+        self.transport = transport
         self._reading = asyncio.Event()
         self._reading.set()
         self._wake = asyncio.Event()
@@ -85,14 +84,6 @@ class _Client:
         self._received = self._sent = 0
         """Bytes, without the framing."""
         self._connection = server.connection_for(self, transport)
-
-    @property
-    def connection(self) -> Connection | None:
-        return self._connection
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        return self._transport
 
     def traffic(self) -> Bytes:
         return Bytes(self._received, self._sent)
@@ -138,7 +129,7 @@ class _Client:
             self._wake.set()
             if self._lingering is None:  # what is being sent may not be taken for ever
                 linger = self._server.limits.linger
-                self._lingering = asyncio.get_running_loop().call_later(linger, self._transport.abort)
+                self._lingering = asyncio.get_running_loop().call_later(linger, self.transport.abort)
 
     # ---- the two directions
 
@@ -175,7 +166,7 @@ class _Client:
                 self._drained()
             await self._socket.close()
         except (ClientConnectionResetError, ConnectionError):
-            self._transport.abort()
+            self.transport.abort()
 
     def _drained(self) -> None:
         if self._full and self._pending_bytes <= self._server.limits.write_high_water // 4:

@@ -13,10 +13,9 @@ from saps.drain.values import Drained, Order
 from saps.frontend.web import messages
 from saps.frontend.web.messages import Message, Published
 from saps.frontend.web.network import Decisions, Network
-from saps.frontend.web.operator import SORTS, Brokers, TopicList
 from saps.frontend.web.problems import MEDIA_TYPE, Problem
-from saps.frontend.web.report import MODES
-from saps.frontend.web.trace import Trace
+from saps.frontend.web.report import MODES, SORTS, Brokers, Forgotten, TopicList, Trace
+from saps.frontend.web.visitors import Ticket
 
 TYPES: dict[str, Any] = {
     "Published": Published,
@@ -24,6 +23,8 @@ TYPES: dict[str, Any] = {
     "SocketRequest": messages.Op,
     "SocketAnswer": messages.Told,
     "Brokers": Brokers,
+    "Forgotten": Forgotten,
+    "Ticket": Ticket,
     "TopicList": TopicList,
     "Network": Network,
     "Trace": Trace,
@@ -210,6 +211,23 @@ def _state(named: dict[str, Any]) -> dict[str, Any]:
         [_example("/v1/trace/air/ward1", 200), _example("/v1/trace/air/ward1?from=nobody", 404)],
     )
     trace["get"]["responses"]["404"] = _problem("There is no such broker.")
+    login = _operation(
+        "Log in",
+        "A ticket that lets one request in within 30 s, as its parameter ticket: for a WebSocket, to which a page "
+        "cannot give a name and a password. " + _STATUS,
+        {200: _json("The ticket.", named["Ticket"])},
+        (401, 403, 429),
+        [],
+        [_example("/v1/login", 200)],
+    )
+    forget = _operation(
+        "Forget a broker that is away",
+        "It is not shown any more, at any broker. " + _STATUS + " Anonymous clients of other machines may not.",
+        {200: _json("It is forgotten.", named["Forgotten"])},
+        (400, 401, 403, 404, 503, 504),
+        [_path("broker", "Its name.")],
+        [_example("/v1/brokers/nobody", 404)],
+    )
     drain = state("A drain", "How far this broker is.", "Drained", [], [_example("/v1/drain", 200)])
     drain["post"] = _operation(
         "Drain the broker",
@@ -227,6 +245,7 @@ def _state(named: dict[str, Any]) -> dict[str, Any]:
     return {
         "/v1/drain": drain,
         "/v1/brokers": state("Brokers", "All brokers of the mesh.", "Brokers", [], [_example("/v1/brokers", 200)]),
+        "/v1/brokers/{broker}": {"delete": forget},
         "/v1/topics": topics,
         "/v1/trees": state(
             "The OpenFlow network", "Switches, links, trees, budgets.", "Network", [], [_example("/v1/trees", 200)]
@@ -236,6 +255,7 @@ def _state(named: dict[str, Any]) -> dict[str, Any]:
             "Decisions", "Topics that shall have trees, and why.", "Decisions", [], [_example("/v1/decisions", 200)]
         ),
         "/v1/live": {"get": live},
+        "/v1/login": {"post": login},
     }
 
 

@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
 from saps.frontend.web.mesh import Snapshots
 from saps.frontend.web.network import DecisionView, NetworkView
 from saps.frontend.web.parameters import Parameters
 from saps.frontend.web.problems import ProblemError
-from saps.frontend.web.report import MODES, Broker, TopicRow
+from saps.frontend.web.report import MODES, MOST_ROWS, SORTS, Brokers, Forgotten, TopicList, TopicRow
 from saps.frontend.web.topics import answer, topic_of
-
-MOST_ROWS = 20_000
-SORTS = ("rate", "subscribers", "topic", "latency")
-
-
-class Brokers(msgspec.Struct, frozen=True, kw_only=True):
-    """All brokers."""
-
-    at: float
-    """Seconds since 1970."""
-    seen_from: str
-    complete: bool
-    """All brokers have answered."""
-    brokers: list[Broker]
-
-
-class TopicList(msgspec.Struct, frozen=True, kw_only=True):
-    """Topics, as asked for."""
-
-    at: float
-    complete: bool
-    total: int
-    """That fit the question, of which `topics` are the first."""
-    topics: list[TopicRow]
 
 
 class Operator:
@@ -48,7 +23,22 @@ class Operator:
     async def brokers(self, request: web.Request) -> web.Response:
         Parameters(request, ())
         state = await self._mesh.state()
-        return answer(Brokers(at=state.at, seen_from=state.seen_from, complete=state.complete, brokers=state.brokers))
+        return answer(
+            Brokers(
+                at=state.at,
+                seen_from=state.seen_from,
+                complete=state.complete,
+                brokers=state.brokers,
+                away=state.away,
+                events=state.events,
+            )
+        )
+
+    async def forget(self, request: web.Request) -> web.Response:
+        Parameters(request, ())
+        name = request.match_info["broker"]
+        await self._mesh.forget(name)
+        return answer(Forgotten(forgotten=name))
 
     async def topics(self, request: web.Request) -> web.Response:
         asked = Parameters(request, ("search", "mode", "sort", "limit"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,10 +12,14 @@ from aiohttp import hdrs, web
 from saps.frontend.mqtt.auth.origin import is_loopback
 from saps.frontend.web.problems import ProblemError
 
-METHODS = "GET, POST, OPTIONS"
+logger = logging.getLogger(__name__)
+
+METHODS = "GET, POST, DELETE, OPTIONS"
 ALLOWED_HEADERS = "Authorization, Content-Type, Last-Event-ID, Saps-*"
 PREFLIGHT = 600
 """Seconds for which a browser may remember what it was allowed."""
+TOLD = 100
+"""Origins that were refused, of which the log has a line each."""
 OPEN = ("/mqtt", "/healthz", "/readyz")
 """Paths that are not guarded here: they look themselves, or have nothing to tell."""
 
@@ -25,6 +30,9 @@ class Origins:
     def __init__(self, origins: tuple[str, ...]) -> None:
         """`origins`: of pages elsewhere that may ask; ``*``: all."""
         self._origins = origins
+        self.refused = 0
+        """Requests of pages that may not ask."""
+        self._told: set[str] = set()
         self._hosts = {urlsplit(origin).netloc for origin in origins}
 
     def answer(self, request: web.Request) -> web.Response | None:
@@ -36,7 +44,7 @@ class Origins:
             return None
         origin = request.headers.get(hdrs.ORIGIN)
         named = origin is not None and _parts(origin).netloc == request.host and hdrs.AUTHORIZATION in request.headers
-        if not named and not origin_allowed(origin, request.host, self._origins):
+        if not named and not self.allows(origin, request.host):
             raise ProblemError(403, "Foreign page", f"pages of {origin} may not ask here (web.origins)", field="Origin")
         if origin is None and self._rebound(request):
             detail = f"the broker is not known as {request.host}: ask by IP address, or name it in web.origins"
@@ -51,6 +59,18 @@ class Origins:
             }
             return web.Response(status=204, headers=headers)
         return None
+
+    def allows(self, origin: str | None, host: str) -> bool:
+        """May a page of this origin attach, which has asked `host`? If not, it is counted, and the log says so once."""
+        if origin_allowed(origin, host, self._origins):
+            return True
+        self.refused += 1
+        if len(self._told) < TOLD and origin is not None and origin not in self._told:
+            self._told.add(origin)
+            logger.warning(
+                "pages of %s may not ask here, at %s: name that origin in web.origins if they are yours", origin, host
+            )
+        return False
 
     async def tell(self, request: web.Request, response: web.StreamResponse) -> None:
         """Let a page of another origin that may ask read the answer."""

@@ -40,7 +40,7 @@ from saps.frontend.web.messages import (
 )
 from saps.frontend.web.parameters import Parameters
 from saps.frontend.web.problems import Problem, ProblemError, refused, words
-from saps.topics import filter_fault, shared_fault, topic_fault
+from saps.topics import subscription_fault, topic_fault
 
 JSON, MSGPACK = "saps-json", "saps-msgpack"
 """The subprotocols. Without one it is JSON."""
@@ -208,8 +208,7 @@ class _Session:
 
     async def _unsubscribe(self, op: UnsubscribeOp) -> Unsubscribed:
         for wanted in op.filters:
-            fault = (shared_fault if wanted.startswith("$share/") else filter_fault)(wanted)
-            if fault is not None:
+            if (fault := subscription_fault(wanted)) is not None:
                 raise ProblemError(400, "Bad filter", f"{wanted!r}: {fault}", field="filters")
         reasons = await self._client.unsubscribe(op.filters)
         return Unsubscribed(id=op.id, existed=[reason == Reason.SUCCESS for reason in reasons])

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from saps.agents.api import remote
-from saps.frontend.web.report import Broker, Report, TopicPart
+from saps.frontend.web.report import Away, Broker, Event, Report, TopicPart
 from saps.statistics import LATENCY_BOUNDS, Statistics
 
 STATUS = "status"
@@ -23,6 +23,7 @@ FRESH = 1.0
 MOST_TOPICS = 10_000
 """Topics in one report, at most."""
 MOST_FILTERS = 1000
+MOST_AWAY = 1000
 
 
 class Watched(Protocol):
@@ -42,6 +43,13 @@ class Watched(Protocol):
         """Clients here that would get a message to the topic."""
 
     def divide(self, topic: str, members: list[str] | None) -> Any: ...
+
+    def away(self) -> list[Away]: ...
+
+    def events(self) -> list[Event]: ...
+
+    def forget(self, name: str) -> bool:
+        """A broker that is away is not to be shown any more. False if it is not away."""
 
 
 class _Seen:
@@ -90,6 +98,12 @@ class StatusAgent:
         """``[name of this broker, clients here that would get a message to the topic]``."""
         return [self._name, self._watched.matching(topic)]
 
+    @remote
+    def forget(self, name: str) -> Any:
+        """Whether the broker was known as away. It is not any more."""
+        self._report = None
+        return self._watched.forget(name)
+
     def now(self) -> Report:
         """The report, with all topics."""
         now = self._clock()
@@ -106,7 +120,13 @@ class StatusAgent:
         parts = self._parts(elapsed)
         broker = self._watched.broker((rates[0], rates[1], rates[2]))
         broker = msgspec.structs.replace(broker, topics=len(parts), counts=self._statistics() is not None)
-        return Report(broker=broker, filters=self._watched.filters()[:MOST_FILTERS], parts=parts)
+        return Report(
+            broker=broker,
+            filters=self._watched.filters()[:MOST_FILTERS],
+            parts=parts,
+            away=self._watched.away()[:MOST_AWAY],
+            events=self._watched.events(),
+        )
 
     def _parts(self, elapsed: float) -> list[TopicPart]:
         statistics = self._statistics()

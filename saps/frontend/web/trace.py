@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from saps.frontend.web.problems import ProblemError
-from saps.frontend.web.report import State, TopicRow
+from saps.frontend.web.report import End, Hop, State, TopicRow, Trace
 from saps.frontend.web.status import STATUS
 
 if TYPE_CHECKING:
@@ -19,43 +17,6 @@ if TYPE_CHECKING:
 
 MOST_HOPS = 500
 """Brokers asked for one trace."""
-
-
-class Hop(msgspec.Struct, frozen=True, kw_only=True):
-    """One message from broker to broker."""
-
-    source: str
-    target: str
-    by: str
-    """``alm``, or ``ofm``: a datagram along the OpenFlow tree."""
-    depth: int
-    """Messages before this one, and itself."""
-    behind: int
-    """Brokers that the target passes it on to, whatever the number of steps."""
-    crosses: bool
-    """From one cluster to another."""
-
-
-class End(msgspec.Struct, frozen=True, kw_only=True):
-    """Subscribers at one broker."""
-
-    broker: str
-    clients: int
-
-
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The way of a message."""
-
-    topic: str
-    source: str
-    """The broker it is published at."""
-    mode: str
-    complete: bool
-    """All brokers on the way have answered."""
-    hops: list[Hop]
-    ends: list[End]
-    reasons: list[str]
-    """Why it goes so, in words."""
 
 
 async def trace(mesh: Mesh, topic: str, start: str | None) -> Trace:

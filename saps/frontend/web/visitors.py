@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from aiohttp import web
 
 from saps.frontend.mqtt.auth.control import AccessControl
@@ -14,9 +17,22 @@ from saps.frontend.mqtt.packets import Connect
 from saps.frontend.mqtt.reasons import ProtocolError
 from saps.frontend.web.credentials import ANONYMOUS, credentials
 from saps.frontend.web.problems import ProblemError, refused
+from saps.frontend.web.topics import answer
 
 TOPIC = "$SYS/saps/mesh"
 """Nothing is published to it; the right to receive it is the right to see the state of the mesh."""
+
+TICKET = 30.0
+"""Seconds for which a ticket is good, once."""
+MOST_TICKETS = 1000
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """Lets one request in, as ``?ticket=``."""
+
+    ticket: str
+    user: str | None
+
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -26,6 +42,19 @@ class Visitors:
 
     def __init__(self, access: AccessControl | None) -> None:
         self._access = access
+        self._tickets: dict[str, tuple[float, str | None]] = {}
+        """Until when, and whose."""
+
+    async def login(self, request: web.Request) -> web.Response:
+        """A ticket for one WebSocket, to which a page cannot give a name and a password."""
+        user = await self.admit(request)
+        now = time.monotonic()
+        self._tickets = {ticket: held for ticket, held in self._tickets.items() if held[0] > now}
+        if len(self._tickets) >= MOST_TICKETS:
+            raise ProblemError(429, "Too many logins", "try again in a moment")
+        ticket = secrets.token_urlsafe(18)
+        self._tickets[ticket] = now + TICKET, user
+        return answer(Ticket(ticket=ticket, user=user))
 
     def only(self, handler: Handler) -> Handler:
         """The handler, for those who may see."""
@@ -53,6 +82,9 @@ class Visitors:
         guard = self._access.guard if self._access is not None else None
         if guard is None or self._access is None:
             return None
+        until, holder = self._tickets.pop(request.query.get("ticket", ""), (0.0, None))
+        if until > time.monotonic():
+            return holder
         who = credentials(request.headers.get("Authorization"))
         certificate = request.get_extra_info("peercert")
         origin = origin_of(request.get_extra_info("peername"), certificate, self._access.user_from)
@@ -67,7 +99,7 @@ class Visitors:
             admission = guard.admit(packet, origin, lambda: request.transport is not None, done) or await decided
             if admission is None:
                 raise guard.refusal("wrong user name or password")
-            rights = guard.rights(admission.user, "")
+            rights = guard.rights(admission.user, None)
         except ProtocolError as error:
             raise _unauthorised(str(error)) if who == ANONYMOUS else refused(error.reason) from None
         if rights is not None and not rights.may_read(TOPIC):

@@ -97,11 +97,17 @@ def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
         "parameters": [_TOPIC, _WAIT],
         "responses": {"200": answer("There is none.", state), "202": answer("Being deleted.", state), **standby},
     }
+    metrics = {
+        "summary": "Metrics, in the format of Prometheus or OpenMetrics.",
+        "responses": {"200": {"description": "Text"}, "401": fault("No token, or a wrong one."), **standby},
+    }
     after = [
         {"name": "run", "in": "query", "schema": {"type": "string"}},
         {"name": "after", "in": "query", "schema": {"type": "integer"}},
     ]
     paths = {
+        "/healthz": {"get": {"summary": "The process answers.", "responses": {"200": {"description": "ok"}}}},
+        "/metrics": {"get": metrics},
         "/v1/ofms": {"get": get("All OFMs, by topic.", {"type": "array", "items": state})},
         "/v1/ofms/{topic}": {"get": get("The state of an OFM.", state, _TOPIC, _WAIT), "put": put, "delete": delete},
         "/v1/ofms/{topic}/stats": {"get": get("Counters of an OFM.", schemas["OfmStats"], _TOPIC)},

@@ -6,16 +6,21 @@ import hmac
 import logging
 import math
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from saps import __version__
+from saps.frontend.mqtt.auth.origin import is_loopback
+from saps.frontend.web.metrics import Metrics, Sample
 from saps.ofm.events import Wish
 from saps.ofm.northbound.openapi import document
 from saps.ofm.northbound.pair import PATH, STATE_PATH
+from saps.ofm.northbound.samples import samples
 from saps.ofm.northbound.schema import (
     Changes,
     OfmState,
@@ -43,6 +48,8 @@ LONGEST_LINE = 256 << 10
 """Bytes of the longest request line: a topic of 64 KiB, every byte percent-encoded."""
 LARGEST_BODY = 4 << 20
 """Bytes of the largest body: some 50,000 brokers."""
+OPEN = ("/openapi.json", "/healthz")
+"""Paths that need no token."""
 SHUTDOWN = 1.0
 """Seconds that requests under way have when the server stops."""
 
@@ -105,6 +112,8 @@ class NorthboundServer:
         app.add_routes(
             [
                 web.get("/openapi.json", self._openapi),
+                web.get("/healthz", self._alive),
+                web.get("/metrics", Metrics(self._samples, {"version": __version__}).handle),
                 web.get("/v1/ofms", self._list),
                 web.get(topic, self._get),
                 web.put(topic, self._put),
@@ -139,7 +148,8 @@ class NorthboundServer:
         """Lets in whoever may, and turns every fault into a problem."""
         try:
             self._look_at(request)
-            if self._token and request.path != "/openapi.json":
+            _refuse_pages(request)
+            if self._token and request.path not in OPEN:
                 self._authenticate(request)
             return await handler(request)
         except ProblemError as error:
@@ -175,6 +185,12 @@ class NorthboundServer:
 
     async def _openapi(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._document, content_type="application/json")
+
+    async def _alive(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    def _samples(self) -> Iterator[Sample]:
+        return samples(self._asked.states(), self._asked.budgets())
 
     async def _list(self, _request: web.Request) -> web.Response:
         return _answer(self._asked.states())
@@ -225,6 +241,26 @@ class NorthboundServer:
         if (fault := wish_fault(wish, self._ip_version)) is not None:
             raise ProblemError(400, "Bad request", fault)
         return wish
+
+
+def _refuse_pages(request: web.Request) -> None:
+    """No page asks here; a browser lets any page ask any address, with the rights of the machine it runs on. One whose
+    own name was pointed here (DNS rebinding) sends no `Origin`, but that name as `Host`, and has no token."""
+    if hdrs.ORIGIN in request.headers:
+        raise ProblemError(403, "Foreign page", "pages may not ask here")
+    peer = request.get_extra_info("peername")
+    local = isinstance(peer, tuple) and is_loopback(str(peer[0]))
+    trusted = hdrs.AUTHORIZATION in request.headers or request.get_extra_info("peercert")
+    if local and not trusted and not _is_literal(request.host):
+        raise ProblemError(421, "Unknown host", f"the controller is not known as {request.host!a}: ask by IP address")
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or bool(ip_address(name))
+    except ValueError:
+        return False
 
 
 def _topic(request: web.Request) -> str:

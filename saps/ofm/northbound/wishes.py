@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from saps.ofm.events import Wish
 from saps.ofm.topology import BrokerAddress
 
@@ -14,6 +16,8 @@ def wish_fault(wish: Wish, ip_version: int) -> str | None:
     for broker in sorted(wish.members):
         if (6 if ":" in broker.ip else 4) != ip_version:
             return f"broker {broker.ip} cannot take part: OFM addresses are IPv{ip_version}"
+        if ipaddress.ip_address(broker.ip).is_loopback:
+            return f"broker {broker.ip} cannot take part: no switch can send to a loopback address"
         if (other := listeners.setdefault((broker.ip, broker.port), broker)) != broker:
             return f"{broker.ip} port {broker.port} has two MAC addresses, {other.mac} and {broker.mac}"
     return None

@@ -13,7 +13,7 @@ from saps.ofm.openflow.errors import RefusedError
 from saps.ofm.openflow.events import Ready, Refusal
 from saps.ofm.openflow.requests import Mod, Question, Request
 from saps.ofm.openflow.values import FlowCount, GroupCount, MeterCount, PortCount, PortInfo, Role, RoleState
-from saps.ofm.tables import Barrier, Change, Meter, PutFlow, PutGroup, PutMeter, Tables
+from saps.ofm.tables import Barrier, Change, Meter, PutFlow, PutGroup, PutMeter, Room, Tables
 
 logger = logging.getLogger(__name__)
 
@@ -166,14 +166,23 @@ def _stages(changes: Iterable[Change]) -> Iterator[list[Mod | PutMeter]]:
         yield stage
 
 
-def for_its_meter(refused: RefusedError) -> bool:
-    """Was it refused because the switch has no meters, or no more?"""
+_SHORT = {
+    "OFPFMFC_TABLE_FULL": Room.ENTRIES,
+    "OFPGMFC_OUT_OF_GROUPS": Room.GROUPS,
+    "OFPGMFC_OUT_OF_BUCKETS": Room.BUCKETS,
+}
+"""What a switch lacks, by its error (OpenFlow 1.3.5, 7.4.4)."""
+
+
+def short_of(refused: RefusedError) -> Room | None:
+    """The room that a switch lacked for what it refused; None: it was refused for another reason. Any refusal of a
+    meter says that there are none, or no more."""
     match refused.request:
         case r.AddMeter() | r.ModifyMeter():
-            return True
-        case PutFlow(flow) if flow.meter is not None:
-            return refused.error.name.startswith(("OFPMMFC_", "OFPBIC_"))
-    return False
+            return Room.METERS
+        case PutFlow(flow) if flow.meter is not None and refused.error.name.startswith(("OFPMMFC_", "OFPBIC_")):
+            return Room.METERS
+    return _SHORT.get(refused.error.name)
 
 
 def _metered(mod: Mod | PutMeter) -> Mod:

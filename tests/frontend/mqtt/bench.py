@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from saps.frontend.mqtt.connection import Connection
 from saps.frontend.mqtt.decode import PacketReader
@@ -25,23 +25,63 @@ from saps.frontend.mqtt.packets import (
     Will,
 )
 from saps.frontend.mqtt.properties import Property, PropertyMap
+from saps.frontend.mqtt.session import Session
 from saps.hub import Hub
 from saps.mesh import Mesh
 
 P = TypeVar("P")
 
 
+class Dealt(Protocol):
+    """The broker that a client is connected to."""
+
+    @property
+    def frontend(self) -> Frontend: ...
+
+    def act(self, action: Callable[[], object]) -> None: ...
+
+
 class Bench:
-    """One broker's hub and frontend."""
+    """One broker's hub and frontend; or a mesh of them (`tests.frontend.mqtt.mesh_bench`) if the tests are run with
+    ``--mesh`` and nothing else than a mesh is asked for."""
+
+    brokers: ClassVar[int] = 1
+    """How many there are."""
+
+    def __new__(cls, *given: object, **named: object) -> Bench:
+        if cls is Bench and cls.brokers > 1 and len(given) < 2 and named.get("mesh") is None:
+            from tests.frontend.mqtt.mesh_bench import MeshBench
+
+            return object.__new__(MeshBench)
+        return object.__new__(cls)
 
     def __init__(self, limits: Limits | None = None, mesh: Mesh | None = None) -> None:
         self.now = 1000.0
         self.hub = Hub(mesh, lambda: self.now)
         self.frontend = Frontend(self.hub, limits or Limits(), lambda: self.now, Random(1))
 
+    def deal(self) -> Dealt:
+        """Where the next client connects."""
+        return self
+
+    def act(self, action: Callable[[], object]) -> None:
+        """Have something done at this broker."""
+        action()
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        return self.frontend.sessions
+
+    @property
+    def connections(self) -> Collection[Connection]:
+        return self.frontend.connections
+
     def flush(self) -> None:
         """What the driver does after each input."""
         self.frontend.turn.flush()
+
+    def await_until(self, condition: Callable[[], bool]) -> None:
+        """Let the time pass that a mesh takes for an answer; a broker alone takes none."""
 
     def advance(self, seconds: float) -> None:
         """Let time pass, every timer running at its own time."""
@@ -92,7 +132,8 @@ class Client:
         self.closed = False
         self.reading = True
         self._reader = PacketReader(version)
-        self.connection = Connection(bench.frontend, self, "test")
+        self.broker = bench.deal()
+        self.connection = Connection(self.broker.frontend, self, "test")
 
     # ---- the port
 
@@ -113,7 +154,7 @@ class Client:
     # ---- the client
 
     def send_bytes(self, data: bytes) -> None:
-        self.connection.receive(data)
+        self.broker.act(lambda: self.connection.receive(data))
         self.bench.flush()
 
     def send(self, *packets: Packet) -> None:
@@ -135,7 +176,7 @@ class Client:
 
     def lose(self) -> None:
         """The transport breaks."""
-        self.connection.lost()
+        self.broker.act(self.connection.lost)
         self.bench.flush()
 
     def take(self) -> list[Packet]:
@@ -145,6 +186,7 @@ class Client:
 
     def expect(self, kind: type[P]) -> P:
         """The one packet that came, of this type; what else came before and after stays out of it."""
+        self.bench.await_until(lambda: self.closed or any(isinstance(packet, kind) for packet in self.packets))
         found = [packet for packet in self.packets if isinstance(packet, kind)]
         assert len(found) == 1, self.packets
         self.packets = [packet for packet in self.packets if packet is not found[0]]

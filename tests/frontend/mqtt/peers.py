@@ -6,23 +6,35 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.server import MqttServer
 from saps.hub import Hub
+from tests.frontend.mqtt.bench import Bench
+from tests.frontend.mqtt.mesh_server import MeshServer, mesh
 
 
 @asynccontextmanager
 async def running(limits: Limits | None = None) -> AsyncIterator[MqttServer]:
-    """A server, stopped at the end."""
+    """A server, stopped at the end; with ``--mesh`` and the usual limits a mesh that looks like one."""
+    if Bench.brokers > 1 and limits is None:
+        async with mesh(Bench.brokers) as brokers:
+            yield cast(MqttServer, brokers)
+        return
     server = MqttServer(Hub(), limits)
     await server.start("127.0.0.1", 0)
     try:
         yield server
     finally:
         await server.stop()
+
+
+def servers_of(server: MqttServer) -> list[MqttServer]:
+    """The server itself, or those of its mesh."""
+    return server.servers if isinstance(server, MeshServer) else [server]
 
 
 def need(program: str, package: str) -> None:

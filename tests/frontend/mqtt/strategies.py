@@ -26,7 +26,9 @@ from saps.frontend.mqtt.packets import (
     Will,
 )
 from saps.frontend.mqtt.properties import RULES, WILL, Kind, Property, PropertyMap
+from saps.frontend.mqtt.reasons import ACK_REASONS, DISCONNECT_REASONS, Reason
 from saps.frontend.mqtt.wire import MAX_VARINT
+from saps.topics import SHARE, subscription_fault
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 binary = st.binary(max_size=12)
@@ -34,6 +36,7 @@ packet_ids = st.integers(1, 0xFFFF)
 qualities = st.integers(0, 2)
 reasons = st.integers(0, 255)
 versions = st.sampled_from([4, 5])
+filters = (text | st.sampled_from(["#", "a/+", "$share/g/a"])).filter(lambda wanted: subscription_fault(wanted) is None)
 
 
 def _values(identifier: int, packet: int) -> st.SearchStrategy[object]:
@@ -92,11 +95,16 @@ def packets(version: int) -> st.SearchStrategy[Packet]:
         props(PacketType.PUBLISH),
     )
     acks = st.sampled_from([PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP]).flatmap(
-        lambda kind: st.builds(Ack, st.just(kind), packet_ids, reasons if v5 else no_reason, props(kind))
+        lambda kind: st.builds(
+            Ack, st.just(kind), packet_ids, st.sampled_from(sorted(ACK_REASONS[kind])) if v5 else no_reason, props(kind)
+        )
     )
-    entries = st.builds(SubscribeEntry, text, qualities, st.booleans(), st.booleans(), st.integers(0, 2))
-    if not v5:
-        entries = st.builds(SubscribeEntry, text, qualities)
+    ends = sorted({*DISCONNECT_REASONS, Reason.DISCONNECT_WITH_WILL})
+    entries = st.builds(SubscribeEntry, filters, qualities)
+    if v5:
+        entries = st.builds(SubscribeEntry, filters, qualities, st.booleans(), st.booleans(), st.integers(0, 2)).filter(
+            lambda entry: not (entry.no_local and entry.filter.startswith(SHARE))
+        )
     kinds: list[st.SearchStrategy[Packet]] = [
         connects,
         st.builds(Connack, st.booleans(), reasons, props(PacketType.CONNACK)),
@@ -104,11 +112,11 @@ def packets(version: int) -> st.SearchStrategy[Packet]:
         acks,
         st.builds(Subscribe, packet_ids, st.lists(entries, min_size=1, max_size=4), props(PacketType.SUBSCRIBE)),
         st.builds(Suback, packet_ids, st.lists(reasons, max_size=4), props(PacketType.SUBACK)),
-        st.builds(Unsubscribe, packet_ids, st.lists(text, min_size=1, max_size=4), props(PacketType.UNSUBSCRIBE)),
+        st.builds(Unsubscribe, packet_ids, st.lists(filters, min_size=1, max_size=4), props(PacketType.UNSUBSCRIBE)),
         st.builds(Unsuback, packet_ids, st.lists(reasons, max_size=4 if v5 else 0), props(PacketType.UNSUBACK)),
         st.just(Pingreq()),
         st.just(Pingresp()),
-        st.builds(Disconnect, reasons if v5 else no_reason, props(PacketType.DISCONNECT)),
+        st.builds(Disconnect, st.sampled_from(ends) if v5 else no_reason, props(PacketType.DISCONNECT)),
     ]
     if v5:
         kinds.append(st.builds(Auth, reasons, props(PacketType.AUTH)))

@@ -145,7 +145,7 @@ def play(version: int, sent: list[Publish], subscribers: list[Subscriber], remot
         [(packet.packet_id, packet.reason) for packet in publisher.take() if isinstance(packet, Ack)],
         dict(given),
         [single.message for single in hub.retained_for("#")],
-        (hub.published, hub.delivered, *[session.dropped for session in bench.frontend.sessions.values()]),
+        (hub.published, hub.delivered, *[session.dropped for session in bench.sessions.values()]),
         {topic: (count.messages, publishers(count.publishers)) for topic, count in statistics.topics.items()},
     )
 
@@ -211,6 +211,7 @@ def payloads(count: int) -> list[bytes]:
     return [b"%05d" % n for n in range(1, count + 1)]
 
 
+@pytest.mark.one_broker("the order between topics is one broker's")
 def test_who_wants_the_same_part_gets_it_in_one_piece() -> None:
     bench = Bench()
     every, some, publisher = bench.client("s"), bench.client("t"), bench.client("p")
@@ -258,15 +259,6 @@ def test_batches_are_answered_in_whatever_order_the_mesh_has_them(
         wanted += [puback(n, reason) for n in parts.pop(number % len(parts))]
     bench.flush()
     assert publisher.take() == wanted
-
-
-def test_each_topic_of_a_batch_has_an_answer_of_its_own() -> None:
-    bench = Bench()
-    client, publisher = bench.client("s"), bench.client("p")
-    client.subscribe("b")
-    publisher.send_bytes(stream(4, qos=1, topics="ab"))
-    none = Reason.NO_MATCHING_SUBSCRIBERS
-    assert publisher.take() == [puback(1), puback(2, none), puback(3), puback(4, none)]
 
 
 def test_what_is_faulty_within_a_batch_is_found_and_what_came_before_it_is_published() -> None:
@@ -326,7 +318,7 @@ def test_packet_identifiers_begin_anew_and_step_over_those_in_flight(
     bench = Bench()
     client, publisher = bench.client("s"), bench.client("p")
     client.subscribe("a", qos=1)
-    session = bench.frontend.sessions["s"]
+    session = bench.sessions["s"]
     if in_flight is not None:
         session.next_id = in_flight
         publisher.publish("a", b"first", qos=1)
@@ -334,16 +326,6 @@ def test_packet_identifiers_begin_anew_and_step_over_those_in_flight(
     session.next_id = following
     publisher.send_bytes(stream(4, qos=1))
     assert [message.packet_id for message in client.messages()] == given
-
-
-def test_subscribers_at_different_packet_identifiers_get_their_own() -> None:
-    bench = Bench()
-    publisher, clients = bench.client("p"), [bench.client(f"s{i}") for i in range(3)]
-    for client in clients:
-        client.subscribe("a", qos=1)
-    bench.frontend.sessions["s1"].next_id = 50
-    publisher.send_bytes(stream(3, qos=1))
-    assert [[m.packet_id for m in client.messages()] for client in clients] == [[1, 2, 3], [50, 51, 52], [1, 2, 3]]
 
 
 def test_acknowledgements_with_a_reason_among_others_make_room() -> None:

@@ -15,7 +15,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from saps.frontend.mqtt.server import MqttServer
-from tests.frontend.mqtt.peers import running
+from tests.frontend.mqtt.peers import running, servers_of
 
 pytestmark = pytest.mark.interop
 
@@ -128,7 +128,7 @@ async def test_qos_2_arrives_exactly_once_though_connections_break(server: MqttS
         publisher.paho.publish("a", b"%d" % number, 2)
         if number % 60 == 30:  # somewhere in the exchanges of the last messages
             got.append(bytes((await subscriber.message()).payload))
-            for client in list(server._clients):
+            for client in [client for each in servers_of(server) for client in each._clients]:
                 if client.transport is not None:
                     client.transport.abort()
             assert (await asyncio.to_thread(subscriber.connected.get, timeout=10))[0]

@@ -28,6 +28,7 @@ from saps.frontend.mqtt.packets import (
 )
 from saps.frontend.mqtt.reasons import Reason
 from saps.frontend.mqtt.server import MqttServer
+from saps.frontend.mqtt.tcp_client import TcpClient
 from saps.hub import Hub
 from saps.mesh import TopicRoute
 from tests.hub.meshes import DelayingMesh
@@ -129,7 +130,7 @@ async def test_what_one_turn_of_the_loop_reads_is_written_to_each_client_at_once
     connection = server.frontend.sessions["s"].connection
     assert connection is not None
     port = cast(Any, connection.port)
-    port._transport = writes = Writes(port.transport)
+    port.transport = writes = Writes(port.transport)
     packet = Publish("a", b"x")
     size = len(encode(packet, V5))
     for turn in ([1, 4], [5], [5]):
@@ -270,7 +271,10 @@ async def test_a_port_in_use_is_an_os_error(server: MqttServer) -> None:
 async def test_a_client_that_breaks_off_is_forgotten(server: MqttServer) -> None:
     peer, watcher = await Peer.connect(server, "c"), await Peer.connect(server, "w")
     await peer.subscribe("a")
-    (client,) = [c for c in server._clients if c.connection and c.connection.session is server.frontend.sessions["c"]]
+    connection = server.frontend.sessions["c"].connection
+    assert connection is not None
+    assert isinstance(connection.port, TcpClient)
+    client = connection.port
     assert client.transport is not None
     client.transport.abort()
     assert await peer.next() is None

@@ -129,7 +129,7 @@ class QualityOfService(RuleBasedStateMachine):
 
     @invariant()
     def windows_are_kept(self) -> None:
-        session = self.bench.frontend.sessions["s"]
+        session = self.bench.sessions["s"]
         assert len(session.inflight) <= session.limits.send_maximum
         assert not self.subscriber.closed
         assert not self.publisher.closed
@@ -139,13 +139,14 @@ class QualityOfService(RuleBasedStateMachine):
             return
         self.subscriber_transport(pause=False)
         for _ in range(1000):
+            self.bench.advance(0.1)
             self.publisher_hears()
             self.subscriber_reads()
             if not self.unanswered and not self.publisher.packets and not self.subscriber.packets:
                 break
             self.subscriber_answers(1000)
         assert self.open == {}
-        session = self.bench.frontend.sessions["s"]
+        session = self.bench.sessions["s"]
         assert session.inflight == {}
         assert not session.queue
         assert session.dropped == 0

@@ -24,7 +24,26 @@ def test_arm_is_called_only_for_an_earlier_deadline() -> None:
 def test_an_action_may_set_a_timer_that_is_due_at_once() -> None:
     ran: list[float] = []
     timers = Timers()
-    timers.at(1.0, lambda now: timers.at(now, ran.append))
+
+    def again(now: float) -> None:
+        timers.at(now, ran.append)
+
+    timers.at(1.0, again)
     timers.run(1.0)
     assert ran == [1.0]
+    assert timers.next is None
+
+
+def test_what_is_cancelled_does_not_run_and_is_forgotten() -> None:
+    ran: list[float] = []
+    timers = Timers()
+    made = [timers.at(float(number), ran.append) for number in range(1000)]
+    for number, timer in enumerate(made):
+        if number % 100:
+            timers.cancel(timer)
+            timers.cancel(timer)
+    assert len(timers._heap) < 200
+    timers.run(1000.0)
+    assert len(ran) == 10
+    timers.cancel(made[0])
     assert timers.next is None

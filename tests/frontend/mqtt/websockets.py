@@ -5,10 +5,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import cycle
 
 from saps.frontend.mqtt.server import MqttServer
 from saps.frontend.web.application import WebServer
 from saps.frontend.web.mqtt_socket import MqttSockets
+from tests.frontend.mqtt.peers import servers_of
 
 
 @asynccontextmanager
@@ -16,8 +18,9 @@ async def web_server(
     server: MqttServer, origins: tuple[str, ...] = (), context: ssl.SSLContext | None = None, patience: float = 10.0
 ) -> AsyncIterator[WebServer]:
     """MQTT over WebSocket on a free port, closed at the end."""
-    web = WebServer(patience)
-    web.add("/mqtt", MqttSockets(server, origins).handle)
+    web = WebServer(patience, origins=origins)
+    turns = cycle([MqttSockets(each, web.origins) for each in servers_of(server)])
+    web.add("/mqtt", lambda request: next(turns).handle(request))
     await web.listen("127.0.0.1", 0, context)
     try:
         yield web

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -70,6 +71,14 @@ async def start() -> AsyncIterator[Start]:
             return Site(broker, session)
 
         yield one
+
+
+async def crash(site: Site) -> None:
+    """The broker ends at once, and takes leave of nobody."""
+    stopping = asyncio.create_task(site.broker.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
 
 
 @pytest.fixture

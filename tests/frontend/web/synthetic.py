@@ -10,8 +10,7 @@ from saps.frontend.web.frontend import add_console
 from saps.frontend.web.live import Picture
 from saps.frontend.web.metrics import Health, Metrics
 from saps.frontend.web.network import Decisions, DecisionView, Network, NetworkView
-from saps.frontend.web.report import State
-from saps.frontend.web.trace import End, Hop, Trace
+from saps.frontend.web.report import End, Hop, State, Trace
 from saps.frontend.web.visitors import Visitors
 
 
@@ -25,6 +24,10 @@ class City:
     async def state(self) -> State:
         self.picture = self._pictures.pop(0) if len(self._pictures) > 1 else self._pictures[0]
         return self.picture.state
+
+    async def forget(self, name: str) -> None:
+        self._pictures = [self.picture]
+        self.picture.state.away[:] = [away for away in self.picture.state.away if away.name != name]
 
     async def trace(self, topic: str, start: str | None) -> Trace:
         row = self.picture.topics[topic]

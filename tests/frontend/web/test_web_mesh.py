@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.frontend.web.live import News, Picture, news
 from saps.frontend.web.network import Decisions, Network
 from saps.frontend.web.report import Broker, State, TopicRow
-from tests.frontend.web.conftest import PATIENCE, Site, Start
+from tests.frontend.web.conftest import PATIENCE, Site, Start, crash
 from tests.frontend.web.snapshots import broker_row, snapshot, topic_row
 from tests.frontend.web.test_web_topics import subscribed
 
@@ -56,7 +58,41 @@ async def test_one_broker_knows_of_all_and_adds_up_their_topics(start: Start) ->
     assert [(b["name"], b["cluster"]) for b in brokers["brokers"]] == [(f"b{n}", f"c{n // 2}") for n in range(4)]
     assert all(b["links"] and set(b["links"]) <= {"b0", "b1", "b2", "b3"} - {b["name"]} for b in brokers["brokers"])
     assert brokers["brokers"][3]["clients"] >= 2
+    to, sent, away = next(iter(brokers["brokers"][0]["traffic"]))
+    assert to in {"b1", "b2", "b3"}
+    assert sent >= 0
+    assert away is None or 0 < away < PATIENCE
     assert sum(b["published"] for b in brokers["brokers"]) == sites[0].broker.hub.published
+
+
+async def test_a_broker_that_dies_is_known_as_away_until_it_is_forgotten(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "saps.broker")
+    sites = await mesh_of(start, 3)
+    await crash(sites[1])
+    found = await until(
+        lambda: sites[0].json("/v1/brokers"), lambda found: found["away"] and len(found["brokers"]) == 2
+    )
+    (away,) = found["away"]
+    assert (away["name"], away["cluster"], abs(away["since"] - time.time()) < PATIENCE) == ("b1", "c0", True)
+    seen = [(event["what"], event["broker"]) for event in reversed(found["events"])]
+    assert [event for event in seen if event[1] == "b1"] == [("joined", "b1"), ("suspected", "b1"), ("dead", "b1")]
+    assert ("joined", "b2") in seen
+    said = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("broker b1 (c0) joined, at 127.0.0.1:") for line in said)
+    assert any(line.startswith("broker b1 (c0) is taken for dead: no answer from 127.0.0.1:") for line in said)
+    text = await (await sites[0].session.get(f"{sites[0].url}/metrics")).text()
+    assert "saps_brokers_away 1.0" in text
+    assert 'saps_broker_events_total{what="dead"} 1.0' in text
+    async with sites[2].session.delete(f"{sites[2].url}/v1/brokers/b2") as response:
+        assert response.status == 404
+    async with sites[2].session.delete(f"{sites[2].url}/v1/brokers/b1") as response:
+        assert (response.status, await response.json()) == (200, {"forgotten": "b1"})
+    assert (await sites[2].json("/v1/brokers"))["away"] == []
+    await sites[2].broker.stop()
+    found = await until(lambda: sites[0].json("/v1/brokers"), lambda found: found["events"][0]["broker"] == "b2")
+    assert (found["events"][0]["what"], found["away"], len(found["brokers"])) == ("left", [], 1)
 
 
 async def test_a_trace_is_the_tree_that_messages_take(start: Start) -> None:

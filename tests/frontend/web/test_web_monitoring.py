@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+import trustme
+from aiohttp import WSServerHandshakeError
 from prometheus_client.parser import text_string_to_metric_families
 
+from saps.frontend.mqtt.auth.files import edit_users
 from saps.overlay.keys import BrokerRef
 from saps.overlay.missed import EACH
 from tests.batches import frame as publication
-from tests.frontend.web.conftest import Site, Start
+from tests.frontend.web.conftest import PATIENCE, Site, Start, authorization
+from tests.frontend.web.test_web_mesh import mesh_of
 from tests.frontend.web.test_web_topics import subscribed
 
 BOARD = Path(__file__).resolve().parents[3] / "deploy/grafana/saps-brokers.json"
@@ -49,6 +55,9 @@ async def test_metrics_count_what_has_happened_and_have_no_label_that_grows(site
         "by",
         "mode",
         "what",
+        "why",
+        "of",
+        "le",
     }
 
 
@@ -59,14 +68,14 @@ async def test_openmetrics_is_given_to_whoever_asks_for_it(site: Site) -> None:
         assert (await response.text()).endswith("# EOF\n")
 
 
-async def test_the_board_asks_for_metrics_that_are_there(start: Start) -> None:
-    site = await start(ofm__listen="127.0.0.1:0", ofm__mac="02:00:00:00:00:01")
-    there = set(await metrics(site))
+def test_the_board_asks_for_metrics_that_are_there_and_for_all_of_them() -> None:
+    listed = (BOARD.parents[2] / "docs/metrics.md").read_text()
+    there = {*re.findall(r"^\| `(\w+)`", listed, re.MULTILINE), "saps_publication_latency_seconds_bucket"}
     board = json.loads(BOARD.read_text())
     expressions = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
     asked = {name for text in expressions for name in re.findall(r"\b(?:saps|process)_[a-z_]+", text)}
-    assert asked <= there
-    assert {name for name in there if name.startswith("saps_")} <= asked, "a metric is on no panel"
+    assert {name for name in asked if name.startswith("saps_")} <= there
+    assert there - asked == {"saps_publication_latency_seconds"}, "a metric is on no panel"
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
@@ -101,3 +110,71 @@ async def test_what_is_kept_for_brokers_taken_for_dead_is_told_everywhere(site: 
     assert {name: int(told[f"$SYS/saps/missed/{name}"]) for name in expected} == expected
     kept.back(gone)
     assert value(await metrics(site), "saps_missed_messages") == 0
+
+
+async def test_who_is_turned_away_is_counted_and_said(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    edit_users(tmp_path / "passwords", "ann", b"secret")
+    site = await start(auth__passwords=tmp_path / "passwords")
+    for _ in range(2):
+        async with site.session.get(f"{site.url}/v1/brokers", headers=authorization(("ann", "guess"))) as response:
+            assert response.status == 401
+    page = {"Origin": "https://elsewhere.example"}
+    for path in ("/v1/brokers", "/v1/topics/a"):
+        async with site.session.get(site.url + path, headers=page) as response:
+            assert response.status == 403
+    with pytest.raises(WSServerHandshakeError):
+        await site.session.ws_connect(f"{site.url}/mqtt", headers=page, protocols=["mqtt"])
+    found = await metrics(site)
+    refused = {sample.labels["why"]: sample.value for sample in found["saps_logins_refused_total"]}
+    assert refused == {"password": 2.0, "backed_off": 0.0, "busy": 0.0}
+    assert value(found, "saps_origins_refused_total") == 3
+    told = [record.getMessage() for record in caplog.records if "web.origins" in record.getMessage()]
+    assert told == [
+        f"pages of https://elsewhere.example may not ask here, at {site.url.removeprefix('http://')}: "
+        "name that origin in web.origins if they are yours"
+    ]
+
+
+async def test_a_reload_that_is_refused_is_told_until_it_is_mended(start: Start, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "b.pem")
+    edit_users(tmp_path / "passwords", "ann", b"secret")
+    tls = {"tls__listen": "127.0.0.1:0", "tls__certificate": tmp_path / "b.pem"}
+    site = await start(auth__passwords=tmp_path / "passwords", **tls)
+    end = value(await metrics(site), "saps_certificate_end_timestamp_seconds")
+    assert end > time.time()
+
+    async def taken() -> float:
+        reloading = site.broker.access.reload(site.broker.server.frontend, renewed)
+        await reloading
+        return value(await metrics(site), "saps_reload_successful")
+
+    async def renewed(context: object) -> None:
+        pass
+
+    users = (tmp_path / "passwords").read_text()
+    (tmp_path / "passwords").write_text("no line of a password file\n")
+    assert await taken() == 0.0
+    (tmp_path / "passwords").write_text(users)
+    assert await taken() == 1.0
+
+
+async def test_an_upstream_that_is_away_is_seen(start: Start) -> None:
+    site = await start(upstream__url="mqtt://127.0.0.1:1")
+    assert value(await metrics(site), "saps_upstream_connected") == 0.0
+    (row,) = (await site.json("/v1/brokers"))["brokers"]
+    assert row["upstream"] == "away"
+
+
+async def test_the_time_until_all_have_confirmed_is_a_histogram(start: Start) -> None:
+    sites = await mesh_of(start, 2)
+    await subscribed(sites[1], "air/#")
+    for _ in range(5):
+        await sites[0].publish("air/x", b"x", qos=1)
+    text = await (await sites[0].session.get(f"{sites[0].url}/metrics")).text()
+    assert "saps_publication_latency_seconds_count 5.0" in text
+    assert 'saps_publication_latency_seconds_bucket{le="+Inf"} 5.0' in text
+    (waited,) = re.findall(r"^saps_publication_latency_seconds_sum (\S+)", text, re.MULTILINE)
+    assert 0 < float(waited) < PATIENCE

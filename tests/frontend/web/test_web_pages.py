@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.frontend.web.chromium import Page, browser
-from tests.frontend.web.conftest import Start
+from tests.frontend.web.conftest import Start, crash
 from tests.frontend.web.snapshots import snapshot
 from tests.frontend.web.synthetic import city_site
 from tests.frontend.web.test_web_mesh import mesh_of
-from tests.frontend.web.test_web_topics import subscribed
+from tests.frontend.web.test_web_topics import guarded, subscribed
 
 pytestmark = pytest.mark.interop
 
@@ -90,8 +91,16 @@ async def test_the_page_shows_the_mesh_a_topic_and_its_way(start: Start, tmp_pat
         await page.press("4")
         assert "web.ofgate" in await page.run("document.querySelector('#view-decisions').innerText")
         await page.press("1")
-        await sites[2].broker.stop()
-        await page.until("saps.store.brokers.size === 2")
+        await crash(sites[2])
+        await page.until("saps.store.brokers.size === 2 && saps.store.away.size === 1")
+        grey = "saps.views.mesh.graph.cy.nodes('[state = \\'gone\\']').map(n => n.id()).join()"
+        await page.until(f"{grey} === 'b2'")
+        assert "dead" in await page.run("document.querySelector('.events').innerText")
+        await page.run("saps.views.mesh.show('b2')")
+        await page.run(
+            "[...document.querySelectorAll('.detail button')].find(b => b.innerText === 'Forget it').click()"
+        )
+        await page.until(f"{grey} === ''")
         assert only_asks(page, sites[0].url)
         assert page.faults == []
 
@@ -124,6 +133,84 @@ async def test_a_city_of_a_hundred_brokers_stays_readable(size: str, dark: bool,
         title = await page.until("document.querySelector('#view-topics .detail h2')?.textContent")
         assert title.endswith("/sensor09999")
         assert await page.run(INSIDE)
-        await page.until("saps.store.times.length === 2")
+        await page.until("saps.store.times.length === 3")
         assert await page.run("saps.store.topics.size") == 10_000
         assert page.faults == []
+
+
+async def test_who_must_log_in_gets_a_form_and_a_clear_refusal(start: Start, tmp_path: Path) -> None:
+    site = await guarded(start, tmp_path, auth__anonymous="never")
+    async with browser(tmp_path / "profile") as page:
+        await page.open(f"{site.url}/")
+        await page.until("document.getElementById('login')?.hidden === false")
+        told = "document.getElementById('login-fault').innerText"
+        assert await page.run(told) == "This broker wants to know who looks."
+        await page.screenshot(tmp_path / "login.png")
+        for password, done in (("guess", f"{told}.includes('bad user name or password')"), ("secret", READY)):
+            await fields(page, **{"login-user": "ann", "login-password": password})
+            await page.run("document.querySelector('#login button').click()")
+            await page.until(done)
+        await page.until("document.getElementById('login').hidden && saps.store.brokers.size === 1")
+        assert await page.run(AXE) == []
+        await page.open(f"{site.url}/")
+        await page.until(READY)  # the session remembers
+
+
+async def test_a_lost_connection_greys_the_page_and_says_when_it_was_seen(start: Start, tmp_path: Path) -> None:
+    site = await start()
+    async with browser(tmp_path) as page:
+        await page.open(f"{site.url}/")
+        await page.until(READY)
+        await site.broker.stop()
+        await page.until("document.documentElement.dataset.lost === 'yes'")
+        assert "no connection, last seen" in await page.run("document.getElementById('status').innerText")
+        assert "grayscale" in await page.run("getComputedStyle(document.querySelector('main')).filter")
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+async def test_no_view_has_a_finding_of_axe(size: str, tmp_path: Path) -> None:
+    async with city_site(snapshot(100, 1000)) as url, browser(tmp_path) as page:
+        for dark in (False, True):
+            await page.open(f"{url}/", size, dark=dark)
+            await page.until(READY)
+            for view in ("mesh", "topics", "network", "decisions"):
+                await page.run(f"saps.go('{view}')")
+                if view == "mesh":
+                    await page.run("saps.views.mesh.show('ward2-1')")
+                assert await page.run(AXE) == [], (view, dark)
+
+
+async def test_decisions_are_a_table_sorted_by_any_column(tmp_path: Path) -> None:
+    first = "document.querySelector('#view-decisions tbody td').innerText"
+    async with city_site(snapshot(20, 100)) as url, browser(tmp_path) as page:
+        await page.open(f"{url}/")
+        await page.until(READY)
+        await page.run("saps.go('decisions')")
+        assert await page.run("document.querySelectorAll('#view-decisions tbody tr').length") == 40
+        most = await page.run(first)
+        await page.run("[...document.querySelectorAll('th button')].find(b => b.innerText.startsWith('Net')).click()")
+        assert await page.run(first) != most
+        sort = "document.querySelector('th[aria-sort=ascending]').innerText"
+        assert (await page.run(sort)).startswith("Net")
+        await page.run("[...document.querySelectorAll('th button')].find(b => b.innerText === 'Topic').click()")
+        topics = "[...document.querySelectorAll('#view-decisions tbody td:first-child')].map(e => e.innerText)"
+        assert await page.run(f"(t => t.join() === t.toSorted().join())({topics})")
+
+
+async def test_captions_stay_readable_when_zoomed_out(tmp_path: Path) -> None:
+    async with city_site(snapshot(100, 100)) as url, browser(tmp_path) as page:
+        await page.open(f"{url}/")
+        await page.until(READY)
+        cy = "saps.views.mesh.graph.cy"
+        size = f"parseFloat({cy}.nodes(':childless')[0].style('font-size')) * {cy}.zoom()"
+        assert 8 <= await page.run(size) <= 14
+
+
+AXE_FILE = Path(__file__).resolve().parents[2] / "interop_js/node_modules/axe-core/axe.min.js"
+_FOUND = """
+    const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+    return violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(" | ")}`);
+"""
+_AXE = json.dumps(AXE_FILE.read_text() if AXE_FILE.exists() else "throw Error('no axe-core: make setup')")
+AXE = f"(async () => {{ if (!window.axe) (0, eval)({_AXE}); {_FOUND} }})()"
+"""What axe finds wrong with the page as it is."""

@@ -20,7 +20,7 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.config import SettingError
+from saps.config import Address, SettingError
 from saps.ofm import desk
 from saps.ofm.cli import settings_of
 from saps.ofm.controller import Controller
@@ -29,8 +29,9 @@ from saps.ofm.northbound import server
 from saps.ofm.northbound.client import Client, NorthboundError, UnreachableError
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from saps.ofm.northbound.server import NorthboundServer
-from saps.ofm.program import northbound_tls, tls
+from saps.ofm.program import OfcProgram, northbound_tls, tls
 from saps.ofm.service import ControllerService
+from saps.ofm.settings import ControllerSettings
 from saps.ofm.tables import Tables
 from saps.ofm.topology import BrokerAddress, Port
 from tests.ofm.controller.worlds import rules
@@ -50,6 +51,21 @@ async def northbound(
         yield f"{'http' if context is None else 'https'}://127.0.0.1:{port}", service
     finally:
         await server.close()
+
+
+async def test_metrics_and_health_are_there() -> None:
+    async with northbound("secret") as (url, service), aiohttp.ClientSession() as session:
+        service.handle(SwitchUp(1, {1: True}))
+        await service.wish("a", Wish(frozenset(BROKERS)))
+        async with session.get(url + "/healthz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok\n")
+        async with session.get(url + "/metrics") as answer:
+            assert answer.status == 401
+        async with session.get(url + "/metrics", headers={"Authorization": "Bearer secret"}) as answer:
+            text = await answer.text()
+    assert 'saps_controller_ofms{status="constructing"} 1.0' in text
+    assert 'saps_controller_switches{state="away"} 1.0' in text
+    assert 'saps_controller_flow_budget{switch="0000000000000001"} 1000.0' in text
 
 
 async def test_requests_are_idempotent_and_the_latest_wish_wins() -> None:
@@ -83,6 +99,13 @@ async def test_requests_are_idempotent_and_the_latest_wish_wins() -> None:
             "239.",
         ),
         ("PUT", "/v1/ofms/a", b'{"brokers": [{"ip": "fd00::1", "mac": "02:00:00:00:00:01", "port": 1}]}', 400, "IPv4"),
+        (
+            "PUT",
+            "/v1/ofms/a",
+            b'{"brokers": [{"ip": "127.0.0.1", "mac": "02:00:00:00:00:01", "port": 1}]}',
+            400,
+            "loopback",
+        ),
         ("PUT", "/v1/ofms/a%2F%23", b'{"brokers": []}', 400, "wildcards"),
         ("GET", "/v1/ofms/a?wait=-1", None, 400, "wait must be"),
         ("GET", "/v1/nothing", None, 404, None),
@@ -200,7 +223,7 @@ async def test_the_document_describes_every_path_that_is_served() -> None:
         assert document["openapi"].startswith("3.1")
         served = {("get", "/v1/ofms"), ("get", "/v1/changes"), ("get", "/v1/topology"), ("get", "/v1/budgets")}
         served |= {(method, "/v1/ofms/{topic}") for method in ("get", "put", "delete")}
-        served |= {("get", "/v1/ofms/{topic}/stats"), ("get", "/v1/ports")}
+        served |= {("get", "/v1/ofms/{topic}/stats"), ("get", "/v1/ports"), ("get", "/healthz"), ("get", "/metrics")}
         assert {(method, path) for path, item in document["paths"].items() for method in item} == served
         for method, path in served - {("put", "/v1/ofms/{topic}")}:
             async with session.request(method, url + path.replace("{topic}", quote("a/b", safe=""))) as response:
@@ -311,3 +334,37 @@ async def test_requests_are_taken_up_to_a_size(monkeypatch: pytest.MonkeyPatch) 
         assert await put(40_000, 0) == 400
         assert await put(1, 9_000) == 202
         assert await put(1, 11_000) == 413
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://elsewhere.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "rebound.example:8181"}, 421),
+        ({"Host": "[rebound"}, 421),
+        ({"Host": "localhost:8181"}, 200),
+        ({"Host": "[::1]:8181"}, 200),
+        ({}, 200),
+    ],
+)
+async def test_no_page_may_ask(headers: dict[str, str], status: int) -> None:
+    """A browser lets any page ask any address; one whose own name was pointed here says so in `Host`."""
+    async with northbound() as (url, _), aiohttp.ClientSession() as session:
+        answer = await session.get(f"{url}/v1/ofms", headers=headers)
+        assert answer.status == status
+
+
+async def test_who_has_the_token_may_ask_by_name() -> None:
+    async with northbound(token="secret") as (url, _), aiohttp.ClientSession() as session:
+        headers = {"Host": "controller:8181", "Authorization": "Bearer secret"}
+        answer = await session.get(f"{url}/v1/ofms", headers=headers)
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "controller.example"])
+def test_beyond_loopback_the_northbound_needs_a_token_or_certificates(host: str) -> None:
+    with pytest.raises(SettingError, match="token-file"):
+        OfcProgram(ControllerSettings(northbound=Address(host, 8181)))
+    OfcProgram(ControllerSettings(northbound=Address(host, 8181), token="secret"))
+    OfcProgram(ControllerSettings(northbound=Address("127.0.0.1", 8181)))

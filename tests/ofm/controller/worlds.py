@@ -36,7 +36,7 @@ from saps.ofm.plan import BROKER, Loopback
 from saps.ofm.record import Record
 from saps.ofm.saved import restore
 from saps.ofm.switch import RefusedError
-from saps.ofm.tables import Change, PutFlow
+from saps.ofm.tables import Change, PutFlow, Room
 from saps.ofm.topology import BrokerAddress, Link, Port
 from tests.ofm.networks import Network, came_out, received_by, sent_by
 
@@ -133,8 +133,10 @@ class World:
                 switch.apply([change])
             except RefusedError as error:
                 del self.todo[dpid]
-                meters = str(error).startswith("OFPMMFC_")
-                self.hear(Failed(dpid, f"switch {dpid} refuses it: {error}", change, meters))
+                short = Room.METERS if str(error).startswith("OFPMMFC_") else None
+                if str(error) == "OFPFMFC_TABLE_FULL":
+                    short = Room.ENTRIES
+                self.hear(Failed(dpid, f"switch {dpid} refuses it: {error}", change, short))
         else:
             del self.todo[dpid]
             self.hear(Applied(dpid))

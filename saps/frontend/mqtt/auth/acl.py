@@ -45,7 +45,7 @@ class Rule(NamedTuple):
             return False
         if self.users and (user is None or not any(pattern.fits(user, subject) for pattern in self.users)):
             return False
-        return not self.clients or any(pattern.fits(client_id, subject) for pattern in self.clients)
+        return not self.clients or any(pattern.fits(client_id or "", subject) for pattern in self.clients)
 
 
 class Clause(NamedTuple):
@@ -134,8 +134,8 @@ class Policy:
                     self._by_user.setdefault(name or "", []).append(number)
         self._shared: WeakValueDictionary[tuple[tuple[Clause, ...], tuple[Clause, ...]], Rights] = WeakValueDictionary()
 
-    def rights(self, user: str | None, client_id: str) -> Rights:
-        """The rights of a client; `user` is None if it is anonymous."""
+    def rights(self, user: str | None, client_id: str | None) -> Rights:
+        """The rights of a client; `user` is None if it is anonymous, `client_id` if it is no MQTT client."""
         subject = Subject(user, client_id)
         numbers = self._general
         if user is not None and (own := self._by_user.get(user)):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 
 from saps.frontend.mqtt.auth.acl import Rights
@@ -43,13 +44,17 @@ class AccessControl:
         """What in a client's certificate is its user; None if clients are not asked for certificates."""
         self.guard: Guard | None = None
         """None if everyone may do everything: then nothing is spent on it."""
+        self.taken = True
+        """The files as they are now are in force: False after a reload that was refused."""
+        self.ends = files.ends
+        """When the certificate for clients ends, in seconds since the epoch; None without TLS."""
         self._checker: ThreadedChecker | None = None
         self._reloading: asyncio.Task[bool] | None = None
         self._again = False
         anyone = auth.anonymous == "always" or (auth.anonymous == "loopback" and not exposed)
         if auth.passwords or auth.acl or self.user_from or not anyone:
             self._checker = ThreadedChecker(auth.hash_threads, auth.hash_queue)
-            self.guard = Guard(files.access, self._checker, os.urandom(32), auth.anonymous)
+            self.guard = Guard(files.access, self._checker, os.urandom(32), auth.anonymous, time.monotonic)
         if exposed and auth.anonymous == "loopback" and not auth.passwords and not self.user_from:
             logger.warning("clients are let in from this machine only: see auth.anonymous, auth.passwords")
 
@@ -91,6 +96,7 @@ class AccessControl:
                 taken = False
             else:
                 taken = await self._apply(files, frontend, renew)
+            self.taken = taken
         return taken
 
     async def _apply(self, files: Files, frontend: Frontend, renew: Renew) -> bool:
@@ -101,7 +107,7 @@ class AccessControl:
                 logger.error("tls.listen: %s", error)
                 logger.error(_REFUSED)
                 return False
-            self.context = files.context
+            self.context, self.ends = files.context, files.ends
         if self.guard is not None:
             self.guard.access = files.access
             obey(self.guard, frontend)

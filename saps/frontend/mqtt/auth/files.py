@@ -15,7 +15,7 @@ from saps.frontend.mqtt.auth.acl_file import parse_acl
 from saps.frontend.mqtt.auth.faults import FileError
 from saps.frontend.mqtt.auth.guard import Access
 from saps.frontend.mqtt.auth.options import AuthOptions, TlsOptions
-from saps.frontend.mqtt.auth.tls import TlsError, server_context
+from saps.frontend.mqtt.auth.tls import TlsError, certificate_end, server_context
 from saps.frontend.mqtt.auth.users import SALT_BYTES, hash_password, parse_users, with_user
 
 try:
@@ -52,6 +52,8 @@ class Files(NamedTuple):
     access: Access
     context: ssl.SSLContext | None
     """None: no TLS."""
+    ends: float | None = None
+    """When the certificate of TLS ends, in seconds since the epoch."""
 
 
 def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
@@ -59,15 +61,15 @@ def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
     faults: list[AccessFault] = []
     users = _read("auth.passwords", auth.passwords, parse_users, faults)
     policy = _read("auth.acl", auth.acl, parse_acl, faults)
-    context = None
+    context = ends = None
     if tls is not None:
         try:
-            context = server_context(tls)
+            context, ends = server_context(tls), certificate_end(tls)
         except TlsError as fault:
             faults.append(AccessFault(f"tls.{fault.option}", fault.reason))
     if faults:
         raise AccessError(faults)
-    return Files(Access(users, policy), context)
+    return Files(Access(users, policy), context, ends)
 
 
 def edit_users(file: Path, user: str, password: bytes | None) -> str:

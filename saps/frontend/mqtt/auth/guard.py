@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from saps.bucket import Buckets
 from saps.frontend.mqtt.auth.acl import Policy, Rights
 from saps.frontend.mqtt.auth.options import Anonymous
 from saps.frontend.mqtt.auth.patterns import name_fault
@@ -19,6 +20,11 @@ from saps.frontend.mqtt.reasons import ProtocolError, Reason
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.packets import Connect
+
+
+FAILURES, FAILURES_AT_ONCE = 0.2, 10.0
+"""Wrong passwords a second from one address, and at once after a pause. Beyond it only those are let in from there
+whose password has been right since the broker's start, and clients with certificates."""
 
 
 class Origin(NamedTuple):
@@ -69,6 +75,8 @@ class Counts:
 
     logins: int = 0
     """Wrong names or passwords, or none where one is needed."""
+    backed_off: int = 0
+    """Logins not looked at, because too many from the same address had failed."""
     busy: int = 0
     """Logins not looked at, because too many waited."""
     publications: int = 0
@@ -79,9 +87,18 @@ class Guard:
     """What the connections of one broker have in common: the files, and the passwords known to be right."""
 
     def __init__(
-        self, access: Access, checker: PasswordChecker, secret: bytes, anonymous: Anonymous = "loopback"
+        self,
+        access: Access,
+        checker: PasswordChecker,
+        secret: bytes,
+        anonymous: Anonymous,
+        clock: Callable[[], float],
     ) -> None:
-        """`secret`: 16 to 64 random bytes, made for this process and never written anywhere."""
+        """`secret`: 16 to 64 random bytes, made for this process and never written anywhere. `clock`: seconds, never
+        going back."""
+        self._clock = clock
+        self._failed = Buckets(FAILURES, FAILURES_AT_ONCE)
+        """Failed logins by address."""
         self.access = access
         self.counts = Counts()
         self._checker = checker
@@ -111,15 +128,19 @@ class Guard:
             raise self.refusal("a user without a password" if password is None else "a password without a user")
         if self._known(user, password, users.get(user)):
             return Admission(user, users[user])
+        if self._failed.of(origin.host, self._clock()).wait(self._clock()):
+            self.counts.backed_off += 1
+            raise ProtocolError("", Reason.CONNECTION_RATE_EXCEEDED)
         self._check(user, password, users.get(user), origin.host, wanted, done)
         return None
 
-    def rights(self, user: str | None, client_id: str) -> Rights | None:
-        """What the client may do; None: everything. Raises `ProtocolError` if the ACL cannot take its names."""
+    def rights(self, user: str | None, client_id: str | None) -> Rights | None:
+        """What the client may do; None: everything. `client_id` is None for an operator, who is no MQTT client. Raises
+        `ProtocolError` if the ACL cannot take its names."""
         policy = self.access.policy
         if policy is None:
             return None
-        if policy.uses_client and (fault := name_fault(client_id)) is not None:
+        if policy.uses_client and client_id is not None and (fault := name_fault(client_id)) is not None:
             reason = Reason.CLIENT_IDENTIFIER_NOT_VALID
             raise ProtocolError(f"the client identifier {client_id!r} {fault}, and the ACL has %c in topics", reason)
         if policy.uses_user and user is not None and (fault := name_fault(user)) is not None:
@@ -158,6 +179,7 @@ class Guard:
         def checked(matches: bool) -> None:
             admission = Admission(user, stored)
             if not matches or stored is None or self.withdrawn(admission):
+                self._failed.of(host, self._clock()).spend(1, self._clock())
                 done(None)
                 return
             self._right[user] = stored, self._digest(password)

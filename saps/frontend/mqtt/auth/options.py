@@ -37,5 +37,7 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Are clients asked for a certificate, and refused without one?"""
     client_ca: str = ""
     """Path of the certificates, PEM, of those who may sign clients' certificates."""
+    client_revoked: str = ""
+    """Path of the revocation lists (CRL), PEM, one of each of them; empty: none."""
     user_from: Literal["cn", "san"] = "cn"
     """What in a client's certificate is its user name: the common name, or the first subject alternative name."""

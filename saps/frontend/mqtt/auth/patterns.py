@@ -16,7 +16,8 @@ class Subject(NamedTuple):
 
     user: str | None
     """The verified user; None for an anonymous client."""
-    client_id: str
+    client_id: str | None
+    """None: whoever asks is no MQTT client (an operator)."""
 
 
 class Template:
@@ -34,10 +35,10 @@ class Template:
         self.uses_client = "%c" in self._parts
 
     def fill(self, subject: Subject) -> str | None:
-        """The text for this client; None if it names the user and there is none."""
-        if self.uses_user and subject.user is None:
+        """The text for this client; None if it names the user or the client identifier and there is none."""
+        if (self.uses_user and subject.user is None) or (self.uses_client and subject.client_id is None):
             return None
-        values = {"%u": subject.user or "", "%c": subject.client_id, "%%": "%"}
+        values = {"%u": subject.user or "", "%c": subject.client_id or "", "%%": "%"}
         return "".join([values.get(part, part) for part in self._parts])
 
 
@@ -80,7 +81,7 @@ class TopicPattern:
         self._levels: Levels | None = None if self.uses_user or self.uses_client else tuple(sample.split("/"))
 
     def levels(self, subject: Subject) -> Levels | None:
-        """The filter for this client; None if it names the user and there is none.
+        """The filter for this client; None if it names the user or the client identifier and there is none.
 
         The subject's names must be free of `name_fault`, or they could widen the filter.
         """

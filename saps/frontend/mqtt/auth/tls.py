@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from saps.frontend.mqtt.auth.options import TlsOptions
 
@@ -38,8 +39,26 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
             context.load_verify_locations(options.client_ca)
         except ssl.SSLError as error:
             raise TlsError("client_ca", f"{options.client_ca}: {_said(error)}") from None
+        if options.client_revoked:
+            _readable("client_revoked", options.client_revoked)
+            try:
+                context.load_verify_locations(options.client_revoked)
+            except ssl.SSLError as error:
+                raise TlsError("client_revoked", f"{options.client_revoked}: {_said(error)}") from None
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         context.verify_mode = _VERIFY[options.client_certificates]
     return context
+
+
+def certificate_end(options: TlsOptions) -> float:
+    """When the listeners' own certificate ends, in seconds since the epoch. Raises `TlsError`."""
+    from cryptography import x509  # here: brokers without TLS do not carry it
+
+    try:
+        own = x509.load_pem_x509_certificates(Path(options.certificate).read_bytes())[0]
+    except (OSError, ValueError) as error:
+        raise TlsError("certificate", f"{options.certificate}: {error}") from None
+    return own.not_valid_after_utc.timestamp()
 
 
 def _readable(option: str, path: str) -> None:

@@ -38,7 +38,15 @@ function remember() {
 }
 
 function status() {
-  const state = !store.connected ? ["bad", "no connection"] : store.fault ? ["warn", store.fault] : store.complete ? ["ok", "live"] : ["warn", "not all brokers answer"];
+  const lost = store.at && !store.connected;
+  document.documentElement.dataset.lost = lost ? "yes" : "no";
+  by("login").hidden = !store.locked;
+  if (store.locked) {
+    const again = sessionStorage.getItem("authorization");
+    fill(by("login-fault"), again ? store.fault : "This broker wants to know who looks.");
+    if (!by("login").contains(document.activeElement)) by("login-user").focus();
+  }
+  const state = store.locked ? ["warn", "log in"] : lost ? ["bad", "no connection, last seen"] : !store.connected ? ["bad", store.fault ?? "no connection yet"] : store.fault ? ["warn", store.fault] : store.complete ? ["ok", "live"] : ["warn", "not all brokers answer"];
   fill(by("status"), h("i.dot", { class: state[0] }), h("span", {}, state[1]), store.at ? h("time", {}, clock(store.at)) : null);
   by("seen-from").textContent = store.seenFrom ? `seen from ${store.seenFrom}` : "";
 }
@@ -71,6 +79,11 @@ document.addEventListener("keydown", (event) => {
   if (act) { event.preventDefault(); act(); }
 });
 
+by("login").onsubmit = (event) => {
+  event.preventDefault();
+  store.login(by("login-user").value, by("login-password").value);
+  by("login-password").value = "";
+};
 for (const name of names) by(`tab-${name}`).onclick = () => go(name);
 by("theme").onclick = nextColors;
 by("help").onclick = () => by("keys").showModal();

@@ -3,11 +3,25 @@
 import { fill, h } from "/static/dom.js";
 import { bytes, clock, plural } from "/static/format.js";
 
+const net = (tree) => (tree.saving ?? 0) - (tree.cost ?? 0);
+// Name, title, what it is sorted by, is it a number, what it means.
+const COLUMNS = [
+  ["topic", "Topic", (tree) => tree.topic, false, null],
+  ["saving", "Saves", (tree) => tree.saving ?? 0, true, "Bytes a second between clusters that the tree spares, as expected"],
+  ["cost", "Costs", (tree) => tree.cost ?? 0, true, "Bytes a second that keeping the tree takes"],
+  ["net", "Net", net, true, "What it saves beyond its cost"],
+  ["since", "Since", (tree) => tree.since ?? 0, true, "When this was decided"],
+  ["state", "State", (tree, state) => state?.status ?? "", false, "What became of it at OFGate"],
+  ["reason", "Why", (tree) => tree.reason ?? "", false, null],
+];
+
 export class DecisionsView {
   constructor(element, store, open) {
     this.store = store;
     this.open = open;
     this.body = h("div.page");
+    this.table = h("table");
+    this.sort = { name: "net", down: true };
     element.append(this.body);
     this.shown = null;
   }
@@ -26,18 +40,30 @@ export class DecisionsView {
       fill(this.body, h("div.empty", {}, h("h2", {}, "No decisions"), h("p", {}, "This broker has not been told where OFGate takes decisions. Set ", h("code", {}, "web.ofgate"), " to the address of ", h("code", {}, "saps ofgate --decisions"), ", such as http://127.0.0.1:8282, to see here which topics get an OpenFlow tree, and why.")));
       return;
     }
-    const trees = [...decisions.trees].sort((a, b) => (b.saving ?? 0) - (a.saving ?? 0));
-    const states = new Map(decisions.topics.map((row) => [row.topic, row]));
-    const most = Math.max(1, ...trees.map((tree) => tree.saving ?? 0));
+    this.#table(decisions);
     fill(this.body,
       decisions.fault ? h("p.warning", {}, decisions.fault) : null,
-      h("h2", {}, trees.length === 1 ? "1 topic shall have a tree" : `${plural(trees.length, "topic")} shall have trees`),
+      h("h2", {}, decisions.trees.length === 1 ? "1 topic shall have a tree" : `${plural(decisions.trees.length, "topic")} shall have trees`),
       h("p.hint", {}, decisions.epoch ? `Table of ${new Date(decisions.epoch).toLocaleString("en-GB")}` : "OFGate has been given no table yet."),
-      h("div.cards", {}, trees.map((tree) => h("button.card", { onclick: () => this.open(tree.topic) },
-        h("b", {}, tree.topic), h("span.meter", {}, h("i.ok", { style: { width: `${(100 * (tree.saving ?? 0)) / most}%` } }), h("b", {}, `saves ${bytes(tree.saving ?? 0)}/s, costs ${bytes(tree.cost ?? 0)}/s`)),
-        h("span", {}, tree.reason || "no reason given"),
-        states.has(tree.topic) ? h("small", {}, `${states.get(tree.topic).status}${states.get(tree.topic).reason ? `: ${states.get(tree.topic).reason}` : ""}`) : null))),
+      h("div.table", { tabindex: "0", role: "region", "aria-label": "Decisions" }, this.table),
       h("h2", {}, "What came and went"),
       decisions.history.length ? h("ol.history", {}, decisions.history.map((change) => h("li", {}, h("time", {}, clock(change.at)), h("span.badge", { class: change.action === "build" ? "constructed" : "alm" }, change.action), h("b", {}, change.topic), h("span", {}, change.reason)))) : h("p.hint", {}, "Nothing since this broker began to look. It looks while a page is open."));
+  }
+
+  #table(decisions) {
+    const states = new Map(decisions.topics.map((row) => [row.topic, row]));
+    const [, , value] = COLUMNS.find(([name]) => name === this.sort.name), sign = this.sort.down ? -1 : 1;
+    const of = (tree) => value(tree, states.get(tree.topic));
+    const trees = [...decisions.trees].sort((a, b) => (of(a) < of(b) ? -sign : of(a) > of(b) ? sign : a.topic < b.topic ? -1 : 1));
+    const sorted = (name) => (this.sort.name === name ? (this.sort.down ? "descending" : "ascending") : "none");
+    const head = COLUMNS.map(([name, text, , number, title]) => h("th", { scope: "col", class: number ? "number" : "", "aria-sort": sorted(name), title },
+      h("button", { onclick: () => { this.sort = { name, down: this.sort.name === name ? !this.sort.down : number }; this.#table(decisions); } }, text, { ascending: " ↑", descending: " ↓", none: "" }[sorted(name)])));
+    fill(this.table, h("thead", {}, h("tr", {}, head)), h("tbody", {}, trees.map((tree) => {
+      const state = states.get(tree.topic);
+      return h("tr", {}, h("td", {}, h("button", { onclick: () => this.open(tree.topic) }, tree.topic)),
+        ...["saving", "cost"].map((name) => h("td.number", {}, `${bytes(tree[name] ?? 0)}/s`)), h("td.number", {}, `${bytes(net(tree))}/s`),
+        h("td.number", {}, tree.since ? new Date(tree.since).toLocaleString("en-GB") : ""),
+        h("td", { title: state?.reason ?? null }, state?.status ?? ""), h("td", {}, tree.reason || "no reason given"));
+    })));
   }
 }

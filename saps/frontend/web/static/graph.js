@@ -5,6 +5,8 @@ import { cssColor } from "/static/dom.js";
 
 export const PALETTE = ["#4c8dff", "#e8833a", "#2bb673", "#c65bcf", "#d9a514", "#18a6b8", "#e05263", "#8a7bf0", "#7d9a2c", "#a8734a"];
 
+const captionOf = (zoom) => Math.max(7, Math.min(20, Math.round(11 / zoom)));
+
 export function colorOf(index) {
   return PALETTE[index % PALETTE.length];
 }
@@ -13,10 +15,12 @@ export class Graph {
   constructor(element, style, chosen) {
     this.element = element;
     this.style = style;
+    this.caption = 10;
     this.cy = cytoscape({
       container: element, layout: { name: "preset" }, minZoom: 0.08, maxZoom: 4, boxSelectionEnabled: false,
       autoungrabify: true, pixelRatio: "auto", textureOnViewport: false, style: this.#sheet(),
     });
+    this.cy.on("zoom", () => this.#caption());
     this.cy.on("tap", (event) => chosen(event.target === this.cy ? null : event.target));
     new ResizeObserver(() => this.fit()).observe(element);
   }
@@ -53,8 +57,16 @@ export class Graph {
     if (changed) this.fit();
   }
 
+  // Captions are as large on the screen, within bounds, however far it is zoomed out.
+  #caption() {
+    const size = captionOf(this.cy.zoom());
+    if (size === this.caption) return;
+    this.caption = size;
+    this.recolor();
+  }
+
   #sheet() {
     const color = Object.fromEntries(["text", "dim", "line", "panel", "page", "accent", "ok", "warn", "bad", "ofm"].map((n) => [n, cssColor(n)]));
-    return this.style(color);
+    return this.style({ ...color, caption: this.caption });
   }
 }

@@ -2,8 +2,9 @@
 
 import { Chart } from "/static/chart.js";
 import { fill, h } from "/static/dom.js";
-import { bytes, count, duration, plural, rate } from "/static/format.js";
+import { bytes, clock, count, duration, plural, rate } from "/static/format.js";
 import { Graph, colorOf } from "/static/graph.js";
+import { ask } from "/static/store.js";
 
 const GAP = 46, ROW = 56;
 const FEW = 30; // so many brokers can be shown with each link between clusters on its own
@@ -21,10 +22,12 @@ export class MeshView {
     this.summary = h("dl.numbers");
     this.chart = new Chart([{ label: "published /s", color: "accent" }, { label: "between brokers /s", color: "ofm" }, { label: "to clients /s", color: "ok" }], 150);
     this.search = h("input", { type: "search", placeholder: "Broker or cluster", "aria-label": "Search brokers", oninput: () => this.#list() });
-    this.table = h("div.rows", { role: "list" });
+    this.table = h("div.rows");
+    this.events = h("ol.events");
     this.detail = h("div.detail");
     element.append(h("div.stage", {}, this.canvas, this.legend, this.note), this.side);
-    this.side.append(this.detail, this.summary, this.chart.element, h("div.bar", {}, this.search), this.table);
+    this.side.append(this.detail, this.summary, this.chart.element, h("div.bar", {}, this.search), this.table,
+      h("h2.small", {}, "What became of brokers"), this.events);
     this.graph = new Graph(this.canvas, meshStyle, (target) => {
       if (target?.isNode() && !target.isParent()) this.show(target.id());
       else if (!target) { this.show(null); this.mark(null); }
@@ -40,13 +43,14 @@ export class MeshView {
     this.#draw();
     this.#numbers();
     this.#list();
+    this.#happened();
     if (this.broker) this.#detail();
     const { times, totals } = this.store;
     this.chart.set(times, [totals.published, totals.received, totals.delivered]);
   }
 
   show(name) {
-    this.broker = name && this.store.brokers.has(name) ? name : null;
+    this.broker = name && (this.store.brokers.has(name) || this.store.away.has(name)) ? name : null;
     this.#detail();
     this.#emphasise();
     this.#list();
@@ -60,8 +64,8 @@ export class MeshView {
   }
 
   #draw() {
-    const brokers = [...this.store.brokers.values()];
-    const elements = layout(brokers, this.canvas.clientWidth / Math.max(1, this.canvas.clientHeight));
+    const brokers = [...this.store.brokers.values()], away = [...this.store.away.values()];
+    const elements = layout([...brokers, ...away], this.canvas.clientWidth / Math.max(1, this.canvas.clientHeight));
     const bundles = new Map();
     const busiest = Math.max(1, ...brokers.map((row) => row.published_rate + row.received_rate));
     for (const row of brokers) {
@@ -70,6 +74,7 @@ export class MeshView {
       node.data.size = 14 + 16 * share;
       node.data.state = row.held_by.length ? "held" : row.name === this.store.seenFrom ? "here" : "well";
     }
+    for (const row of away) Object.assign(elements.get(row.name).data, { size: 14, state: "gone" });
     const seen = new Set();
     for (const row of brokers) {
       for (const other of row.links) {
@@ -96,7 +101,7 @@ export class MeshView {
     this.graph.set([...elements.values()]);
     this.#emphasise();
     fill(this.legend,
-      key("here", "this broker"), key("well", "size: messages"), key("held", "publishers held back"), line("near", "in a cluster"), line("far", "between clusters"));
+      key("here", `this broker (${this.store.seenFrom})`), key("chosen", "chosen"), key("well", "size: messages"), key("held", "publishers held back"), key("gone", "away"), line("near", "in a cluster"), line("far", "between clusters"));
   }
 
   #emphasise() {
@@ -144,13 +149,26 @@ export class MeshView {
     fill(this.summary, facts.map(([value, name]) => h("div", {}, h("dd", {}, value), h("dt", {}, name))));
   }
 
+  #happened() {
+    const shown = this.store.events.slice(0, 50);
+    fill(this.events, shown.map((event) => h("li", {},
+      h("time", { title: new Date(event.at * 1000).toLocaleString() }, clock(event.at)),
+      h("b", { class: event.what }, event.what), h("span", {}, event.broker))));
+    if (!shown.length) fill(this.events, h("li.hint", {}, "Nothing has changed since the brokers began."));
+  }
+
   #list() {
     const wanted = this.search.value.toLowerCase();
+    const gone = [...this.store.away.values()].filter((row) => `${row.name} ${row.cluster}`.toLowerCase().includes(wanted));
     const rows = [...this.store.brokers.values()]
       .filter((row) => `${row.name} ${row.cluster}`.toLowerCase().includes(wanted))
       .sort((a, b) => b.held_by.length - a.held_by.length || b.published_rate - a.published_rate || (a.name < b.name ? -1 : 1));
-    fill(this.table, rows.slice(0, 200).map((row) => h("button.row", { role: "listitem", class: row.name === this.broker ? "chosen" : "", onclick: () => this.show(row.name) },
-      h("span.dot", { class: row.held_by.length ? "warn" : "ok" }),
+    fill(this.table, gone.map((row) => h("button.row.gone", { class: row.name === this.broker ? "chosen" : "", onclick: () => this.show(row.name) },
+      h("span.dot", { class: "gone" }),
+      h("span.main", {}, row.name, h("small", {}, row.cluster)),
+      h("span.value", {}, "away", h("small", {}, duration(this.store.at - row.since))),
+    )), rows.slice(0, 200).map((row) => h("button.row", { class: row.name === this.broker ? "chosen" : "", onclick: () => this.show(row.name) },
+      h("span.dot", { class: row.held_by.length || row.upstream === "away" ? "warn" : "ok" }),
       h("span.main", {}, row.name, h("small", {}, row.cluster)),
       h("span.value", {}, `${rate(row.published_rate)} /s`, h("small", {}, plural(row.clients, "client"))),
     )));
@@ -158,6 +176,8 @@ export class MeshView {
 
   #detail() {
     const row = this.broker && this.store.brokers.get(this.broker);
+    const away = this.broker && this.store.away.get(this.broker);
+    if (away && !row) return void this.#farewell(away);
     if (!row) return void fill(this.detail);
     const topics = [...this.store.topics.values()].filter((t) => t.publishers.includes(row.name)).sort((a, b) => b.rate - a.rate).slice(0, 8);
     const web = row.web[0];
@@ -169,21 +189,49 @@ export class MeshView {
         ["Clients", `${count(row.clients)} of ${plural(row.sessions, "session")}`], ["Subscriptions", count(row.subscriptions)],
         ["Published", `${rate(row.published_rate)} /s`], ["From brokers", `${rate(row.received_rate)} /s`], ["To clients", `${rate(row.delivered_rate)} /s`],
         ["Kept for slow", bytes(row.queued_bytes)], ["Dropped", count(row.dropped)], ["OpenFlow", row.ofm ?? "no"],
-        ["Links", row.links.join(", ") || "none"],
+        ["Upstream", row.upstream ?? null],
+        ["Overlay links", others(row.links, this.store.brokers).join(", ") || "none"],
         ["Kept for lost brokers", row.missed_messages ? `${plural(row.missed_messages, "message")}, ${bytes(row.missed_bytes)}` : "nothing"],
         ["Lost brokers: dropped", row.missed_dropped ? count(row.missed_dropped) : null],
       ]),
+      row.upstream === "away" ? h("p.warning", {}, "Its upstream is away: messages for it wait.") : null,
       row.counts ? null : h("p.hint", {}, "This broker has no Web port and no monitoring: its topics have no rates."),
+      row.traffic?.length ? [h("h3", { title: "Over TCP connections that this broker has made" }, "Sends to"),
+        h("div.rows", {}, [...row.traffic].sort((a, b) => b[1] - a[1]).slice(0, 12).map(([to, sent, away]) => h("button.row", { onclick: () => this.show(to) },
+          h("span.main", {}, to), h("span.value", { title: "bytes a second; there and back" }, `${bytes(sent)}/s`, h("small", {}, away === null ? "" : `${(1000 * away).toFixed(1)} ms`)))))] : null,
       topics.length ? h("h3", {}, "Publishes most to") : null,
       h("div.rows", {}, topics.map((topic) => h("button.row", { onclick: () => this.open(topic.topic) }, h("span.main", {}, topic.topic), h("span.value", {}, `${rate(topic.rate)} /s`)))),
       web && row.name !== this.store.seenFrom ? h("p", {}, h("a", { href: `${location.protocol}//${web}/`, rel: "noreferrer" }, "The page of this broker")) : null,
     );
   }
+
+  #farewell(row) {
+    const fault = h("p.bad", { role: "alert" });
+    const forget = () => ask(`/v1/brokers/${encodeURIComponent(row.name)}`, "DELETE")
+      .then(() => this.show(null), (error) => fill(fault, error.message));
+    fill(this.detail,
+      h("div.head", {}, h("h2", {}, row.name), h("button.icon", { "aria-label": "Close", onclick: () => this.show(null) }, "×")),
+      h("p.warning", {}, `Away since ${new Date(row.since * 1000).toLocaleString()}: other brokers take it for dead.`),
+      facts([["Cluster", row.cluster], ["Address", row.address], ["Away for", duration(this.store.at - row.since)]]),
+      h("p", {}, h("button.small", { onclick: forget }, "Forget it")), fault,
+    );
+  }
 }
 
+const TERMS = {
+  Cluster: "The site: messages cross from one to another once", Address: "Where other brokers reach it", Clients: "Connected, of those whose sessions are kept",
+  "From brokers": "Messages that other brokers sent it", "Kept for slow": "Waits for clients that do not read fast enough", Dropped: "Messages given up for clients that were away or too slow",
+  OpenFlow: "Its address in the network of switches", "Overlay links": "Brokers next to it in the Skip Graph", "Kept for lost brokers": "Publications for brokers that are taken for dead, at most 30 s",
+  Mode: "ALM: from broker to broker. OFM: by the switches, along a tree", Tree: "The multicast address of the topic's tree", Latency: "Until all members had confirmed a publication of QoS 1 or 2",
+  Priority: "Of the topic: priority.topics", Upstream: "The MQTT broker that this one joins to the mesh",
+};
+
 export function facts(pairs) {
-  return h("dl.facts", {}, pairs.filter(([, value]) => value !== null).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h("dl.facts", {}, pairs.filter(([, value]) => value !== null).flatMap(([name, value]) => [h("dt", { title: TERMS[name] ?? null }, name), h("dd", {}, value)]));
 }
+
+// Of links those to brokers: OFGate is in the mesh, and none.
+const others = (links, brokers) => links.filter((name) => brokers.has(name));
 
 const key = (state, text) => h("span", {}, h("i.dot", { class: state }), text);
 const line = (kind, text) => h("span", {}, h("i.line", { class: kind }), text);
@@ -227,9 +275,10 @@ function layout(brokers, aspect) {
 }
 
 const meshStyle = (color) => [
-  { selector: "node:childless", style: { width: "data(size)", height: "data(size)", "background-color": "data(color)", label: "data(label)", color: color.text, "font-size": 10, "text-valign": "bottom", "text-margin-y": 3, "min-zoomed-font-size": 7, "border-width": 0, "overlay-opacity": 0 } },
-  { selector: "node[state = 'here']", style: { "border-width": 3, "border-color": color.text } },
-  { selector: "node[state = 'held']", style: { "border-width": 4, "border-color": color.warn } },
+  { selector: "node:childless", style: { width: "data(size)", height: "data(size)", "background-color": "data(color)", label: "data(label)", color: color.text, "font-size": color.caption, "text-valign": "bottom", "text-margin-y": 3, "min-zoomed-font-size": 7, "border-width": 0, "overlay-opacity": 0 } },
+  { selector: "node[state = 'here']", style: { "border-width": 5, "border-style": "double", "border-color": color.text } },
+  { selector: "node[state = 'gone']", style: { "background-color": color.line, "border-width": 1, "border-style": "dashed", "border-color": color.dim, color: color.dim } },
+  { selector: "node[state = 'held']", style: { "background-color": color.warn, "border-width": 2, "border-color": color.text } },
   { selector: "node:parent", style: { label: "data(label)", shape: "round-rectangle", "background-color": "data(color)", "background-opacity": 0.07, "border-color": "data(color)", "border-opacity": 0.45, "border-width": 1, padding: 16, color: color.dim, "font-size": 14, "font-weight": 600, "min-zoomed-font-size": 6, "text-valign": "top", "text-margin-y": -3, events: "no" } },
   { selector: "edge", style: { width: 1, "line-color": color.dim, opacity: 0.35, "curve-style": "straight", events: "no" } },
   { selector: "edge[far = 1]", style: { "line-color": color.accent, opacity: 0.28 } },
@@ -242,5 +291,5 @@ const meshStyle = (color) => [
   { selector: "node.publishes", style: { shape: "diamond", "border-width": 3, "border-color": color.accent } },
   { selector: "node.subscribes", style: { "border-width": 3, "border-color": color.ok } },
   { selector: "node.publishes.subscribes", style: { "border-color": color.accent } },
-  { selector: "node.chosen", style: { "border-width": 4, "border-color": color.text } },
+  { selector: "node.chosen", style: { "underlay-color": color.accent, "underlay-opacity": 0.45, "underlay-padding": 9, "underlay-shape": "ellipse", "font-weight": 700 } },
 ];

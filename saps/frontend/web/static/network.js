@@ -18,10 +18,10 @@ export class NetworkView {
     this.stage = h("div.stage", {}, this.canvas, this.legend, this.note);
     this.search = h("input", { type: "search", placeholder: "Topic of a tree", "aria-label": "Search trees", oninput: () => this.#lists() });
     this.trees = h("div.rows");
-    this.budgets = h("div.budgets");
+    this.budgets = h("div.budgets", { tabindex: "0", role: "region", "aria-label": "Switch budgets" });
     this.fault = h("p.warning", { hidden: true });
-    this.count = h("h3");
-    this.side = h("aside.side", {}, this.fault, h("h3", {}, "Switch budgets"), this.budgets, this.count, h("div.bar", {}, this.search), this.trees);
+    this.count = h("h2.small");
+    this.side = h("aside.side", {}, this.fault, h("h2.small", {}, "Switch budgets"), this.budgets, this.count, h("div.bar", {}, this.search), this.trees);
     element.append(this.empty, this.stage, this.side);
     this.graph = new Graph(this.canvas, networkStyle, (target) => this.#chosen(target));
   }

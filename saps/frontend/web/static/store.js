@@ -6,6 +6,8 @@ const RETRY = [500, 1000, 2000, 4000, 8000];
 export class Store extends EventTarget {
   brokers = new Map();
   topics = new Map();
+  away = new Map(); // brokers that others take for dead, by name
+  events = [];
   network = { configured: false, switches: [], links: [], places: [], trees: [] };
   decisions = { configured: false, trees: [], topics: [], history: [] };
   at = 0;
@@ -14,31 +16,42 @@ export class Store extends EventTarget {
   topicsTotal = 0;
   fault = null;
   connected = false;
+  locked = false; // a name and a password are wanted
   times = [];
   totals = { published: [], received: [], delivered: [] };
   #rates = new Map();
   #turn = 0;
   #attempt = 0;
+  #unlocked = () => {};
 
-  // Follow the broker for ever. It is asked first, as then a browser asks for name and password; for a WebSocket it does not.
+  // Say who looks, and try again.
+  login(user, password) {
+    sessionStorage.setItem("authorization", `Basic ${btoa(String.fromCharCode(...new TextEncoder().encode(`${user}:${password}`)))}`);
+    this.#unlocked();
+  }
+
+  // Follow the broker for ever. It gives a ticket for the WebSocket, which cannot say who looks.
   async connect() {
     for (;;) {
       try {
-        await ask("/v1/brokers");
-        await this.#follow();
+        const { ticket } = await ask("/v1/login", "POST");
+        this.locked = false;
+        await this.#follow(ticket);
         if (this.#attempt > 2) this.fault = `The broker refuses the WebSocket: is ${location.origin} in web.origins?`;
       } catch (error) {
         this.fault = error.message;
+        this.locked = error.status === 401;
       }
       this.connected = false;
       this.dispatchEvent(new Event("state"));
-      await new Promise((resolve) => setTimeout(resolve, RETRY[Math.min(this.#attempt++, RETRY.length - 1)]));
+      if (this.locked) await new Promise((resolve) => { this.#unlocked = resolve; });
+      else await new Promise((resolve) => setTimeout(resolve, RETRY[Math.min(this.#attempt++, RETRY.length - 1)]));
     }
   }
 
   // Until the WebSocket is closed.
-  #follow() {
-    const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/live`);
+  #follow(ticket) {
+    const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/live?ticket=${ticket}`);
     socket.binaryType = "arraybuffer";
     const decoder = new TextDecoder();
     socket.onmessage = (event) => {
@@ -61,6 +74,8 @@ export class Store extends EventTarget {
       this.topics.delete(topic);
       this.#rates.delete(topic);
     }
+    if (news.away) this.away = new Map(news.away.map((row) => [row.name, row]));
+    if (news.events) this.events = news.events;
     if (news.network) this.network = news.network;
     if (news.decisions) this.decisions = news.decisions;
     this.fault = news.fault ?? null;
@@ -97,9 +112,11 @@ export class Store extends EventTarget {
 }
 
 // The JSON at a path. Throws an Error with the words of the problem.
-export async function ask(path) {
-  const response = await fetch(path, { headers: { Accept: "application/json" } });
+export async function ask(path, method = "GET") {
+  const headers = { Accept: "application/json", "Saps-Page": "1" }, authorization = sessionStorage.getItem("authorization");
+  if (authorization) headers.Authorization = authorization;
+  const response = await fetch(path, { method, headers });
   const found = await response.json();
-  if (!response.ok) throw new Error(found.detail ? `${found.title}: ${found.detail}` : found.title);
+  if (!response.ok) throw Object.assign(new Error(found.detail ? `${found.title}: ${found.detail}` : found.title), { status: response.status });
   return found;
 }

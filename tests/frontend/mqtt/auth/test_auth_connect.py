@@ -273,3 +273,20 @@ def test_loopback_addresses(host: str) -> None:
 def test_other_addresses(host: str) -> None:
     assert not is_loopback(host)
     assert not origin_of(None, {}, "cn").loopback
+
+
+def test_wrong_passwords_back_off_by_address_and_a_known_user_is_never_kept_out() -> None:
+    bench = GuardedBench(users(ann=b"secret", bob=b"bobs"))
+    attacker, elsewhere = Origin("192.0.2.66"), Origin("192.0.2.1")
+    assert answer(bench, attacker, **ANN) is Reason.SUCCESS  # behind the same address as who guesses
+    for _ in range(10):
+        assert answer(bench, attacker, username="bob", password=b"guess") is BAD
+    checked = bench.checker.checked
+    for _ in range(5):
+        assert answer(bench, attacker, username="bob", password=b"bobs") is Reason.CONNECTION_RATE_EXCEEDED
+    assert bench.checker.checked == checked  # no hashing for them
+    assert bench.guard.counts.backed_off == 5
+    assert answer(bench, attacker, client_id="again", **ANN) is Reason.SUCCESS
+    assert answer(bench, elsewhere, client_id="bob", username="bob", password=b"bobs") is Reason.SUCCESS
+    bench.advance(6)
+    assert answer(bench, attacker, username="bob", password=b"guess") is BAD

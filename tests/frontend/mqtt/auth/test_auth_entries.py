@@ -88,9 +88,9 @@ class Site:
     async def client(self, user: str, at: Broker) -> Client:
         return await self.stack.enter_async_context(Client(at.server.address, user=user))
 
-    async def raw(self, connect: Connect) -> Raw:
-        """A client here, by bytes."""
-        streams = await asyncio.open_connection(*self.here.server.address)
+    async def raw(self, connect: Connect, at: Broker | None = None) -> Raw:
+        """A client here, or at another broker, by bytes."""
+        streams = await asyncio.open_connection(*(at or self.here).server.address)
         raw = Raw(*streams, connect.version)
         self.stack.callback(raw.writer.close)
         await raw.send(connect)
@@ -171,12 +171,25 @@ def as_clerk() -> ClientSession:
     return ClientSession(headers={"Authorization": encode_basic_auth("clerk", "clerk")})
 
 
-async def will(site: Site, topic: str) -> None:
-    clerk = await site.raw(Connect("dying", username="clerk", password=b"clerk", will=Will(topic, X, 1)))
+async def will(site: Site, topic: str, at: Broker | None = None) -> Raw:
+    clerk = await site.raw(Connect("dying", username="clerk", password=b"clerk", will=Will(topic, X, 1)), at)
     (connack,) = clerk.answers
     assert isinstance(connack, Connack)
     assert connack.reason == (Reason.SUCCESS if topic.startswith("open") else Reason.NOT_AUTHORIZED)
-    clerk.writer.close()
+    if at is None:
+        clerk.writer.close()
+    return clerk
+
+
+async def will_of_a_dead_broker(site: Site, topic: str) -> None:
+    """Its guardians publish it."""
+    dying = await site.broker(f"dying-{topic[:4]}", {"join": site.here.ref.address})
+    await will(site, topic, dying)
+    async with asyncio.timeout(PATIENCE):
+        while topic.startswith("open") and dying.ref.name not in site.here.mesh.node.wills.watched():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    dying.mesh.close()
+    await dying.links.close()  # without a leave
 
 
 async def retained(site: Site, topic: str) -> None:
@@ -234,8 +247,10 @@ async def ofm(site: Site, topic: str) -> None:
         await gateway.stop()
 
 
-Way = Callable[[Site, str], Awaitable[None]]
-AS_CLERK: list[Way] = [tcp, batch, alias, mqtt_over_websocket, websocket, http, will, retained, moved]
+Way = Callable[[Site, str], Awaitable[object]]
+AS_CLERK: list[Way] = [
+    *(tcp, batch, alias, mqtt_over_websocket, websocket, http, will, will_of_a_dead_broker, retained, moved),
+]
 TRUSTED: list[Way] = [overlay, kept_elsewhere, embedded, upstream, ofm]
 
 

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.packets import V5, V311, Ack, Connect, Disconnect, PacketType, Publish, Will
 from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.session import HALF_DONE
 from saps.messages import Message, Subscription
 from tests.batches import batch_of
 from tests.frontend.mqtt.auth.guarded import GuardedBench, users
 from tests.frontend.mqtt.bench import pubrel
+from tests.hub.meshes import DelayingMesh
 
 ACL = """
 [[rule]]
@@ -51,6 +53,21 @@ def test_messages_from_other_brokers_are_withheld_too(bench: GuardedBench, qos: 
     bench.flush()
     assert reader.payloads() == [topic.encode() for topic in OPEN * 2]
     assert matched == [1] * len(OPEN) + [0] * len(SECRET)
+
+
+def test_what_is_repeated_after_a_restart_is_asked_for_again() -> None:
+    """With QoS 2 the subscribers here may have it, and the mesh not; under its identifier any topic may come."""
+    mesh = DelayingMesh()
+    bench = GuardedBench(acl=ACL, mesh=mesh)
+    client = bench.login("p")
+    assert client.connection.session is not None
+    client.connection.session.incoming = {1: HALF_DONE, 2: HALF_DONE, 3: HALF_DONE}
+    client.send(*[Publish(topic, b"x", 2, packet_id=n) for n, topic in enumerate(("secret", "a", "$SYS/x"), 1)])
+    mesh.complete_publications()
+    bench.flush()
+    assert [message.topic for message in mesh.published] == ["a"]
+    answers = {ack.packet_id: ack.reason for ack in client.take() if isinstance(ack, Ack)}
+    assert answers == {1: Reason.NOT_AUTHORIZED, 2: Reason.NO_MATCHING_SUBSCRIBERS, 3: Reason.NOT_AUTHORIZED}
 
 
 def test_retained_messages_are_withheld(bench: GuardedBench) -> None:

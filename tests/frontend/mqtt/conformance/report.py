@@ -24,6 +24,9 @@ machine real bytes, or talk to it through a real socket. The tables are written 
 `python -m tests.frontend.mqtt.conformance.report` from the marks of the tests. A test compares, so that the page and
 the tests cannot part.
 
+`pytest --mesh 3 tests/frontend/mqtt` runs the same tests against a mesh of three brokers, to which connections are
+dealt in turn: simulated ones, and for other people's clients real ones. What is of one broker says so (`one_broker`).
+
 *client*: what a client must do; a test is named where the broker can see a breach, and says what it answers.
 *not applicable*: with the reason.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from saps.frontend.mqtt.packets import V5, V311
@@ -109,14 +111,25 @@ def test_a_wrong_connect_is_refused_and_nothing_after_it_is_processed(
     client.send_bytes(data + publish(version, b"kept", b"x", 0x01))
     assert client.closed
     assert client.raw in ({answer} if answer is not None else {b"", b"\x20\3\0\x81\0"} if version == V5 else {b""})
-    assert len(bench.hub.retained) == 0
-    assert not bench.frontend.sessions
+    assert not bench.sessions
+    other = bench.client("other")
+    other.subscribe("kept")
+    assert other.messages() == []
+
+
+Row = tuple[str, Callable[[int], bytes], int | None, tuple[str, ...], tuple[str, ...]]
+"""Name, packet by version, reason, and the statements of MQTT 5.0 and of 3.1.1."""
+
+
+def always(data: bytes) -> Callable[[int], bytes]:
+    """The same packet in both versions."""
+    return lambda version: data
 
 
 def wrong_packets() -> list[object]:
     """Packets that a connected client may not send, with the reason that an MQTT 5 client is told."""
     rows = []
-    for name, data, reason, five, three in (
+    table: tuple[Row, ...] = (
         ("connect", connect, 0x82, ("3.1.0-2", "3.14.2-1"), ("3.1.0-2",)),
         ("connect-other-level", lambda v: connect(9), 0x82, ("3.1.0-2",), ("3.1.0-2",)),
         ("qos-3", lambda v: publish(v, b"a", flags=6), 0x81, ("3.3.1-4",), ("3.3.1-4",)),
@@ -151,12 +164,17 @@ def wrong_packets() -> list[object]:
             ("3.10.3-2",),
         ),
         ("unsubscribe-0", lambda v: unsubscribe(v, b"a", packet_id=0), 0x81, ("2.2.1-3",), ("2.3.1-1",)),
+        *(
+            (f"{name}-0", always(packet(first, b"\0\0")), 0x81, ("2.2.1-5", "4.13.1-1"), ("4.8.0-1",))
+            for name, first in (("puback", 0x40), ("pubrec", 0x50), ("pubrel", 0x62), ("pubcomp", 0x70))
+        ),
         ("disconnect-flags", lambda v: b"\xe1\0", 0x81, ("3.14.1-1",), ("3.14.1-1", "2.2.2-2")),
         ("pingreq-flags", lambda v: b"\xc1\0", 0x81, ("2.1.3-1",), ("2.2.2-2",)),
         ("type-0", lambda v: b"\0\0", 0x81, ("2.1.3-1",), ("2.2.2-2",)),
         ("length", lambda v: b"\x30\x80\x80\x80\x80\1", 0x81, ("1.5.5-1",), ("4.8.0-1",)),
         ("connack", lambda v: b"\x20\3\0\0\0" if v == V5 else b"\x20\2\0\0", 0x82, ("4.13.1-1",), ("4.8.0-1",)),
-    ):
+    )
+    for name, data, reason, five, three in table:
         for version, mark in ((V5, mqtt5(*five)), (V311, mqtt311(*three))):
             rows.append(pytest.param(version, data(version), reason, id=f"{name}-{version}", marks=mark))
     five_only = [
@@ -169,6 +187,17 @@ def wrong_packets() -> list[object]:
         ("content-ill", packet(0x30, field(b"a"), b"\5\x03\0\2" + ILL), 0x81, "3.3.2-19"),
         ("auth-flags", b"\xf1\0", 0x81, "3.15.1-1"),
         ("auth", b"\xf0\0", 0x82, "4.12.0-7"),
+        *(
+            (f"{name}-reason-{reason:02x}", packet(first, b"\0\1" + bytes((reason,))), 0x82, number)
+            for name, first, number, reasons in (
+                ("puback", 0x40, "3.4.2-1", (0x01, 0x18, 0x81, 0x92, 0xFF)),
+                ("pubrec", 0x50, "3.5.2-1", (0x01, 0x18, 0x81, 0x92, 0xFF)),
+                ("pubrel", 0x62, "3.6.2-1", (0x10, 0x80, 0x97, 0xFF)),
+                ("pubcomp", 0x70, "3.7.2-1", (0x10, 0x80, 0x97, 0xFF)),
+            )
+            for reason in reasons
+        ),
+        ("disconnect-reason", packet(0xE0, b"\1"), 0x82, "3.14.2-1"),
         ("too-large", b"\x30\x80\x80\x80\1", 0x95, "3.2.2-15"),
     ]
     rows += [
@@ -201,4 +230,4 @@ def test_nothing_but_connect_comes_first(first: bytes) -> None:
     client.send_bytes(first + connect())
     assert client.closed
     assert client.raw == b""
-    assert not bench.frontend.sessions
+    assert not bench.sessions

@@ -8,7 +8,7 @@ import pytest
 
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.packets import V5, V311, Ack, PacketType, Pingreq, Pingresp, Publish, SubscribeEntry
-from saps.frontend.mqtt.properties import Property
+from saps.frontend.mqtt.properties import Property, PropertyMap
 from saps.frontend.mqtt.publish_handler import TELL
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubcomp, pubrec, pubrel
 from tests.frontend.mqtt.conformance.conforms import mqtt5, mqtt311
@@ -17,8 +17,8 @@ from tests.frontend.mqtt.conformance.raw import BOTH, bare, connected, field, pa
 versions = pytest.mark.parametrize("version", BOTH)
 
 
-def staying(version: int) -> dict[str, Any]:
-    properties = {Property.SESSION_EXPIRY: 600} if version == V5 else {}
+def staying(version: int, more: PropertyMap | None = None) -> dict[str, Any]:
+    properties = {Property.SESSION_EXPIRY: 600, **(more or {})} if version == V5 else {}
     return {"version": version, "clean_start": False, "properties": properties}
 
 
@@ -300,11 +300,11 @@ def test_a_publication_that_is_not_authorised_is_answered_and_not_delivered(vers
 @mqtt311("2.3.1-4", "2.3.1-1", "4.3.2-1", "4.3.3-1")
 def test_identifiers_of_messages_in_flight_differ_and_are_not_0_though_all_have_been_used(version: int) -> None:
     bench, publisher, subscriber = pair(version)
-    bench.frontend.sessions["s"].next_id = 0xFFFE
+    bench.sessions["s"].next_id = 0xFFFE
     for number in range(1, 5):
         publisher.publish("a", b"x", qos=1 + number % 2, packet_id=number)
     assert [m.packet_id for m in subscriber.messages()] == [0xFFFE, 0xFFFF, 1, 2]
-    bench.frontend.sessions["s"].next_id = 0xFFFF
+    bench.sessions["s"].next_id = 0xFFFF
     publisher.publish("a", b"x", qos=1, packet_id=9)
     assert [m.packet_id for m in subscriber.messages()] == [3]
 
@@ -364,7 +364,7 @@ def test_a_message_too_large_for_the_client_counts_as_sent() -> None:
         publisher.publish("a", bytes(size), qos=number % 3, packet_id=number)
     sizes = [len(message.payload) for message in subscriber.messages()]
     assert sizes == [34, 1] or sizes == [33, 34], sizes
-    assert bench.frontend.sessions["s"].dropped
+    assert bench.sessions["s"].dropped
 
 
 # ---- order and flow control
@@ -407,6 +407,85 @@ def test_the_client_s_receive_maximum_holds_back_publications_and_nothing_else()
     assert subscriber.payloads() == [b"3"]
     subscriber.send(puback(2))
     assert subscriber.payloads() == [b"4"]
+
+
+@pytest.mark.parametrize("allowed", [1, 2, 9, 10, None])
+@mqtt5("3.3.4-9", "4.4.0-1", "4.9.0-1", "4.9.0-2", "4.6.0-1")
+def test_a_client_that_returns_with_another_receive_maximum_gets_no_more_at_once(allowed: int | None) -> None:
+    bench, publisher, subscriber = pair(V5)
+    for number in range(1, 13):
+        publisher.publish("a", b"%d" % number, qos=1 + number % 2, packet_id=number)
+    assert len(subscriber.messages()) == 12
+    subscriber.send(pubrec(1), pubrec(3))
+    subscriber.lose()
+    publisher.publish("a", b"13", qos=1, packet_id=13)
+    maximum: PropertyMap = {Property.RECEIVE_MAXIMUM: allowed} if allowed is not None else {}
+    subscriber = bench.client("s", **staying(V5, maximum))
+    releases = [packet for packet in subscriber.packets if isinstance(packet, Ack)]
+    assert releases == [pubrel(1), pubrel(3)], "they are not held back"
+    got: list[Publish] = []
+    open_at_client = {1, 3}
+    while subscriber.packets:
+        for came in subscriber.take():
+            assert isinstance(came, Publish | Ack)
+            assert came.packet_id is not None
+            if isinstance(came, Ack):
+                subscriber.send(pubcomp(came.packet_id))
+                open_at_client.remove(came.packet_id)
+                continue
+            got.append(came)
+            open_at_client.add(came.packet_id)
+            assert len(open_at_client) <= max(allowed or 0xFFFF, 2)
+            subscriber.send(puback(came.packet_id) if came.qos == 1 else pubrec(came.packet_id))
+            if came.qos == 1:
+                open_at_client.remove(came.packet_id)
+    assert [message.payload for message in got] == [b"%d" % number for number in (2, *range(4, 14))]
+    assert [message.dup for message in got] == [True] * 10 + [False]
+
+
+@mqtt5("3.3.4-9", "4.9.0-1")
+def test_what_is_acknowledged_before_it_is_repeated_frees_no_room() -> None:
+    bench, publisher, subscriber = pair(V5)
+    for number in range(1, 6):
+        publisher.publish("a", b"%d" % number, qos=1, packet_id=number)
+    subscriber.lose()
+    subscriber = bench.client("s", **staying(V5, {Property.RECEIVE_MAXIMUM: 2}))
+    assert subscriber.payloads() == [b"1", b"2"]
+    subscriber.send(puback(4), puback(5))
+    assert subscriber.messages() == []
+    subscriber.send(puback(1))
+    assert subscriber.payloads() == [b"3"]
+    subscriber.send(puback(2), puback(3))
+    assert subscriber.messages() == []
+
+
+@pytest.mark.parametrize(
+    ("version", "qos", "answers"),
+    [
+        *((version, 1, [pubrec(1)]) for version in BOTH),
+        *((version, 1, [pubcomp(1)]) for version in BOTH),
+        *((version, 2, [puback(1)]) for version in BOTH),
+        *((version, 2, [pubcomp(1)]) for version in BOTH),
+        *((version, 2, [pubrec(1), puback(1)]) for version in BOTH),
+        (V5, 1, [pubrec(1, 0x80)]),
+        (V5, 2, [puback(1, 0x80)]),
+    ],
+)
+@mqtt5("4.3.2-3", "4.3.3-3", "4.3.3-6", "4.13.1-1")
+@mqtt311("4.3.2-1", "4.3.3-1", "4.8.0-1")
+def test_an_acknowledgement_of_another_quality_ends_the_connection_and_not_the_delivery(
+    version: int, qos: int, answers: list[Ack]
+) -> None:
+    bench, publisher, subscriber = pair(version)
+    publisher.publish("a", b"x", qos=qos)
+    assert subscriber.payloads() == [b"x"]
+    subscriber.raw = b""
+    subscriber.send(*answers)
+    assert subscriber.closed
+    assert subscriber.raw.endswith(b"\xe0\1\x82") == (version == V5)
+    subscriber = bench.client("s", **staying(version))
+    (again,) = subscriber.take()
+    assert again == (pubrel(1) if len(answers) > 1 else Publish("a", b"x", qos, dup=True, packet_id=1))
 
 
 @versions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from saps.frontend.mqtt.packets import V5, Publish, Suback, Subscribe, SubscribeEntry, Unsuback, Unsubscribe
@@ -13,21 +15,47 @@ from tests.frontend.mqtt.conformance.raw import BOTH, connected, subscribe
 versions = pytest.mark.parametrize("version", BOTH)
 VALID = ("a", "+", "#", "/", "+/+", "a/#", "+/a/#", "a b", "A", "é", "$SYS/#", "a//b", "a/" * 100)
 INVALID = ("", "a#", "a/#/b", "#/a", "a+", "+a/b", "a/+b", "##")
+NOT_SHARED = ("$share", "$share/", "$share//a", "$share/g", "$share/g/", "$share/g+/a", "$share/g#/a", "$share/g/a#")
+DEEP = "/".join("a" * 1000)
+
+
+def staying(version: int) -> dict[str, Any]:
+    properties = {Property.SESSION_EXPIRY: 60} if version == V5 else {}
+    return {"clean_start": False, "properties": properties}
 
 
 @versions
-@mqtt5("2.2.1-6", "3.8.4-1", "3.8.4-2", "3.8.4-5", "3.8.4-6", "3.8.4-7", "3.9.3-1", "3.9.3-2", "4.7.1-1", "4.7.1-2")
-@mqtt311("2.3.1-7", "3.8.4-1", "3.8.4-2", "3.8.4-4", "3.8.4-5", "3.9.3-1", "3.9.3-2", "4.7.1-2", "4.7.1-3")
-@mqtt5("4.7.0-1", "4.7.3-1")
-@mqtt311("4.7.1-1", "4.7.3-1")
+@mqtt5("2.2.1-6", "3.8.4-1", "3.8.4-2", "3.8.4-5", "3.8.4-6", "3.8.4-7", "3.9.3-1", "3.9.3-2")
+@mqtt311("2.3.1-7", "3.8.4-1", "3.8.4-2", "3.8.4-4", "3.8.4-5", "3.9.3-1", "3.9.3-2")
 def test_each_filter_is_granted_or_refused_in_its_place(version: int) -> None:
     _, client = connected(version)
-    filters = [*VALID, *INVALID, *VALID]
+    filters = [*VALID, DEEP, *VALID]
     client.send(Subscribe(77, [SubscribeEntry(f, number % 3) for number, f in enumerate(filters)]))
     suback = client.expect(Suback)
     assert suback.packet_id == 77
     refused = 0x8F if version == V5 else 0x80
     assert suback.reasons == [number % 3 if f in VALID else refused for number, f in enumerate(filters)]
+
+
+@versions
+@pytest.mark.parametrize("topic_filter", [*INVALID, *NOT_SHARED])
+@pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])
+@mqtt5("4.7.0-1", "4.7.1-1", "4.7.1-2", "4.7.3-1", "4.8.2-1", "4.8.2-2", "4.13.1-1")
+@mqtt311("4.7.1-1", "4.7.1-2", "4.7.1-3", "4.7.3-1", "4.8.0-1")
+def test_an_ill_formed_filter_ends_the_connection_and_nothing_of_its_packet_is_done(
+    version: int, topic_filter: str, kind: type[Subscribe] | type[Unsubscribe]
+) -> None:
+    bench = Bench()
+    client = bench.client("c", version=version, **staying(version))
+    client.subscribe("old")
+    client.raw = b""
+    if kind is Subscribe:
+        client.send(Subscribe(2, [SubscribeEntry("new"), SubscribeEntry(topic_filter)]))
+    else:
+        client.send(Unsubscribe(2, ["old", topic_filter]))
+    assert client.closed
+    assert client.raw == (b"\xe0\1\x81" if version == V5 else b"")
+    assert list(bench.sessions["c"].subscriptions) == ["old"]
 
 
 @versions
@@ -90,14 +118,13 @@ def test_unsubscribe_ends_what_is_equal_character_by_character(version: int) -> 
 @mqtt311("3.10.4-3")
 def test_deliveries_that_have_begun_are_completed_after_unsubscribe(version: int) -> None:
     bench = Bench()
-    staying = {"properties": {Property.SESSION_EXPIRY: 60}} if version == V5 else {}
-    client = bench.client("c", version=version, clean_start=False, **staying)
+    client = bench.client("c", version=version, **staying(version))
     publisher = bench.client("p", version=version)
     client.subscribe("a", qos=1)
     publisher.publish("a", b"x", qos=1)
     client.send(Unsubscribe(1, ["a"]))
     client.lose()
-    client = bench.client("c", version=version, clean_start=False, **staying)
+    client = bench.client("c", version=version, **staying(version))
     assert client.take() == [Publish("a", b"x", 1, dup=True, packet_id=1)]
     client.send(puback(1))
     publisher.publish("a", b"y", qos=1)
@@ -141,10 +168,3 @@ def test_topics_of_one_character(version: int) -> None:
     for name in ("/", "x", "$"):
         client.publish(name, b"x")
     assert [message.topic for message in client.messages()] == ["/", "x"]
-
-
-@mqtt5("4.8.2-1", "4.8.2-2")
-def test_what_is_not_a_shared_subscription_is_refused() -> None:
-    _, client = connected(V5)
-    wrong = ["$share", "$share/", "$share//a", "$share/g", "$share/g/", "$share/g+/a", "$share/g#/a"]
-    assert all(reason >= 0x80 for reason in client.subscribe(*wrong))

@@ -1,0 +1,112 @@
+"""What one client, one user or one address may take of a broker before others do: work, memory, log lines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from saps.bucket import Buckets, TokenBucket
+from saps.frontend.mqtt.budget import Budget
+from saps.frontend.mqtt.reasons import Reason
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection import Connection
+    from saps.frontend.mqtt.frontend import Frontend
+    from saps.frontend.mqtt.session import Session
+
+LOOKS = 64
+"""Clients that are away of which one CONNECT looks for one with nothing to deliver."""
+LINES, LINES_AT_ONCE = 0.2, 10.0
+"""Log lines a second about the clients of one address, and at once after a pause. The others are counted."""
+
+
+class Fairness:
+    """Of one frontend."""
+
+    def __init__(self, frontend: Frontend) -> None:
+        limits = frontend.limits
+        self._frontend = frontend
+        self.unfinished = Budget(limits.maximum_unfinished_total)
+        """Bytes of packets that have begun to come, of all connections together."""
+        self._filters = Buckets(limits.subscribe_rate, limits.subscribe_rate) if limits.subscribe_rate else None
+        self._lines = Buckets(LINES, LINES_AT_ONCE)
+        self._idle: dict[str, None] = {}
+        """Clients that are away, those first that have been so longest."""
+
+    # ---- subscribe work
+
+    def wait_to_subscribe(self, connection: Connection) -> float:
+        """Seconds until the client may subscribe to more filters; 0: now."""
+        now = self._frontend.clock()
+        return max([bucket.wait(now) for bucket in self._subscribing(connection, now)], default=0.0)
+
+    def subscribed(self, connection: Connection, filters: int) -> None:
+        """The client has subscribed to so many."""
+        now = self._frontend.clock()
+        for bucket in self._subscribing(connection, now):
+            bucket.spend(filters, now)
+
+    def _subscribing(self, connection: Connection, now: float) -> Iterator[TokenBucket]:
+        if self._filters is not None:
+            session = connection.session
+            yield self._filters.of(f"address {connection.address}", now)
+            if connection.user is not None:
+                yield self._filters.of(f"user {connection.user}", now)
+            elif session is not None:
+                yield self._filters.of(f"client {session.client_id}", now)
+
+    # ---- unfinished packets
+
+    def relieve(self) -> None:
+        """Close connections until unfinished packets are within their total again: of the address that has most of
+        them the one with the most."""
+        while self.unfinished.used > self.unfinished.limit:
+            of_address = defaultdict[str, int](int)
+            for connection in self._frontend.connections:
+                of_address[connection.address] += connection.unfinished
+            most = max(
+                self._frontend.connections,
+                key=lambda connection: (of_address[connection.address], connection.unfinished),
+                default=None,
+            )
+            if most is None or not most.unfinished:
+                return
+            self._frontend.counts.unfinished += 1
+            most.close(
+                Reason.QUOTA_EXCEEDED, "unfinished packets of all clients exceed limits.maximum_unfinished_total"
+            )
+
+    # ---- sessions
+
+    def away(self, session: Session) -> None:
+        """A session goes on without its client."""
+        self._idle[session.client_id] = None
+
+    def here(self, client_id: str) -> None:
+        """A client is back, or its session has ended."""
+        self._idle.pop(client_id, None)
+
+    def make_room(self) -> bool:
+        """End the session whose client has been away longest, of those with nothing to deliver. False if there is
+        none."""
+        for client_id in list(islice(self._idle, LOOKS)):
+            session = self._frontend.sessions[client_id]
+            if not (session.queue or session.inflight or self._frontend.is_moving(client_id)):
+                self._frontend.counts.evicted += 1
+                self._frontend.end(session)
+                return True
+            del self._idle[client_id]  # behind the others: next time they are looked at first
+            self._idle[client_id] = None
+        return False
+
+    # ---- the log
+
+    def may_log(self, connection: Connection) -> bool:
+        """May a line about the client be written? What is not is counted."""
+        now = self._frontend.clock()
+        if self._lines.of(connection.address, now).take(now):
+            return True
+        self._frontend.counts.unlogged += 1
+        return False

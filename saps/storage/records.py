@@ -1,0 +1,122 @@
+"""The form of records in a storage file: columns, and a checksum over a record's table, key and content.
+
+The checksum is made where a record becomes bytes, before SQLite has it, and compared wherever it is read. It covers the
+key, so that a record that turns up in another's place is found, too. CRC-32 finds each change of up to 32 neighbouring
+bits, and any other but one in 4 billion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from saps.storage.journal import Row, Table
+
+
+class Kind(NamedTuple):
+    """The columns of a table. They have no types, so that SQLite gives each value back as it took it."""
+
+    keys: tuple[str, ...]
+    rest: tuple[str, ...]
+
+
+KINDS = {
+    Table.SESSIONS: Kind(("id",), ("client", "user", "expiry", "ends", "will", "will_delay", "will_due", "birth")),
+    Table.SUBSCRIPTIONS: Kind(("session", "filter"), ("subscription",)),
+    Table.MESSAGES: Kind(("id",), ("message", "expires", "origin")),
+    Table.COPIES: Kind(("serial",), ("session", "message", "packet", "form")),
+    Table.RELEASES: Kind(("serial",), ("session", "packet")),
+    Table.INCOMING: Kind(("session", "packet"), ("reached",)),
+    Table.RETAINED: Kind(("topic",), ("record",)),
+}
+_BY_NUMBER = frozenset(table for table, kind in KINDS.items() if kind.keys in (("id",), ("serial",)))
+SEEDS = {table: crc32(table.value.encode()) for table in Table}
+"""What the checksums of a table begin with, so that no record passes for one of another table."""
+_STATE_SEED = crc32(b"state")
+_PLAIN = (int, str, float, bytes, type(None))
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _definition(table: Table) -> str:
+    keys, rest = KINDS[table]
+    if table in _BY_NUMBER:
+        return f"CREATE TABLE {table.value} ({keys[0]} INTEGER PRIMARY KEY, {', '.join(rest)}, sum);"
+    columns = ", ".join(keys + rest)
+    return f"CREATE TABLE {table.value} ({columns}, sum, PRIMARY KEY ({', '.join(keys)})) WITHOUT ROWID;"
+
+
+SCHEMA = "".join(
+    (
+        *map(_definition, KINDS),
+        "CREATE TABLE state (id INTEGER PRIMARY KEY, store, number, totals, sum);",
+        "CREATE TABLE quarantine (id INTEGER PRIMARY KEY, origin, reason, content);",
+    )
+)
+"""``state`` has one row (`State`), replaced in each transaction; ``quarantine`` has what was damaged."""
+PUT = {
+    table: f"INSERT OR REPLACE INTO {table.value} VALUES ({', '.join('?' * (len(keys) + len(rest) + 1))})"
+    for table, (keys, rest) in KINDS.items()
+}
+DROP = {
+    table: f"DELETE FROM {table.value} WHERE {' AND '.join(f'{key} = ?' for key in keys)}"
+    for table, (keys, _) in KINDS.items()
+}
+SELECT = {table: f"SELECT {', '.join(keys + rest)}, sum FROM {table.value}" for table, (keys, rest) in KINDS.items()}
+SELECT_STATE = "SELECT id, store, number, totals, sum FROM state"
+PUT_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)"
+
+
+class State(NamedTuple):
+    """What the file says of itself."""
+
+    store: bytes
+    """Drawn when the file was made: no other file has it."""
+    number: int
+    """Transactions so far."""
+    totals: dict[str, tuple[int, int]]
+    """By table: how many records there are, and the sum of their checksums. A record that is missing, or an old one in
+    the place of a later one, is found by it."""
+
+
+def seal(row: Row, seed: int) -> list[Any]:
+    """The row as SQLite takes it (what is not a number, a text or bytes becomes MessagePack), with its checksum.
+    `seed`: of its table (`SEEDS`)."""
+    columns = [value if type(value) in _PLAIN else _encode(value) for value in row]
+    columns.append(crc32(_encode(columns), seed))
+    return columns
+
+
+def sound(row: Row, seed: int) -> bool:
+    """Is the row, with its checksum as last column, as it was sealed?"""
+    try:
+        return bool(crc32(_encode(row[:-1]), seed) == row[-1])
+    except UnicodeEncodeError:  # a text that is none
+        return False
+
+
+def key_of(table: Table, row: Sequence[Any]) -> Any:
+    """The row's key, as the journal has it."""
+    return row[0] if len(KINDS[table].keys) == 1 else tuple(row[:2])
+
+
+def keys(table: Table, wanted: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Keys as SQLite takes them."""
+    return [(key,) for key in wanted] if len(KINDS[table].keys) == 1 else list(wanted)
+
+
+def seal_state(state: State) -> list[Any]:
+    """The row of the table ``state``."""
+    columns = [1, state.store, state.number, _encode(state.totals)]
+    columns.append(crc32(_encode(columns), _STATE_SEED))
+    return columns
+
+
+def state_of(row: Row | None) -> State | None:
+    """The state, None if the row is missing or damaged."""
+    if row is None or not sound(row, _STATE_SEED):
+        return None
+    totals: dict[str, tuple[int, int]] = msgspec.msgpack.decode(row[3], type=dict[str, tuple[int, int]])
+    return State(row[1], row[2], totals)

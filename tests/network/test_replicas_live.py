@@ -1,0 +1,130 @@
+"""Sessions that outlive their broker, on real processes: kill -9, with a file and without, also with the file gone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import aiomqtt
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from examples.smart_city.processes import BrokerProcess, saps_broker
+
+pytestmark = pytest.mark.network
+
+ANY = "127.0.0.1:0"
+SOON = 3.0
+"""Seconds within which the session of a broker that was killed is to be at another one."""
+PATIENCE = 60.0
+Stored = Literal["memory", "file", "file gone"]
+
+
+class Site:
+    """Brokers of one site, each with its file, or without."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path | None) -> None:
+        self.stack = stack
+        self.folder = folder
+        self.brokers: list[BrokerProcess] = []
+
+    async def start(self, number: int, mqtt: str = ANY, overlay: str = ANY) -> None:
+        join = [told(broker, "overlay") for n, broker in enumerate(self.brokers) if n != number]
+        settings = {"zone": f"rack{number}"}
+        if self.folder is not None:
+            settings |= {"storage.file": str(self.folder / f"b{number}.db"), "storage.sync": "normal"}
+        process = saps_broker(f"b{number}", "site", mqtt, overlay, join, settings)
+        self.stack.push_async_callback(process.stop, 0)
+        await process.start()
+        self.brokers[number : number + 1] = [process]
+
+    async def restart(self, number: int) -> None:
+        dead = self.brokers[number]
+        await self.start(number, told(dead, "mqtt"), told(dead, "overlay"))
+
+    def kill(self, number: int, gone: bool = False) -> None:
+        self.brokers[number].signal(signal.SIGKILL)
+        for file in self.folder.glob(f"b{number}.db*") if gone and self.folder is not None else ():
+            file.unlink()
+
+    def port(self, number: int) -> int:
+        return int(told(self.brokers[number], "mqtt").rsplit(":", 1)[1])
+
+
+def told(process: BrokerProcess, field: str) -> str:
+    """A field of the ready line."""
+    return dict(part.split("=", 1) for part in process.ready_line.split()[1:])[field]
+
+
+@asynccontextmanager
+async def site(folder: Path | None, brokers: int = 3) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as stack:
+        made = Site(stack, folder)
+        for number in range(brokers):
+            await made.start(number)
+        yield made
+
+
+def client(port: int, name: str, expiry: int = 3600) -> aiomqtt.Client:
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.SessionExpiryInterval = expiry
+    return aiomqtt.Client(
+        "127.0.0.1",
+        port,
+        identifier=name,
+        protocol=aiomqtt.ProtocolVersion.V5,
+        clean_start=not expiry,
+        properties=properties,
+        timeout=PATIENCE,
+    )
+
+
+async def subscribe(port: int, name: str, qos: int) -> None:
+    """Have a session that waits for messages."""
+    async with client(port, name) as subscriber:
+        await subscriber.subscribe("news/#", qos=qos)
+
+
+async def publish(port: int, numbers: range, qos: int) -> None:
+    async with client(port, f"publisher{numbers.start}", 0) as publisher:
+        for number in numbers:
+            await publisher.publish("news/a", f"{number}", qos=qos)
+
+
+async def fetch(port: int, name: str, count: int) -> list[int]:
+    """What the session's client gets, in order: so many, and what comes within a moment more."""
+    got: list[int] = []
+    async with client(port, name) as subscriber:
+        messages = aiter(subscriber.messages)
+        while True:
+            try:
+                message = await asyncio.wait_for(anext(messages), PATIENCE if len(got) < count else 0.5)
+            except TimeoutError:
+                return got
+            assert isinstance(message.payload, bytes)
+            got.append(int(message.payload))
+
+
+@pytest.mark.parametrize("stored", ["memory", "file", "file gone"])
+async def test_a_broker_is_killed_and_another_has_its_sessions(tmp_path: Path, stored: Stored) -> None:
+    """100 of 100 acknowledged messages for an offline session of a broker that is gone come at another broker, and so
+    does what is published while it is down; when it is back it does not bring the old session back."""
+    async with site(None if stored == "memory" else tmp_path) as brokers:
+        for qos in (1, 2):
+            await subscribe(brokers.port(0), f"away{qos}", qos)
+            await publish(brokers.port(1), range(100 * qos - 100, 100 * qos), 2)
+        brokers.kill(0, gone=stored == "file gone")
+        began = time.monotonic()
+        await publish(brokers.port(1), range(200, 210), 2)
+        assert await fetch(brokers.port(2), "away1", 210) == [*range(210)]
+        assert time.monotonic() - began < SOON + 3
+        await brokers.restart(0)
+        await publish(brokers.port(1), range(210, 215), 2)
+        assert await fetch(brokers.port(0), "away2", 115) == [*range(100, 215)]
+        assert await fetch(brokers.port(0), "away1", 5) == [*range(210, 215)]

@@ -1,0 +1,145 @@
+"""Simulated brokers whose sessions have copies at others, with disks or without, and crashes that take these along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saps.batch import Origin
+from saps.frontend.mqtt.durable import restore
+from saps.frontend.mqtt.held import HeldOutput
+from saps.frontend.mqtt.limits import Limits
+from saps.messages import Message
+from saps.overlay.frames import Frame
+from saps.overlay.keys import BrokerRef
+from saps.simulator import SimBroker
+from saps.storage.commits import Commits
+from saps.storage.journal import Batch, Journal, Row, Table
+from saps.storage.mesh import HeldFrames
+from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
+
+from .roams import Bench, Roams
+
+Tables = dict[Table, dict[Any, Row]]
+
+
+class Disk:
+    """What one broker has stored. Writes take a moment. (A `saps.storage.commits.Driver`.)"""
+
+    def __init__(self, mesh: Replicated, broker: SimBroker, tables: Tables | None) -> None:
+        """`tables`: what is on it; None: there is none."""
+        self.mesh = mesh
+        self.broker = broker
+        self.tables = tables
+        self.commits: Commits | None = None
+
+    def write(self, batch: Batch) -> None:
+        assert self.commits is not None
+        if self.tables is None:
+            self.commits.written(0)
+        else:
+            self.later(self.mesh.rng.uniform(0.0005, 0.01), lambda: self._written(batch))
+
+    def _written(self, batch: Batch) -> None:
+        assert self.commits is not None
+        assert self.tables is not None
+        for table, rows in batch.items():
+            for key, row in rows.items():
+                if row is None:
+                    self.tables.setdefault(table, {}).pop(key, None)
+                else:
+                    self.tables.setdefault(table, {})[key] = row
+        self.commits.written(0)
+
+    def later(self, delay: float, action: Any) -> None:
+        self.mesh.at(self.mesh.now + delay, lambda: self.broker.act(action))
+
+
+def saved(tables: Tables) -> Saved:
+    """What a broker finds."""
+    found, sessions = Saved(), {}
+
+    def rows(table: Table) -> list[Row]:
+        return [row for _, row in sorted(tables.get(table, {}).items())]
+
+    for number, client, user, expiry, ends, _, _, _, birth in rows(Table.SESSIONS):
+        sessions[number] = SavedSession(number, client, user, expiry, ends, None, 0, None, birth)
+    for number, _, subscription in rows(Table.SUBSCRIPTIONS):
+        sessions[number].subscriptions.append(subscription)
+    for number, message, expires, origin in rows(Table.MESSAGES):
+        assert isinstance(message, Message)
+        assert isinstance(origin, Origin)
+        found.messages[number] = SavedMessage(number, message, expires, origin)
+    for serial, number, message, packet_id, form in rows(Table.COPIES):
+        sessions[number].copies.append(SavedCopy(serial, message, packet_id, SavedForm(*form)))
+    for serial, number, packet_id in rows(Table.RELEASES):
+        sessions[number].releases.append((serial, packet_id))
+    for number, packet_id, reached in rows(Table.INCOMING):
+        sessions[number].incoming[packet_id] = reached
+    found.sessions = list(sessions.values())
+    keys = [key if isinstance(key, int) else key[0] for table in tables.values() for key in table]
+    found.highest = max(keys, default=0)
+    return found
+
+
+class Replicated(Roams):
+    """A simulation in which sessions that last are held by several brokers."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        disks: bool = False,
+        copies: int = 3,
+        **options: object,
+    ) -> None:
+        options.setdefault("check", False)
+        super().__init__(seed, Limits(), session_copies=copies, **options)
+        self.disks: dict[str, Tables] | None = {} if disks else None
+        """By broker."""
+        attach = self.attach
+        assert attach is not None
+
+        def attach_all(broker: SimBroker) -> None:
+            attach(broker)
+            self._store(broker, self.benches[broker])
+
+        self.attach = attach_all
+
+    def _store(self, broker: SimBroker, bench: Bench) -> None:
+        node, frontend = broker.node, bench.frontend
+        tables = None if self.disks is None else self.disks.setdefault(broker.ref.name, {})
+        disk = Disk(self, broker, tables)
+        journal = frontend.journal = Journal()
+        journal.disk, journal.life = tables is not None, (broker.ref.name, broker.ref.incarnation)
+        journal.begin_after(broker.ref.incarnation << 40)
+        commits = disk.commits = Commits(journal, disk)
+        held = frontend.turn.held = HeldOutput(commits)
+        commits.held.append(held)
+        self._gate(broker, HeldFrames(commits, lambda frames: self._send_all(broker, frames)))
+        commits.copier = node.replicas.source
+        node.replicas.source.clean = lambda: not journal
+        node.replicas.when_stored = commits.then
+        restore(frontend, journal, saved(tables or {}), with_wills=False)
+        node.sessions.restored(list(frontend.sessions))
+        node.sessions.patience = node.sessions._waiting.seconds = 20.0  # one crash after the other holds up claims
+
+    def _gate(self, broker: SimBroker, gate: HeldFrames) -> None:
+        take = broker.node.take
+
+        def taken() -> list[tuple[BrokerRef, Frame]]:
+            return [(to, frame) for to, frame in take() if not gate.holds(to, frame)]
+
+        broker.node.take = taken  # type: ignore[method-assign]
+
+    def _send_all(self, broker: SimBroker, frames: list[tuple[BrokerRef, Frame]]) -> None:
+        for to, frame in frames:
+            self._send(broker, to, frame)
+
+    def restart(self, name: str, contact: str, wiped: bool = False) -> SimBroker:
+        """A broker that has crashed begins again."""
+        if wiped and self.disks is not None:
+            self.disks[name] = {}
+        return self.add(name, self.brokers[name].ref.cluster, contact)
+
+    def owners(self, client: str) -> list[str]:
+        return self.sessions(client)

@@ -1,0 +1,125 @@
+"""Simulated brokers that start as real ones do: they listen, knock, and agree who begins (`saps.overlay.start`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from saps.overlay.frames import Knock
+from saps.overlay.keys import BrokerRef
+from saps.overlay.node import OverlayNode
+from saps.overlay.start import Answer, Fault, Stage, Start
+from saps.simulator import SimBroker, Simulation
+
+HANDSHAKE = 3.0
+"""Seconds after which a knock that nothing answers is given up."""
+JOINING = 5.0
+"""Seconds after which a contact that does not let a broker in is given up."""
+
+
+class Process:
+    """One life of a broker, from the start of its process. (A `saps.overlay.start.World`.)"""
+
+    def __init__(self, site: Site, ref: BrokerRef, places: Mapping[str, str], loading: float) -> None:
+        self.site = site
+        self.ref = ref
+        self.loading = loading
+        """Seconds from its decision until it is in the overlay: it reads its store."""
+        self.broker: SimBroker | None = None
+        self.alive = True
+        self.refused = False
+        self.start = Start(ref, places, self, site.patience)
+        self.start.on_decided = self._decided
+        self.start.on_refused = self._refused
+        self.start.on_found = lambda found: self.act(lambda node: node.discovered(found))
+        self.start.known = lambda address: self.broker is not None and self.broker.node.knows(address)
+        self.start.begin()
+
+    @property
+    def now(self) -> float:
+        return self.site.now
+
+    @property
+    def joined(self) -> bool:
+        return self.start.stage is Stage.MEMBER
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        self.site.at(self.now + delay, partial(self._do, action))
+
+    def knock(self, address: str, question: Knock, answer: Answer) -> None:
+        site, name = self.site, address.partition(":")[0]
+        site.knocks += 1
+
+        def arrive() -> None:
+            target = site.processes.get(name)
+            if site.apart(self.ref.name, name) or (self.ref.name, name) in site.blocked:
+                self.after(HANDSHAKE, lambda: answer(Fault("no answer")))
+            elif target is None or not target.alive:
+                self.after(site.delay(), lambda: answer(Fault("connection refused")))
+            else:
+                there = target.start.knocked(question)
+                self.after(site.delay(), lambda: answer(there))
+
+        self.after(site.delay(), arrive)
+
+    def act(self, action: Callable[[OverlayNode], None]) -> None:
+        broker = self.broker
+        if broker is not None:
+            broker.act(lambda: action(broker.node))
+
+    def kill(self) -> None:
+        self.alive = False
+        self.start.close()
+        if self.broker is not None:
+            self.site.crash(self.ref.name)
+
+    def _do(self, action: Callable[[], None]) -> None:
+        if self.alive:
+            action()
+
+    def _decided(self, contact: BrokerRef | None) -> None:
+        if self.broker is None:
+            self.after(self.loading, lambda: self._launch(contact))
+        else:
+            self.act(lambda node: node.redirect(contact))
+            self.after(JOINING, self.start.again)
+
+    def _launch(self, contact: BrokerRef | None) -> None:
+        self.broker = self.site.launch(self.ref, contact)
+        self.after(JOINING, self.start.again)
+
+    def _refused(self) -> None:
+        self.refused = True
+
+
+class Site(Simulation):
+    """Brokers of one site: processes that are killed and started."""
+
+    def __init__(self, seed: int, patience: float = 5.0) -> None:
+        super().__init__(seed, check=False, trace=False)
+        self.faulty = True
+        self.patience = patience
+        self.processes: dict[str, Process] = {}
+        self.knocks = 0
+        self.blocked: set[tuple[str, str]] = set()
+        """Pairs of names: nothing gets from the one to the other while they start."""
+        self.on_joined = lambda broker: self.processes[broker.name].start.joined()
+
+    def delay(self) -> float:
+        return self.rng.uniform(*self.network.latency)
+
+    def process(self, name: str, join: Mapping[str, str], loading: float = 0.0, cluster: str = "c0") -> Process:
+        """Start a broker that knows these addresses."""
+        process = self.processes[name] = Process(self, self.reference(name, cluster), join, loading)
+        return process
+
+    def whole(self) -> bool:
+        """All that live are one mesh."""
+        running = [process for process in self.processes.values() if process.alive]
+        if not all(process.joined for process in running):
+            return False
+        try:
+            self.check_ring()
+        except AssertionError:
+            return False
+        return True
