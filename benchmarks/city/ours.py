@@ -12,7 +12,7 @@ from urllib.request import urlopen
 from benchmarks import peers
 from benchmarks.city.brokers import Broker, Site, first_number
 from benchmarks.city.kept import Result
-from benchmarks.city.rows import FEATURE_WINDOW, Row
+from benchmarks.city.rows import Row
 from benchmarks.city.traffic import display
 from benchmarks.processes import Place, free_port
 from saps.compiled import ASKED_FOR
@@ -115,15 +115,18 @@ class Treed(Saps):
         brokers = place.pids[beside:]
         words = ("--controller", f"http://{northbound}", "--overlay", gate, "--join", f"127.0.0.1:{overlay}")
         self._saps.run(place, "ofgate", *words, "--exploit", *TREED)
-        return Site(*site, tuple(pid for pid in place.pids if pid not in brokers), partial(_carried, northbound))
+        return Site(
+            *site, tuple(pid for pid in place.pids if pid not in brokers), partial(_carried, northbound, row.payload[0])
+        )
 
 
-def _carried(northbound: str, result: Result) -> str:
-    """Why the messages did not go along the tree, if so: no more than `window` are in a datagram."""
+def _carried(northbound: str, smallest: int, result: Result) -> str:
+    """Why the messages did not go along the tree, if so: none is smaller than `smallest` bytes, and beside them there
+    are only a few of the controller's own packets."""
     with urlopen(f"http://{northbound}/v1/ports", timeout=10) as answer:
-        datagrams = max((port["rx_packets"] for port in json.load(answer)), default=0)
-    if datagrams * FEATURE_WINDOW < result.messages:
-        return f"{datagrams} datagrams came along the tree, with {result.messages} messages"
+        found = max((port["rx_bytes"] for port in json.load(answer)), default=0)
+    if found <= result.messages * smallest:
+        return f"{found} bytes came along the tree, with {result.messages} messages"
     return ""
 
 

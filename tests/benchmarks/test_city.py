@@ -152,7 +152,7 @@ def test_a_row_of_a_tree_that_does_not_go_along_it_counts_for_nothing(monkeypatc
     (tree,) = [broker for broker in features(OWN) if "OpenFlow" in broker.name]
     found = sample(NAMES["feature-display-1-w10-q0-between"], tree, 0, PACE, 0.0)
     assert found.result is None
-    assert "datagrams came along the tree" in found.fault
+    assert "bytes came along the tree" in found.fault
 
 
 @needs_compiler
