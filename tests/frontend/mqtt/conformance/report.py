@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,17 +20,13 @@ PAGE = HERE.parents[3] / "docs" / "mqtt-conformance.md"
 _HEAD = """\
 # Conformance with MQTT
 
-Every numbered statement of the two OASIS standards (Appendix B of [MQTT 5.0][5] and of [MQTT 3.1.1][3]), for a server,
-in our words, with the tests that show it, in `tests/frontend/mqtt/conformance`. They give the broker's connection
-machine real bytes, or talk to it through a real socket. The tables are written by
-`python -m tests.frontend.mqtt.conformance.report` from the marks of the tests. A test compares, so that the page and
-the tests cannot part.
+Every numbered statement for a server of [MQTT 5.0][5] and [MQTT 3.1.1][3] (Appendix B), in our words, and the tests
+that show it. `python -m tests.frontend.mqtt.conformance.report` writes this page from the marks of the tests in
+`tests/frontend/mqtt/conformance`; a test compares. `pytest --mesh 3 tests/frontend/mqtt` runs the same tests against
+a mesh of three brokers; those about a single broker are marked `one_broker`.
 
-`pytest --mesh 3 tests/frontend/mqtt` runs the same tests against a mesh of three brokers, to which connections are
-dealt in turn: simulated ones, and for other people's clients real ones. What is of one broker says so (`one_broker`).
-
-*client*: what a client must do; a test is named where the broker can see a breach, and says what it answers.
-*not applicable*: with the reason.
+A number stands for MQTT 5.0, one after = for the same in MQTT 3.1.1, one in italics for MQTT 3.1.1 alone.
+(client) marks a duty of the client whose breach the broker answers.
 
 [5]: https://docs.oasis-open.org/mqtt/mqtt/v5.0/mqtt-v5.0.html
 [3]: https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/mqtt-v3.1.1.html
@@ -36,6 +34,29 @@ dealt in turn: simulated ones, and for other people's clients real ones. What is
 | | MQTT 5.0 | MQTT 3.1.1 |
 | --- | --- | --- |
 """
+
+
+_SECTIONS = {
+    "1": "Strings and integers (1)",
+    "2": "Packet format (2)",
+    "3.1": "CONNECT (3.1)",
+    "3.2": "CONNACK (3.2)",
+    "3.3": "PUBLISH (3.3)",
+    "3.4": "PUBACK (3.4)",
+    "3.5": "PUBREC (3.5)",
+    "3.6": "PUBREL (3.6)",
+    "3.7": "PUBCOMP (3.7)",
+    "3.8": "SUBSCRIBE (3.8)",
+    "3.9": "SUBACK (3.9)",
+    "3.10": "UNSUBSCRIBE (3.10)",
+    "3.11": "UNSUBACK (3.11)",
+    "3.12": "PINGREQ (3.12)",
+    "3.14": "DISCONNECT (3.14)",
+    "3.15": "AUTH (3.15)",
+    "4": "Operation (4)",
+    "6": "WebSocket (6)",
+    "7": "Conformance (7)",
+}
 
 
 def marked() -> dict[tuple[str, str], list[str]]:
@@ -61,25 +82,78 @@ def _marks(function: object) -> list[tuple[str, str]]:
     return [(mark.args[0], number) for mark in marks if mark.name == "conforms" for number in mark.args[1:]]
 
 
+class Entry(NamedTuple):
+    """One statement, of one version or of both, with what shows it."""
+
+    label: str
+    section: str
+    whose: str
+    text: str
+    reason: str
+    tests: tuple[str, ...]
+
+
+def entries() -> list[Entry]:
+    """The statements of MQTT 5.0, with what 3.1.1 has alike, then those of 3.1.1 alone."""
+    shown = marked()
+    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for row in statements("3.1.1"):
+        alike.setdefault(_key(row, shown.get(("3.1.1", row.number), [])), []).append(row.number)
+    found = []
+    for row in statements("5.0"):
+        key = _key(row, shown.get(("5.0", row.number), []))
+        label = "=".join((row.number, *alike.get(key, [])[:1]))
+        del alike.get(key, [])[:1]
+        found.append(_entry(row, label, key[2]))
+    for row in statements("3.1.1"):
+        key = _key(row, shown.get(("3.1.1", row.number), []))
+        if row.number in alike[key]:
+            found.append(_entry(row, f"*{row.number}*", key[2]))
+    return found
+
+
+def _key(row: Statement, tests: list[str]) -> tuple[str, str, tuple[str, ...]]:
+    return row.whose, row.text.removesuffix("; else close"), tuple(tests)
+
+
+def _entry(row: Statement, label: str, tests: tuple[str, ...]) -> Entry:
+    first, second = row.number.split(".")[:2]
+    section = f"{first}.{second}" if first == "3" else first
+    return Entry(label, section, row.whose, row.text.removesuffix("; else close"), row.reason, tests)
+
+
 def page() -> str:
     """The whole document."""
-    shown = marked()
     tables = {version: statements(version) for version in VERSIONS}
     lines = []
     for title, whose in (("shown by a test", "S"), ("client's", "C"), ("not applicable", "N")):
         counts = [sum(row.whose == whose for row in rows) for rows in tables.values()]
         lines.append(f"| {title} | {counts[0]} | {counts[1]} |")
     lines.append(f"| all | {len(tables['5.0'])} | {len(tables['3.1.1'])} |")
-    for version, rows in tables.items():
-        lines += ["", f"## MQTT {version}", "", "| statement | what it asks for | shown by |", "| --- | --- | --- |"]
-        lines += [_row(row, shown.get((version, row.number), [])) for row in rows]
+    found = entries()
+    for section, title in _SECTIONS.items():
+        lines += ["", f"## {title}", "", "| statements | shown by |", "| --- | --- |"]
+        lines += _grouped([entry for entry in found if entry.section == section and entry.tests])
+    lines += ["", "## Duties of the client alone", ""]
+    lines += [f"- {entry.label}: {entry.text}" for entry in found if entry.whose == "C" and not entry.tests]
+    lines += ["", "## Not applicable", "", "| statements | reason |", "| --- | --- |"]
+    reasons: dict[str, list[str]] = {}
+    for entry in found:
+        if entry.whose == "N":
+            reasons.setdefault(entry.reason, []).append(entry.label)
+    lines += [f"| {', '.join(labels)} | {reason} |" for reason, labels in reasons.items()]
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _row(row: Statement, tests: list[str]) -> str:
-    names = "<br>".join(f"`{test.removeprefix('test_conforms_').replace('::test_', ': ')}`" for test in tests)
-    prefix = {"S": "", "C": "*client* ", "N": f"*not applicable*: {row.reason}"}[row.whose]
-    return f"| MQTT-{row.number} | {row.text} | {(prefix + names).strip()} |"
+def _grouped(found: list[Entry]) -> Iterator[str]:
+    """A row for each set of tests, with the statements it shows."""
+    sets: dict[tuple[str, ...], list[str]] = {}
+    for entry in found:
+        client = "(client) " if entry.whose == "C" else ""
+        sets.setdefault(entry.tests, []).append(f"{entry.label}: {client}{entry.text}")
+    for tests, said in sets.items():
+        names = "<br>".join(f"`{test.removeprefix('test_conforms_').replace('::test_', '::')}`" for test in tests)
+        yield f"| {'<br>'.join(said)} | {names} |"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -34,3 +35,10 @@ def test_each_statement_for_a_server_is_shown_by_a_test_and_what_is_not_applicab
 
 def test_the_page_says_what_the_tests_are_marked_with() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.frontend.mqtt.conformance.report"
+
+
+@pytest.mark.parametrize(("version", "mark"), [("5.0", r"(?<![*=.\d]){}[^\d]"), ("3.1.1", r"(?:=|\*){}[^\d]")])
+def test_the_page_has_each_statement_of_each_version_once(version: str, mark: str) -> None:
+    written = PAGE.read_text()
+    for statement in statements(version):
+        assert len(re.findall(mark.format(re.escape(statement.number)), written)) == 1, statement.number
