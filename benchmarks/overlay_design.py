@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,20 +144,20 @@ def markdown(points: Sequence[Point], churns: Sequence[Churn], seed: int, repeti
         "# Speed of the overlay designs",
         "",
         f"Measured by `python -m benchmarks.overlay_design --markdown` (seed {seed}): processor seconds on one core, "
-        f"the least of {repetitions}, without compilation. Every node takes {SUBSCRIPTIONS} topics at random; there "
-        "are ten times as many nodes as topics. The limit is what the project has set itself.",
+        f"the least of {repetitions},",
+        f"without compilation. Every node takes {SUBSCRIPTIONS} topics at random; there are ten times as many nodes as "
+        "topics. A cell reads",
+        "seconds (limit) / average degree / maximum degree / topic diameter.",
         "",
-        "| " + " | ".join(HEADERS) + " |",
-        "|---:|:---|" + "---:|" * (len(HEADERS) - 2),
-        *("| " + " | ".join(cells(point)) + " |" for point in points),
+        *_table(points),
         "",
         f"![Seconds against the number of nodes]({PLOT})",
         "",
         "## Nodes that come and go",
         "",
         f"{nodes} nodes, {topics} topics, {each} subscriptions each; 1 level are stars, 2 two-level trees. "
-        f"A random node leaves and another one joins with random topics, {LEAVES:,} times; nothing is redesigned "
-        "in between. Counts, not times.",
+        "A random node leaves and",
+        f"another joins with random topics, {LEAVES:,} times; nothing is redesigned in between. Counts, not times.",
         "",
         "| levels | links added by a join, mean (most) | by a leave, mean (most) "
         "| maximum degree before | after | designed anew |",
@@ -170,6 +170,23 @@ def markdown(points: Sequence[Point], churns: Sequence[Churn], seed: int, repeti
         "",
     ]
     return "\n".join(lines)
+
+
+def _table(points: Sequence[Point]) -> Iterator[str]:
+    """A row for each algorithm, a column for each number of nodes."""
+    sizes = sorted({point.nodes for point in points})
+    yield "| algorithm | " + " | ".join(f"{nodes:,} nodes" for nodes in sizes) + " |"
+    yield "|:---|" + "---:|" * len(sizes)
+    for name in dict.fromkeys(point.algorithm for point in points):
+        row = " | ".join(_cell(point) for point in points if point.algorithm == name)
+        yield f"| {name} | {row} |"
+
+
+def _cell(point: Point) -> str:
+    limit = LIMITS.get(point.nodes, {}).get(point.algorithm)
+    seconds = f"{point.seconds:.2f}" + (f" ({limit})" if limit else "")
+    figures = point.figures
+    return f"{seconds} / {figures.average_degree:.1f} / {figures.maximum_degree} / {figures.diameter}"
 
 
 def plot(points: Sequence[Point], path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -136,22 +136,46 @@ def cells(point: Point) -> tuple[str, ...]:
 
 def markdown(points: Sequence[Point], seed: int) -> str:
     """The page docs/reproduction/planner-speed.md."""
+    limits = "; ".join(f"{name} {seconds:g} s" for name, seconds in LIMITS.items())
     lines = [
         "# Speed of the tree planners",
         "",
-        f"Measured by `python -m benchmarks.planners --markdown` (seed {seed}): processor seconds on one core, without "
-        f"compilation. Random networks with {LINKS_A_NODE} links a node; members at random, equal rates. The limit is "
-        f"what the project has set itself. networkx and rustworkx plan {SAMPLE} of the topics, scaled up; they know no "
-        "load.",
-        "",
-        "| " + " | ".join(HEADERS) + " |",
-        "|---:|:---|" + "---:|" * (len(HEADERS) - 2),
-        *("| " + " | ".join(cells(point)) + " |" for point in points),
+        f"Measured by `python -m benchmarks.planners --markdown` (seed {seed}). Columns are nodes x topics x members: "
+        "random",
+        f"networks with {LINKS_A_NODE} links a node, members at random, equal rates. networkx and rustworkx plan "
+        f"{SAMPLE} of the topics, scaled up;",
+        "they know no load.",
         "",
         f"![Seconds against nodes, topics and members]({PLOT})",
         "",
+        "## Processor seconds on one core, without compilation",
+        "",
+        f"Limits for {NODES:,}x{TOPICS:,}x{MEMBERS}: {limits}.",
+        "",
+        *_table(points, lambda point: f"{point.seconds:.3g}"),
+        "",
+        "## Topics on the busiest link",
+        "",
+        *_table(points, lambda point: "" if np.isnan(point.busiest) else f"{point.busiest:.0f}"),
+        "",
+        "## Links of a tree",
+        "",
+        *_table(points, lambda point: f"{point.tree_cost:.1f}"),
+        "",
     ]
     return "\n".join(lines)
+
+
+def _table(points: Sequence[Point], cell: Callable[[Point], str]) -> Iterator[str]:
+    """A row for each planner that has a cell, a column for each size."""
+    at = {((p.nodes, p.topics, p.members), p.planner): cell(p) for p in points}
+    sizes = list(dict.fromkeys(size for size, _ in at))
+    yield "| planner | " + " | ".join(f"{n:,}x{t:,}x{m}" for n, t, m in sizes) + " |"
+    yield "|:---|" + "---:|" * len(sizes)
+    for name in dict.fromkeys(p.planner for p in points):
+        row = [at.get((size, name), "") for size in sizes]
+        if any(row):
+            yield f"| {name} | " + " | ".join(row) + " |"
 
 
 def plot(points: Sequence[Point], path: Path) -> None:

@@ -73,7 +73,7 @@ def markdown(results: Results) -> str:
         figure8=tables.figure(results.figure("8")),
         figure9=tables.figure(results.figure("9")),
         figure10=tables.figure(results.figure("10")),
-        check=tables.check(results.points),
+        apart=tables.farthest(results.points),
         left=tables.left(left_for_ofm(results.points)),
         examples=tables.examples(results.examples),
         resources=tables.resources(results.resources),
@@ -105,32 +105,30 @@ _PAGE = """\
 # SAPS (2016): Figures 8 to 13
 
 Computed by `saps reproduce saps --seed {seed} --overlays {overlays}`: {overlays} random overlays for each point and
-one publication in each, by the product's own keys and multicast trees (`saps.overlay.tree`). Tests hold these against
-the links of the running protocol and the way it divides a range (`tests/reproduce/test_reproduce_saps_trees.py`).
+one publication in each, by the product's own keys and multicast trees (`saps.overlay.tree`). Tests compare these with
+the links of the running protocol (`tests/reproduce/test_reproduce_saps_trees.py`). The file saps.json has every point.
 
 ## Paper and ours
 
 {claims}
 
-Traffic is a mean over the overlays and hardly moves with the seed. Greatest hops are even numbers that do: a series
-with 16 gives -87.5 %, one with 14 gives -85.7 %, with 18 -88.9 %, with 20 -90.0 %. The last column computes the first
-three statements again in other series of {overlays} overlays.
+The last column computes the first three statements again in other series of {overlays} overlays. Traffic hardly moves
+with the seed; greatest hops are even numbers: a series with 16 gives -87.5 %, with 14 -85.7 %, with 18 -88.9 %.
 
-## The readings taken
+## Readings
 
 The paper leaves open how many brokers a cluster has, who publishes, how a multicast is divided, and which statistic
-its maximum is; the values in its plots are not in its text. These readings meet all its statements at once:
+its maximum is. These readings meet all its statements at once:
 
-- **{brokers} hosts in a cluster.** Subscribers are spread over them uniformly; a host with a subscriber is a broker
-  with one key for the topic.
-- **The publisher** is any of the brokers with a subscriber; from there the range is divided to both sides.
-- **Multicast** is relay-free along Skip Graph neighbours, each with the part up to the next (the product's rule).
-- **Traffic**: on the tree a unicast between two clusters counts 2, and OFM 1 for each cluster with subscribers; on
-  the line both count the links between switches.
-- **Maximum hops** is the greatest of all overlays (`hops_max`). The mean of the overlays is `hops_mean`.
+- **{brokers} hosts in a cluster**, subscribers spread over them uniformly; a host with a subscriber is a broker
+  with one key for the topic. This number is fitted to the 71.6 %, which is therefore no independent confirmation.
+- **The publisher** is any broker with a subscriber; from there the range is divided to both sides.
+- **Multicast** follows Skip Graph neighbours without relays, each with the part up to the next (the product's rule).
+- **Traffic** on the tree: a unicast between two clusters counts 2, OFM 1 for each cluster with subscribers. On the
+  line both count the links between switches.
+- **Maximum hops** is the greatest of all overlays.
 
-The first is a number fitted to the 71.6 %, which is therefore no independent confirmation; the other two statements
-hardly depend on it. Under other readings OFM changes ALM-LA's figures (tree, 16 clusters, 100 subscribers) by:
+With other numbers of hosts OFM changes ALM-LA's figures (tree, 16 clusters, 100 subscribers) by:
 
 {readings}
 
@@ -138,7 +136,7 @@ hardly depend on it. Under other readings OFM changes ALM-LA's figures (tree, 16
 
 ![Figure 8](saps-8.svg)
 
-Traffic of a publication / maximum hops, mean of the overlays (greatest).
+Traffic of a publication / maximum hops, mean of the overlays.
 
 {figure8}
 
@@ -156,40 +154,35 @@ Traffic of a publication / maximum hops, mean of the overlays (greatest).
 
 ## Closed forms
 
-ALM and OFM have closed forms on both topologies (`saps.reproduce.saps_closed`). Cluster-aware ALM on the tree is held
-against the least traffic possible without OFM, 2 (clusters with subscribers - 1). The points that are farthest off:
-
-{check}
+ALM and OFM have closed forms on both topologies (`saps.reproduce.saps_closed`), cluster-aware ALM on the tree a least
+possible traffic, 2 (clusters with subscribers - 1). No point is farther from them than {apart:.1f} standard errors.
 
 ## What cluster-aware ALM leaves for OFM
 
-Without help from the switches each cluster with subscribers, but for the publisher's, must be sent a copy.
-Cluster-aware ALM, the product's default ([decision 015](../decisions/015-cluster-aware-multicast-trees.md)), sends
-exactly these. So on the tree with c occupied clusters OFM cannot save more than 1 - c / (2 (c - 1)) of its traffic:
-46.7 % for 16, where the paper has 71.6 % over ALM-LA, and nearly 50 % for many. What remains is that the upper switch
-copies what brokers must send again. In hops OFM needs 2, cluster-aware ALM 4 (16 clusters) or 6 (128).
+Without the switches' help each cluster with subscribers, but for the publisher's, must be sent a copy. Cluster-aware
+ALM, the default ([decision 015](../decisions/015-cluster-aware-multicast-trees.md)), sends exactly these. On the tree
+with c occupied clusters OFM saves at most 1 - c / (2 (c - 1)) of its traffic: 46.7 % for 16, where the paper has
+71.6 % over ALM-LA. In hops OFM needs 2, cluster-aware ALM 4 (16 clusters) or 6 (128).
 
-On the line with sorted numbers cluster-aware ALM sends, from 100 subscribers on, about half as many copies as ALM-LA,
-but farther, so that in links it saves little, and with few subscribers costs more; with random numbers it about halves
-the links as well. OFM changes the traffic on the tree by:
+On the line with sorted numbers cluster-aware ALM sends from 100 subscribers on half as many copies as ALM-LA, but
+farther: in links it saves little. With random numbers it halves the links as well. OFM changes the tree's traffic by:
 
 {left}
 
 ## Figure 11: entries and buckets of one topic
 
-16 clusters, 100 subscribers, all switches together. The paper counts one flow entry on each switch of the tree and
-one bucket for each address that is rewritten. The product's plan (`saps.ofm.plan`) also has an entry for each broker,
-which returns its loopback packet, by default one for each tree link, and buckets for the tree links.
+16 clusters, 100 subscribers, all switches together. The paper counts a flow entry on each switch of the tree and a
+bucket for each rewritten address. The product's plan (`saps.ofm.plan`) adds an entry for each broker, which returns its
+loopback packet, by default one for each tree link, and buckets for the tree links.
 
 {examples}
 
-## Figure 12: who must hold state
+## Figure 12: switches with state
 
 ![Figure 12](saps-12.svg)
 
-Flow entries: the switches in the topic's tree, as a share of all. Buckets: those that rewrite addresses, one for each
-host, divided by the number of switches; here a host takes up to {most:,} subscribers before there is another, as in
-the paper. Zipf: exponent {zipf:g} over the clusters. Flow entries / buckets:
+Flow entries: switches in the topic's tree, as a share of all. Buckets: one for each host, divided by the number of
+switches; a host takes up to {most:,} subscribers, as in the paper. Zipf: exponent {zipf:g} over the clusters.
 
 {resources}
 
@@ -197,28 +190,21 @@ the paper. Zipf: exponent {zipf:g} over the clusters. Flow entries / buckets:
 
 ![Figure 13](saps-13.svg)
 
-Eq. (1) and (2) with {publishers} publishers of {rate:g} message a second and {few} subscribers; rates are joins and
-leaves of each subscriber a second. EITHER asks more than BOTH by the publications and the joins, whatever the rates.
-
-Beside them, what the product's EITHER and BOTH machines ask in the simulator while each subscriber, on a broker of its
-own, joins and leaves as often as the rate says and the topic has its tree (`counted` in saps.json; with `--quick`
-nothing is counted):
+Queries a second by Eq. (1) and (2) with {publishers} publishers of {rate:g} message a second and {few} subscribers, and
+those that the product's machines ask in the simulator. Rates are joins and leaves of each subscriber a second.
 
 {counted}
 
-EITHER keeps an answer for a lease of {lease:g} s instead of asking before each publication: without joins and leaves
-that is a query of each publisher in half a lease, less than the equation. A join or a leave is one query, as in the
-paper, but it also revokes the leases, so that all publishers ask again, at most once in {again:g} s: with joins and
-leaves that is more than the equation. BOTH asks only when a broker leaves that has been taken into the tree; whoever
-leaves within {wait:g} s, before it has joined the tree, asks nothing: less than the equation, the more so the higher
-the rates.
+EITHER keeps an answer for a lease of {lease:g} s instead of asking before each publication. A join or a leave is one
+query, as in the paper, and revokes the leases, so that all publishers ask again, at most once in {again:g} s. BOTH asks
+only when a broker leaves the tree; one that leaves within {wait:g} s, before it has joined the tree, asks nothing.
 
 ## Growth
 
 ![Growth](saps-growth.svg)
 
-One multicast by ALM-LA in 16 clusters, each subscriber a broker of its own; seconds of this run on one core, the
-building of the overlay included.
+One multicast by ALM-LA in 16 clusters, each subscriber a broker of its own; seconds on one core, the building of the
+overlay included.
 
 {growth}
 """

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from saps.reproduce.saps_headline import Claim, Left, texts
 from saps.reproduce.saps_records import METHODS, Example, Growth, Queries, Reading, Record, Resources
 
+SHOWN = (10, 50, 100, 1000, 10_000, 100_000)
+"""Numbers of subscribers that the page's tables have; the plots and saps.json have all."""
+
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 0) -> str:
     """A table, the first `words` columns to the left and the others, numbers, to the right."""
@@ -20,18 +23,15 @@ def claims(found: Iterable[Claim], series: int) -> str:
 
 
 def readings(found: Iterable[Reading]) -> str:
-    publishers = {"any": "any broker", "first": "the first of the range"}
+    """The headline with other numbers of hosts, any broker publishing."""
     return table(
-        ("hosts in a cluster", "publisher", "traffic", "greatest hops", "mean hops"),
+        ("hosts in a cluster", "traffic", "greatest hops", "mean hops"),
         [
-            (
-                r.brokers or "one for each subscriber",
-                publishers[r.publisher],
-                *_saved(r.traffic, r.hops_of_greatest, r.hops_of_mean),
-            )
+            (r.brokers or "one for each subscriber", *_saved(r.traffic, r.hops_of_greatest, r.hops_of_mean))
             for r in found
+            if r.publisher == "any"
         ],
-        words=2,
+        words=1,
     )
 
 
@@ -40,34 +40,16 @@ def figure(points: Sequence[Record]) -> str:
     by_clusters = points[0].figure == "10"
     lines: dict[int, list[str]] = {}
     for p in points:
-        cell = f"{p.traffic:.1f} / {p.hops_mean:.1f} ({p.hops_max})"
-        lines.setdefault(p.clusters if by_clusters else p.subscribers, []).append(cell)
+        if by_clusters or p.subscribers in SHOWN:
+            cell = f"{p.traffic:.1f} / {p.hops_mean:.1f}"
+            lines.setdefault(p.clusters if by_clusters else p.subscribers, []).append(cell)
     heads = ("clusters" if by_clusters else "subscribers", *METHODS[points[0].topology])
     return table(heads, [(f"{x:,}", *cells) for x, cells in lines.items()])
 
 
-def check(points: Iterable[Record]) -> str:
-    """The point farthest from its closed form, of each method on each topology."""
-    worst: dict[tuple[str, str], Record] = {}
-    for p in points:
-        if p.closed_form is not None and _errors(p) >= _errors(worst.get((p.topology, p.method), p)):
-            worst[p.topology, p.method] = p
-    return table(
-        ("topology", "method", "clusters", "subscribers", "closed form", "simulated", "standard errors"),
-        [
-            (
-                p.topology,
-                p.method,
-                p.clusters,
-                f"{p.subscribers:,}",
-                f"{p.closed_form:.3f}",
-                f"{p.traffic:.3f}",
-                f"{_errors(p):.1f}",
-            )
-            for p in worst.values()
-        ],
-        words=2,
-    )
+def farthest(points: Iterable[Record]) -> float:
+    """The greatest distance of a point from its closed form, in standard errors."""
+    return max(_errors(point) for point in points if point.closed_form is not None)
 
 
 def _errors(point: Record) -> float:
@@ -81,6 +63,7 @@ def left(found: Iterable[Left]) -> str:
         [
             (p.clusters, f"{p.subscribers:,}", *_saved(p.over_alm_la, p.over_aware, p.most, p.hops_over_aware))
             for p in found
+            if p.subscribers in SHOWN
         ],
     )
 
@@ -115,8 +98,10 @@ def examples(found: Iterable[Example]) -> str:
 def resources(found: Sequence[Resources]) -> str:
     lines: dict[int, list[str]] = {}
     for r in found:
-        lines.setdefault(r.subscribers, []).append(f"{r.flow_entries:.3f} / {r.buckets:.3f}")
+        if r.subscribers in SHOWN:
+            lines.setdefault(r.subscribers, []).append(f"{r.flow_entries:.3f} / {r.buckets:.3f}")
     heads = ["subscribers", *dict.fromkeys(f"{r.topology}, {r.distribution}" for r in found)]
+    heads = [heads[0], *(f"{head}: entries / buckets" for head in heads[1:])]
     return table(heads, [(f"{x:,}", *cells) for x, cells in lines.items()])
 
 

@@ -126,11 +126,11 @@ def _head(found: Results) -> str:
     )
     return (
         "# SDNPS (2016): Tables 1 to 9\n\n"
-        f"Measured by `{found.command}` on Open vSwitch (userspace, three switches in a row, seven hosts in network "
-        f"namespaces), with trees that `saps controller` made: {settings.runs} runs of each cell in an order from "
+        f"Measured by `{found.command}` on Open vSwitch (userspace,\nthree switches in a row, seven hosts in network "
+        f"namespaces), with trees made by `saps controller`: {settings.runs} runs of each cell\nin an order from "
         f"the seed, {settings.packets:,} packets of {PACKET} bytes a publisher and run. {platform.machine()}, "
-        f"{processors} processors, which carry the switches, the publishers and the subscribers; load average "
-        f"{before:.1f} before, {after:.1f} after. {busy}Means ± standard deviations. Readings and reasons: "
+        f"{processors} processors carry switches,\npublishers and subscribers; load average "
+        f"{before:.1f} before, {after:.1f} after. {busy}Means ± standard deviations.\nReadings: "
         "[decision 022](../decisions/022-lab-and-measurements-on-open-vswitch.md)."
     )
 
@@ -138,27 +138,32 @@ def _head(found: Results) -> str:
 def _readings(found: Results) -> str:
     rate = found.settings.rate
     pace = f"{rate:,.0f} packets a second" if rate else "as many as it can"
-    least = f", so that it cannot be less than {1000 * found.settings.packets / rate:,.0f} ms" if rate else ""
+    least = f", so it is at least {1000 * found.settings.packets / rate:,.0f} ms" if rate else ""
     return (
-        "*Duration* is what the paper calls delay: from the first packet sent to the last received. Each publisher "
-        f"sends {pace}{least}. *Delay of a packet* is the median of {STEADY_PACKETS} single packets, "
-        f"{STEADY_RATE:,.0f} a second, by the kernel's time stamps; *99 %* is of the same, the last column "
-        f"their loss. The paper has no such figures. Its own are means of {RUNS:,} runs of {PACKETS:,} packets on "
-        "virtual machines that lost at the receiving end. Its links of 10 Mb/s would need 16,000 ms for a run, more "
+        "*Duration* (the paper's delay, ms) is from the first packet sent to the last received. Each publisher "
+        f"sends\n{pace}{least}. *Delay* (µs) is the median of {STEADY_PACKETS} single packets, "
+        f"{STEADY_RATE:,.0f} a second, by the\nkernel's time stamps; *99 %* is of the same; {_single(found)}. "
+        f"The paper has no such figures. Its own are means of\n{RUNS:,} runs of {PACKETS:,} packets on "
+        "virtual machines that lost at the receiving end. Its links of 10 Mb/s would need\n16,000 ms for a run, more "
         "than it prints for one hop and two: links are not limited here."
     )
 
 
+def _single(found: Results) -> str:
+    lost = max(each.single_loss for each in found.cells)
+    return f"at most {lost:.2f} % of them were lost" if lost else "none of them was lost"
+
+
 def _rows(rows: Sequence[Measured]) -> str:
     lines = [
-        "| | duration: paper | ours | loss: paper | ours | delay of a packet | 99 % | loss |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| | duration, ms: paper | ours | loss, %: paper | ours | delay, µs | 99 %, µs |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for each in rows:
         cell, tail = each.cell, statistics.median(run.delay_p99_us for run in each.runs)
         lines.append(
-            f"| {cell.label} | {cell.delay_ms:,.0f} ms | {_spread(each.duration)} ms | {cell.loss:.2f} % "
-            f"| {each.loss:.2f} % | {_spread(each.delay)} µs | {tail:,.0f} µs | {each.single_loss:.2f} % |"
+            f"| {cell.label} | {cell.delay_ms:,.0f} | {_spread(each.duration)} | {cell.loss:.2f} "
+            f"| {each.loss:.2f} | {_spread(each.delay)} | {tail:,.0f} |"
         )
     return "\n".join(lines)
 
@@ -175,9 +180,8 @@ def _normality(found: Results) -> str:
 
     return "\n".join(
         [
-            f"The paper finds all its samples normal by the Kolmogorov-Smirnov test at {ALPHA}. Cells in which "
-            "normality is refused here, by that test and by Lilliefors' (which allows for mean and deviation being "
-            "estimated):",
+            f"The paper finds all its samples normal by the Kolmogorov-Smirnov test at {ALPHA}. Cells that this test "
+            "and Lilliefors'\n(which allows for an estimated mean and deviation) refuse here:",
             "",
             "| | Kolmogorov-Smirnov | Lilliefors |",
             "|---|---:|---:|",
@@ -192,7 +196,7 @@ def _anova(found: Results) -> str:
     if not effects:
         return "Only one number of flow entries was measured."
     lines = [
-        "One-way analysis of variance over the numbers of flow entries (the paper's Tables 7 to 9), and the "
+        "One-way analysis of variance over the numbers of flow entries (the paper's Tables 7 to 9), and the\n"
         f"Kruskal-Wallis test, which needs no normal samples. *Yes* below {ALPHA}.",
         "",
         "| table | of | between (SS, df) | within (SS, df) | F | p | an effect? | Kruskal-Wallis p |",

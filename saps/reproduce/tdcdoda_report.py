@@ -36,23 +36,22 @@ def markdown(
     parts = [
         "# TD-CD-ODA (2017): Tables I to VI",
         f"Computed by `saps reproduce tdcdoda --seed {seed} --seeds {repetitions}`: {repetitions} random instances "
-        "of each setting, the same ones for all algorithms. A cell reads paper / our mean ± standard deviation "
-        "(difference of the means). In bold our own designs, with the greatest topic diameter found. The readings "
-        "of the text are explained in [decision 030](../decisions/030-td-cd-oda-readings-and-own-overlay-designs.md).",
+        "of each setting, the same for all\nalgorithms. "
+        "A cell reads paper / our mean; `tdcdoda.json` has the standard deviations. "
+        "Our own designs are\nin bold, with the greatest topic diameter found.\n"
+        "[Decision 030](../decisions/030-td-cd-oda-readings-and-own-overlay-designs.md) explains the readings.",
         "![Average degree](tdcdoda-average.svg)",
         "![Maximum degree](tdcdoda-maximum.svg)",
-        "## How far we are from the paper",
+        "## Distance from the paper",
         _summary(cells),
     ]
     for shown in dict.fromkeys(cell.table for cell in cells):
         parts += [f"## {title(shown)}", _table([cell for cell in cells if cell.table == shown])]
     parts += [
         "## Other readings of the text",
-        "Where the text leaves something open, the reading taken is the one of the tables above. These are the "
-        "figures of the others, as paper / mean ± standard deviation (difference).",
+        "Differences from the paper, mean (greatest) over the cells it prints. `tdcdoda-readings.json` has each cell.",
+        _readings(others),
     ]
-    for shown in dict.fromkeys(cell.table for cell in others):
-        parts += [f"### {title(shown)}", _readings([cell for cell in others if cell.table == shown])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -87,19 +86,28 @@ def _table(cells: Sequence[Record]) -> str:
 
 
 def _cell(cell: Record) -> str:
-    ours = f"{cell.mean:.2f} ± {cell.sd:.2f}"
     if cell.paper is not None:
-        return f"{cell.paper:g} / {ours} ({difference(cell)})"
-    return f"{ours} ({cell.diameter})" if cell.algorithm in ALGORITHMS and ALGORITHMS[cell.algorithm].ours else ours
+        return f"{cell.paper:g} / {cell.mean:.2f}"
+    ours = cell.algorithm in ALGORITHMS and ALGORITHMS[cell.algorithm].ours
+    return f"{cell.mean:.2f} ({cell.diameter})" if ours else f"{cell.mean:.2f}"
 
 
 def _readings(cells: Sequence[Record]) -> str:
-    xs = sorted({cell.x for cell in cells})
-    lines = ["| reading | " + " | ".join(str(x) for x in xs) + " |", "|---|" + "---:|" * len(xs)]
+    lines = ["| reading | average degree | maximum degree |", "|---|---:|---:|"]
     for name in READINGS:
-        found = (_cell(cell) for cell in cells if cell.algorithm == name)
-        lines += [f"| {name} | " + " | ".join(found) + " |"]
+        own = [cell for cell in cells if cell.algorithm == name]
+        lines.append(f"| {name} | {_apart(own, maximum=False)} | {_apart(own, maximum=True)} |")
     return "\n".join(lines)
+
+
+def _apart(cells: Iterable[Record], *, maximum: bool) -> str:
+    """Mean and greatest difference from the paper, of its tables of average or of maximum degrees."""
+    found = [
+        100 * (cell.mean / cell.paper - 1)
+        for cell in cells
+        if cell.paper and MAXIMUM[cell.table.removesuffix(TEXT_NOTE)] == maximum
+    ]
+    return f"{sum(found) / len(found):+.1f} % ({max(found, key=abs):+.1f} %)" if found else ""
 
 
 def show(cells: Sequence[Record], console: Console) -> None:

@@ -21,7 +21,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_planner_is_measured_and_written_down(tmp_path: Path) -> None:
     points = [measure(size, name, 1) for size in ((20, 20, 5), (30, 20, 5)) for name in PLANNERS]
     page = markdown(points, 1)
+    assert page.count("| planner | 20x20x5 | 30x20x5 |") == 3
     for name in PLANNERS:
-        assert f"| 30 x 20 x 5 | {name} |" in page
+        assert page.count(f"| {name} |") == 3
     plot(points, tmp_path / "plot.svg")
     assert (tmp_path / "plot.svg").read_text().startswith("<?xml")

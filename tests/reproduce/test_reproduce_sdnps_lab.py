@@ -100,6 +100,6 @@ def test_the_page_has_the_paper_s_tables_beside_ours(written: Path) -> None:
     for table, title in TITLES.items():
         assert f"## Table {table}: {title}" in page
     for cell in chosen(quick=True):
-        assert f"| {cell.label} | {cell.delay_ms:,.0f} ms |" in page
+        assert f"| {cell.label} | {cell.delay_ms:,.0f} |" in page
     assert "| 4 | duration (ms) |" in page
     assert len(chosen(quick=False)) == len(CELLS)
