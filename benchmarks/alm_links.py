@@ -25,7 +25,7 @@ from saps.overlay.frames import Frame, Publish
 from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation
 
-PAGE = Path(__file__).parent.parent / "docs" / "overlay-in-use.md"
+PAGE = Path(__file__).parent.parent / "docs" / "concepts.md"
 CLUSTERS = 10
 INTERVAL = 1.0
 """Virtual seconds between two surveys."""

@@ -1,10 +1,11 @@
-"""Writes what the code says itself into docs/api.md and docs/concepts.md, between their markers.
+"""Writes generated sections into docs/architecture.md, concepts.md and embedding.md, between their markers.
 
 Usage: python scripts/reference_pages.py [--check]. With --check it writes nothing; exit status 1 if it would.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from saps.overlay.keys import BrokerRef, KeyOrder
 from saps.overlay.presence import by_place
 from saps.overlay.tree import divide
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 BEGIN = "<!-- written by scripts/reference_pages.py -->\n"
 END = "<!-- end -->"
 PUBLISHER = BrokerRef("b1", 1, "", "tokyo/ward1")
@@ -37,7 +39,7 @@ ORDERS = {
 
 def api() -> str:
     """The public names of the package, with signatures and contracts."""
-    return "".join(f"\n## `{name}`\n\n{_described(getattr(saps, name))}" for name in saps.__all__ if name[0] != "_")
+    return "".join(f"\n### `{name}`\n\n{_described(getattr(saps, name))}" for name in saps.__all__ if name[0] != "_")
 
 
 def _described(thing: Any) -> str:
@@ -109,9 +111,28 @@ def _diagram(order: KeyOrder) -> str:
     return "\n".join(lines) + "\n"
 
 
+def packages() -> str:
+    """A table of all packages and of the modules directly in ``saps``, each with its docstring's first paragraph."""
+    folders = {file.parent for file in ROOT.glob("*/__init__.py")} - {ROOT / "tests", ROOT / "scripts"}
+    found = [*folders, *(file.parent for file in (ROOT / "saps").rglob("__init__.py")), *(ROOT / "saps").glob("*.py")]
+    rows = {_dotted(path): _summary(path) for path in found if path.stem not in {"__init__", "__main__"}}
+    lines = [f"| `{name}` | {text} |\n" for name, text in sorted(rows.items())]
+    return "".join(["\n| package or module | |\n| --- | --- |\n", *lines])
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def _summary(path: Path) -> str:
+    source = (path / "__init__.py" if path.is_dir() else path).read_text()
+    first = (ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0]
+    return " ".join(first.replace("``", "`").split()).replace("|", "\\|")
+
+
 def main(arguments: list[str]) -> int:
     stale = []
-    for page, written in {"api.md": api(), "concepts.md": trees()}.items():
+    for page, written in {"architecture.md": packages(), "concepts.md": trees(), "embedding.md": api()}.items():
         text = (DOCS / page).read_text()
         before, _, rest = text.partition(BEGIN)
         _, _, after = rest.partition(END)
