@@ -20,9 +20,9 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.section import update_page
-from saps.overlay.designer import DesignSettings
-from saps.overlay.frames import Frame, Publish
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.frames.kinds import Frame, Publish
+from saps.overlay.rendezvous.designer import DesignSettings
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation
 
 PAGE = Path(__file__).parent.parent / "docs" / "concepts.md"

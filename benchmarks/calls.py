@@ -16,17 +16,17 @@ from types import FrameType
 from typing import NamedTuple
 
 import saps
-from saps.compiled import use_sources
+from saps.runtime.compiled import use_sources
 
 use_sources()  # a compiled function is not seen
 
-from saps.frontend.mqtt.connection import Connection  # noqa: E402
-from saps.frontend.mqtt.encode import encode  # noqa: E402
+from saps.frontend.mqtt.codec.encode import encode  # noqa: E402
+from saps.frontend.mqtt.codec.packets import V5, Ack, Connect, PacketType, Publish, Subscribe, SubscribeEntry  # noqa: E402
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap  # noqa: E402
+from saps.frontend.mqtt.connection.connection import Connection  # noqa: E402
 from saps.frontend.mqtt.frontend import Frontend  # noqa: E402
 from saps.frontend.mqtt.limits import Limits  # noqa: E402
-from saps.frontend.mqtt.packets import V5, Ack, Connect, PacketType, Publish, Subscribe, SubscribeEntry  # noqa: E402
-from saps.frontend.mqtt.properties import Property, PropertyMap  # noqa: E402
-from saps.hub import Hub  # noqa: E402
+from saps.local.hub import Hub  # noqa: E402
 from saps.mesh import Local  # noqa: E402
 from saps.simulator import SimBroker, Simulation  # noqa: E402
 

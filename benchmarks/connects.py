@@ -30,7 +30,7 @@ from benchmarks.processes import Place
 from benchmarks.progress import shown
 from benchmarks.section import update_page
 from saps.mesh import Arrival, SessionHost
-from saps.overlay.notices import LINGER
+from saps.overlay.retained.notices import LINGER
 from saps.simulator import Network, Simulation
 
 MESHES = (1, 3, 8)

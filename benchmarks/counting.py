@@ -15,12 +15,12 @@ import socket
 import statistics
 import time
 
-from saps.frontend.mqtt.connection import Connection
-from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import Connect, Publish, Subscribe, SubscribeEntry
+from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import Connect, Publish, Subscribe, SubscribeEntry
-from saps.hub import Hub
+from saps.local.hub import Hub
 
 V311 = 4
 PAYLOAD = bytes(64)

@@ -1,6 +1,6 @@
 """One topic over two OpenFlow domains on Open vSwitch: ``python -m benchmarks.domains``. Needs root.
 
-Two labs with switches, a controller and an OFGate each, joined by an IP way between two routers (`saps.lab.domains`);
+Two labs with switches, a controller and an OFGate each, joined by an IP way between two routers (`lab.domains`);
 two brokers in each, one mesh. A client of the first domain publishes; every other broker has a subscriber. Counted are
 the messages that cross the way, the datagrams of each domain's tree, and what each subscriber got: how often, in which
 order.
@@ -23,10 +23,10 @@ import msgspec
 from benchmarks import packets
 from benchmarks.client import connected, subscribed
 from benchmarks.section import update_page
-from saps.lab import DIRECTORY, LabError, Traffic
-from saps.lab.domains import TwoDomains
-from saps.lab.programs import CALM, MQTT
-from saps.lab.traffic import alm_packet, data_packets
+from lab import DIRECTORY, LabError, Traffic
+from lab.domains import TwoDomains
+from lab.programs import CALM, MQTT
+from lab.traffic import alm_packet, data_packets
 
 PAGE = Path("docs/ofm.md")
 TOPIC = "alert/fire"

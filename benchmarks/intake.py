@@ -17,7 +17,7 @@ from monitoring.intake import Intake
 from monitoring.run import LOOKS
 from monitoring.store import NOTHING, Store
 from monitoring.synthetic import city, rows, traffic
-from saps.statistics.files import write_rows
+from saps.statistics.files_io import write_rows
 
 BROKERS, DAYS, MINUTE = 100, 14, 60_000
 

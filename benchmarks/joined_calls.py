@@ -1,6 +1,7 @@
 """Would joined system calls help the OFM data path? ``python -m benchmarks.joined_calls``.
 
-Sends and reads UDP datagrams over loopback, one system call each as `saps.ofm.udp` does, and several with one
+Sends and reads UDP datagrams over loopback, one system call each as `saps.ofm.datapath.driver.udp` does, and several
+with one
 ``sendmmsg(2)`` or ``recvmmsg(2)`` (by ctypes: Python has neither), by turns. Prints microseconds of processor time for
 a datagram: the median of the rounds, and the range.
 """

@@ -13,8 +13,8 @@ from typing import Self
 
 from benchmarks import packets
 from benchmarks.client import connected, read_exactly, subscribed
-from saps.lab.lab import Lab
-from saps.lab.programs import MQTT
+from lab.lab import Lab
+from lab.programs import MQTT
 
 PATIENCE = 180.0
 """Seconds a publication may take to arrive everywhere."""

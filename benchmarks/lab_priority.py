@@ -23,8 +23,8 @@ from benchmarks import packets
 from benchmarks.client import connected, read_exactly, subscribed
 from benchmarks.section import update_page
 from examples.smart_city.latency import percentile
-from saps.lab import Lab, LabError
-from saps.lab.programs import CALM, MQTT, Mesh
+from lab import Lab, LabError
+from lab.programs import CALM, MQTT, Mesh
 
 PAGE = Path("docs/decisions/034-priority-topics-on-their-own-connection.md")
 ALERT, BULK = "alert/fire", "bulk/cameras"

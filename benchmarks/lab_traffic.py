@@ -2,7 +2,7 @@
 
 A height-2 tree of Open vSwitch switches, one `saps broker` process on each host that has a subscriber, 100 MQTT
 subscribers at random hosts. Brokers that have a subscriber publish in turn, one message at a time. Counted are packets
-at the ports of the switches (`saps.lab.traffic`), and who sent how much to whom from the kernel's counts of each TCP
+at the ports of the switches (`lab.traffic`), and who sent how much to whom from the kernel's counts of each TCP
 connection. Nothing is computed from the protocol.
 """
 
@@ -24,10 +24,10 @@ from benchmarks.lab_crowd import Crowd, spread
 from benchmarks.lab_report import PAGE, Row, markdown
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
-from saps.lab import Lab, LabError
-from saps.lab.counters import Counters
-from saps.lab.programs import CALM, OVERLAY, Mesh
-from saps.lab.traffic import (
+from lab import Lab, LabError
+from lab.counters import Counters
+from lab.programs import CALM, OVERLAY, Mesh
+from lab.traffic import (
     Background,
     Edge,
     alm_packet,

@@ -1,6 +1,7 @@
 """Time to find a topic's subscribers against the number of subscriptions: ``python -m benchmarks.matching --help``.
 
-The index is the broker's own (`saps.subscriptions`), in this process, without the hub's cache of answers: each figure
+The index is the broker's own (`saps.local.subscriptions`), in this process, without the hub's cache of answers: each
+figure
 is what the first message of a topic costs. The loads are made so that every topic has the same number of subscribers
 whatever the number of subscriptions is; so if the time grows, it is the index's doing or the processor caches'.
 """
@@ -31,9 +32,9 @@ from benchmarks.machine import this_machine
 from benchmarks.probes import resident_bytes
 from benchmarks.section import update_page
 from saps.agents.user import SubscriberAgent
-from saps.hub import Hub
+from saps.local.hub import Hub
+from saps.local.subscriptions import SubscriptionIndex
 from saps.messages import Subscription
-from saps.subscriptions import SubscriptionIndex
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)

@@ -32,7 +32,7 @@ def make(directory: Path, topics: int, rows: int, seed: int = 1) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from saps.statistics.files import arrow_schema, file_of
+    from saps.statistics.files_io import arrow_schema, file_of
 
     schema, rng = arrow_schema(), np.random.default_rng(seed)
     popularity = (1.0 + np.arange(topics)) ** -0.9

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from saps.lab.namespace import Namespace
+from lab.namespace import Namespace
 from saps.ofm.keys.sealing import FORM, HEADER
 
 ETH_ALL, UDP_SEGMENT = 3, 103

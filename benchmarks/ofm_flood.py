@@ -25,9 +25,9 @@ from benchmarks.ofm_attacker import Sniffer, datagrams
 from benchmarks.probes import cpu_seconds
 from benchmarks.section import update_page
 from benchmarks.switchover.load import Load
-from saps.lab import Lab
-from saps.lab.namespace import Namespace, processes
-from saps.lab.programs import UDP, Mesh
+from lab import Lab
+from lab.namespace import Namespace, processes
+from lab.programs import UDP, Mesh
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ofm.md"
 TOPIC = "either/ward1"

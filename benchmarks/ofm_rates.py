@@ -26,8 +26,8 @@ from benchmarks import packets
 from benchmarks.client import connected, subscribed
 from benchmarks.probes import cpu_seconds
 from benchmarks.section import update_page
-from saps.lab import Lab, LabError
-from saps.lab.programs import CALM, MQTT, Mesh
+from lab import Lab, LabError
+from lab.programs import CALM, MQTT, Mesh
 
 PAGE = Path("docs/ofm.md")
 TOPIC = "air/ward1"

@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
-from saps.ofm.datagram import parse, publications
+from saps.ofm.datapath.datagram import parse, publications
 from saps.ofm.keys.epochs import Keyring, Opened
 from saps.ofm.keys.hierarchy import Hierarchy
 from saps.ofm.keys.sealing import HEADER
-from saps.overlay.frames import GroupKeys, Part, Publish
-from saps.overlay.keys import BrokerRef
-from saps.overlay.trees import Tree
+from saps.overlay.delivery.ofm_members import Tree
+from saps.overlay.frames.kinds import GroupKeys, Part, Publish
+from saps.overlay.ring.keys import BrokerRef
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ofm.md"
 SIZES = (100, 500, 1300)

@@ -20,9 +20,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.section import update_page
-from saps.overlay.calls import Outcome
-from saps.overlay.frames import AgentCall, Found
-from saps.overlay.keys import ALL_BROKERS, one_broker
+from saps.overlay.frames.kinds import AgentCall, Found
+from saps.overlay.rendezvous.range_calls import Outcome
+from saps.overlay.ring.keys import ALL_BROKERS, one_broker
 from saps.simulator import Network, SimBroker, Simulation
 
 DOCS = Path(__file__).parent.parent / "docs"

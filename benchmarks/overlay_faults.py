@@ -28,7 +28,7 @@ from rich.table import Table
 
 from benchmarks.overlay import grow
 from benchmarks.section import update_page
-from saps.overlay.detector import DetectorSettings
+from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.simulator import Network, Simulation
 
 DOCS = Path(__file__).parent.parent / "docs"

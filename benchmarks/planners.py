@@ -24,8 +24,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from saps.ofm.planner.balanced import balanced
+from saps.ofm.planner.command.instances import random_network
 from saps.ofm.planner.graph import Demands, Graph
-from saps.ofm.planner.instances import random_network
 from saps.ofm.planner.registry import Design
 from saps.ofm.planner.sdnps import sdnps
 from saps.ofm.planner.shortest import mehlhorn, shortest_paths, takahashi_matsuyama

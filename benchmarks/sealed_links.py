@@ -24,8 +24,8 @@ from saps.identity.folder import Folder
 from saps.identity.live import LinkIdentity
 from saps.identity.names import Identity
 from saps.links import Links
-from saps.overlay.frames import Frame, Part, Pong, Publish
-from saps.overlay.keys import BrokerRef
+from saps.overlay.frames.kinds import Frame, Part, Pong, Publish
+from saps.overlay.ring.keys import BrokerRef
 
 BATCH = 64
 """Publications that leave in one turn of the event loop."""

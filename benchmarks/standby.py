@@ -28,11 +28,11 @@ from benchmarks import packets
 from benchmarks.client import connected, subscribed
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
-from saps.lab import Lab, LabError, obstacle
-from saps.lab.programs import CONTROLLERS, MQTT, Mesh
-from saps.ofm.northbound.client import AddrInfo, NorthboundError, UnreachableError
-from saps.ofm.northbound.pair import PeerClient
-from saps.ofm.standby import Post, Word
+from lab import Lab, LabError, obstacle
+from lab.programs import CONTROLLERS, MQTT, Mesh
+from saps.ofm.controller.leader_election import Post, Word
+from saps.ofm.northbound.driver.client import AddrInfo, NorthboundError, UnreachableError
+from saps.ofm.northbound.driver.pair import PeerClient
 
 PAGE = Path("docs/ofm.md")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saps.config import Address
-from saps.logs import configure_logging
+from saps.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from monitoring.settings import Rules

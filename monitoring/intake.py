@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 
 from monitoring.limits import faults
 from monitoring.store import Store
+from saps.runtime.atomic_file import replacing
 from saps.statistics import SCHEMA_VERSION
-from saps.statistics.files import VERSION_KEY, arrow_schema
-from saps.wholefile import replacing
+from saps.statistics.files_io import VERSION_KEY, arrow_schema
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """What a tree needs of each switch, and what the switches have to give.
 
 A star: each cluster has its own switch, and trees over several clusters meet in the core. The numbers are those of
-`saps.ofm.plan`: a flow entry for each link of the tree and for each broker, a bucket for each link and each broker that
+`saps.ofm.flows.plan`: a flow entry for each link of the tree and for each broker, a bucket for each link and each
+broker that
 receives.
 """
 

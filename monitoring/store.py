@@ -21,7 +21,7 @@ from monitoring.audit import Account
 from monitoring.decider import Heard
 from monitoring.decisions import Decision, Table
 from monitoring.selection import Held
-from saps.wholefile import replacing, sync_directory
+from saps.runtime.atomic_file import replacing, sync_directory
 
 GAP_KEY = b"saps.decisions.gap"
 """Key of `Table.gap` in a table's metadata."""

@@ -9,7 +9,7 @@ first asked for, so that ``import saps`` costs next to nothing.
 
 from __future__ import annotations
 
-import saps.compiled  # noqa: F401 - before all other modules: it settles whether they run compiled
+import saps.runtime.compiled  # noqa: F401 - before all other modules: it settles whether they run compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """What a frontend may ask of the mesh of brokers, and what the mesh asks of a broker's local half.
 
 The two protocols keep the rings apart: a frontend knows nothing of the overlay, the overlay nothing of MQTT.
-`saps.overlay` implements `Mesh`; `saps.hub` implements `Local`.
+`saps.overlay` implements `Mesh`; `saps.local.hub` implements `Local`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple, Protocol
 
-from saps.batch import Batch
+from saps.local.batch import Batch
 from saps.messages import NOBODY, Message, Properties, Reached
 from saps.storage.journal import Row, Table
 from saps.storage.saved import SavedMessage, SavedSession

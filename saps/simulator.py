@@ -17,15 +17,15 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 
 from saps.agents.api import AgentRegistry
-from saps.batch import Batch
+from saps.local.batch import Batch
 from saps.mesh import Done, Local
 from saps.messages import Message, Reached
-from saps.overlay.designer import DesignSettings
-from saps.overlay.detector import DetectorSettings
-from saps.overlay.frames import Frame, Publish
-from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref
+from saps.overlay.frames.kinds import Frame, Publish
+from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.overlay.node import OverlayNode
-from saps.overlay.routing import State
+from saps.overlay.rendezvous.designer import DesignSettings
+from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref
+from saps.overlay.ring.routing import State
 
 GRAIN = 1e-6
 """Seconds between two frames on a link that would otherwise arrive at once."""

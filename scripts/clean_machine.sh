@@ -53,7 +53,7 @@ wait_for 'curl -s "$(address)v1/decisions" >/root/decisions.json && grep -q "\"r
 step "a decision is on it: $(grep -o '"topic":"[^"]*"\|"reason":"[^"]*"' /root/decisions.json | head -2 | paste -sd ' ')"
 wait "$demo"
 step "the demo has ended: $(grep -i 'every message' /root/demo.log)"
-.venv/bin/pytest -q -n 0 tests/test_tutorial.py -k first_mesh >/root/mesh.log 2>&1
+.venv/bin/pytest -q -n 0 tests/docs/test_tutorial.py -k first_mesh >/root/mesh.log 2>&1
 grep -q '1 passed' /root/mesh.log
 step "the first mesh, its device and the way of its message, as the README has them"
 make fast >/root/fast.log 2>&1

@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def digests() -> dict[str, str]:
-    """What is compiled: the hash of each source, as `saps.compiled` takes it."""
+    """What is compiled: the hash of each source, as `saps.runtime.compiled` takes it."""
     return {source: source_hash((ROOT / source).read_bytes()).hex() for source in COMPILED}
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from saps.commands import GROUPS, OPTIONS
+from saps.cli.commands import GROUPS, OPTIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "saps.1"
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import trustme
 from prometheus_client import Metric
 
-from saps.broker import Broker
-from saps.broker_metrics import samples
+from saps.broker.broker import Broker
+from saps.broker.metrics import samples
 from saps.config import BrokerSettings
-from saps.config.sources import load
-from saps.frontend.web.metrics import BrokerCollector
+from saps.config.sources_io import load
+from saps.frontend.web.http.metrics import BrokerCollector
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 HEAD = """# Metrics

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import saps
-from saps.overlay.keys import BrokerRef, KeyOrder
-from saps.overlay.presence import by_place
-from saps.overlay.tree import divide
+from saps.overlay.delivery.tree import divide
+from saps.overlay.rendezvous.publisher_registry import by_place
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

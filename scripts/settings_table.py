@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from saps.config.knobs import Knob
-from saps.config.sources import FLAGS, KNOBS
+from saps.config.sources_io import FLAGS, KNOBS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 BEGIN = "<!-- settings: written by scripts/settings_table.py -->\n"

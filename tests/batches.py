@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saps.batch import Batch
+from saps.local.batch import Batch
 from saps.messages import Message, Properties
-from saps.overlay.frames import Part, Publish
+from saps.overlay.frames.kinds import Part, Publish
 
 
 def batch_of(messages: Sequence[Message]) -> Batch:

@@ -5,7 +5,8 @@ draws fresh ones, and `thorough` ten times as many: with them one goes looking f
 `TEST_SEED` fixes the seed of the fixture `seed`.
 
 What runs within the tests' own processes is Python, for the tests put things in the place of others; the programs that
-they start run compiled modules if there are any (`saps.compiled`). With PURE_SAPS=0 the tests' own processes do, too.
+they start run compiled modules if there are any (`saps.runtime.compiled`). With PURE_SAPS=0 the tests' own processes
+do, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from saps import compiled
+from saps.runtime import compiled
 
 if os.environ.get(compiled.ASKED_FOR) != "0":
     compiled.use_sources()

@@ -32,7 +32,7 @@ from benchmarks.chaos.schedule import CLOCKS, OPENFLOW, Kind, Step, steps
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
 from examples.smart_city.processes import BrokerError
-from saps.lab import Lab, LabError, obstacle
+from lab import Lab, LabError, obstacle
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 

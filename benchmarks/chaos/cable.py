@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.lab import Lab
+from lab import Lab
 
 
 class Cable:

@@ -19,8 +19,8 @@ from benchmarks.chaos.devices import Streams
 from benchmarks.chaos.openflow import WAYS, OpenFlow
 from benchmarks.chaos.schedule import VERSIONS
 from examples.smart_city.processes import BrokerProcess, free_ports, saps_broker
-from saps.lab import Lab
-from saps.lab.programs import MQTT, OVERLAY
+from lab import Lab
+from lab.programs import MQTT, OVERLAY
 
 DISK = "32m"
 """Size of the file system under a broker's storage file, if it has one of its own."""

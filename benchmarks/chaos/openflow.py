@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.chaos.schedule import Kind
 from examples.smart_city.ofm import QUICK
-from saps.lab import MANAGEMENT_GATE, Lab
-from saps.lab.namespace import Namespace
-from saps.lab.programs import GATE, NORTHBOUND, OPENFLOW, UDP, Program
-from saps.lab.state import LabError
+from lab import MANAGEMENT_GATE, Lab
+from lab.namespace import Namespace
+from lab.programs import GATE, NORTHBOUND, OPENFLOW, UDP, Program
+from lab.state import LabError
 
 WAYS = ("alm", "either", "both")
 """How a broker's publications travel, in turn; the last level of their topics."""

@@ -19,7 +19,7 @@ from benchmarks.chaos.openflow import WAYS
 from benchmarks.chaos.schedule import Step
 from benchmarks.durable_clients import DurableClient
 from examples.smart_city.processes import BrokerError
-from saps.lab import LabError
+from lab import LabError
 
 PATIENCE = 60.0
 """Seconds to wait for what must come: the end of hope, no requirement."""

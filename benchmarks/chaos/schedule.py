@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from saps.wire import LOWEST_VERSION, VERSION
+from saps.overlay.frames.framing import LOWEST_VERSION, VERSION
 
 
 class Kind(StrEnum):

@@ -15,7 +15,7 @@ from benchmarks.city.kept import Result
 from benchmarks.city.rows import Row
 from benchmarks.city.traffic import display
 from benchmarks.processes import Place, free_port
-from saps.compiled import ASKED_FOR
+from saps.runtime.compiled import ASKED_FOR
 
 SAPS = "SAPS"
 OWN = Path(sys.executable).with_name("saps")

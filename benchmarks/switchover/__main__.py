@@ -26,7 +26,7 @@ from benchmarks.machine import Machine, this_machine
 from benchmarks.section import update_page
 from benchmarks.switchover import faults, moves, report
 from benchmarks.switchover.city import CONTROLLER, TOPICS, City
-from saps.lab import Lab, obstacle
+from lab import Lab, obstacle
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ofm.md"
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from benchmarks.switchover.load import MQTT
 from benchmarks.switchover.programs import PATIENCE, Program, ProgramError
-from saps.lab import MANAGEMENT_GATE, Lab
+from lab import MANAGEMENT_GATE, Lab
 
 CONTROLLER = ("127.0.0.1", 6653)
 """Where the switches of the lab must look for their controller: in their own namespace."""

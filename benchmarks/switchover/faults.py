@@ -15,8 +15,8 @@ from benchmarks.switchover.clients import Publisher
 from benchmarks.switchover.load import Load
 from benchmarks.switchover.programs import PATIENCE
 from benchmarks.switchover.record import Tally
-from saps.lab import Link
-from saps.ofm.plan import COOKIE
+from lab import Link
+from saps.ofm.flows.plan import COOKIE
 
 TREE = "tree:4x2"
 SPARE = """

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from benchmarks.switchover.clients import ClientError, Form, Publisher, Subscriber, connect, subscribe, unsubscribe
 from benchmarks.switchover.record import Tally
-from saps.lab.namespace import Namespace
+from lab.namespace import Namespace
 
 READ_EVERY = 0.004
 """Seconds between two looks at what has arrived: 100 subscribers cost 25,000 reads a second at most, whatever the

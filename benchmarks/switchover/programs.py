@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from saps.lab.namespace import Namespace
+from lab.namespace import Namespace
 
 SAPS = str(Path(sys.executable).parent / "saps")
 PATIENCE = 180.0

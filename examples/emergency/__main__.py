@@ -16,7 +16,7 @@ from examples.emergency import worlds
 from examples.emergency.play import Play
 from examples.emergency.result import Emergency, draw, render
 from examples.smart_city.arguments import positive
-from saps.lab import LabError, obstacle
+from lab import LabError, obstacle
 
 
 def parser() -> ArgumentParser:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from examples.common.mesh import Address
-from saps.lab import Namespace
+from lab import Namespace
 
 CHUNK = 1 << 16
 """Bytes passed on at a time."""

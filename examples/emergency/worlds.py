@@ -13,8 +13,8 @@ from examples.common.program import Program
 from examples.emergency.door import door
 from examples.emergency.result import HERE, THERE
 from examples.smart_city.processes import free_ports, saps_broker
-from saps.lab.domains import TwoDomains
-from saps.lab.programs import CALM, MQTT
+from lab.domains import TwoDomains
+from lab.programs import CALM, MQTT
 
 PRIORITY = "alert/#"
 """The priority topics."""

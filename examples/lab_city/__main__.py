@@ -22,7 +22,7 @@ from examples.lab_city.result import render, sound
 from examples.smart_city.arguments import count, new_file, positive
 from examples.smart_city.run import NotStartedError, Run
 from examples.smart_city.watching import live_screen, status_lines
-from saps.lab import Lab, LabError, TopologyError, obstacle
+from lab import Lab, LabError, TopologyError, obstacle
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -18,9 +18,9 @@ from examples.smart_city.latency import Latencies
 from examples.smart_city.run import Phase, Run
 from examples.smart_city.scene import Broker, smart_city
 from examples.smart_city.summary import counts
-from saps.lab import Counters, Lab, LabError
-from saps.lab.programs import Mesh
-from saps.lab.traffic import Background
+from lab import Counters, Lab, LabError
+from lab.programs import Mesh
+from lab.traffic import Background
 
 IDLE = 2.0
 """Seconds for which a mesh is watched before its first act, to know what is not the scene's."""

@@ -1,7 +1,7 @@
 """How far the scene's messages go: probes on its own topics, to its own subscribers, one at a time.
 
 A probe is larger than anything else on the network, so the ports' counters tell its copies from the rest, and the
-kernel's counts of each TCP connection tell who passed it on to whom (`saps.lab.traffic`).
+kernel's counts of each TCP connection tell who passed it on to whom (`lab.traffic`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from aiomqtt import Client
 from examples.common.clients import NO_DELAY
 from examples.smart_city.devices import PROTOCOLS
 from examples.smart_city.scene import Broker, Publisher, Scene, Subscriber, group_of
-from saps.lab import Counters, LabError
-from saps.lab.programs import OVERLAY, Mesh
-from saps.lab.traffic import (
+from lab import Counters, LabError
+from lab.programs import OVERLAY, Mesh
+from lab.traffic import (
     Background,
     alm_packet,
     broker_hops,

@@ -17,7 +17,7 @@ from examples.smart_city.processes import BrokerProcess
 from examples.smart_city.run import LoopError, Run
 from examples.smart_city.scene import Broker, Crowd
 from examples.smart_city.traffic import SPAN, Counted, Crossings, Sums, crossings
-from saps.agents.decisions_door import Decisions, Tree
+from saps.agents.ofgate.decisions_io import Decisions, Tree
 from saps.ofm.northbound.schema import OfmStats
 
 LOOK = 0.25

@@ -21,7 +21,7 @@ from examples.smart_city.run import Run
 from examples.smart_city.scene import Broker, Scene
 from examples.smart_city.traffic import Counted
 from examples.social_feed.scarce import chosen, rows
-from saps.agents.decisions_door import Decisions
+from saps.agents.ofgate.decisions_io import Decisions
 
 ENOUGH = 0.999
 """As a share of the run: then it ends, as soon as a tree is in use (on a busy machine that takes its time)."""

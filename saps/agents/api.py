@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from saps.overlay.calls import Outcome
-from saps.overlay.frames import AgentCall, Answer
-from saps.overlay.keys import BrokerRef
+from saps.overlay.frames.kinds import AgentCall, Answer
+from saps.overlay.rendezvous.range_calls import Outcome
+from saps.overlay.ring.keys import BrokerRef
 
 REMEMBERED = 4096
 """Calls whose answers are kept, so that a repeated call does not run again."""
@@ -82,7 +82,7 @@ class AgentRegistry:
         self._answered: OrderedDict[tuple[BrokerRef, int], list[Answer]] = OrderedDict()
 
     def bind(self, caller: Caller, users: Mapping[str, object] | None = None) -> None:
-        """Connect to the overlay. `users` are the user agents by name (`saps.hub.Hub.agents`)."""
+        """Connect to the overlay. `users` are the user agents by name (`saps.local.hub.Hub.agents`)."""
         self._caller = caller
         self._users = {} if users is None else users
 

@@ -1,7 +1,8 @@
 """BOTH: the overlay knows who takes a topic by ALM and who by OFM; OFGate is asked only by whoever leaves the tree
 (SAPS 2016, 3.2.2).
 
-S(t$OFM) is `saps.overlay.trees`: a publisher learns the tree's address and members from the aggregated reply of the
+S(t$OFM) is `saps.overlay.delivery.ofm_members`: a publisher learns the tree's address and members from the aggregated
+reply of the
 range call with which it collects the topic's subscribers, and from the members' announcements. It sends one datagram
 to the tree for S(t$OFM) and ALM to the rest of S(t). A member that hears the tree joins S(t$OFM) after a random wait,
 and keeps its key in S(t): so it falls back to ALM without a change of membership there.
@@ -15,10 +16,10 @@ from collections.abc import Callable
 from saps.agents.api import AgentRegistry, Answers
 from saps.agents.either import Use
 from saps.agents.switchover import Member, Modes
-from saps.overlay.keys import BrokerRef
+from saps.overlay.delivery.ofm_members import Served, Tree, Trees
 from saps.overlay.port import Port
-from saps.overlay.presence import Presence
-from saps.overlay.trees import Served, Tree, Trees
+from saps.overlay.rendezvous.publisher_registry import Presence
+from saps.overlay.ring.keys import BrokerRef
 
 LONGEST_WAIT = 0.5
 """Seconds within which members that hear a new tree join it, each at a random moment. More makes the migration longer,

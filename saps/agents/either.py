@@ -13,8 +13,8 @@ from typing import Any
 from saps.agents.api import AgentRegistry, Answers
 from saps.agents.switchover import OFGATE, Member
 from saps.ofm.northbound.schema import Status
+from saps.overlay.delivery.ofm_members import Served, Tree
 from saps.overlay.port import Port
-from saps.overlay.trees import Served, Tree
 
 ASK_AGAIN = 0.1
 """Seconds after a revocation until OFGate is asked again."""

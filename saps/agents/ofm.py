@@ -14,11 +14,11 @@ from saps.agents.api import AgentRegistry, Answers, remote
 from saps.agents.both import Both
 from saps.agents.either import Either, leader_of
 from saps.agents.switchover import OFM, Delivery, Member, Mode, Modes
-from saps.ofm.datapath import Datapath
+from saps.ofm.datapath.datapath import Datapath
 from saps.ofm.keys.epochs import Keyring
-from saps.ofm.topology import BrokerAddress
+from saps.ofm.network.topology import BrokerAddress
+from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.node import OverlayNode
-from saps.overlay.trees import Tree
 
 
 class OfmAgent:

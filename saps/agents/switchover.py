@@ -1,7 +1,8 @@
 """The words of the switch-over between ALM and OFM, shared by publishers, subscribers and OFGate (SAPS 2016, 3.2).
 
 EITHER and BOTH (`saps.agents.either`, `saps.agents.both`) are two tables over this vocabulary: the same events at a
-broker, answered differently. `saps.agents.ofm` holds them at each broker, `saps.agents.ofgate` is the other side.
+broker, answered differently. `saps.agents.ofm` holds them at each broker, `saps.agents.ofgate.ofgate` is the other
+side.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import OfmRequest, OfmState
-from saps.ofm.topology import BrokerAddress
-from saps.overlay.domains import Domains
-from saps.overlay.keys import BrokerRef
-from saps.overlay.trees import Tree
+from saps.overlay.delivery.ofm_members import Tree
+from saps.overlay.rendezvous.domains import Domains
+from saps.overlay.ring.keys import BrokerRef
 from saps.topics import matches
 
 OFGATE = "ofgate"

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saps.agents.api import remote
-from saps.batch import Batch
+from saps.local.batch import Batch
+from saps.local.subscriptions import Takes, Target
 from saps.messages import Message, Reached, Subscription
-from saps.subscriptions import Takes, Target
 
 if TYPE_CHECKING:
-    from saps.hub import Hub
+    from saps.local.hub import Hub
 
 
 class Rights(Protocol):
-    """What a client may publish and receive (`saps.frontend.mqtt.auth.acl`)."""
+    """What a client may publish and receive (`saps.frontend.mqtt.access.acl`)."""
 
     publishable: set[str]
     """Topics that are known to be permitted to publish to."""

@@ -1,6 +1,6 @@
 """The settings of one broker: what can be set, in which unit, to what by default, and what raising it costs.
 
-`saps.config.sources` fills `BrokerSettings` from flags, environment variables and a TOML file. The table in the
+`saps.config.sources_io` fills `BrokerSettings` from flags, environment variables and a TOML file. The table in the
 README is written from the declarations here.
 """
 

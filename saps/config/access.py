@@ -8,7 +8,7 @@ import msgspec
 
 from saps.config.address import Address
 from saps.config.knobs import SettingError, knob
-from saps.frontend.mqtt.auth.options import AuthOptions, TlsOptions
+from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
 
 _AUTH = AuthOptions()
 _TLS = TlsOptions()

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from saps.config.knobs import SettingError, knob
-from saps.wire import LOWEST_VERSION, VERSION
+from saps.overlay.frames.framing import LOWEST_VERSION, VERSION
 
 
 class LinkTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from saps.config.address import Address
 from saps.config.knobs import knob
-from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.datapath.settings import DatapathSettings
 from saps.topics import filter_fault
 
 _DATAPATH = DatapathSettings()

@@ -20,15 +20,15 @@ from saps.config.session import SessionSettings
 from saps.config.storage import StorageSettings
 from saps.config.tracing import TracingSettings
 from saps.config.web import WebSettings
-from saps.frontend.mqtt.auth.options import TlsOptions
-from saps.frontend.mqtt.auth.origin import is_loopback
+from saps.frontend.mqtt.access.options import TlsOptions
+from saps.frontend.mqtt.access.origin import is_loopback
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.upstream.address import url_fault
 from saps.frontend.upstream.bridge import id_fault
 from saps.frontend.upstream.mapping import Mapping, mapping_fault, maps_fault
-from saps.overlay.designer import DesignSettings
-from saps.overlay.detector import DetectorSettings
-from saps.overlay.keys import KeyOrder
+from saps.overlay.membership.failure_detector import DetectorSettings
+from saps.overlay.rendezvous.designer import DesignSettings
+from saps.overlay.ring.keys import KeyOrder
 
 _DETECTOR = DetectorSettings()
 _LIMITS = Limits()

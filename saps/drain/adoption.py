@@ -1,7 +1,9 @@
 """The other broker's side of a drain: it takes sessions over that nobody has asked for.
 
-An offer makes a claim to the client that any CONNECT made since counts as later than (`saps.overlay.sessions`); then
-the session is handed over as if its client had connected here and gone again (`saps.overlay.handover`), and only when
+An offer makes a claim to the client that any CONNECT made since counts as later than
+(`saps.overlay.sessions.sessions`); then
+the session is handed over as if its client had connected here and gone again
+(`saps.overlay.sessions.migration.migration`), and only when
 this broker has all of it, on disk if it stores sessions, does the other one forget it. A will that waits, and how long
 the session lasts yet, come with the offer.
 """
@@ -13,15 +15,15 @@ from functools import partial
 from typing import Protocol
 
 from saps.drain.values import Offer
-from saps.frontend.mqtt.budget import ENTRY_COST
 from saps.frontend.mqtt.frontend import FOREVER, Frontend
-from saps.frontend.mqtt.session import Session
+from saps.frontend.mqtt.session.budget import ENTRY_COST
+from saps.frontend.mqtt.session.session import Session
 from saps.mesh import Arrival
-from saps.overlay.frames import Tenure
+from saps.overlay.frames.kinds import Tenure
 
 
 class Claims(Protocol):
-    """What a drain needs of the sessions of the mesh (`saps.overlay.sessions.Sessions`)."""
+    """What a drain needs of the sessions of the mesh (`saps.overlay.sessions.sessions.Sessions`)."""
 
     tenures: dict[str, int]
 

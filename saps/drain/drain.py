@@ -23,12 +23,12 @@ from saps.drain.agent import DRAIN
 from saps.drain.hosts import Hosts
 from saps.drain.parting import Parting
 from saps.drain.values import Kind, Offer, Options, Progress, Stage
-from saps.frontend.mqtt.connection import Connection
-from saps.frontend.mqtt.detour import Detour
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.redirect import Detour
 from saps.frontend.mqtt.frontend import Frontend
-from saps.frontend.mqtt.reasons import Reason
-from saps.frontend.mqtt.session import Session
-from saps.overlay.keys import BrokerRef
+from saps.frontend.mqtt.session.session import Session
+from saps.overlay.ring.keys import BrokerRef
 
 TICK = 0.1
 """Seconds from one step to the next."""

@@ -9,7 +9,7 @@ import msgspec
 
 from saps.config.address import Address
 from saps.drain.values import Host, Kind
-from saps.overlay.keys import BrokerRef
+from saps.overlay.ring.keys import BrokerRef
 
 LONGEST = 300
 """Characters of an address."""

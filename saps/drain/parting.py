@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from saps.agents.api import Answers
 from saps.drain.agent import DRAIN
-from saps.frontend.mqtt.connection import Connection
+from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
-from saps.frontend.mqtt.session import Session
+from saps.frontend.mqtt.session.session import Session
 from saps.messages import Message
 from saps.overlay.wills import LEFT
 

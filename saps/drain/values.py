@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from saps.messages import Message
-from saps.overlay.keys import BrokerRef
+from saps.overlay.ring.keys import BrokerRef
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from saps.agents.user import PublisherAgent
-from saps.broker import Broker as Core
+from saps.broker.broker import Broker as Core
 from saps.config import Address, BrokerSettings, SettingError
-from saps.config.sources import load, read_file
+from saps.config.sources_io import load, read_file
 from saps.embedded.inbox import Inbox
 from saps.embedded.messages import ClosedError, Messages
-from saps.hub import is_reserved
+from saps.local.hub import is_reserved
 from saps.messages import Message, Properties, Reached, Subscription
 from saps.topics import subscription_fault, topic_fault
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from saps.agents.user import SubscriberAgent
-from saps.batch import Batch
+from saps.local.batch import Batch
+from saps.local.subscriptions import Takes, Target
 from saps.messages import Message, Properties, Subscription
-from saps.subscriptions import Takes, Target
 from saps.topics import shared
 
 if TYPE_CHECKING:
-    from saps.hub import Hub
+    from saps.local.hub import Hub
 
 
 class Inbox(SubscriberAgent):

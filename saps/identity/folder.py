@@ -37,7 +37,7 @@ from saps.identity.certificates import (
     read_lists,
 )
 from saps.identity.names import Identity
-from saps.wholefile import sync_directory
+from saps.runtime.atomic_file import sync_directory
 
 
 class FolderError(Exception):

@@ -15,7 +15,7 @@ from saps.identity.https import certificate_of, name_fault
 from saps.identity.listener import SealedListener
 from saps.identity.names import Identity
 from saps.identity.verdict import Presented, claim_fault, standing_fault
-from saps.wire import WireError
+from saps.overlay.frames.framing import WireError
 
 logger = logging.getLogger(__name__)
 

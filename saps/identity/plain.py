@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from saps.config import BrokerSettings, SettingError
-from saps.frontend.mqtt.auth.origin import is_loopback
+from saps.frontend.mqtt.access.origin import is_loopback
 
 logger = logging.getLogger(__name__)
 

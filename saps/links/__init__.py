@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saps.links.inbound import Inbound
 from saps.links.outbound import HIGH_WATER, MAX_QUEUED, Outbound
 from saps.links.questions import GUEST, HANDSHAKE, Knocking, LinkError, Meeting, NameInquiry, Question
-from saps.overlay.claims import check_claims
-from saps.overlay.express import Endings, ends_a_link
-from saps.overlay.frames import Frame, Knock, There
-from saps.overlay.keys import BrokerRef, KeyOrder
-from saps.wire import VERSION, WireError
+from saps.overlay.delivery.express import Endings, ends_a_link
+from saps.overlay.frames.framing import VERSION, WireError
+from saps.overlay.frames.kinds import Frame, Knock, There
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
+from saps.overlay.validation.senders import check_claims
 
 if TYPE_CHECKING:
     from saps.identity.listener import SealedListener
@@ -65,7 +65,8 @@ class Links:
         self.on_met: Callable[[BrokerRef], None] = lambda peer: None
         """Told who is found at the address of another broker, or of its earlier life."""
         self.express: Callable[[Frame], bool] | None = None
-        """Which frames go by the express lane, a connection of its own (`saps.overlay.express`); None: none."""
+        """Which frames go by the express lane, a connection of its own (`saps.overlay.delivery.express`); None:
+        none."""
         self.dscp = 0
         """Differentiated services code point of the express lane's packets."""
         self.on_express: Callable[[BrokerRef], None] = lambda peer: None

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, cast
 
 from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
-from saps.overlay.express import Lane
-from saps.overlay.frames import Frame, Knock, Known, ProtocolError, There, Whois
-from saps.overlay.keys import BrokerRef
-from saps.wire import FrameReader, Hello, WireError, agree, encode_into, hello
+from saps.overlay.delivery.express import Lane
+from saps.overlay.frames.framing import FrameReader, Hello, WireError, agree, encode_into, hello
+from saps.overlay.frames.kinds import Frame, Knock, Known, ProtocolError, There, Whois
+from saps.overlay.ring.keys import BrokerRef
 
 if TYPE_CHECKING:
     from saps.identity.verdict import Presented

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, cast
 
 from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
-from saps.overlay.frames import Frame, Locate
-from saps.overlay.keys import BrokerRef
-from saps.overlay.versions import for_version, unanswered, version_of
-from saps.wire import LOWEST_VERSION, FrameReader, WireError, agree, encode_into, hello
+from saps.overlay.frames.framing import LOWEST_VERSION, FrameReader, WireError, agree, encode_into, hello
+from saps.overlay.frames.kinds import Frame, Locate
+from saps.overlay.frames.versions import for_version, unanswered, version_of
+from saps.overlay.ring.keys import BrokerRef
 
 if TYPE_CHECKING:
     from saps.identity.verdict import Presented

@@ -7,9 +7,9 @@ import ssl
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
-from saps.overlay.frames import Frame, Knock, Known, There, Whois
-from saps.overlay.keys import BrokerRef
-from saps.wire import FrameReader, WireError, agree, encode_into, hello
+from saps.overlay.frames.framing import FrameReader, WireError, agree, encode_into, hello
+from saps.overlay.frames.kinds import Frame, Knock, Known, There, Whois
+from saps.overlay.ring.keys import BrokerRef
 
 GUEST = BrokerRef("", 0, "", "")
 """Who says hello in order to ask, without having joined: nobody must take note of it as of a broker."""

@@ -1,7 +1,8 @@
 """OFM in the simulator: a network that copies datagrams along trees, and the controller that installs them.
 
 A tree is the set of its brokers: what one sends reaches the others and comes back to it. (That the switches' tables do
-exactly this is shown with `saps.ofm.fabric` and on Open vSwitch.) Loss, duplicates, disorder, slow installation, a
+exactly this is shown with `saps.ofm.switch.fabric` and on Open vSwitch.) Loss, duplicates, disorder, slow
+installation, a
 controller that crashes or forgets can be injected; everything random comes from the simulation's seed.
 """
 
@@ -15,15 +16,15 @@ from functools import partial
 
 from msgspec.structs import replace as with_
 
-from saps.agents.ofgate import OFGate
+from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.ofm import OfmAgent
 from saps.agents.switchover import Modes
-from saps.ofm.datagram import parse
-from saps.ofm.datapath import Datapath
-from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.datapath.datagram import parse
+from saps.ofm.datapath.datapath import Datapath
+from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
+from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
-from saps.ofm.topology import BrokerAddress
 from saps.simulator import SimBroker, Simulation
 
 
@@ -226,7 +227,7 @@ class SimulatedController:
 
     def move(self, topic: str, overlap: float = 30.0) -> None:
         """The tree of a topic is evened out: from now on it has another address, and the former one works on for some
-        seconds (`saps.ofm.moves`)."""
+        seconds (`saps.ofm.trees.moves`)."""
         state = self.ofms[topic]
         assert state.address is not None
         former, address = state.address, self._fresh()

@@ -1,6 +1,7 @@
 """One broker's part of the overlay: the machines put together behind one clock, one outbox and one door for frames.
 
-Pure: the driver (`saps.broker`, or the simulator) gives it a clock, calls the methods, sends what is in the outbox and
+Pure: the driver (`saps.broker.broker`, or the simulator) gives it a clock, calls the methods, sends what is in the
+outbox and
 comes back at `deadline`. Frames of one link session must be handed in in order; `session_started` goes before the first
 of a new session from a broker, `link_down` after a link to a broker broke (what was sent may be lost).
 """
@@ -12,16 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from saps.batch import Batch
+from saps.local.batch import Batch
 from saps.mesh import Arrival, Done, Local, Recalled, SessionHost, TopicRoute
 from saps.messages import Message, Properties
-from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.clocks import COMPARE, Clocks
-from saps.overlay.designed import Designs
-from saps.overlay.designer import Designer, DesignSettings
-from saps.overlay.detector import Detector, DetectorSettings
-from saps.overlay.directory import Directory
-from saps.overlay.frames import (
+from saps.overlay.delivery.broadcast import Relay
+from saps.overlay.delivery.missed import KEPT
+from saps.overlay.delivery.multicast import Multicast
+from saps.overlay.delivery.ofm_members import Trees
+from saps.overlay.delivery.order import SWEEP, Inbox
+from saps.overlay.frames.kinds import (
     Absent,
     AgentCall,
     Announce,
@@ -59,28 +59,29 @@ from saps.overlay.frames import (
     Surveyed,
     Unsettled,
 )
-from saps.overlay.handover import Handovers
-from saps.overlay.healing import Healing
-from saps.overlay.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
-from saps.overlay.leaving import Leaving
-from saps.overlay.members import Members
-from saps.overlay.missed import KEPT
-from saps.overlay.multicast import Multicast
-from saps.overlay.order import SWEEP, Inbox
+from saps.overlay.groups import Sharing
+from saps.overlay.membership.clocks import COMPARE, Clocks
+from saps.overlay.membership.failure_detector import Detector, DetectorSettings
+from saps.overlay.membership.leave import Leaving
+from saps.overlay.membership.members import Members
 from saps.overlay.port import Handlers
-from saps.overlay.presence import Phase, Presence, Stream
-from saps.overlay.relay import Relay
-from saps.overlay.replicas.holders import Replicas
-from saps.overlay.replicas.source import Source
-from saps.overlay.retention import Retention
-from saps.overlay.ring import CHECK_EVERY
-from saps.overlay.rollcalls import ROLL_CALL, RollCalls
-from saps.overlay.sessions import Sessions
-from saps.overlay.sharing import Sharing
-from saps.overlay.skipgraph import SkipGraph
-from saps.overlay.subscriptions import Subscriptions
-from saps.overlay.trees import Trees
-from saps.overlay.vault import CENSUS, Vault
+from saps.overlay.rendezvous.designed import Designs
+from saps.overlay.rendezvous.designer import Designer, DesignSettings
+from saps.overlay.rendezvous.publisher_registry import Phase, Presence, Stream
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
+from saps.overlay.rendezvous.subscriber_registry import Subscriptions
+from saps.overlay.retained.publisher import Retention
+from saps.overlay.retained.store import CENSUS, Vault
+from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
+from saps.overlay.ring.rejoin import Healing
+from saps.overlay.ring.ring import CHECK_EVERY
+from saps.overlay.ring.ring_probe import ROLL_CALL, RollCalls
+from saps.overlay.ring.skip_graph import SkipGraph
+from saps.overlay.sessions.directory import Directory
+from saps.overlay.sessions.migration.migration import Handovers
+from saps.overlay.sessions.replicas.holders import Replicas
+from saps.overlay.sessions.replicas.source import Source
+from saps.overlay.sessions.sessions import Sessions
 from saps.overlay.wills import LOOK, Wills
 from saps.policy.model import Policy
 from saps.topics import matches
@@ -345,7 +346,8 @@ class OverlayNode:
         return out
 
     def leave(self, left: Callable[[], None]) -> None:
-        """Leave in order (`saps.overlay.leaving`). `left` runs when nothing more can arrive, or after `leave_timeout`
+        """Leave in order (`saps.overlay.membership.leave`). `left` runs when nothing more can arrive, or after
+        `leave_timeout`
         seconds."""
         self.roll_calls.stop()
         self.members.tell = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from saps.overlay.frames import Frame
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.frames.kinds import Frame
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
 
 Handlers = dict[type[Frame], Callable[[BrokerRef, Any], None]]
 """By kind of frame: what takes it, with its sender."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from saps.messages import Message
-from saps.overlay.calls import Outcome, RangeCalls
-from saps.overlay.frames import Absent, Guard, Here, Mourned, ProtocolError, Unguard, Will
-from saps.overlay.keys import ALL_BROKERS, BrokerRef
+from saps.overlay.frames.kinds import Absent, Guard, Here, Mourned, ProtocolError, Unguard, Will
 from saps.overlay.port import Handlers, Port
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
+from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 
 MOST = 1 << 18
 """Wills of one broker that are kept: more than it may have sessions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from saps.config.settings import cluster_fault, name_fault
-from saps.frontend.mqtt.auth.faults import Fault, FileError
+from saps.frontend.mqtt.access.faults import Fault, FileError
 from saps.policy.model import Policy, Verdict
 from saps.topics import topic_fault
 

@@ -16,8 +16,8 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from saps.frontend.mqtt.auth.faults import Fault, FileError
-from saps.frontend.mqtt.auth.toml_lines import TomlLines
+from saps.frontend.mqtt.access.faults import Fault, FileError
+from saps.frontend.mqtt.access.toml_lines import TomlLines
 from saps.policy.draft import MOST_BYTES, Draft
 from saps.policy.model import Policy
 

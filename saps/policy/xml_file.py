@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from xml.parsers import expat
 
-from saps.frontend.mqtt.auth.faults import Fault, FileError
+from saps.frontend.mqtt.access.faults import Fault, FileError
 from saps.policy.draft import MOST_BYTES, Draft
 from saps.policy.model import Policy
 

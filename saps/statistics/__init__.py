@@ -54,7 +54,7 @@ class Row(NamedTuple):
     brokers: int
     """Other brokers that a publication from here reaches."""
     priority: int
-    """The topic's, 1 to 7; 0 for none (`saps.priority`)."""
+    """The topic's, 1 to 7; 0 for none (`saps.local.priority`)."""
     copies: int
     """Sent by ALM to brokers in other clusters: own publications, and those passed on."""
     by_tree: int

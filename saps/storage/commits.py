@@ -1,6 +1,6 @@
 """Group commit: what happens while one transaction is written goes into the next one as a whole.
 
-Pure: the driver (`saps.storage.writer`) writes a batch, says how that went, and runs actions later.
+Pure: the driver (`saps.storage.driver.writer`) writes a batch, says how that went, and runs actions later.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from saps.storage.error import Trouble
 from saps.storage.journal import Batch, Journal
-from saps.storage.trouble import Trouble
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from saps.batch import Batch as Single
-from saps.batch import Origin
+from saps.local.batch import Batch as Single
+from saps.local.batch import Origin
 
 Row = tuple[Any, ...]
 Batch = dict["Table", dict[Any, Row | None]]

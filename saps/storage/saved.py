@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from saps.batch import Origin
+from saps.local.batch import Origin
 from saps.messages import Message, Subscription
 from saps.storage.damage import Damage
 from saps.storage.journal import Batch, Row, Table

@@ -41,7 +41,7 @@ class Witness:
 
 
 class Noted(Protocol):
-    """The store that is told of (`saps.storage.store.Store`)."""
+    """The store that is told of (`saps.storage.driver.store.Store`)."""
 
     @property
     def identity(self) -> bytes:

@@ -1,7 +1,7 @@
 """Follows a share of the publications through one broker: where they are published, and where they come from others.
 
-The hub and the data path call it, each at one point, with whole batches (`saps.hub.Tracer`,
-`saps.overlay.multicast.FrameTracer`). A publication that is sampled gets a context in its properties.
+The hub and the data path call it, each at one point, with whole batches (`saps.local.hub.Tracer`,
+`saps.overlay.delivery.multicast.FrameTracer`). A publication that is sampled gets a context in its properties.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from saps.batch import Batch
+from saps.local.batch import Batch
+from saps.local.subscriptions import Target
 from saps.mesh import Done
 from saps.messages import Message, Properties, Reached
-from saps.overlay.publications import properties_of
-from saps.subscriptions import Target
+from saps.overlay.delivery.publications import properties_of
 from saps.tracing.context import Context, carried, carrying, given
 from saps.tracing.spans import Entry, Hop, Span, Traces, confirmed, handed
 
 if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
-    from saps.hub import Route
-    from saps.overlay.frames import Publish
+    from saps.local.hub import Route
+    from saps.overlay.frames.kinds import Publish
 
 
 class Tracer:
-    """A `saps.hub.Tracer` and a `saps.overlay.multicast.FrameTracer`."""
+    """A `saps.local.hub.Tracer` and a `saps.overlay.delivery.multicast.FrameTracer`."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces

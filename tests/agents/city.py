@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from saps.agents.gateway import Gateway
-from saps.broker import Broker
+from saps.agents.ofgate.program.gateway import Gateway
+from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.ofm import OfmSettings
 from saps.config.settings import OverlaySettings

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 
-from saps.agents.ofgate import OFGate
+from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.switchover import Mode, Modes
-from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.northbound.schema import Status
 from saps.ofm.simulated import OfmFaults, OfmNetwork, SimulatedController
-from saps.overlay.domains import representative
+from saps.overlay.rendezvous.domains import representative
 from saps.simulator import Network, SimBroker, Simulation
-
-from ..overlay.scenes import Recorder
+from tests.overlay.scenes import Recorder
 
 TOPIC = "a/b"
 DOMAINS = ("c0", "c1")

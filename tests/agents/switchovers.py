@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 
-from saps.agents.ofgate import OFGate
+from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.switchover import Mode, Modes
-from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.simulated import OfmFaults, OfmNetwork, SimulatedController
 from saps.simulator import Network, SimBroker, Simulation
-
-from ..overlay.scenes import Recorder
+from tests.overlay.scenes import Recorder
 
 TOPICS = ["a/b", "x/y"]
 FILTERS = ["a/b", "a/+", "x/y", "#", "x/#", "z"]

@@ -10,10 +10,10 @@ import pytest
 
 from saps.agents.api import AgentRegistry, Answers, remote
 from saps.agents.user import PublisherAgent, SubscriberAgent
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from saps.messages import Message, Subscription
-from saps.overlay.frames import AgentCall, Answer
-from saps.overlay.keys import BrokerRef
+from saps.overlay.frames.kinds import AgentCall, Answer
+from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import Network, SimBroker, Simulation
 from tests.network.meshes import mesh
 

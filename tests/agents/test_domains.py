@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from saps.agents.switchover import Mode
 from saps.ofm.simulated import OfmFaults
-from saps.overlay.domains import Domains, representative
-from saps.overlay.keys import BrokerRef, KeyOrder
-from saps.overlay.tree import divide
-
-from .domain_scenes import DOMAINS, TOPIC, TwoDomains
+from saps.overlay.delivery.tree import divide
+from saps.overlay.rendezvous.domains import Domains, representative
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
+from tests.agents.domain_scenes import DOMAINS, TOPIC, TwoDomains
 
 pytestmark = pytest.mark.simulation
 

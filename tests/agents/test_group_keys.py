@@ -7,10 +7,9 @@ from math import log2
 import pytest
 
 from saps.agents.switchover import Mode
-from saps.overlay.frames import Told
-
-from .switchovers import Scene
-from .test_switchover import publish, steady, without_alm
+from saps.overlay.frames.kinds import Told
+from tests.agents.switchovers import Scene
+from tests.agents.test_switchover import publish, steady, without_alm
 
 pytestmark = pytest.mark.simulation
 

@@ -12,16 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from saps.agents import revocation
 from saps.agents.api import Answers
 from saps.agents.either import leader_of
+from saps.agents.ofgate import revocation
 from saps.agents.switchover import Mode
-from saps.ofm.datapath_settings import DatapathSettings
+from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.northbound.schema import Status
 from saps.ofm.simulated import OfmFaults
-from saps.overlay.frames import Answer
-
-from .switchovers import Scene, failures, losses, moves, partitions
+from saps.overlay.frames.kinds import Answer
+from tests.agents.switchovers import Scene, failures, losses, moves, partitions
 
 pytestmark = pytest.mark.simulation
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.switchover import faults, moves
 from benchmarks.switchover.city import CONTROLLER, City
 from benchmarks.switchover.record import Tally
-from saps.lab import Lab, obstacle
+from lab import Lab, obstacle
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 

@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack
 import aiomqtt
 import pytest
 
-from saps.agents.gateway import Gateway
-from saps.broker import Broker
+from saps.agents.ofgate.program.gateway import Gateway
+from saps.broker.broker import Broker
 from saps.config import Address, SettingError
-from saps.config.sources import load
+from saps.config.sources_io import load
+from saps.ofm.datapath.driver.udp import UdpEndpoint, mac_of
+from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import Status
-from saps.ofm.topology import BrokerAddress
-from saps.ofm.udp import UdpEndpoint, mac_of
 from tests.agents.city import PATIENCE, City, Switch, settings
 from tests.network.meshes import cut
 
@@ -24,7 +24,7 @@ from tests.network.meshes import cut
 @pytest.fixture(params=["either", "both"])
 async def city(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[City]:
     switch = Switch()
-    monkeypatch.setattr("saps.agents.gateway.northbound", lambda *_: switch)
+    monkeypatch.setattr("saps.agents.ofgate.program.gateway.northbound", lambda *_: switch)
     async with AsyncExitStack() as stack:
         brokers: list[Broker] = []
         for number in range(4):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from saps.agents.switchover import Mode
 from saps.ofm.northbound.schema import Status
 from saps.ofm.simulated import OfmFaults
-
-from .switchovers import QUIET, TOPICS, Scene
+from tests.agents.switchovers import QUIET, TOPICS, Scene
 
 pytestmark = pytest.mark.simulation
 

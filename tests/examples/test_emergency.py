@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from examples.emergency.result import CALM, LOADED, Arrival, Emergency, draw
-from saps.lab import obstacle
+from lab import obstacle
 
 COMMAND = [sys.executable, "-m", "examples.emergency", "--plain"]
 

@@ -16,8 +16,8 @@ from examples.lab_city.result import Load, outcome, sound
 from examples.smart_city.recorder import Tally
 from examples.smart_city.summary import counts
 from examples.smart_city.watching import status_lines
-from saps.lab import Lab, obstacle
-from saps.lab.namespace import NAMED
+from lab import Lab, obstacle
+from lab.namespace import NAMED
 
 COMMAND = [sys.executable, "-m", "examples.lab_city", "--plain"]
 FIELDS = {

@@ -28,7 +28,9 @@ from examples.smart_city.summary import Report
 ROOT = Path(__file__).parents[2]
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 
-needs_saps = pytest.mark.skipif(importlib.util.find_spec("saps.broker") is None, reason="there is no saps.broker")
+needs_saps = pytest.mark.skipif(
+    importlib.util.find_spec("saps.broker.broker") is None, reason="there is no saps.broker.broker"
+)
 needs_counts = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="brokers count with pyarrow")
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed")
 

@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from examples.smart_city.traffic import Counted, Crossings, Sums, crossings
+from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import BrokerCount, OfmStats, SwitchCount
-from saps.ofm.topology import BrokerAddress
 from saps.statistics import Row, TopicCount, row
-from saps.statistics.files import file_of, write_rows
+from saps.statistics.files_io import file_of, write_rows
 
 CORE = f"{1:016x}"
 

@@ -12,15 +12,15 @@ from random import Random
 import msgspec
 
 from saps.agents.switchover import Mode, Modes
-from saps.ofm.datagram import parse, publications
+from saps.ofm.datapath.datagram import parse, publications
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.hierarchy import Hierarchy
 from saps.ofm.simulated import OfmNetwork
-from saps.overlay.frames import Frame, GroupKeys, HighWater, OfmAck, ProtocolError, Tell, Told
-from saps.overlay.keys import BrokerRef
-from saps.overlay.trees import Tree
+from saps.overlay.delivery.ofm_members import Tree
+from saps.overlay.frames.framing import FrameReader, WireError, hello
+from saps.overlay.frames.kinds import Frame, GroupKeys, HighWater, OfmAck, ProtocolError, Tell, Told
+from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker, Simulation
-from saps.wire import FrameReader, WireError, hello
 from tests.batches import frame as publication
 from tests.fuzzing.frames import encoded
 from tests.fuzzing.supply import Builder, Supply

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from saps.messages import Message, Properties
-from saps.overlay.claims import check_claims
-from saps.overlay.frames import (
+from saps.overlay.frames.framing import FrameReader, WireError, encode_into, hello
+from saps.overlay.frames.kinds import (
     AnyFrame,
     DefineBroker,
     DefineSlice,
@@ -26,8 +26,8 @@ from saps.overlay.frames import (
     Record,
     Seek,
 )
-from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publisher_key, vault
-from saps.wire import FrameReader, WireError, encode_into, hello
+from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publisher_key, vault
+from saps.overlay.validation.senders import check_claims
 from tests.batches import frame as publication
 from tests.fuzzing.supply import Builder, Supply
 from tests.fuzzing.target import Target

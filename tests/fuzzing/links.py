@@ -14,10 +14,10 @@ from saps.links import Links
 from saps.links.inbound import Inbound
 from saps.links.outbound import Outbound
 from saps.links.questions import GUEST, Admit, Knocking, LinkError, Meeting, NameInquiry, Question
-from saps.overlay.express import by_express
-from saps.overlay.frames import Bye, Farewell, Frame, Knock, Part, Ping, Publish, Whois
-from saps.overlay.keys import BrokerRef
-from saps.wire import encode_into, hello
+from saps.overlay.delivery.express import by_express
+from saps.overlay.frames.framing import encode_into, hello
+from saps.overlay.frames.kinds import Bye, Farewell, Frame, Knock, Part, Ping, Publish, Whois
+from saps.overlay.ring.keys import BrokerRef
 from tests.fuzzing.frames import FOE, FRIENDS, ORDER, STRANGERS, encoded, frame_of
 from tests.fuzzing.pipes import Pipe, play, settle
 from tests.fuzzing.supply import Supply

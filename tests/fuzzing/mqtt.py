@@ -7,14 +7,14 @@ from random import Random
 
 from hypothesis import Phase, given, settings
 
-from saps.frontend.mqtt.decode import decode
-from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.codec.decode import decode
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import V5, V311, Connect, Packet, Pingreq, Pingresp, Subscribe, SubscribeEntry
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.codec.reasons import MqttError
+from saps.frontend.mqtt.codec.wire import Framer, fixed_header
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Connect, Packet, Pingreq, Pingresp, Subscribe, SubscribeEntry
-from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.reasons import MqttError
-from saps.frontend.mqtt.wire import Framer, fixed_header
 from tests.frontend.mqtt.bench import Bench, Client
 from tests.frontend.mqtt.strategies import packets
 from tests.fuzzing.target import Target

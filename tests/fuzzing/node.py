@@ -13,16 +13,16 @@ from collections.abc import Callable
 from functools import partial
 
 from saps.agents.switchover import Mode, Modes
-from saps.batch import Batch
+from saps.frontend.mqtt.codec.packets import Will
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import Will
+from saps.local.batch import Batch
 from saps.messages import Message
 from saps.ofm.simulated import OfmNetwork, SimulatedController
-from saps.overlay.claims import check_claims
-from saps.overlay.frames import AgentCall, Frame, ProtocolError, Spread
-from saps.overlay.keys import BrokerRef, broker_key
+from saps.overlay.frames.framing import FrameReader, WireError, hello
+from saps.overlay.frames.kinds import AgentCall, Frame, ProtocolError, Spread
+from saps.overlay.ring.keys import BrokerRef, broker_key
+from saps.overlay.validation.senders import check_claims
 from saps.simulator import SimBroker
-from saps.wire import FrameReader, WireError, hello
 from tests.fuzzing.frames import FOE, ORDER, encoded, frame_of
 from tests.fuzzing.supply import Builder, Supply
 from tests.fuzzing.target import Target

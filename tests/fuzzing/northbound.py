@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from saps.agents.decisions_door import DecisionDesk, DecisionDoor, Decisions
-from saps.agents.decisions_door import Tree as DecidedTree
-from saps.ofm.controller import Controller
+from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor, Decisions
+from saps.agents.ofgate.decisions_io import Tree as DecidedTree
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.service import ControllerService
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.northbound.driver.server import NorthboundServer
 from saps.ofm.northbound.schema import Demand, OfmWish
-from saps.ofm.northbound.server import NorthboundServer
-from saps.ofm.service import ControllerService
-from saps.ofm.topology import BrokerAddress
 from tests.fuzzing.http import Visit, request
 from tests.fuzzing.pipes import play
 from tests.fuzzing.supply import Builder, Supply

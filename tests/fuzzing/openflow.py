@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import struct
 
-from saps.ofm.controller import Controller
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.service import ControllerService
+from saps.ofm.flows.tables import Bucket, Flow, Group, GroupKind, Match, Meter, Output, PutFlow, PutGroup, SetField
 from saps.ofm.openflow import encode as e
 from saps.ofm.openflow import requests as r
+from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
+from saps.ofm.openflow.driver.session import Session
 from saps.ofm.openflow.events import Limits
 from saps.ofm.openflow.framing import BadLengthError, Framer
-from saps.ofm.openflow.server import OpenFlowServer, ServerSettings
-from saps.ofm.openflow.session import Session
 from saps.ofm.openflow.values import PortInfo, Role
-from saps.ofm.service import ControllerService
-from saps.ofm.software.agent import Agent
-from saps.ofm.software.bridge import Bridge
-from saps.ofm.tables import Bucket, Flow, Group, GroupKind, Match, Meter, Output, PutFlow, PutGroup, SetField
+from saps.ofm.switch.bridge import Bridge
+from saps.ofm.switch.openflow_agent import Agent
 from tests.fuzzing.pipes import Pipe, play, settle
 from tests.fuzzing.supply import Supply
 from tests.fuzzing.target import Target

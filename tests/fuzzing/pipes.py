@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from saps.logs import is_our_affair
+from saps.runtime.logs import is_our_affair
 
 TURNS = 12
 """Turns of the loop after which what a piece of input sets off is over, unless it waits for something."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.codec.encode import encode
 from saps.topics import filter_fault
 from scripts.fuzz import Fuzzing, blind, choose
 from tests.frontend.mqtt.strategies import packets, versions

@@ -14,7 +14,7 @@ from saps.identity.credentials import Credentials, FileSet, contexts, from_files
 from saps.identity.live import LinkIdentity
 from saps.identity.names import Identity
 from tests.identity.authorities import Town
-from tests.test_links import End
+from tests.links.test_links import End
 
 
 class Clock:

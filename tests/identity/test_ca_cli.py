@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from typer.testing import CliRunner, Result
 
-from saps.commands import app
+from saps.cli.commands import app
 from saps.identity.certificates import CertificateError, describe, read_certificates, read_lists
 from saps.identity.names import Identity
 

@@ -11,12 +11,11 @@ import msgspec
 import pytest
 
 from saps.agents.user import SubscriberAgent
-from saps.batch import Batch
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from saps.config import Address
+from saps.local.batch import Batch
 from saps.messages import Message, Subscription
-from saps.overlay.claims import check_claims
-from saps.overlay.frames import (
+from saps.overlay.frames.kinds import (
     Announce,
     Announced,
     Check,
@@ -31,14 +30,15 @@ from saps.overlay.frames import (
     ProtocolError,
     Publish,
 )
-from saps.overlay.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publishers
 from saps.overlay.node import OverlayNode
+from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publishers
+from saps.overlay.validation.senders import check_claims
 from tests.batches import frame as publication
 from tests.identity.authorities import Town
 from tests.identity.sealed import Clock, identity
+from tests.links.test_links import PATIENCE, End
 from tests.network.meshes import settings
-from tests.overlay.test_guarantees import churn, crash, partition, reset
-from tests.test_links import PATIENCE, End
+from tests.overlay.delivery.test_guarantees import churn, crash, partition, reset
 
 ORDER = KeyOrder.ALM_LA
 MALLORY = BrokerRef("mallory", 1, "127.0.0.1:9", "c1")

@@ -11,14 +11,14 @@ import aiohttp
 import pytest
 
 from monitoring.sink import Identity as SenderIdentity
-from saps.agents.decisions_door import DecisionDesk, DecisionDoor
-from saps.agents.decisions_door import Gate as DoorGate
+from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor
+from saps.agents.ofgate.decisions_io import Gate as DoorGate
 from saps.config import SettingError
 from saps.identity.credentials import FileSet, from_files
-from saps.ofm.northbound.client import Client, NorthboundError, UnreachableError
-from saps.ofm.northbound.server import Asked, NorthboundServer
-from saps.ofm.program import northbound_tls, visitors
-from saps.ofm.settings import ControllerSettings
+from saps.ofm.controller.driver.settings import ControllerSettings
+from saps.ofm.controller.program import northbound_tls, visitors
+from saps.ofm.northbound.driver.client import Client, NorthboundError, UnreachableError
+from saps.ofm.northbound.driver.server import Asked, NorthboundServer
 from tests.identity.authorities import Town
 from tests.identity.sealed import Clock, identity
 

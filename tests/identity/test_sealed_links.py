@@ -22,12 +22,12 @@ from saps.identity.live import LinkIdentity
 from saps.identity.names import Identity
 from saps.identity.secret import SHORTEST, SecretError, authority_of, new_secret
 from saps.links import GUEST, HIGH_WATER, LinkError
-from saps.overlay.frames import Frame, Ping, Pong, Publish
-from saps.overlay.keys import BrokerRef
-from saps.wire import FrameReader, encode_into, hello
+from saps.overlay.frames.framing import FrameReader, encode_into, hello
+from saps.overlay.frames.kinds import Frame, Ping, Pong, Publish
+from saps.overlay.ring.keys import BrokerRef
 from tests.identity.authorities import HOUR, Town
 from tests.identity.sealed import Clock, Middle, credentials_of, identity, impostor_context, sealed, stranger_context
-from tests.test_links import LOOPS, ORDER, PATIENCE, End, address, data, ends, everything
+from tests.links.test_links import LOOPS, ORDER, PATIENCE, End, address, data, ends, everything
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from saps.lab import obstacle
+from lab import obstacle
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

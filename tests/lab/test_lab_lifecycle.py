@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from saps.lab import Lab, LabError, obstacle, openvswitch, plan, take_down
-from saps.lab.cli import app
-from saps.lab.namespace import NAMED, processes
-from saps.lab.state import everything
+from lab import Lab, LabError, obstacle, openvswitch, plan, take_down
+from lab.cli import app
+from lab.namespace import NAMED, processes
+from lab.state import everything
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
@@ -42,7 +42,7 @@ def own(name: str) -> str:
 
 
 def saps_lab(*arguments: str, directory: Path) -> list[str]:
-    return [sys.executable, "-m", "saps.lab.cli", *arguments, "--directory", str(directory)]
+    return [sys.executable, "-m", "lab.cli", *arguments, "--directory", str(directory)]
 
 
 def remains(directory: Path, name: str) -> list[str]:
@@ -106,7 +106,7 @@ def test_what_a_killed_builder_leaves_is_cleared_by_down(directory: Path, stage:
 def test_a_lab_whose_process_was_killed_is_cleared_by_the_next(directory: Path) -> None:
     code = f"""
 import pathlib, signal
-from saps.lab import Lab
+from lab import Lab
 with Lab("tree:2x1", name={own("owned")!r}, directory=pathlib.Path({str(directory)!r})):
     print("up", flush=True)
     signal.pause()
@@ -193,7 +193,7 @@ def test_who_is_not_root_is_told(directory: Path) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saps.lab.commands._PATH", "/nonexistent")
+    monkeypatch.setattr("lab.commands._PATH", "/nonexistent")
     assert obstacle() == "the lab needs Open vSwitch and iproute2; missing: apt-get install iproute2 openvswitch-switch"
 
 

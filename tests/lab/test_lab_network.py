@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.lab import MANAGEMENT_GATE, Lab, LabError, Topology, Traffic
+from lab import MANAGEMENT_GATE, Lab, LabError, Topology, Traffic
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 

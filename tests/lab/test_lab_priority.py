@@ -7,7 +7,7 @@ import os
 import pytest
 
 from benchmarks.lab_priority import scene
-from saps.lab.plan import shaping
+from lab.plan import shaping
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes"), pytest.mark.timeout(400)]
 

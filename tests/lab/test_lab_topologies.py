@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.lab import plan
-from saps.lab.topologies import Topology, TopologyError, from_toml, parse
+from lab import plan
+from saps.ofm.switch.topologies import Topology, TopologyError, from_toml, parse
 
 SHAPES = st.builds(
     "{}:{}x{}".format, st.sampled_from(["tree", "line", "ring", "full"]), st.integers(1, 20), st.integers(0, 12)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from benchmarks.lab_crowd import Crowd
 from benchmarks.lab_traffic import PAYLOAD, TOPIC, Bench, Plan
-from saps.lab import Lab, Traffic
-from saps.lab.counters import Counters
-from saps.lab.programs import CALM, Mesh
-from saps.lab.topologies import parse
-from saps.lab.traffic import alm_packet, broker_hops, copies, crossings, data_packets, link_hops, ofm_packet
+from lab import Lab, Traffic
+from lab.counters import Counters
+from lab.programs import CALM, Mesh
+from lab.traffic import alm_packet, broker_hops, copies, crossings, data_packets, link_hops, ofm_packet
+from saps.ofm.switch.topologies import parse
 
 SIZE = alm_packet(TOPIC, PAYLOAD)
 

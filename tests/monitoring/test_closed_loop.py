@@ -16,9 +16,9 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from saps.agents.decisions_gate import DecisionOptions, DecisionService
-from saps.agents.gateway import Gateway
-from saps.broker import Broker
+from saps.agents.ofgate.program.decisions import DecisionOptions, DecisionService
+from saps.agents.ofgate.program.gateway import Gateway
+from saps.broker.broker import Broker
 from saps.config import Address
 from saps.config.monitoring import MonitoringSettings
 from saps.ofm.northbound.schema import Status
@@ -54,7 +54,7 @@ async def test_a_busy_topic_gets_a_tree_and_loses_it_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switch = Switch()
-    monkeypatch.setattr("saps.agents.gateway.northbound", lambda *_: switch)
+    monkeypatch.setattr("saps.agents.ofgate.program.gateway.northbound", lambda *_: switch)
     async with AsyncExitStack() as stack:
         brokers = await counting(stack, tmp_path)
         gateway = Gateway(settings("gate", "either", Address.parse(brokers[0].ref.address), ""), ["http://ofc"])

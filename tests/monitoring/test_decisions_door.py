@@ -15,7 +15,7 @@ from monitoring.decisions import Judged, Table, decide
 from monitoring.network import Network
 from monitoring.sink import Sink
 from monitoring.store import NOTHING, Store
-from saps.agents.decisions_door import DecisionDesk, DecisionDoor
+from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor
 from saps.ofm.northbound.schema import Demand
 
 

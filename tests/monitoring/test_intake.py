@@ -23,7 +23,7 @@ from monitoring.limits import fault, faults
 from monitoring.store import NOTHING, Store
 from monitoring.synthetic import city, rows, traffic
 from saps.statistics import Row
-from saps.statistics.files import VERSION_KEY, arrow_schema, write_rows
+from saps.statistics.files_io import VERSION_KEY, arrow_schema, write_rows
 
 
 def good(directory: Path, name: str, number: int = 0) -> Path:

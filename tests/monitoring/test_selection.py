@@ -16,10 +16,10 @@ from monitoring.knapsack import GAP, Items, _greedy, _orders, _prices, _relaxed,
 from monitoring.network import CORE, Network, Room
 from monitoring.selection import Calm, Candidate, Held, select
 from monitoring.store import Store
-from saps.ofm.addresses import OfmAddress
-from saps.ofm.plan import Loopback, Ofm, plan
-from saps.ofm.topology import BrokerAddress, Port, Topology
-from saps.ofm.tree import SharedTree
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.flows.plan import Loopback, Ofm, plan
+from saps.ofm.network.topology import BrokerAddress, Port, Topology
+from saps.ofm.trees.tree import SharedTree
 
 
 def instance(rng: random.Random, count: int) -> Items:
@@ -186,7 +186,7 @@ def test_the_order_of_the_candidates_does_not_matter(values: list[tuple[float, f
     assert all(candidates[int(topic)].saving > candidates[int(topic)].cost for topic in first.chosen)
 
 
-# ---- the needs of a tree, as `saps.ofm.plan` makes them
+# ---- the needs of a tree, as `saps.ofm.flows.plan` makes them
 
 
 def test_a_tree_needs_an_entry_for_each_link_and_broker_and_a_bucket_for_each_that_receives() -> None:

@@ -29,7 +29,7 @@ from monitoring.model import Pace
 from monitoring.settings import Rules
 from monitoring.store import Store
 from monitoring.synthetic import city, rows, traffic
-from saps.statistics.files import file_of, write_rows
+from saps.statistics.files_io import file_of, write_rows
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("spark"), pytest.mark.spark]
 

@@ -39,7 +39,7 @@ from monitoring.store import Commit, Store
 from monitoring.synthetic import City, city, rows, traffic
 from saps.config import Address
 from saps.statistics import Row
-from saps.statistics.files import file_of, write_rows
+from saps.statistics.files_io import file_of, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

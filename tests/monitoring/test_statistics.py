@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.batch import Batch
-from saps.frontend.mqtt.publish_cut import Cutter
-from saps.hub import Hub
+from saps.frontend.mqtt.codec.publish_cut import Cutter
+from saps.local.batch import Batch
+from saps.local.hub import Hub
 from saps.messages import Message, Subscription
 from saps.statistics import LATENCY_BOUNDS, REST, Statistics, TopicCount, publishers
 from tests.batches import batch_of

@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from monitoring.features import windows
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from saps.config import Address
 from saps.config.monitoring import MonitoringSettings
 from saps.statistics import Row

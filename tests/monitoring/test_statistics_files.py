@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from saps.statistics import REST, SCHEMA_VERSION, Row, Statistics
-from saps.statistics.files import VERSION_KEY, StatisticsFiles, file_of, left
+from saps.statistics.files_io import VERSION_KEY, StatisticsFiles, file_of, left
 
 
 class Clock:

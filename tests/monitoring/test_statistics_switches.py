@@ -10,10 +10,10 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from saps.ofm.northbound.client import Ports
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.northbound.driver.client import Ports
 from saps.ofm.northbound.schema import BrokerCount, OfmState, OfmStats, PortTraffic, Status, SwitchCount
-from saps.ofm.topology import BrokerAddress
-from saps.statistics.switches import PORT_IN, PORT_OUT, SENDER, SWITCH, SwitchFiles, SwitchRow
+from saps.statistics.switches_io import PORT_IN, PORT_OUT, SENDER, SWITCH, SwitchFiles, SwitchRow
 
 BROKER = BrokerAddress("10.0.0.1", "02:00:00:00:00:01", 7000)
 

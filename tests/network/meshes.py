@@ -14,7 +14,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from examples.common.clients import NO_DELAY
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.settings import LimitSettings, OverlaySettings
 

@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from examples.smart_city.processes import free_ports
-from saps.broker import Broker
-from saps.broker_metrics import samples
+from saps.broker.broker import Broker
+from saps.broker.metrics import samples
 from saps.config import Address
 from saps.config.settings import OverlaySettings
 from saps.config.storage import StorageSettings
-from saps.storage.database import Database
+from saps.storage.driver.database import Database
 from saps.storage.journal import Table
 from tests.network.meshes import PATIENCE, Client, cut, mesh, settings
 
@@ -37,7 +37,9 @@ async def test_a_broker_that_began_a_day_ahead_is_let_in_again_with_the_right_cl
         lives = []
         for ahead in (DAY, 0, -DAY, 0):
             with monkeypatch.context() as clock:
-                clock.setattr("saps.broker.time.time_ns", lambda ahead=ahead, right=time.time_ns: right() + ahead)
+                clock.setattr(
+                    "saps.broker.broker.time.time_ns", lambda ahead=ahead, right=time.time_ns: right() + ahead
+                )
                 broker = Broker(settings("again", "c2", [contact]))
                 await broker.start()
             try:
@@ -55,10 +57,10 @@ async def test_a_broker_with_a_wrong_clock_is_named_by_its_peers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("saps.overlay.node.COMPARE", 0.2)
-    monkeypatch.setattr("saps.overlay.clocks.COMPARE", 0.2)
+    monkeypatch.setattr("saps.overlay.membership.clocks.COMPARE", 0.2)
     async with mesh(2) as brokers:
         with monkeypatch.context() as clock:
-            clock.setattr("saps.broker.time.time_ns", lambda right=time.time_ns: right() + DAY)
+            clock.setattr("saps.broker.broker.time.time_ns", lambda right=time.time_ns: right() + DAY)
             ahead = Broker(settings("ahead", "c2", [Address.parse(brokers[0].ref.address)]))
             await ahead.start()
         try:

@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.settings import OverlaySettings
-from saps.overlay.designed import Designs
+from saps.overlay.rendezvous.designed import Designs
 from tests.network.meshes import PATIENCE, Client, cut, data_messages
 
 pytestmark = pytest.mark.network

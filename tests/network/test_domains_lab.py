@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.domains import TOPIC, Scene, measure, scene
-from saps.lab import LabError, obstacle
-from saps.lab.domains import domain
-from saps.lab.way import Way
-from saps.overlay.domains import representative
-from saps.overlay.keys import BrokerRef
+from lab import LabError, obstacle
+from lab.domains import domain
+from lab.way import Way
+from saps.overlay.rendezvous.domains import representative
+from saps.overlay.ring.keys import BrokerRef
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600), pytest.mark.xdist_group("processes")]
 

@@ -23,17 +23,17 @@ from paho.mqtt.properties import Properties
 from typer.testing import CliRunner, Result
 
 from examples.smart_city.processes import BrokerProcess, free_ports, saps_broker
-from saps.broker import Broker
-from saps.broker_web import obstacles
-from saps.commands import app
+from saps.broker.broker import Broker
+from saps.broker.web import obstacles
+from saps.cli.commands import app
+from saps.cli.look.http_client import WebPort
 from saps.config import Address, BrokerSettings
 from saps.config.drain import DrainSettings
 from saps.config.settings import OverlaySettings
-from saps.config.sources import load
+from saps.config.sources_io import load
 from saps.config.storage import StorageSettings
 from saps.drain.values import Drained, Order, Stage
-from saps.frontend.mqtt.auth.files import edit_users
-from saps.terminal.asking import WebPort
+from saps.frontend.mqtt.driver.access_files import edit_users
 
 pytestmark = pytest.mark.network
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from saps.config import Address, SettingError
 from saps.config.links import LinkSettings
 from saps.config.settings import OverlaySettings

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from tests.network.meshes import Client, data_messages, mesh, sources
 
 pytestmark = pytest.mark.network

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from examples.smart_city.processes import BrokerProcess, saps_program
-from saps.frontend.mqtt.auth.files import edit_users
+from saps.frontend.mqtt.driver.access_files import edit_users
 from saps.identity.secret import new_secret
 from tests.network.meshes import Client
 

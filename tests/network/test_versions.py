@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 from saps.agents.user import SubscriberAgent
-from saps.batch import Batch
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.links import LinkSettings
+from saps.local.batch import Batch
 from saps.messages import Message, Subscription
-from saps.overlay.frames import Baseline, Frame, Gathered, Outstanding, Ping, Pong, Roster, Spread, Told
-from saps.overlay.keys import BrokerRef, broker_key
-from saps.overlay.versions import SINCE
-from saps.wire import LOWEST_VERSION, VERSION, FrameReader, hello
+from saps.overlay.frames.framing import LOWEST_VERSION, VERSION, FrameReader, hello
+from saps.overlay.frames.kinds import Baseline, Frame, Gathered, Outstanding, Ping, Pong, Roster, Spread, Told
+from saps.overlay.frames.versions import SINCE
+from saps.overlay.ring.keys import BrokerRef, broker_key
+from tests.links.test_links import ORDER, PATIENCE, address, ends, silent
 from tests.network.meshes import settings
-from tests.test_links import ORDER, PATIENCE, address, ends, silent
 
 pytestmark = pytest.mark.network
 

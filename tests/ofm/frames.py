@@ -6,8 +6,7 @@ import ipaddress
 import struct
 from pathlib import Path
 
-from saps.ofm.packets import Packet
-from saps.ofm.tables import (
+from saps.ofm.flows.tables import (
     ETH_IPV6,
     IN_PORT,
     UDP,
@@ -21,6 +20,7 @@ from saps.ofm.tables import (
     SetQueue,
     mac_text,
 )
+from saps.ofm.switch.packets import Packet
 
 
 def encode(packet: Packet) -> bytes:

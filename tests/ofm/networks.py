@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from saps.ofm.addresses import OfmAddress
-from saps.ofm.fabric import Fabric, Outcome
-from saps.ofm.packets import Packet
-from saps.ofm.plan import Loopback, Ofm, Plan, Service, baseline
-from saps.ofm.reconcile import difference
-from saps.ofm.tables import ETH_IPV4, ETH_IPV6, Tables, mac
-from saps.ofm.topology import BrokerAddress, Port, Topology
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.flows.plan import Loopback, Ofm, Plan, Service, baseline
+from saps.ofm.flows.reconcile import difference
+from saps.ofm.flows.tables import ETH_IPV4, ETH_IPV6, Tables, mac
+from saps.ofm.network.topology import BrokerAddress, Port, Topology
+from saps.ofm.switch.fabric import Fabric, Outcome
+from saps.ofm.switch.packets import Packet
 
 OUTSIDER = 900
 """On every switch this port has a host that takes part in nothing."""

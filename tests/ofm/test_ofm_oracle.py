@@ -10,11 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from saps.ofm.packets import Packet
-from saps.ofm.plan import Loopback, Ofm, Service, plan
-from saps.ofm.reconcile import difference
-from saps.ofm.switch import Switch
-from saps.ofm.tables import (
+from saps.ofm.flows.plan import Loopback, Ofm, Service, plan
+from saps.ofm.flows.reconcile import difference
+from saps.ofm.flows.tables import (
     ETH_IPV4,
     ETH_IPV6,
     IN_PORT,
@@ -31,8 +29,10 @@ from saps.ofm.tables import (
     Tables,
     ToGroup,
 )
-from saps.ofm.topology import Link, Port
-from saps.ofm.tree import Tree
+from saps.ofm.network.topology import Link, Port
+from saps.ofm.switch.packets import Packet
+from saps.ofm.switch.switch import Switch
+from saps.ofm.trees.tree import Tree
 from tests.ofm.frames import captured, encode, flow_text, group_text
 from tests.ofm.networks import ADDRESS, BASELINE, broker_at, sent_by
 from tests.ofm.openflow.ovs import PATIENCE, Ovs, needs_ovs, open_vswitch

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
-from saps.overlay.designer import Designer, DesignSettings
-from saps.overlay.frames import Frame, Publish
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.frames.kinds import Frame, Publish
+from saps.overlay.rendezvous.designer import Designer, DesignSettings
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from saps.agents.user import SubscriberAgent
-from saps.batch import Batch
-from saps.hub import Hub
+from saps.local.batch import Batch
+from saps.local.hub import Hub
+from saps.local.subscriptions import Target
 from saps.mesh import Done, Local
 from saps.messages import Message, Subscription, stamp_of
 from saps.simulator import SimBroker, Simulation
-from saps.subscriptions import Target
 from saps.topics import matches
 
 TOPICS = ["a", "a/b", "a/c", "x/y", "$s/a"]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from itertools import count
 
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
 
 
 class LonePort:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from saps.batch import Origin
-from saps.frontend.mqtt.durable import restore
-from saps.frontend.mqtt.held import HeldOutput
+from saps.frontend.mqtt.connection.held import HeldOutput
 from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.durable import restore
+from saps.local.batch import Origin
 from saps.messages import Message
-from saps.overlay.frames import Frame
-from saps.overlay.keys import BrokerRef
+from saps.overlay.frames.kinds import Frame
+from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker
 from saps.storage.commits import Commits
+from saps.storage.driver.mesh import HeldFrames
 from saps.storage.journal import Batch, Journal, Row, Table
-from saps.storage.mesh import HeldFrames
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
-
-from .roams import Bench, Roams
+from tests.overlay.roams import Bench, Roams
 
 Tables = dict[Table, dict[Any, Row]]
 

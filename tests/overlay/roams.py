@@ -8,11 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from saps.batch import Batch
-from saps.frontend.mqtt.authorizer import Anybody
-from saps.frontend.mqtt.frontend import Frontend
-from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.access.authorizer import Anybody
+from saps.frontend.mqtt.codec.packets import (
     V5,
     Ack,
     Connack,
@@ -25,14 +22,16 @@ from saps.frontend.mqtt.packets import (
     SubscribeEntry,
     Will,
 )
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.roaming import Roaming
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.migration import Roaming
+from saps.local.batch import Batch
 from saps.messages import Message
-from saps.overlay.taking import Stage
+from saps.overlay.sessions.migration.target import Stage
 from saps.simulator import SimBroker
 from tests.frontend.mqtt.bench import Client, pubcomp, pubrec
-
-from .hubs import Hubs
+from tests.overlay.hubs import Hubs
 
 PATIENCE = 60.0
 """Virtual seconds that a test waits for what must come."""

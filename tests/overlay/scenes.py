@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from saps.batch import Batch
+from saps.local.batch import Batch
 from saps.messages import Message, Reached
 from saps.simulator import SimBroker, Simulation
 from saps.topics import matches

@@ -1,14 +1,15 @@
-"""Simulated brokers that start as real ones do: they listen, knock, and agree who begins (`saps.overlay.start`)."""
+"""Simulated brokers that start as real ones do: they listen, knock, and agree who begins
+(`saps.overlay.membership.start`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from saps.overlay.frames import Knock
-from saps.overlay.keys import BrokerRef
+from saps.overlay.frames.kinds import Knock
+from saps.overlay.membership.start import Answer, Fault, Stage, Start
 from saps.overlay.node import OverlayNode
-from saps.overlay.start import Answer, Fault, Stage, Start
+from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker, Simulation
 
 HANDSHAKE = 3.0
@@ -18,7 +19,7 @@ JOINING = 5.0
 
 
 class Process:
-    """One life of a broker, from the start of its process. (A `saps.overlay.start.World`.)"""
+    """One life of a broker, from the start of its process. (A `saps.overlay.membership.start.World`.)"""
 
     def __init__(self, site: Site, ref: BrokerRef, places: Mapping[str, str], loading: float) -> None:
         self.site = site

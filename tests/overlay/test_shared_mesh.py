@@ -11,14 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.batch import Batch
-from saps.hub import Hub
+from saps.local.batch import Batch
+from saps.local.hub import Hub
+from saps.local.subscriptions import Takes, Target
 from saps.messages import Message, Reached, Subscription
-from saps.overlay.keys import filter_key
+from saps.overlay.ring.keys import filter_key
 from saps.simulator import Network, SimBroker
-from saps.subscriptions import Takes, Target
-
-from .hubs import Hubs
+from tests.overlay.hubs import Hubs
 
 pytestmark = pytest.mark.simulation
 

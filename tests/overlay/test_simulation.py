@@ -7,9 +7,9 @@ import math
 import pytest
 
 from saps.messages import Reached
-from saps.overlay.detector import DetectorSettings
-from saps.overlay.frames import Found
-from saps.overlay.keys import KeyOrder, broker_key
+from saps.overlay.frames.kinds import Found
+from saps.overlay.membership.failure_detector import DetectorSettings
+from saps.overlay.ring.keys import KeyOrder, broker_key
 from saps.simulator import Network, SimBroker, Simulation
 
 pytestmark = [pytest.mark.simulation, pytest.mark.xdist_group("test_simulation")]

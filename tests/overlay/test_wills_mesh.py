@@ -12,8 +12,7 @@ from saps.agents.user import SubscriberAgent
 from saps.messages import Message
 from saps.overlay.wills import LEFT
 from saps.simulator import Network, SimBroker
-
-from .hubs import Client, Hubs
+from tests.overlay.hubs import Client, Hubs
 
 pytestmark = pytest.mark.simulation
 

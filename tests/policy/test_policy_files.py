@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saps.config.knobs import SettingError
-from saps.frontend.mqtt.auth.faults import FileError
-from saps.policy.files import PolicyFiles
+from saps.frontend.mqtt.access.faults import FileError
+from saps.policy.files_io import PolicyFiles
 from saps.policy.model import Policy, Verdict
 from saps.policy.toml_file import parse_toml
 from saps.policy.xml_file import parse_xml

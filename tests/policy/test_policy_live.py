@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from examples.smart_city.processes import saps_broker
-from saps.broker import Broker
+from saps.broker.broker import Broker
+from saps.cli.controller import app
 from saps.config import SettingError
 from saps.config.policy import PolicySettings
-from saps.ofm.cli import app
-from saps.ofm.program import OfcProgram
-from saps.ofm.settings import ControllerSettings
-from saps.policy.files import PolicyFiles
+from saps.ofm.controller.driver.settings import ControllerSettings
+from saps.ofm.controller.program import OfcProgram
+from saps.policy.files_io import PolicyFiles
 from tests.network.meshes import Client, mesh, settings
 
 PATIENCE = 45.0

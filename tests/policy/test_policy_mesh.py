@@ -7,9 +7,9 @@ import random
 import pytest
 
 from saps.messages import Message
-from saps.overlay.designer import DesignSettings
-from saps.overlay.frames import Frame, Guard, Hand, Keep, Publish, Stored
-from saps.overlay.keys import BrokerRef, KeyOrder
+from saps.overlay.frames.kinds import Frame, Guard, Hand, Keep, Publish, Stored
+from saps.overlay.rendezvous.designer import DesignSettings
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.policy.model import Policy, Verdict
 from saps.simulator import SimBroker
 from tests.overlay.hubs import Hubs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.ofm.events import PolicyChanged
+from saps.ofm.controller.events import PolicyChanged
+from saps.ofm.network.topology import BrokerAddress, Port, Topology
 from saps.ofm.northbound.schema import Status
-from saps.ofm.topology import BrokerAddress, Port, Topology
 from saps.policy.model import Policy, Verdict
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at, networks, sent_by

@@ -9,16 +9,16 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.durable_clients import DurableClient
-from saps.frontend.mqtt.connection import Connection
-from saps.frontend.mqtt.durable import restore
+from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.held import HeldOutput, reason_of
 from saps.frontend.mqtt.frontend import Frontend
-from saps.frontend.mqtt.held import HeldOutput, reason_of
 from saps.frontend.mqtt.limits import Limits
-from saps.hub import Hub
+from saps.frontend.mqtt.session.durable import restore
+from saps.local.hub import Hub
 from saps.storage.commits import Commits
-from saps.storage.database import Database
+from saps.storage.driver.database import Database
+from saps.storage.error import Trouble
 from saps.storage.journal import Batch, Journal
-from saps.storage.trouble import Trouble
 
 
 class Disk:

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from saps.batch import Batch as Single
+from saps.local.batch import Batch as Single
 from saps.messages import Message, Subscription
-from saps.overlay.frames import Record
-from saps.overlay.keys import BrokerRef
-from saps.storage.database import Database
+from saps.overlay.frames.kinds import Record
+from saps.overlay.ring.keys import BrokerRef
+from saps.storage.driver.database import Database
 from saps.storage.journal import Journal, Stored, Table
 from saps.storage.saved import Saved, SavedForm
 

@@ -13,14 +13,14 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from saps.broker import Broker
+from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.settings import OverlaySettings
 from saps.config.storage import StorageSettings
-from saps.frontend.mqtt.decode import PacketReader
-from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.packets import V5, Ack, Connack, Connect, Packet
-from saps.frontend.mqtt.properties import Property
+from saps.frontend.mqtt.codec.decode import PacketReader
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import V5, Ack, Connack, Connect, Packet
+from saps.frontend.mqtt.codec.properties import Property
 
 PATIENCE = 60.0
 """Seconds to wait for what must come. It is no requirement, only the end of hope."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from saps.config import SettingError
-from saps.frontend.mqtt.packets import Disconnect, Publish
-from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.codec.packets import Disconnect, Publish
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.storage.driver.writer import Writer
 from saps.storage.journal import Batch
-from saps.storage.writer import Writer
 from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken
 
 

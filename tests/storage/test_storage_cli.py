@@ -14,12 +14,12 @@ from random import Random
 import pytest
 from typer.testing import CliRunner, Result
 
-from saps.broker_metrics import samples
+from saps.broker.metrics import samples
+from saps.cli.storage import app
 from saps.config import SettingError
-from saps.storage.cli import app
-from saps.storage.copying import backup, examine
 from saps.storage.damage import DamagedError
-from saps.storage.database import Database
+from saps.storage.driver.copying import backup, examine
+from saps.storage.driver.database import Database
 from saps.storage.journal import Table
 from tests.storage.damaging import flip, killed
 from tests.storage.running import broker, client, subscribed_device, taken

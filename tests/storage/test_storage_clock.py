@@ -10,11 +10,11 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from saps.batch import Batch as Single
+from saps.local.batch import Batch as Single
 from saps.messages import Message
-from saps.storage import clock
-from saps.storage.clock import LONG, Moment, jump
-from saps.storage.database import Database
+from saps.storage.driver import clock
+from saps.storage.driver.clock import LONG, Moment, jump
+from saps.storage.driver.database import Database
 from saps.storage.journal import Journal, Table
 from saps.storage.saved import SavedForm
 from tests.storage.running import broker, client, subscribed_device, taken

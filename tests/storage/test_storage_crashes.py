@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.durable_clients import DurableClient, Publisher, Subscriber
-from saps.storage.database import Database
+from saps.storage.driver.database import Database
 from tests.storage.crashes import Life, Wire
 
 USUAL = ["rise"] * 20 + ["fall"] * 20 + ["later"] * 8 + ["finish"] * 12

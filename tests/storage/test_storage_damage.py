@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.storage.clock import moment
 from saps.storage.damage import DamagedError, StorageError
-from saps.storage.database import Database
+from saps.storage.driver.clock import moment
+from saps.storage.driver.database import Database
 from saps.storage.journal import Table
 from saps.storage.saved import Saved
 from tests.storage.damaging import ENDINGS, flip, killed

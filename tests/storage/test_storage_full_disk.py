@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from saps.frontend.mqtt.packets import Ack, Disconnect, Publish
-from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.codec.packets import Ack, Disconnect, Publish
+from saps.frontend.mqtt.codec.reasons import Reason
 from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken
 
 BIG = 20_000

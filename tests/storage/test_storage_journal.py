@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.batch import Batch as Single
+from saps.local.batch import Batch as Single
 from saps.messages import Message, Properties, Subscription
 from saps.storage.damage import StorageError
-from saps.storage.database import Database
+from saps.storage.driver.database import Database
 from saps.storage.journal import Batch, Journal, Table
 from saps.storage.saved import SavedForm
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from saps import broker_storage
-from saps.broker import Broker
+from saps.broker import storage as broker_storage
+from saps.broker.broker import Broker
 from saps.storage.witness import REMEMBERED, WITNESS, Witness
 from tests.storage.damaging import ENDINGS
 from tests.storage.running import PATIENCE, broker, client, subscribed_device, until

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.frontend import Frontend
-    from saps.frontend.mqtt.session import Session
+    from saps.frontend.mqtt.session.session import Session
 
 
 @dataclass(slots=True)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from saps.bucket import Buckets, TokenBucket
-from saps.frontend.mqtt.budget import Budget
-from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.session.budget import Budget
+from saps.local.token_bucket import Buckets, TokenBucket
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection import Connection
+    from saps.frontend.mqtt.connection.connection import Connection
     from saps.frontend.mqtt.frontend import Frontend
-    from saps.frontend.mqtt.session import Session
+    from saps.frontend.mqtt.session.session import Session
 
 LOOKS = 64
 """Clients that are away of which one CONNECT looks for one with nothing to deliver."""

@@ -6,25 +6,25 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from saps.bucket import TokenBucket
-from saps.frontend.mqtt.budget import Budget
+from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
+from saps.frontend.mqtt.connection.redirect import Detour
+from saps.frontend.mqtt.connection.turn import Turn
 from saps.frontend.mqtt.counts import Counts
-from saps.frontend.mqtt.detour import Detour
-from saps.frontend.mqtt.durable import DurableSession
 from saps.frontend.mqtt.fairness import Fairness
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.reasons import ProtocolError, Reason
-from saps.frontend.mqtt.session import Session
+from saps.frontend.mqtt.session.budget import Budget
+from saps.frontend.mqtt.session.durable import DurableSession
+from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.timers import Timer, Timers
-from saps.frontend.mqtt.turn import Turn
-from saps.hub import Hub
+from saps.local.hub import Hub
+from saps.local.token_bucket import TokenBucket
 from saps.messages import Message
 from saps.storage.journal import Journal
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection import Connection
-    from saps.frontend.mqtt.outbound import Outbound
-    from saps.frontend.mqtt.roaming import Roaming
+    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.connection.outbound import Outbound
+    from saps.frontend.mqtt.session.migration import Roaming
     from saps.frontend.mqtt.systree import SysTree
 
 FOREVER = 0xFFFFFFFF
@@ -56,7 +56,7 @@ class Frontend:
         self.blocked: list[Outbound] = []
         """Clients that could not take a message while the current input was handled."""
         self.names: dict[bytes, str] = {}
-        """The valid topics that have been published to, by their bytes (`saps.frontend.mqtt.publish_cut`)."""
+        """The valid topics that have been published to, by their bytes (`saps.frontend.mqtt.codec.publish_cut`)."""
         self.publishers_paused = False
         self.detour: Detour | None = None
         """Nobody is let in: clients are to go elsewhere (`saps.drain`)."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from saps.batch import Batch
 from saps.frontend.mqtt.counts import Totals, totals
 from saps.frontend.mqtt.load import LoadAverage
+from saps.local.batch import Batch
 from saps.messages import Message
 from saps.topics import matches
 

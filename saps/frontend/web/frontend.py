@@ -8,22 +8,22 @@ import msgspec
 from aiohttp import web
 
 from saps import __version__
-from saps.frontend.mqtt.server import MqttServer
-from saps.frontend.web.application import Handler, WebServer
-from saps.frontend.web.clients import WebClients
-from saps.frontend.web.drain import DrainDoor
-from saps.frontend.web.events import Events
-from saps.frontend.web.live import Live
-from saps.frontend.web.mesh import Snapshots
-from saps.frontend.web.metrics import Health, Metrics
-from saps.frontend.web.mqtt_socket import MqttSockets
-from saps.frontend.web.network import DecisionView, NetworkView
-from saps.frontend.web.openapi import document
-from saps.frontend.web.operator import Operator
-from saps.frontend.web.problems import ProblemError
-from saps.frontend.web.socket import TopicSockets
-from saps.frontend.web.topics import Topics
-from saps.frontend.web.visitors import Visitors
+from saps.frontend.mqtt.driver.server import MqttServer
+from saps.frontend.web.clients.clients import WebClients
+from saps.frontend.web.clients.events import Events
+from saps.frontend.web.clients.mqtt_socket import MqttSockets
+from saps.frontend.web.clients.socket import TopicSockets
+from saps.frontend.web.clients.topics import Topics
+from saps.frontend.web.http.application import Handler, WebServer
+from saps.frontend.web.http.metrics import Health, Metrics
+from saps.frontend.web.http.openapi import document
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.http.visitors import Visitors
+from saps.frontend.web.mesh.drain import DrainDoor
+from saps.frontend.web.mesh.live import Live
+from saps.frontend.web.mesh.mesh import Snapshots
+from saps.frontend.web.mesh.network import DecisionView, NetworkView
+from saps.frontend.web.mesh.operator import Operator
 
 TOPIC = "/v1/topics/{topic:.+}"
 STATIC = Path(__file__).parent / "static"

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from saps.ofm.keys.hierarchy import Chain, Key
 from saps.ofm.keys.sealing import FORM, HEADER, OVERHEAD, Epoch, Refusal
-from saps.overlay.frames import GroupKeys
-from saps.overlay.keys import BrokerRef
+from saps.overlay.frames.kinds import GroupKeys
+from saps.overlay.ring.keys import BrokerRef
 
 GROUPS = 4
 """Hierarchies of one topic that a broker takes part in at a time: more than one if the key server has changed."""

@@ -1,7 +1,8 @@
 """The key server: who holds the key of which topic's tree. Part of an OFGate while that leads (decision 084).
 
 Each change of a tree's brokers gives its group a new secret. Those who stay get it wrapped, by way of each other
-(`saps.overlay.relay`): O(log n) messages leave from here, with O(log n) wrapped keys each. Those who come, and whoever
+(`saps.overlay.delivery.broadcast`): O(log n) messages leave from here, with O(log n) wrapped keys each. Those who
+come, and whoever
 missed something, get their own key and all above it straight from here, over a link that nobody else reads. Only then
 does the topic go on: so its senders switch to a key that its receivers have.
 """
@@ -13,10 +14,10 @@ from typing import Protocol
 
 from saps.ofm.keys.hierarchy import Hierarchy, Key
 from saps.ofm.keys.sealing import LABEL, label_of
-from saps.overlay.frames import GroupKeys
-from saps.overlay.keys import BrokerRef
+from saps.overlay.frames.kinds import GroupKeys
 from saps.overlay.port import Port
-from saps.overlay.presence import by_place
+from saps.overlay.rendezvous.publisher_registry import by_place
+from saps.overlay.ring.keys import BrokerRef
 
 OVERLAP = 6.0
 """Seconds for which a broker still accepts what was sealed with a key after it has got the next one; in half of it at
@@ -34,7 +35,7 @@ Done = Callable[[], None]
 
 
 class Tell(Protocol):
-    """`saps.overlay.relay.Relay.tell`."""
+    """`saps.overlay.delivery.broadcast.Relay.tell`."""
 
     def __call__(
         self,

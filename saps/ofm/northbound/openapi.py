@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from saps.ofm.controller.leader_election import Word
+from saps.ofm.controller.saved import Saved
+from saps.ofm.network.topology import Picture
 from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmWish, PortTraffic, Problem, SwitchBudget
-from saps.ofm.saved import Saved
-from saps.ofm.standby import Word
-from saps.ofm.topology import Picture
 
 _TYPES: dict[str, type] = {
     "OfmWish": OfmWish,

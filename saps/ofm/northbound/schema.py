@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from saps.ofm.topology import BrokerAddress
+from saps.ofm.network.topology import BrokerAddress
 
 Priority = Annotated[int, msgspec.Meta(ge=0, le=7, description="0 is the lowest; 7 passes everything else.")]
 """How urgent a topic's packets are: the class selector of their DSCP (RFC 2474, 4.2.2) and their egress queue."""

@@ -6,8 +6,8 @@ controller is gone.
 
 from __future__ import annotations
 
+from saps.ofm.flows.tables import CONTROLLER, NORMAL, Flow, Masked, Match, Output
 from saps.ofm.openflow.lldp import ETHERTYPE
-from saps.ofm.tables import CONTROLLER, NORMAL, Flow, Masked, Match, Output
 
 COOKIE = 0x5AB5_BA5E_0000_0000
 """Of the entries here."""

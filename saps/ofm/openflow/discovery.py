@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from saps.ofm.topology import Link, Port
+from saps.ofm.network.topology import Link, Port
 
 MISSES = 3
 """Probes in a row that may be lost; the next one sent in vain takes the link down. Packet-ins are lossy."""

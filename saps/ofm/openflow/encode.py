@@ -11,10 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from saps.ofm.openflow import requests as r
-from saps.ofm.openflow.ofp import datapath, ofproto, parser
-from saps.ofm.openflow.requests import Request
-from saps.ofm.tables import (
+from saps.ofm.flows.tables import (
     WIDTHS,
     Action,
     Bucket,
@@ -33,6 +30,9 @@ from saps.ofm.tables import (
     SetQueue,
     ToGroup,
 )
+from saps.ofm.openflow import requests as r
+from saps.ofm.openflow.ofp import datapath, ofproto, parser
+from saps.ofm.openflow.requests import Request
 
 OVS_ADD_OR_MODIFY = 0x8000
 """Open vSwitch's group command `OFPGC_ADD_OR_MOD` (openflow-1.1.h of its sources)."""

@@ -11,9 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from saps.ofm.openflow import values as v
-from saps.ofm.openflow.ofp import ofproto
-from saps.ofm.tables import (
+from saps.ofm.flows.tables import (
     WIDTHS,
     Action,
     Bucket,
@@ -28,6 +26,8 @@ from saps.ofm.tables import (
     SetQueue,
     ToGroup,
 )
+from saps.ofm.openflow import values as v
+from saps.ofm.openflow.ofp import ofproto
 
 NOTHING_OF_OURS = Output(0)
 """An action that no plan contains: no port has the number 0."""

@@ -10,7 +10,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from saps.ofm.topology import Port
+from saps.ofm.network.topology import Port
 
 MOST = 65536
 """Hosts remembered; beyond it the one not seen for longest is forgotten. A host costs about 300 bytes."""

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from collections.abc import Iterator
 
-from saps.ofm.topology import Port
+from saps.ofm.network.topology import Port
 
 ETHERTYPE = 0x88CC
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")

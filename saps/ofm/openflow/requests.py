@@ -1,12 +1,13 @@
-"""What a controller asks of a switch, as values, beside the changes of `saps.ofm.tables`; `encode` writes them."""
+"""What a controller asks of a switch, as values, beside the changes of `saps.ofm.flows.tables`; `encode` writes
+them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from saps.ofm.flows.tables import DropFlow, DropGroup, DropMeter, Group, Meter, PutFlow, PutGroup
 from saps.ofm.openflow.values import Role
-from saps.ofm.tables import DropFlow, DropGroup, DropMeter, Group, Meter, PutFlow, PutGroup
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from saps.ofm.network.topology import Port
 from saps.ofm.openflow.discovery import LinkEvent, LinkTable
 from saps.ofm.openflow.hosts import HostEvent, HostTable, sender
 from saps.ofm.openflow.lldp import is_lldp, probe, read_probe
-from saps.ofm.topology import Port
 
 Sighting: TypeAlias = LinkEvent | HostEvent
 

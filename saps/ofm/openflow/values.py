@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from saps.ofm.tables import Flow
+from saps.ofm.flows.tables import Flow
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from saps.ofm.network.topology import Link, Topology
 from saps.ofm.planner.graph import Graph
-from saps.ofm.topology import Link, Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saps.ofm.planner.graph import Demands, Flags, Floats, Graph, Ints, Offsets
-from saps.ofm.planner.growth import UNREACHABLE, grow, scratch
+from saps.ofm.planner.kernels.growth import UNREACHABLE, grow, scratch
 from saps.ofm.planner.trees import Trees
 from saps.overlay.design.compiled import compiled
 

@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 Choice: TypeAlias = Literal["steiner", "shortest", "mehlhorn", "sdnps", "balanced", "cost-first"]
-"""`steiner` is `saps.ofm.tree.SharedTree`; the others are those of `saps.ofm.planner.fitted`."""
+"""`steiner` is `saps.ofm.trees.tree.SharedTree`; the others are those of `saps.ofm.planner.fitted`."""

@@ -1,7 +1,8 @@
-"""The planners as the controller uses them (`saps.ofm.tree.Planner`): one topic after the other, on the live network.
+"""The planners as the controller uses them (`saps.ofm.trees.tree.Planner`): one topic after the other, on the live
+network.
 
 What other topics take is known from the trees that were given out. A tree grows, is pruned and is mended as little as
-possible (`saps.ofm.growth`); how it is first made, and which path a new branch takes, is the planner's choice.
+possible (`saps.ofm.trees.growth`); how it is first made, and which path a new branch takes, is the planner's choice.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from saps.ofm import parallel
-from saps.ofm.growth import reachable
+from saps.ofm.network import parallel
+from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.planner.aggregate import Aggregate
 from saps.ofm.planner.balanced import Prices, lengths
 from saps.ofm.planner.choice import Choice
-from saps.ofm.planner.forest import pieces_of, prune
 from saps.ofm.planner.frugal import frugal_tree
 from saps.ofm.planner.graph import Demands, Flags, Floats, Graph, Ints
-from saps.ofm.planner.growth import grow, scratch
+from saps.ofm.planner.kernels.forest import pieces_of, prune
+from saps.ofm.planner.kernels.growth import grow, scratch
 from saps.ofm.planner.sdnps import sdnps, widened
 from saps.ofm.planner.shortest import mehlhorn, shortest_paths
-from saps.ofm.topology import BrokerAddress, Link, Port, Topology
-from saps.ofm.tree import Tree, UnreachableError
+from saps.ofm.trees.growth import reachable
+from saps.ofm.trees.tree import Tree, UnreachableError
 
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 """The planners a controller can have."""
@@ -56,7 +57,7 @@ class NetworkPlanner:
     ) -> None:
         """`capacity` of links and `rate` of topics in one unit; `avoid`: switches that a topic must not pass (by
         a policy); `version` counts the changes of capacities; `spread`: trees are laid over parallel links
-        (`saps.ofm.parallel`)."""
+        (`saps.ofm.network.parallel`)."""
         self.choice: Choice = choice
         self.capacity, self.rate, self.avoid, self._version = capacity, rate, avoid, version
         self._spread = spread
@@ -65,7 +66,7 @@ class NetworkPlanner:
         self._network: tuple[Topology, tuple[int, int], Aggregate] | None = None
 
     def for_topic(self, topic: str) -> TopicPlanner:
-        """See `saps.ofm.tree.Planners.for_topic`."""
+        """See `saps.ofm.trees.tree.Planners.for_topic`."""
         return TopicPlanner(self, topic)
 
     def warm(self) -> None:
@@ -86,7 +87,7 @@ class NetworkPlanner:
         self._network = None
 
     def adopted(self, topic: str, tree: Tree | None) -> None:
-        """See `saps.ofm.tree.Planners.adopted`."""
+        """See `saps.ofm.trees.tree.Planners.adopted`."""
         old = self._given.pop(topic, None)
         if old is not None:
             for link, taken in old.load.items():
@@ -115,12 +116,12 @@ class NetworkPlanner:
         return known[2]
 
     def remeasured(self, topic: str) -> None:
-        """See `saps.ofm.tree.Planners.remeasured`."""
+        """See `saps.ofm.trees.tree.Planners.remeasured`."""
         if (given := self._given.get(topic)) is not None:
             self.adopted(topic, given.tree)
 
     def crowded(self) -> list[str]:
-        """See `saps.ofm.tree.Planners.crowded`: only where trees are made by load, and not for a load that is no
+        """See `saps.ofm.trees.tree.Planners.crowded`: only where trees are made by load, and not for a load that is no
         trouble."""
         if self.choice != "balanced":
             return []
@@ -128,7 +129,7 @@ class NetworkPlanner:
         return sorted((topic for topic, use in most.items() if use > CROWDED), key=lambda topic: (-most[topic], topic))
 
     def better(self, topic: str, topology: Topology) -> Tree | None:
-        """See `saps.ofm.tree.Planners.better`: the busiest link, with the topic on it, is less used by `GAIN`."""
+        """See `saps.ofm.trees.tree.Planners.better`: the busiest link, with the topic on it, is less used by `GAIN`."""
         now = self._given[topic].tree
         try:
             other = self.for_topic(topic).plan(topology, now.brokers)
@@ -150,7 +151,7 @@ class NetworkPlanner:
 
 
 class TopicPlanner:
-    """`saps.ofm.tree.Planner` for one topic."""
+    """`saps.ofm.trees.tree.Planner` for one topic."""
 
     def __init__(self, planner: NetworkPlanner, topic: str) -> None:
         self._planner, self._topic = planner, topic

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from saps.ofm.planner.forest import prune
 from saps.ofm.planner.graph import Demands, Flags, Floats, Graph, Ints
-from saps.ofm.planner.growth import UNREACHABLE, Scratch, grow, scratch
-from saps.ofm.planner.heap import pop, push
+from saps.ofm.planner.kernels.forest import prune
+from saps.ofm.planner.kernels.growth import UNREACHABLE, Scratch, grow, scratch
+from saps.ofm.planner.kernels.heap import pop, push
 from saps.ofm.planner.trees import Trees
 from saps.overlay.design.compiled import compiled
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from saps.ofm.planner.forest import identity, prune, root, unite
 from saps.ofm.planner.graph import Demands, Floats, Graph, Ints, Offsets
-from saps.ofm.planner.growth import Scratch, scratch
-from saps.ofm.planner.heap import pop, push
+from saps.ofm.planner.kernels.forest import identity, prune, root, unite
+from saps.ofm.planner.kernels.growth import Scratch, scratch
+from saps.ofm.planner.kernels.heap import pop, push
 from saps.ofm.planner.trees import Trees
 from saps.overlay.design.compiled import compiled
 

@@ -12,11 +12,11 @@ from itertools import count
 
 import numpy as np
 
+from saps.ofm.network.topology import BrokerAddress, Link, Topology
 from saps.ofm.planner.aggregate import Aggregate
 from saps.ofm.planner.fitted import NetworkPlanner, TopicPlanner, places_of
 from saps.ofm.planner.graph import Flags, Ints
-from saps.ofm.topology import BrokerAddress, Link, Topology
-from saps.ofm.tree import Tree, UnreachableError
+from saps.ofm.trees.tree import Tree, UnreachableError
 
 
 class TwoLevelPlanner(NetworkPlanner):
@@ -39,7 +39,7 @@ class TwoLevelPlanner(NetworkPlanner):
         self._clusters: tuple[Aggregate, Aggregate] | None = None
 
     def for_topic(self, topic: str) -> TopicPlanner:
-        """See `saps.ofm.tree.Planners.for_topic`."""
+        """See `saps.ofm.trees.tree.Planners.for_topic`."""
         return _TwoLevel(self, topic)
 
     def clusters(self, topology: Topology) -> Aggregate:
@@ -52,7 +52,7 @@ class TwoLevelPlanner(NetworkPlanner):
 
 
 class _TwoLevel(TopicPlanner):
-    """`saps.ofm.tree.Planner` for one topic."""
+    """`saps.ofm.trees.tree.Planner` for one topic."""
 
     _planner: TwoLevelPlanner
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 from ipaddress import IPv6Address, IPv6Network
 from typing import NamedTuple
 
-from saps.ofm.tables import Masked
+from saps.ofm.flows.tables import Masked
 from saps.ofm.topics.coding import WORD_BITS
 
 RANGE = IPv6Network("ff18::/25")

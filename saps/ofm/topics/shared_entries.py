@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from saps.ofm.plan import COOKIE, GROUPS
-from saps.ofm.tables import Action, Bucket, Field, Flow, Group, Masked, Match, Tables, ToGroup
+from saps.ofm.flows.plan import COOKIE, GROUPS
+from saps.ofm.flows.tables import Action, Bucket, Field, Flow, Group, Masked, Match, Tables, ToGroup
 from saps.ofm.topics.address import EventType, match
 from saps.ofm.topics.aggregate import Entry, smallest
 

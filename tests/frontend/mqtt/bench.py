@@ -6,12 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from saps.frontend.mqtt.connection import Connection
-from saps.frontend.mqtt.decode import PacketReader
-from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.frontend import Frontend
-from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.codec.decode import PacketReader
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import (
     V5,
     Ack,
     Connack,
@@ -24,9 +21,12 @@ from saps.frontend.mqtt.packets import (
     SubscribeEntry,
     Will,
 )
-from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.session import Session
-from saps.hub import Hub
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.session import Session
+from saps.local.hub import Hub
 from saps.mesh import Mesh
 
 P = TypeVar("P")

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from saps.frontend.mqtt.connection import Connection
+from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.session import Session
+from saps.frontend.mqtt.session.session import Session
 from saps.simulator import Network
 from tests.frontend.mqtt.bench import Bench, Dealt
 from tests.overlay.roams import Roams

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from saps.broker import Broker
-from saps.config.sources import load
-from saps.frontend.mqtt.server import MqttServer
-from saps.frontend.mqtt.tcp_client import TcpClient
+from saps.broker.broker import Broker
+from saps.config.sources_io import load
+from saps.frontend.mqtt.driver.server import MqttServer
+from saps.frontend.mqtt.driver.tcp_client import TcpClient
 
 ANY = "127.0.0.1:0"
 

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
+from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.server import MqttServer
-from saps.hub import Hub
+from saps.local.hub import Hub
 from tests.frontend.mqtt.bench import Bench
 from tests.frontend.mqtt.mesh_server import MeshServer, mesh
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.codec.packets import (
     V5,
     Ack,
     Auth,
@@ -25,9 +25,9 @@ from saps.frontend.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from saps.frontend.mqtt.properties import RULES, WILL, Kind, Property, PropertyMap
-from saps.frontend.mqtt.reasons import ACK_REASONS, DISCONNECT_REASONS, Reason
-from saps.frontend.mqtt.wire import MAX_VARINT
+from saps.frontend.mqtt.codec.properties import RULES, WILL, Kind, Property, PropertyMap
+from saps.frontend.mqtt.codec.reasons import ACK_REASONS, DISCONNECT_REASONS, Reason
+from saps.frontend.mqtt.codec.wire import MAX_VARINT
 from saps.topics import SHARE, subscription_fault
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import V5, V311, Ack, Pingreq, Pingresp, Publish
+from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Ack, Pingreq, Pingresp, Publish
-from saps.frontend.mqtt.properties import Property
 from tests.frontend.mqtt.bench import Bench, Client, puback
 
 pytestmark = pytest.mark.one_broker("between brokers, their links hold publishers back")

@@ -10,18 +10,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import V5, Ack, Disconnect, PacketType, Publish, Subscribe, SubscribeEntry
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, Ack, Disconnect, PacketType, Publish, Subscribe, SubscribeEntry
-from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.reasons import Reason
 from saps.mesh import Alone
 from saps.messages import Message, Reached
 from saps.statistics import publishers
 from tests.batches import batch_of
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubrel
 from tests.frontend.mqtt.strategies import chunked, cut_lists, versions
-from tests.hub.meshes import DelayingMesh
+from tests.local.meshes import DelayingMesh
 
 TOPICS = ["a", "b", "c/d", "$x"]
 FILTERS = ["#", "+", "a", "b", "$x", "+/d", "$share/g/+", "$share/g/a"]

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.frontend.mqtt.decode import PacketReader, decode
-from saps.frontend.mqtt.encode import encode, framed
-from saps.frontend.mqtt.packets import V5, V311, Connect, Packet, Publish
-from saps.frontend.mqtt.properties import RULES, Kind, Property
-from saps.frontend.mqtt.reasons import MqttError, Reason
-from saps.frontend.mqtt.wire import fixed_header
+from saps.frontend.mqtt.codec.decode import PacketReader, decode
+from saps.frontend.mqtt.codec.encode import encode, framed
+from saps.frontend.mqtt.codec.packets import V5, V311, Connect, Packet, Publish
+from saps.frontend.mqtt.codec.properties import RULES, Kind, Property
+from saps.frontend.mqtt.codec.reasons import MqttError, Reason
+from saps.frontend.mqtt.codec.wire import fixed_header
 from tests.frontend.mqtt.strategies import chunked, cut_lists, packets, versions
 
 version_and_packets = versions.flatmap(lambda v: st.tuples(st.just(v), st.lists(packets(v), max_size=5)))

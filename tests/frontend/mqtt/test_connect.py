@@ -4,9 +4,8 @@ import logging
 
 import pytest
 
-from saps.frontend.mqtt.encode import encode, framed
-from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.codec.encode import encode, framed
+from saps.frontend.mqtt.codec.packets import (
     V5,
     V311,
     Auth,
@@ -18,8 +17,9 @@ from saps.frontend.mqtt.packets import (
     Suback,
     Will,
 )
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.limits import Limits
 from tests.frontend.mqtt.bench import Bench, Client
 
 

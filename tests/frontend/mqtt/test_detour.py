@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from saps.frontend.mqtt.detour import Detour
-from saps.frontend.mqtt.packets import V5, V311, Connack, Connect, Disconnect
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.codec.packets import V5, V311, Connack, Connect, Disconnect
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.redirect import Detour
 from tests.frontend.mqtt.bench import Bench, Client
 
 ADDRESSES = "b2.example.org:1883 b3.example.org:1883"

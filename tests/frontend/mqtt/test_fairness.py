@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.bucket import Buckets, TokenBucket
-from saps.frontend.mqtt.connection import Connection
-from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import (
     V5,
     V311,
     Connack,
@@ -24,9 +21,12 @@ from saps.frontend.mqtt.packets import (
     Subscribe,
     SubscribeEntry,
 )
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.reasons import Reason
-from saps.frontend.mqtt.session import Session
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.session import Session
+from saps.local.token_bucket import Buckets, TokenBucket
 from tests.frontend.mqtt.bench import Bench, Client
 
 pytestmark = pytest.mark.one_broker("each broker has its budgets")

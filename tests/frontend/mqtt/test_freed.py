@@ -15,20 +15,20 @@ import pytest
 import trustme
 from aiohttp import ClientSession
 
-from saps.frontend.mqtt.auth.control import AccessControl
-from saps.frontend.mqtt.auth.options import AuthOptions, TlsOptions
-from saps.frontend.mqtt.connection import Connection
-from saps.frontend.mqtt.packets import V5, Disconnect, Publish
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.server import MqttServer
-from saps.frontend.mqtt.session import Session
+from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
+from saps.frontend.mqtt.codec.packets import V5, Disconnect, Publish
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.driver.access_control import AccessControl
+from saps.frontend.mqtt.driver.server import MqttServer
+from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.timers import FEW
-from saps.frontend.web.application import WebServer
-from saps.frontend.web.mqtt_socket import MqttSockets
-from saps.hub import Hub
+from saps.frontend.web.clients.mqtt_socket import MqttSockets
+from saps.frontend.web.http.application import WebServer
+from saps.local.hub import Hub
 from tests.frontend.mqtt.bench import Bench, Client, a_will, puback, pubcomp, pubrec, pubrel
 from tests.frontend.mqtt.conformance.raw import connect, publish, subscribe
-from tests.hub.meshes import DelayingMesh
+from tests.local.meshes import DelayingMesh
 
 KEPT = {"clean_start": False, "properties": {Property.SESSION_EXPIRY: 0xFFFFFFFF}}
 ENDED = {"properties": {Property.RECEIVE_MAXIMUM: 10}}

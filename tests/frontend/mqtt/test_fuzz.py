@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.frontend.mqtt.encode import encode
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import V5, Connect, Packet, Pingreq, Pingresp
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, Connect, Packet, Pingreq, Pingresp
 from tests.frontend.mqtt.bench import Bench, Client
 from tests.frontend.mqtt.strategies import chunked, cut_lists, packets, versions
 

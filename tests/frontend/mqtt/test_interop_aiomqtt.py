@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import aiomqtt
 import pytest
 
-from saps.frontend.mqtt.server import MqttServer
+from saps.frontend.mqtt.driver.server import MqttServer
 from tests.frontend.mqtt.bench import Bench
 from tests.frontend.mqtt.peers import running, servers_of
 

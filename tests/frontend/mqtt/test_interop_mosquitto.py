@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from saps.frontend.mqtt.server import MqttServer
+from saps.frontend.mqtt.driver.server import MqttServer
 from tests.frontend.mqtt.peers import need, run, running, servers_of
 
 pytestmark = pytest.mark.interop

@@ -14,7 +14,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from saps.frontend.mqtt.server import MqttServer
+from saps.frontend.mqtt.driver.server import MqttServer
 from tests.frontend.mqtt.peers import running, servers_of
 
 pytestmark = pytest.mark.interop

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.frontend.mqtt.budget import ENTRY_COST
-from saps.frontend.mqtt.decode import MAX_FILTERS
-from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.codec.decode import MAX_FILTERS
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import (
     V5,
     V311,
     Connack,
@@ -22,8 +20,10 @@ from saps.frontend.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from saps.frontend.mqtt.properties import MAX_REPEATED, Property
-from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.codec.properties import MAX_REPEATED, Property
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.budget import ENTRY_COST
 from tests.frontend.mqtt.bench import Bench, Client, puback
 
 STAYING = {"clean_start": False, "properties": {Property.SESSION_EXPIRY: 600}}

@@ -8,8 +8,8 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
-from saps.frontend.mqtt.properties import RULES, WILL, Property, PropertyMap, decode_properties, encode_properties
-from saps.frontend.mqtt.wire import Reader
+from saps.frontend.mqtt.codec.properties import RULES, WILL, Property, PropertyMap, decode_properties, encode_properties
+from saps.frontend.mqtt.codec.wire import Reader
 
 VALUES: dict[int, Any] = {0: 1, 1: 1, 2: 513, 4: 70_000, 5: (300,), 6: "grüße", 7: b"\0\1", 8: (("a", "1"), ("a", "2"))}
 

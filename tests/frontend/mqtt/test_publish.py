@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from saps.frontend.mqtt.codec.packets import V5, V311, Ack, Packet, PacketType, Publish
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Ack, Packet, PacketType, Publish
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.reasons import Reason
 from saps.messages import Reached
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubcomp, pubrec, pubrel
-from tests.hub.meshes import DelayingMesh
+from tests.local.meshes import DelayingMesh
 
 EXPIRY = {Property.SESSION_EXPIRY: 600}
 

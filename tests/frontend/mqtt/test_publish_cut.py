@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from saps.batch import MOST, form
-from saps.frontend.mqtt.decode import PacketReader, check_publish_flags, decode
-from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.packets import V5, V311, Publish
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.publish_cut import MAX_NAMES, Cutter
-from saps.frontend.mqtt.publish_encode import encode as encode_batch
-from saps.frontend.mqtt.reasons import MqttError, ProtocolError, Reason
-from saps.frontend.mqtt.wire import fixed_header
+from saps.frontend.mqtt.codec.decode import PacketReader, check_publish_flags, decode
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import V5, V311, Publish
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.publish_cut import MAX_NAMES, Cutter
+from saps.frontend.mqtt.codec.publish_encode import encode as encode_batch
+from saps.frontend.mqtt.codec.reasons import MqttError, ProtocolError, Reason
+from saps.frontend.mqtt.codec.wire import fixed_header
+from saps.local.batch import MOST, form
 from saps.messages import Message, Properties
 from saps.topics import topic_fault
 from tests.frontend.mqtt.strategies import publications, versions

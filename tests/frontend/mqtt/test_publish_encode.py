@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.batch import Batch, Form
-from saps.frontend.mqtt.decode import PacketReader
-from saps.frontend.mqtt.encode import encode as encode_packet
-from saps.frontend.mqtt.packets import V5, V311, Packet, Publish
-from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.publish_encode import encode, encode_aliased, encode_duplicate, encode_numbered, packet_sizes
+from saps.frontend.mqtt.codec.decode import PacketReader
+from saps.frontend.mqtt.codec.encode import encode as encode_packet
+from saps.frontend.mqtt.codec.packets import V5, V311, Packet, Publish
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.codec.publish_encode import (
+    encode,
+    encode_aliased,
+    encode_duplicate,
+    encode_numbered,
+    packet_sizes,
+)
+from saps.local.batch import Batch, Form
 from saps.messages import Message, Properties
 from tests.batches import batch_of
 from tests.frontend.mqtt.strategies import versions

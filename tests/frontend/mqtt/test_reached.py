@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from saps.agents.user import SubscriberAgent
-from saps.frontend.mqtt.packets import V311, Ack
-from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.publish_handler import TELL
-from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.codec.packets import V311, Ack
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.publish_handler import TELL
 from saps.messages import Reached, Subscription
 from tests.frontend.mqtt.bench import Bench, puback
-from tests.hub.meshes import DelayingMesh
+from tests.local.meshes import DelayingMesh
 
 ASKING: PropertyMap = {Property.USER_PROPERTY: ((TELL, ""),)}
 

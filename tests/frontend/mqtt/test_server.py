@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from saps.frontend.mqtt.decode import PacketReader
-from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.codec.decode import PacketReader
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import (
     V5,
     Connack,
     Connect,
@@ -26,12 +25,13 @@ from saps.frontend.mqtt.packets import (
     Subscribe,
     SubscribeEntry,
 )
-from saps.frontend.mqtt.reasons import Reason
-from saps.frontend.mqtt.server import MqttServer
-from saps.frontend.mqtt.tcp_client import TcpClient
-from saps.hub import Hub
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.driver.server import MqttServer
+from saps.frontend.mqtt.driver.tcp_client import TcpClient
+from saps.frontend.mqtt.limits import Limits
+from saps.local.hub import Hub
 from saps.mesh import TopicRoute
-from tests.hub.meshes import DelayingMesh
+from tests.local.meshes import DelayingMesh
 
 SMALL = Limits(write_high_water=1 << 16, maximum_queued=10, patience=0.01, linger=0.1)
 

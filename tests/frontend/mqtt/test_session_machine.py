@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from saps.frontend.mqtt.codec.packets import V5, V311, Ack, PacketType, Publish
+from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Ack, PacketType, Publish
-from saps.frontend.mqtt.properties import Property
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubcomp, pubrec, pubrel
 
 EXPIRY = {Property.SESSION_EXPIRY: 3600}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from saps.frontend.mqtt.codec.packets import V5, V311, Publish, Unsubscribe
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Publish, Unsubscribe
-from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.reasons import Reason
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubcomp, pubrec
 
 KEPT: PropertyMap = {Property.SESSION_EXPIRY: 600}

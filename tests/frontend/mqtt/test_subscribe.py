@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from saps.frontend.mqtt.grants import AT_ONCE, UNDER_WAY
-from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.codec.packets import (
     V5,
     V311,
     Publish,
@@ -14,10 +12,12 @@ from saps.frontend.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.reasons import Reason
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.subscribe_handler import AT_ONCE, UNDER_WAY
+from saps.frontend.mqtt.limits import Limits
 from tests.frontend.mqtt.bench import Bench
-from tests.hub.meshes import DelayingMesh
+from tests.local.meshes import DelayingMesh
 
 
 def test_suback_waits_until_the_mesh_has_taken_up_every_filter() -> None:

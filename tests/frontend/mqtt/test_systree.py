@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saps.frontend.mqtt.codec.packets import Pingreq, Pingresp
+from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.counts import totals
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.load import LoadAverage
-from saps.frontend.mqtt.packets import Pingreq, Pingresp
-from saps.frontend.mqtt.properties import Property
 from saps.frontend.mqtt.systree import SysTree, Value
 from tests.frontend.mqtt.bench import Bench, Client, puback
 

@@ -9,11 +9,9 @@ import pytest
 import trustme
 from aiohttp import ClientSession, TCPConnector, WSServerHandshakeError
 
-from saps.batch import Batch
-from saps.frontend.mqtt.decode import PacketReader
-from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import (
+from saps.frontend.mqtt.codec.decode import PacketReader
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import (
     V5,
     Connack,
     Connect,
@@ -24,8 +22,10 @@ from saps.frontend.mqtt.packets import (
     Subscribe,
     SubscribeEntry,
 )
-from saps.frontend.mqtt.reasons import Reason
-from saps.frontend.web.origins import origin_allowed
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.limits import Limits
+from saps.frontend.web.http.origins import origin_allowed
+from saps.local.batch import Batch
 from saps.messages import Message
 from tests.frontend.mqtt.peers import running
 from tests.frontend.mqtt.websockets import web_server

@@ -15,10 +15,10 @@ from aiohttp import ClientSession, TCPConnector
 
 from examples.smart_city.processes import BrokerProcess
 from saps.config import SettingError
-from saps.config.sources import load
-from saps.frontend.mqtt.decode import PacketReader
-from saps.frontend.mqtt.encode import encode
-from saps.frontend.mqtt.packets import V5, Connack, Connect, Packet, Publish, Suback, Subscribe, SubscribeEntry
+from saps.config.sources_io import load
+from saps.frontend.mqtt.codec.decode import PacketReader
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import V5, Connack, Connect, Packet, Publish, Suback, Subscribe, SubscribeEntry
 
 ANY = "127.0.0.1:0"
 

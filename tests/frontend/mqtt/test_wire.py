@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.frontend.mqtt.reasons import MalformedPacket
-from saps.frontend.mqtt.wire import (
+from saps.frontend.mqtt.codec.reasons import MalformedPacket
+from saps.frontend.mqtt.codec.wire import (
     MAX_VARINT,
     Framer,
     Reader,

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import cycle
 
-from saps.frontend.mqtt.server import MqttServer
-from saps.frontend.web.application import WebServer
-from saps.frontend.web.mqtt_socket import MqttSockets
+from saps.frontend.mqtt.driver.server import MqttServer
+from saps.frontend.web.clients.mqtt_socket import MqttSockets
+from saps.frontend.web.http.application import WebServer
 from tests.frontend.mqtt.peers import servers_of
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.config import SettingError
-from saps.config.sources import load
+from saps.config.sources_io import load
 from saps.frontend.upstream.address import Endpoint, url_fault
-from saps.frontend.upstream.driver import FIRST_RETRY, delays
+from saps.frontend.upstream.bridge_io import FIRST_RETRY, delays
 from tests.frontend.upstream.sites import Mosquitto, Peer, Saps
 
 SECRET = "s3cret"

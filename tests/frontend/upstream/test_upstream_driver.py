@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from saps.agents.user import PublisherAgent
-from saps.batch import Batch
 from saps.config.settings import UpstreamSettings
-from saps.frontend.upstream.driver import Upstream
-from saps.hub import Hub
+from saps.frontend.upstream.bridge_io import Upstream
+from saps.local.batch import Batch
+from saps.local.hub import Hub
 from saps.mesh import Done, Recalled, TopicRoute
 from saps.messages import Message, Properties, Reached
 from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer

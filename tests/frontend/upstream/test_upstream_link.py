@@ -13,7 +13,7 @@ import aiomqtt
 import pytest
 
 from saps.frontend.upstream.address import Endpoint
-from saps.frontend.upstream.link import Access, Link
+from saps.frontend.upstream.link_io import Access, Link
 from saps.frontend.upstream.mapping import Mapping
 from saps.messages import Message
 from tests.frontend.upstream.sites import PATIENCE, Mosquitto
@@ -98,7 +98,7 @@ async def test_a_reset_right_after_the_answer_is_noticed(upstream: Upstream) -> 
 async def test_an_upstream_that_accepts_and_says_nothing_is_given_up(
     upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saps.frontend.upstream.link.ANSWER", 0.05)
+    monkeypatch.setattr("saps.frontend.upstream.link_io.ANSWER", 0.05)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(aiomqtt.MqttError, match="no answer within"):
             async with Link(upstream.access, lambda message, confirm: None):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from saps.broker import Broker
-from saps.config.sources import load
+from saps.broker.broker import Broker
+from saps.config.sources_io import load
 
 ANY = "127.0.0.1:0"
 PATIENCE = 60.0

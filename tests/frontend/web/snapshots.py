@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from saps.frontend.web.live import Picture
-from saps.frontend.web.network import Change, Decisions, Link, Network, Place, Switch, TreeRow
-from saps.frontend.web.report import Broker, State, TopicRow
+from saps.frontend.web.mesh.live import Picture
+from saps.frontend.web.mesh.network import Change, Decisions, Link, Network, Place, Switch, TreeRow
+from saps.frontend.web.mesh.report import Broker, State, TopicRow
 
 KINDS = ("air", "noise", "traffic", "parking", "energy", "water", "alert", "bus")
 AT = 1_800_000_000.0

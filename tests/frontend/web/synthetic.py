@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from saps.frontend.web.application import WebServer
 from saps.frontend.web.frontend import add_console
-from saps.frontend.web.live import Picture
-from saps.frontend.web.metrics import Health, Metrics
-from saps.frontend.web.network import Decisions, DecisionView, Network, NetworkView
-from saps.frontend.web.report import End, Hop, State, Trace
-from saps.frontend.web.visitors import Visitors
+from saps.frontend.web.http.application import WebServer
+from saps.frontend.web.http.metrics import Health, Metrics
+from saps.frontend.web.http.visitors import Visitors
+from saps.frontend.web.mesh.live import Picture
+from saps.frontend.web.mesh.network import Decisions, DecisionView, Network, NetworkView
+from saps.frontend.web.mesh.report import End, Hop, State, Trace
 
 
 class City:
-    """A `saps.frontend.web.mesh.Snapshots` that gives pictures one after the other, the last again and again."""
+    """A `saps.frontend.web.mesh.mesh.Snapshots` that gives pictures one after the other, the last again and again."""
 
     def __init__(self, *pictures: Picture) -> None:
         self._pictures = list(pictures)

@@ -6,10 +6,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from saps.frontend.mqtt.auth.control import AccessControl
-from saps.frontend.mqtt.auth.options import AuthOptions
-from saps.frontend.web.problems import ProblemError
-from saps.frontend.web.visitors import Visitors
+from saps.frontend.mqtt.access.options import AuthOptions
+from saps.frontend.mqtt.driver.access_control import AccessControl
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.http.visitors import Visitors
 
 
 class _From:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.frontend.web.live import News, Picture, news
-from saps.frontend.web.network import Decisions, Network
-from saps.frontend.web.report import Broker, State, TopicRow
+from saps.frontend.web.mesh.live import News, Picture, news
+from saps.frontend.web.mesh.network import Decisions, Network
+from saps.frontend.web.mesh.report import Broker, State, TopicRow
 from tests.frontend.web.conftest import PATIENCE, Site, Start, crash
 from tests.frontend.web.snapshots import broker_row, snapshot, topic_row
 from tests.frontend.web.test_web_topics import subscribed
@@ -68,7 +68,7 @@ async def test_one_broker_knows_of_all_and_adds_up_their_topics(start: Start) ->
 async def test_a_broker_that_dies_is_known_as_away_until_it_is_forgotten(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "saps.broker")
+    caplog.set_level("INFO", "saps.broker.broker")
     sites = await mesh_of(start, 3)
     await crash(sites[1])
     found = await until(

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from saps.agents.decisions_door import DecisionDesk, DecisionDoor, Decisions, Tree
-from saps.ofm.events import Wish
+from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor, Decisions, Tree
+from saps.ofm.controller.events import Wish
+from saps.ofm.network.topology import BrokerAddress, Topology
+from saps.ofm.northbound.driver.server import NorthboundServer
 from saps.ofm.northbound.schema import (
     BrokerCount,
     Changes,
@@ -21,8 +23,6 @@ from saps.ofm.northbound.schema import (
     SwitchBudget,
     SwitchCount,
 )
-from saps.ofm.northbound.server import NorthboundServer
-from saps.ofm.topology import BrokerAddress, Topology
 from tests.frontend.web.conftest import Start
 from tests.frontend.web.test_web_mesh import until
 
@@ -171,7 +171,7 @@ async def test_without_controller_and_ofgate_it_is_said_so(start: Start) -> None
 @pytest.mark.parametrize("setting", ["web.controller", "web.ofgate"])
 def test_an_address_that_is_none_is_refused(setting: str) -> None:
     from saps.config import SettingError
-    from saps.config.sources import load
+    from saps.config.sources_io import load
 
     with pytest.raises(SettingError) as caught:
         load({"name": "b1", setting: "ftp://example.org"})

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from yarl import URL
 
-from saps.frontend.web.openapi import TYPES, document
+from saps.frontend.web.http.openapi import TYPES, document
 from tests.frontend.web.conftest import Site, Start
 
 EXAMPLES = [

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from saps.frontend.mqtt.auth.files import edit_users
-from saps.frontend.web.credentials import credentials
-from saps.frontend.web.messages import Content, message_of, publish_of
-from saps.frontend.web.problems import ProblemError
+from saps.frontend.mqtt.driver.access_files import edit_users
+from saps.frontend.web.clients.messages import Content, message_of, publish_of
+from saps.frontend.web.http.credentials import credentials
+from saps.frontend.web.http.problems import ProblemError
 from tests.frontend.web.conftest import PATIENCE, Site, Start, authorization
 
 

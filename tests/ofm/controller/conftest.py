@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saps.lab import obstacle
+from lab import obstacle
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -16,14 +16,14 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from saps.lab import Lab
-from saps.lab.plan import DATA
-from saps.ofm.addresses import OfmAddress
-from saps.ofm.northbound.client import AddrInfo, Client
+from lab import Lab
+from lab.plan import DATA
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.flows.plan import COOKIE
+from saps.ofm.flows.tables import Tables
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.northbound.driver.client import AddrInfo, Client
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
-from saps.ofm.plan import COOKIE
-from saps.ofm.tables import Tables
-from saps.ofm.topology import BrokerAddress
 from tests.ofm.frames import flow_text, group_text
 from tests.ofm.openflow.ovs import Ovs
 
@@ -44,7 +44,7 @@ class Ofc:
 
     def __init__(self, lab: Lab, *options: str) -> None:
         self.lab = lab
-        command = [sys.executable, "-m", "saps.ofm.cli", "--northbound", "127.0.0.1:0", "--log-level", "warning"]
+        command = [sys.executable, "-m", "saps.cli.controller", "--northbound", "127.0.0.1:0", "--log-level", "warning"]
         self.process: subprocess.Popen[bytes] = lab.switches.popen([*command, *options], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline().decode()

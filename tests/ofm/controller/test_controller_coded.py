@@ -10,18 +10,18 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
-from saps.ofm.addresses import OfmAddress
-from saps.ofm.admission import Rules
-from saps.ofm.budget import Budget
-from saps.ofm.coded_pool import CodedPool, CodeName, Coding
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.controller.admission import Rules
+from saps.ofm.controller.coded_pool import CodedPool, CodeName, Coding
+from saps.ofm.controller.saved import save
+from saps.ofm.flows.budget import Budget
+from saps.ofm.flows.plan import Loopback
+from saps.ofm.flows.shared_budget import SharedLedger
+from saps.ofm.flows.tables import Tables
+from saps.ofm.network.topology import BrokerAddress, Port, Topology
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
-from saps.ofm.plan import Loopback
-from saps.ofm.saved import save
-from saps.ofm.shared_ledger import SharedLedger
-from saps.ofm.tables import Tables
 from saps.ofm.topics.registry import Quota, TopicRefusedError
-from saps.ofm.topology import BrokerAddress, Port, Topology
 from tests.ofm.controller.test_controller_machine import Life, Membership
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import OUTSIDER, Network, broker_at, came_out, networks, sent_by

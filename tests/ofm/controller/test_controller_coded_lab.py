@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from saps.lab import Lab
-from saps.ofm.addresses import OfmAddress
-from saps.ofm.northbound.client import Client
+from lab import Lab
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.northbound.driver.client import Client
 from saps.ofm.northbound.schema import OfmRequest
 from tests.ofm.controller.ofc import PATIENCE, SWITCHES, Member, members, ofc, ours, tables, usable
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from saps.lab import Lab
-from saps.lab.commands import wait_until
-from saps.ofm.cli import settings_of
-from saps.ofm.controller import Controller
+from lab import Lab
+from lab.commands import wait_until
+from saps.cli.controller import settings_of
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.program import rules
+from saps.ofm.controller.saved import restore
+from saps.ofm.flows.tables import Tables
 from saps.ofm.northbound.schema import OfmRequest, Status
-from saps.ofm.program import rules
-from saps.ofm.saved import restore
-from saps.ofm.tables import Tables
 from tests.ofm.controller.ofc import (
     LOOPBACK,
     PATIENCE,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from saps.ofm.events import Wish, Wished
+from saps.ofm.controller.events import Wish, Wished
+from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
-from saps.ofm.topology import BrokerAddress, Link, Port, Topology
 from tests.ofm.controller.worlds import World, rules
 from tests.ofm.networks import Network, broker_at
 

@@ -6,12 +6,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from saps.ofm.events import HostMoved, LinkChanged, SwitchGone, Wish, Wished
+from saps.ofm.controller.events import HostMoved, LinkChanged, SwitchGone, Wish, Wished
+from saps.ofm.controller.saved import save
+from saps.ofm.flows.tables import Tables
+from saps.ofm.network.topology import BrokerAddress, Port
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
-from saps.ofm.saved import save
-from saps.ofm.tables import Tables
-from saps.ofm.topology import BrokerAddress, Port
 from tests.ofm.controller.worlds import AMPLE, World, rules
 from tests.ofm.networks import OUTSIDER, Network, networks
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from saps.lab import Lab
-from saps.ofm.addresses import OfmAddress
-from saps.ofm.northbound.client import Client
+from lab import Lab
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.northbound.driver.client import Client
 from saps.ofm.northbound.schema import Demand, OfmRequest, OfmState, Status
 from tests.ofm.controller.ofc import PATIENCE, SWITCHES, Stream, members, ofc
 

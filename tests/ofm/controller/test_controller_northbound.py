@@ -20,20 +20,20 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saps.cli.controller import settings_of
 from saps.config import Address, SettingError
-from saps.ofm import desk
-from saps.ofm.cli import settings_of
-from saps.ofm.controller import Controller
-from saps.ofm.events import HostMoved, SwitchUp, TablesRead, Wish
-from saps.ofm.northbound import server
-from saps.ofm.northbound.client import Client, NorthboundError, UnreachableError
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver import request_handler as desk
+from saps.ofm.controller.driver.service import ControllerService
+from saps.ofm.controller.driver.settings import ControllerSettings
+from saps.ofm.controller.events import HostMoved, SwitchUp, TablesRead, Wish
+from saps.ofm.controller.program import OfcProgram, northbound_tls, tls
+from saps.ofm.flows.tables import Tables
+from saps.ofm.network.topology import BrokerAddress, Port
+from saps.ofm.northbound.driver import server
+from saps.ofm.northbound.driver.client import Client, NorthboundError, UnreachableError
+from saps.ofm.northbound.driver.server import NorthboundServer
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
-from saps.ofm.northbound.server import NorthboundServer
-from saps.ofm.program import OfcProgram, northbound_tls, tls
-from saps.ofm.service import ControllerService
-from saps.ofm.settings import ControllerSettings
-from saps.ofm.tables import Tables
-from saps.ofm.topology import BrokerAddress, Port
 from tests.ofm.controller.worlds import rules
 
 BROKERS = [BrokerAddress("10.0.0.1", "02:00:00:00:00:01", 7000), BrokerAddress("10.0.0.2", "02:00:00:00:00:02", 7000)]
@@ -253,7 +253,7 @@ async def test_budgets_and_topology_are_told() -> None:
 
 
 def controller(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "saps.ofm.cli", "--listen", "127.0.0.1:0", "--northbound", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "saps.cli.controller", "--listen", "127.0.0.1:0", "--northbound", "127.0.0.1:0"]
     return subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -7,11 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.ofm.parallel import links_between, narrowed, shares, weights, widened
+from saps.ofm.flows.tables import GroupKind
+from saps.ofm.network.parallel import links_between, narrowed, shares, weights, widened
+from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.planner.fitted import NetworkPlanner
-from saps.ofm.tables import GroupKind
-from saps.ofm.topology import BrokerAddress, Link, Port, Topology
-from saps.ofm.tree import SharedTree, Tree, pair_of
+from saps.ofm.trees.tree import SharedTree, Tree, pair_of
 from tests.ofm.controller.worlds import World, rules
 from tests.ofm.networks import Network, broker_at, networks, sent_by
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from saps.lab import Lab
-from saps.lab.commands import wait_until
-from saps.ofm.addresses import OfmAddress
+from lab import Lab
+from lab.commands import wait_until
+from saps.ofm.controller.addresses import OfmAddress
 from tests.ofm.controller.ofc import PATIENCE, SWITCHES, Member, constructed, members, ofc, tables, usable
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]

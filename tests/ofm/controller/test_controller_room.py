@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from saps.ofm.budget import LEARNT
+from saps.ofm.flows.budget import LEARNT
+from saps.ofm.network.topology import Port, Topology
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
-from saps.ofm.topology import Port, Topology
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import OUTSIDER, Network, broker_at
 

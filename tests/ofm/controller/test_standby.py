@@ -7,9 +7,21 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.ofm.saved import Replica, save
-from saps.ofm.standby import LONGEST, Claim, Event, Granted, Heard, Office, Outbid, Passed, Post, Retire, Serve
-from saps.ofm.topology import Link, Port, Topology
+from saps.ofm.controller.leader_election import (
+    LONGEST,
+    Claim,
+    Event,
+    Granted,
+    Heard,
+    Office,
+    Outbid,
+    Passed,
+    Post,
+    Retire,
+    Serve,
+)
+from saps.ofm.controller.saved import Replica, save
+from saps.ofm.network.topology import Link, Port, Topology
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from saps.lab import Lab
-from saps.ofm.northbound.client import UnreachableError
-from saps.ofm.northbound.pair import Failover, PeerClient
+from lab import Lab
+from saps.ofm.controller.leader_election import Post, Word
+from saps.ofm.northbound.driver.client import UnreachableError
+from saps.ofm.northbound.driver.pair import Failover, PeerClient
 from saps.ofm.northbound.schema import STANDBY, OfmRequest, OfmState, Status
-from saps.ofm.standby import Post, Word
 from tests.ofm.controller.ofc import PATIENCE, Ofc, Stream, members, ours, tables, usable
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]

@@ -11,20 +11,20 @@ import msgspec
 import pytest
 import trustme
 
-from saps.ofm.cli import settings_of
-from saps.ofm.controller import Controller
-from saps.ofm.northbound.client import UnreachableError
-from saps.ofm.northbound.pair import Failover, PeerClient
+from saps.cli.controller import settings_of
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.service import ControllerService
+from saps.ofm.controller.driver.settings import ControllerSettings
+from saps.ofm.controller.driver.standby_service import PairedController
+from saps.ofm.controller.leader_election import Passed, Post
+from saps.ofm.controller.program import northbound_tls, peer_tls
+from saps.ofm.controller.saved import restore
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.northbound.driver.client import UnreachableError
+from saps.ofm.northbound.driver.pair import Failover, PeerClient
+from saps.ofm.northbound.driver.server import NorthboundServer
 from saps.ofm.northbound.schema import OfmRequest, Status
-from saps.ofm.northbound.server import NorthboundServer
-from saps.ofm.openflow.server import OpenFlowServer
-from saps.ofm.program import northbound_tls, peer_tls
-from saps.ofm.saved import restore
-from saps.ofm.service import ControllerService
-from saps.ofm.settings import ControllerSettings
-from saps.ofm.standby import Passed, Post
-from saps.ofm.standby_service import PairedController
-from saps.ofm.topology import BrokerAddress
+from saps.ofm.openflow.driver.server import OpenFlowServer
 from tests.ofm.controller.worlds import rules
 
 PATIENCE = 60.0

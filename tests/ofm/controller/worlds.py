@@ -6,10 +6,9 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from saps.ofm.admission import Rules
-from saps.ofm.budget import Budget
-from saps.ofm.controller import Controller
-from saps.ofm.events import (
+from saps.ofm.controller.admission import Rules
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.events import (
     Applied,
     Apply,
     Effect,
@@ -28,16 +27,17 @@ from saps.ofm.events import (
     Wish,
     Wished,
 )
-from saps.ofm.fabric import Fabric
+from saps.ofm.controller.record import Record
+from saps.ofm.controller.saved import restore
+from saps.ofm.flows.budget import Budget
+from saps.ofm.flows.plan import BROKER, Loopback
+from saps.ofm.flows.tables import Change, PutFlow, Room
+from saps.ofm.network.topology import BrokerAddress, Link, Port
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.ofm.openflow.base import BASE_FLOWS
-from saps.ofm.packets import Packet
-from saps.ofm.plan import BROKER, Loopback
-from saps.ofm.record import Record
-from saps.ofm.saved import restore
-from saps.ofm.switch import RefusedError
-from saps.ofm.tables import Change, PutFlow, Room
-from saps.ofm.topology import BrokerAddress, Link, Port
+from saps.ofm.switch.fabric import Fabric
+from saps.ofm.switch.packets import Packet
+from saps.ofm.switch.switch import RefusedError
 from tests.ofm.networks import Network, came_out, received_by, sent_by
 
 LOOPBACK = Loopback("10.0.255.254", "02:ff:00:00:00:01")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from saps.ofm.network.topology import Link
+from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.hosts import HostGone, HostSeen
-from saps.ofm.openflow.switch import Switch
 from saps.ofm.openflow.values import PacketIn, PortStatus
-from saps.ofm.topology import Link
 
 PATIENCE = 45.0
 """Seconds a test waits for what must come. Generous: it is no requirement, only the end of hope."""

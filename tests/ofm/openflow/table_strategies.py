@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from saps.ofm.tables import (
+from saps.ofm.flows.tables import (
     IN_PORT,
     NORMAL,
     WIDTHS,

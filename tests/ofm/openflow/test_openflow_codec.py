@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.ofm.openflow import requests as r
-from saps.ofm.openflow.decode import Part, decode
-from saps.ofm.openflow.encode import UnencodableError, encode
-from saps.ofm.openflow.entries import NOTHING_OF_OURS
-from saps.ofm.openflow.ofp import datapath, ofproto, parser
-from saps.ofm.openflow.values import FlowCount
-from saps.ofm.tables import (
+from saps.ofm.flows.tables import (
     WIDTHS,
     Bucket,
     Flow,
@@ -33,6 +27,12 @@ from saps.ofm.tables import (
     ToGroup,
     ipv4,
 )
+from saps.ofm.openflow import requests as r
+from saps.ofm.openflow.decode import Part, decode
+from saps.ofm.openflow.encode import UnencodableError, encode
+from saps.ofm.openflow.entries import NOTHING_OF_OURS
+from saps.ofm.openflow.ofp import datapath, ofproto, parser
+from saps.ofm.openflow.values import FlowCount
 from tests.ofm.openflow.table_strategies import flows, group_entries, meter_entries
 
 
@@ -207,5 +207,5 @@ def test_masks_are_written_only_where_they_say_something() -> None:
 
 
 def test_the_codec_comes_without_eventlet() -> None:
-    check = "import saps.ofm.openflow.server, sys; sys.exit('eventlet' in sys.modules)"
+    check = "import saps.ofm.openflow.driver.server, sys; sys.exit('eventlet' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], timeout=60, check=False).returncode == 0

@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
+from saps.ofm.flows.tables import DropGroup, Flow, Match, PutFlow
 from saps.ofm.openflow import requests as r
 from saps.ofm.openflow.connection import Connection, State
 from saps.ofm.openflow.events import Complaint, Done, Fault, Limits, Lost, Overdue, Ready, Refusal
 from saps.ofm.openflow.values import Features, PacketIn, PortChange, PortStatus, Role, SwitchError
-from saps.ofm.tables import DropGroup, Flow, Match, PutFlow
 from tests.ofm.openflow import messages as m
 
 MODS = [PutFlow(Flow(priority, Match(), ())) for priority in range(3)]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saps.ofm.network.topology import Link, Port
 from saps.ofm.openflow.discovery import MISSES, LinkDown, LinkTable, LinkUp
 from saps.ofm.openflow.hosts import HostGone, HostSeen, HostTable, Sender, sender
 from saps.ofm.openflow.lldp import probe, read_probe
 from saps.ofm.openflow.tracker import Sighting, Tracker
-from saps.ofm.topology import Link, Port
 from tests.ofm.openflow import frames
 
 SECRET = b"secret"

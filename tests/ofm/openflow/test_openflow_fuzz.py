@@ -7,13 +7,13 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saps.ofm.flows.tables import Flow, Match, Output, PutFlow, SetField
 from saps.ofm.openflow import requests as r
 from saps.ofm.openflow.connection import Connection, State
 from saps.ofm.openflow.encode import encode
 from saps.ofm.openflow.events import Event, Limits, Lost
 from saps.ofm.openflow.framing import Framer
 from saps.ofm.openflow.values import Role
-from saps.ofm.tables import Flow, Match, Output, PutFlow, SetField
 from tests.ofm.openflow import messages as m
 
 QUESTIONS: list[r.Question] = [

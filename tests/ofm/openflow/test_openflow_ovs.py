@@ -8,13 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from saps.ofm.openflow.base import BASE_FLOWS, COOKIE
-from saps.ofm.openflow.errors import RefusedError
-from saps.ofm.openflow.hosts import HostSeen
-from saps.ofm.openflow.server import OpenFlowServer, ServerSettings
-from saps.ofm.openflow.values import PortChange, PortStatus, Role
-from saps.ofm.reconcile import difference
-from saps.ofm.tables import (
+from saps.ofm.flows.reconcile import difference
+from saps.ofm.flows.tables import (
     IN_PORT,
     Barrier,
     Bucket,
@@ -36,7 +31,12 @@ from saps.ofm.tables import (
     ToGroup,
     ipv4,
 )
-from saps.ofm.topology import Link, Port
+from saps.ofm.network.topology import Link, Port
+from saps.ofm.openflow.base import BASE_FLOWS, COOKIE
+from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
+from saps.ofm.openflow.errors import RefusedError
+from saps.ofm.openflow.hosts import HostSeen
+from saps.ofm.openflow.values import PortChange, PortStatus, Role
 from tests.ofm.openflow import frames
 from tests.ofm.openflow.ovs import Ovs, needs_ovs, open_vswitch
 from tests.ofm.openflow.recorder import PATIENCE, Recorder

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 
-from saps.ofm.openflow.server import OpenFlowServer
-from saps.ofm.openflow.switch import Switch
-from saps.ofm.reconcile import difference
-from saps.ofm.tables import Tables
+from saps.ofm.flows.reconcile import difference
+from saps.ofm.flows.tables import Tables
+from saps.ofm.openflow.driver.server import OpenFlowServer
+from saps.ofm.openflow.driver.switch import Switch
 from tests.ofm.openflow.ovs import needs_ovs, open_vswitch
 from tests.ofm.openflow.recorder import Recorder
 from tests.ofm.openflow.table_strategies import COOKIE, COOKIE_MASK, tables

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from saps.ofm.flows.tables import Barrier, Change, DropGroup
+from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
 from saps.ofm.openflow.errors import ChannelError, NoAnswerError, SwitchGoneError
 from saps.ofm.openflow.events import Limits
-from saps.ofm.openflow.server import OpenFlowServer, ServerSettings
-from saps.ofm.tables import Barrier, Change, DropGroup
 from tests.ofm.openflow import messages as m
 from tests.ofm.openflow.recorder import PATIENCE, Recorder
 
@@ -124,7 +124,7 @@ async def test_a_connection_that_ends_within_a_message_is_told(caplog: pytest.Lo
 async def test_a_peer_that_asks_and_does_not_listen_is_given_up(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saps.ofm.openflow.session.MOST_UNSENT", 1 << 20)
+    monkeypatch.setattr("saps.ofm.openflow.driver.session.MOST_UNSENT", 1 << 20)
     async with server() as (_, port, _), peer(port) as deaf:
         deaf.writer.write(m.hello(4))
         with pytest.raises(ConnectionError):
@@ -138,7 +138,7 @@ async def test_a_switch_has_a_bounded_number_of_ports(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it tells of them at once, or of one after the other."""
-    monkeypatch.setattr("saps.ofm.openflow.server.MOST_PORTS", 3)
+    monkeypatch.setattr("saps.ofm.openflow.driver.server.MOST_PORTS", 3)
     caplog.set_level(logging.INFO)
     async with server() as (_, port, heard), peer(port) as broad, peer(port) as growing:
         with pytest.raises(asyncio.IncompleteReadError):

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from saps.ofm.cli import settings_of
+from saps.cli.controller import settings_of
+from saps.ofm.controller.program import tls
+from saps.ofm.flows.tables import Tables
 from saps.ofm.openflow.base import BASE_FLOWS, COOKIE
-from saps.ofm.openflow.server import OpenFlowServer
-from saps.ofm.program import tls
-from saps.ofm.tables import Tables
+from saps.ofm.openflow.driver.server import OpenFlowServer
 from tests.ofm.openflow.ovs import needs_ovs, open_vswitch
 from tests.ofm.openflow.recorder import PATIENCE, Recorder
 

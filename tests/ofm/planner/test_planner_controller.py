@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
+from saps.cli.controller import settings_of
 from saps.config import SettingError
-from saps.ofm.cli import settings_of
-from saps.ofm.controller import Controller
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.program import planners
+from saps.ofm.network.topology import Port, Topology
+from saps.ofm.network.traffic import Traffic
+from saps.ofm.network.traffic_files_io import TrafficFiles
 from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.fitted import CHOICES, NetworkPlanner
-from saps.ofm.program import planners
-from saps.ofm.topology import Port, Topology
-from saps.ofm.traffic import Traffic
-from saps.ofm.traffic_files import TrafficFiles
-from saps.ofm.tree import SharedTree
+from saps.ofm.trees.tree import SharedTree
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at
 
@@ -93,11 +93,11 @@ def test_an_unknown_planner_is_refused() -> None:
 WARM = """
 import sys
 import numba.core.dispatcher
-from saps.ofm.cli import settings_of
-from saps.ofm.program import planners
-from saps.ofm.topology import Port
-from saps.ofm.traffic import Traffic
-from saps.ofm.traffic_files import TrafficFiles
+from saps.cli.controller import settings_of
+from saps.ofm.controller.program import planners
+from saps.ofm.network.topology import Port
+from saps.ofm.network.traffic import Traffic
+from saps.ofm.network.traffic_files_io import TrafficFiles
 from tests.ofm.planner.test_planner_controller import square
 
 def machine_code():

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from saps.ofm.planner.cli import app
-from saps.ofm.planner.files import Demand, Network, Trunk, demands_of, network_of, plain
-from saps.ofm.topology import Port, Topology
+from saps.cli.plan import app
+from saps.ofm.network.topology import Port, Topology
+from saps.ofm.planner.command.files import Demand, Network, Trunk, demands_of, network_of, plain
 
 NETWORK = {
     "nodes": ["west", "north", "south", "east"],

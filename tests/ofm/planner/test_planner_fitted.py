@@ -1,4 +1,5 @@
-"""The planners as the controller uses them: the contract of `saps.ofm.tree.Planner`, and what they are chosen for."""
+"""The planners as the controller uses them: the contract of `saps.ofm.trees.tree.Planner`, and what they are chosen
+for."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.ofm.growth import reachable
+from saps.ofm.network.topology import Link, Port, Topology
 from saps.ofm.planner.aggregate import Aggregate
 from saps.ofm.planner.fitted import CHOICES, NetworkPlanner
-from saps.ofm.topology import Link, Port, Topology
-from saps.ofm.tree import Tree, UnreachableError
+from saps.ofm.trees.growth import reachable
+from saps.ofm.trees.tree import Tree, UnreachableError
 from tests.ofm.networks import Network, broker_at, networks
 
 FITTED = [choice for choice in CHOICES if choice != "steiner"]

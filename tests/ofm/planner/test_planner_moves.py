@@ -12,19 +12,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from saps.cli.controller import settings_of
 from saps.config import SettingError
-from saps.ofm.addresses import OfmAddress
-from saps.ofm.admission import Rules
-from saps.ofm.cli import settings_of
-from saps.ofm.controller import Controller
-from saps.ofm.events import PortChanged, SwitchUp, Wish, Wished
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.controller.admission import Rules
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.events import PortChanged, SwitchUp, Wish, Wished
+from saps.ofm.controller.saved import save
+from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
+from saps.ofm.network.traffic import CAPACITY, RATE, Traffic, with_capacities
+from saps.ofm.network.traffic_files_io import TrafficFiles
 from saps.ofm.northbound.schema import Status
-from saps.ofm.planner.files import network_of
+from saps.ofm.planner.command.files import network_of
 from saps.ofm.planner.fitted import NetworkPlanner
-from saps.ofm.saved import save
-from saps.ofm.topology import BrokerAddress, Link, Port, Topology
-from saps.ofm.traffic import CAPACITY, RATE, Traffic, with_capacities
-from saps.ofm.traffic_files import TrafficFiles
 from tests.ofm.controller.test_controller_coded import rules as coded_rules
 from tests.ofm.controller.test_controller_machine import Life
 from tests.ofm.controller.worlds import World, rules

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networkx.algorithms.approximation import steiner_tree
 
+from saps.ofm.planner.command.instances import random_network
 from saps.ofm.planner.frugal import frugal_tree
 from saps.ofm.planner.graph import Demands, Floats, Graph, Ints
-from saps.ofm.planner.instances import random_network
 from saps.ofm.planner.sdnps import sdnps
 from saps.ofm.planner.shortest import mehlhorn, shortest_paths, takahashi_matsuyama
 from tests.ofm.planner.planner_cases import cases, net, optimum, random_lengths

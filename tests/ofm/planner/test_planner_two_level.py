@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saps.cli.controller import settings_of
 from saps.config import SettingError
-from saps.ofm.cli import settings_of
-from saps.ofm.growth import reachable
+from saps.ofm.controller.program import planners
+from saps.ofm.network.topology import Link, Port, Topology
+from saps.ofm.network.traffic import Traffic
+from saps.ofm.network.traffic_files_io import TrafficFiles
 from saps.ofm.planner.two_level import TwoLevelPlanner
-from saps.ofm.program import planners
-from saps.ofm.topology import Link, Port, Topology
-from saps.ofm.traffic import Traffic
-from saps.ofm.traffic_files import TrafficFiles
-from saps.ofm.tree import Tree, UnreachableError
+from saps.ofm.trees.growth import reachable
+from saps.ofm.trees.tree import Tree, UnreachableError
 from tests.ofm.networks import Network, broker_at, networks
 
 

@@ -11,8 +11,7 @@ from saps.ofm.topics.aggregate import Entry, aggregate, lookup, smallest
 from saps.ofm.topics.coding import TopicCode
 from saps.ofm.topics.delimited import DelimitedCode
 from saps.ofm.topics.sibling import SiblingCode
-
-from .topic_trees import TOPICS, tree_of, weighted
+from tests.ofm.topics.topic_trees import TOPICS, tree_of, weighted
 
 
 @given(topics=TOPICS, chosen=st.lists(st.sampled_from([None, 1, 2, 3]), min_size=1), which=st.integers(0, 2))

@@ -16,8 +16,7 @@ from saps.ofm.topics.coding import WORD_BITS, CodeTooLongError, TopicCode
 from saps.ofm.topics.delimited import DelimitedCode, delta, numbers
 from saps.ofm.topics.tree import TopicTree, father_of
 from saps.ofm.topics.weighted import WeightedCode, huffman, recoded
-
-from .topic_trees import OURS, TOPICS, tree_of, weighted
+from tests.ofm.topics.topic_trees import OURS, TOPICS, tree_of, weighted
 
 CodeOf = Callable[[TopicTree], TopicCode]
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from saps.ofm.topics.delimited import DelimitedCode
 from saps.ofm.topics.registry import Quota, Registry, TopicRefusedError
 from saps.ofm.topics.tree import TopicTree
-
-from .topic_trees import LEVELS
+from tests.ofm.topics.topic_trees import LEVELS
 
 QUOTAS = [Quota(topics=12), Quota("a", children=3, levels=2, open=True), Quota("a/b", topics=2, open=True)]
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from saps.ofm.topics.coding import WORD_BITS, CodeTooLongError
 from saps.ofm.topics.sibling import SiblingCode, covers_mended, dlsuffix, dlzero
 from saps.ofm.topics.tree import father_of
-
-from .topic_trees import TOPICS, tree_of
+from tests.ofm.topics.topic_trees import TOPICS, tree_of
 
 
 def test_left_child_and_right_sibling() -> None:

@@ -27,8 +27,7 @@ from saps.overlay.design.interest import Interest
 from saps.overlay.design.overlay import DISCONNECTED, Overlay, statistics, topic_diameters
 from saps.overlay.design.registry import ALGORITHMS, Algorithm
 from saps.overlay.design.two_d_oda import two_d_oda
-
-from . import references
+from tests.overlay.design import references
 
 
 @st.composite

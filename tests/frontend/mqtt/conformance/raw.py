@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from saps.frontend.mqtt.packets import V5, V311
-from saps.frontend.mqtt.wire import encode_varint
+from saps.frontend.mqtt.codec.packets import V5, V311
+from saps.frontend.mqtt.codec.wire import encode_varint
 from tests.frontend.mqtt.bench import Bench, Client
 
 BOTH = (V311, V5)

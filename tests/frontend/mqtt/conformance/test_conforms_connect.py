@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
-from saps.frontend.mqtt.connect import refuse_level
+from saps.frontend.mqtt.codec.packets import (
+    V5,
+    V311,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Subscribe,
+    SubscribeEntry,
+    Will,
+)
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.reasons import CONNACK_REASONS, Reason
+from saps.frontend.mqtt.connection.connect import refuse_level
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Connack, Connect, Disconnect, Pingreq, Subscribe, SubscribeEntry, Will
-from saps.frontend.mqtt.properties import Property
-from saps.frontend.mqtt.reasons import CONNACK_REASONS, Reason
 from tests.frontend.mqtt.bench import Bench, Client, puback
 from tests.frontend.mqtt.conformance.conforms import mqtt5, mqtt311
 from tests.frontend.mqtt.conformance.raw import BOTH, connect, connected, field, fresh, publish

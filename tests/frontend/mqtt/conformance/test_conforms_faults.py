@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from saps.frontend.mqtt.packets import V5, V311
+from saps.frontend.mqtt.codec.packets import V5, V311
 from tests.frontend.mqtt.conformance.conforms import mqtt5, mqtt311
 from tests.frontend.mqtt.conformance.raw import (
     connect,

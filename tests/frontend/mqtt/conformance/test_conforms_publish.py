@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from saps.frontend.mqtt.codec.packets import V5, V311, Ack, PacketType, Pingreq, Pingresp, Publish, SubscribeEntry
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.connection.publish_handler import TELL
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.packets import V5, V311, Ack, PacketType, Pingreq, Pingresp, Publish, SubscribeEntry
-from saps.frontend.mqtt.properties import Property, PropertyMap
-from saps.frontend.mqtt.publish_handler import TELL
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubcomp, pubrec, pubrel
 from tests.frontend.mqtt.conformance.conforms import mqtt5, mqtt311
 from tests.frontend.mqtt.conformance.raw import BOTH, bare, connected, field, packet, publish

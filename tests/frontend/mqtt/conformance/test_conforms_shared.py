@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from saps.frontend.mqtt.packets import V5, Publish, Subscribe, SubscribeEntry
-from saps.frontend.mqtt.properties import Property
+from saps.frontend.mqtt.codec.packets import V5, Publish, Subscribe, SubscribeEntry
+from saps.frontend.mqtt.codec.properties import Property
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubcomp, pubrec
 from tests.frontend.mqtt.conformance.conforms import mqtt5
 from tests.frontend.mqtt.conformance.raw import connected

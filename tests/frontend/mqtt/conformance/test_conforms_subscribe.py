@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from saps.frontend.mqtt.packets import V5, Publish, Suback, Subscribe, SubscribeEntry, Unsuback, Unsubscribe
-from saps.frontend.mqtt.properties import Property
+from saps.frontend.mqtt.codec.packets import V5, Publish, Suback, Subscribe, SubscribeEntry, Unsuback, Unsubscribe
+from saps.frontend.mqtt.codec.properties import Property
 from tests.frontend.mqtt.bench import Bench, puback
 from tests.frontend.mqtt.conformance.conforms import mqtt5, mqtt311
 from tests.frontend.mqtt.conformance.raw import BOTH, connected, subscribe

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 
+from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.server import MqttServer
 from tests.frontend.mqtt.conformance.conforms import mqtt5, mqtt311
 from tests.frontend.mqtt.conformance.raw import BOTH, connect, packet, publish, subscribe
 from tests.frontend.mqtt.peers import running

@@ -1,0 +1,88 @@
+"""Running the system's programs for the lab, and telling why there can be no lab here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from lab.interrupts import checkpoint
+from lab.state import LabError
+
+_PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
+_PROGRAMS = {
+    "ip": "iproute2", "tc": "iproute2", "ovs-vswitchd": "openvswitch-switch", "ovsdb-server": "openvswitch-switch",
+    "ovs-vsctl": "openvswitch-switch", "ovs-ofctl": "openvswitch-switch", "ovsdb-tool": "openvswitch-switch",
+}  # fmt: skip
+"""What the lab runs, and the Debian package that has it."""
+
+
+def obstacle() -> str | None:
+    """Why no lab can be built here, with the remedy, in one line; None if nothing is in the way."""
+    if os.geteuid() != 0:
+        return "the lab makes network namespaces and needs root: run it with sudo"
+    missing = sorted({package for program, package in _PROGRAMS.items() if shutil.which(program, path=_PATH) is None})
+    if missing:
+        return f"the lab needs Open vSwitch and iproute2; missing: apt-get install {' '.join(missing)}"
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return (
+            "the lab needs /dev/net/tun, which is not there: load the module tun, or pass the device to the container"
+        )
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        return f"the lab may not make network namespaces here, though it runs as root: {probe.stderr.strip()}"
+    return None
+
+
+class Commands:
+    """Runs programs and reports their failures as `LabError`; each inherits the descriptor `lock`, if there is one.
+
+    They are in process groups of their own: Ctrl-C reaches this process, which then clears away, and not them."""
+
+    def __init__(self, lock: int | None = None, environment: Mapping[str, str] | None = None) -> None:
+        self._inherited = () if lock is None else (lock,)
+        self._environment = dict(os.environ) | {"PATH": _PATH, "LC_ALL": "C"} | dict(environment or {})
+
+    def run(self, *command: str, text: str = "") -> str:
+        """What the program printed. Raises `LabError` if its status is not 0."""
+        done = self._run(command, text, self._inherited)
+        return done.stdout
+
+    def daemon(self, *command: str) -> None:
+        """Starts a program that detaches itself when it is ready. It outlives us, so it does not inherit the lock."""
+        self._run(command, "", ())
+
+    def _run(self, command: Sequence[str], text: str, inherited: tuple[int, ...]) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            pass_fds=inherited,
+            process_group=0,
+            check=False,
+        )
+        if done.returncode != 0:
+            shown = " ".join(command) if len(command) < 12 else " ".join([*command[:10], "..."])
+            raise LabError(f"{shown}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+        return done
+
+    def ip(self, lines: Iterable[str], namespace: str | None = None) -> None:
+        """Runs `ip` commands as one batch, in `namespace` if one is named; it stops at the first that fails."""
+        where = [] if namespace is None else ["-n", namespace]
+        self.run("ip", *where, "-batch", "-", text="".join(f"{line}\n" for line in lines))
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience: float = 10.0) -> None:
+    """Returns when `condition` holds, which the kernel tells nobody: it is asked every 5 ms.
+
+    Raises `LabError`, naming `what`, after `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        checkpoint()
+        if time.monotonic() > deadline:
+            raise LabError(f"waited {patience:g} s for {what}")
+        time.sleep(0.005)

@@ -1,0 +1,110 @@
+"""Figure 13 counted: what the running EITHER and BOTH machines ask of OFGate, in the simulator.
+
+A mesh of the product's brokers, each subscriber on a broker of its own, so that each join and leave is one of a broker.
+The topic has a tree all the time. A subscriber can leave only as often as it joins: so counts are for equal rates.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import Executor, as_completed
+from functools import partial
+from typing import NamedTuple
+
+from research.saps_paper.queries import PUBLISH_RATE, PUBLISHERS, Counted
+from research.saps_paper.records import CLUSTERS, FEW
+from saps.agents.ofgate.ofgate import OFGate
+from saps.agents.switchover import Mode, Modes
+from saps.ofm.northbound.schema import Status
+from saps.ofm.simulated import OfmNetwork, SimulatedController
+from saps.simulator import SimBroker, Simulation
+
+LEASE = 10.0
+"""Seconds that an answer to a publisher of EITHER holds; the product's default."""
+SECONDS = 5.0
+"""Virtual seconds counted."""
+COUNTED = (0.0, 0.2, 0.5, 1.0)
+"""Joins, and leaves, of each subscriber a second."""
+SETTLE = 8.0
+"""Seconds until everyone has subscribed, and the tree has them all."""
+TOPIC = "figure/13"
+
+
+class Case(NamedTuple):
+    """A point to count."""
+
+    mode: Mode
+    rate: float
+    """Joins, and leaves, of each subscriber a second."""
+    subscribers: int
+    seconds: float
+
+
+def run(seed: int, executor: Executor, progress: Callable[[int, int], None] = lambda done, total: None) -> Counted:
+    """Queries a second by method, join rate and leave rate.
+
+    `progress` is told how many cases are done, of how many."""
+    cases = [Case(mode, rate, FEW, SECONDS) for rate in COUNTED[::-1] for mode in Mode]  # the longest first
+    futures = {executor.submit(count, case, seed): case for case in cases}
+    for done, _ in enumerate(as_completed(futures), start=1):
+        progress(done, len(futures))
+    return {(case.mode.name, case.rate, case.rate): future.result() for future, case in futures.items()}
+
+
+def count(case: Case, seed: int) -> float:
+    """Queries to OFGate a second."""
+    scene = _Scene(case, random.Random(f"{seed} {case.mode} {case.rate}"), seed)
+    scene.settle()
+    before = scene.gate.queries.total()
+    scene.simulation.run(case.seconds)
+    return (scene.gate.queries.total() - before) / case.seconds
+
+
+class _Scene:
+    """Publishers and subscribers of one topic, each on a broker of its own."""
+
+    def __init__(self, case: Case, rng: random.Random, seed: int) -> None:
+        self._case, self._rng = case, rng
+        self.simulation = Simulation(seed, check=False)
+        network = OfmNetwork(self.simulation, Modes(case.mode))
+        brokers = self.simulation.build(1 + PUBLISHERS + case.subscribers, CLUSTERS)
+        self._network, self._publishers = network, brokers[1 : PUBLISHERS + 1]
+        self._subscribers = brokers[PUBLISHERS + 1 :]
+        self.gate: OFGate = network.ofgate(brokers[0], SimulatedController(network), LEASE)
+
+    def settle(self) -> None:
+        """Subscribe, publish, construct the tree; then begin to join and leave."""
+        self.simulation.run_until(lambda: self.gate.leading)
+        for broker in self._subscribers:
+            broker.subscribe(TOPIC)
+        for broker in self._publishers:
+            self._publish(broker)
+        self.simulation.run(SETTLE / 2)
+        first = self._publishers[0]
+        first.act(lambda: self._network.agents[first.name].construct(TOPIC))
+        self.simulation.run(SETTLE / 2)
+        if [topic["status"] for topic in self.gate.describe()["topics"]] != [Status.CONSTRUCTED]:
+            raise RuntimeError("there is no tree to count the queries about")
+        if self._case.rate:
+            for broker in self._subscribers:
+                self._after(self._wait(), partial(self._leave, broker))
+
+    def _publish(self, broker: SimBroker) -> None:
+        broker.publish(TOPIC)
+        self._after(1 / PUBLISH_RATE, lambda: self._publish(broker))
+
+    def _leave(self, broker: SimBroker) -> None:
+        broker.unsubscribe(TOPIC)
+        self._after(self._wait(), lambda: self._join(broker))
+
+    def _join(self, broker: SimBroker) -> None:
+        broker.subscribe(TOPIC)
+        self._after(self._wait(), lambda: self._leave(broker))
+
+    def _wait(self) -> float:
+        """Half of a joining and leaving, as events that know nothing of each other."""
+        return self._rng.expovariate(2 * self._case.rate)
+
+    def _after(self, delay: float, action: Callable[[], None]) -> None:
+        self.simulation.at(self.simulation.now + delay, action)

@@ -1,0 +1,100 @@
+"""A broker's part in OFM on real sockets: UDP endpoint, data path and OFM agent, put together from the settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from saps.agents.api import AgentRegistry
+from saps.agents.ofm import OfmAgent
+from saps.agents.switchover import Mode, Modes
+from saps.config import Address, SettingError
+from saps.config.ofm import OfmSettings
+from saps.ofm.datapath.datapath import Datapath
+from saps.ofm.datapath.driver.attached import AttachedEndpoint
+from saps.ofm.datapath.driver.udp import UdpEndpoint, mac_of
+from saps.ofm.keys.epochs import Keyring
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.switch.host import mac_for
+from saps.overlay.node import OverlayNode
+
+NO_MAC = "00:00:00:00:00:00"
+"""Of an interface without hardware, such as the loopback."""
+
+
+def modes_of(settings: OfmSettings) -> Modes:
+    """The mode of each topic, by the settings."""
+    return Modes(Mode(settings.mode), settings.exceptions, settings.domains)
+
+
+class LiveOfm:
+    """OFM at one broker. `listen` before it joins the mesh, `start` after, `close` at its end."""
+
+    def __init__(self, settings: OfmSettings, received: Callable[[list[bytes]], None]) -> None:
+        """`received` hands datagrams to the node."""
+        self._settings = settings
+        self._endpoint: UdpEndpoint | AttachedEndpoint = (
+            AttachedEndpoint(settings.attach, received) if settings.attach else UdpEndpoint(received)
+        )
+        self.element: BrokerAddress | None = None
+
+    def listen(self) -> None:
+        """Raises `SettingError` if the address cannot be had."""
+        host, port = Address.parse(self._settings.listen)
+        if isinstance(self._endpoint, AttachedEndpoint):
+            self.element = self._plug_in(self._endpoint, host, port)
+            return
+        try:
+            host, port = self._endpoint.listen(host, port)
+        except OSError as error:
+            raise SettingError("ofm.listen", f"cannot listen on {self._settings.listen}: {error.strerror}") from None
+        mac = self._settings.mac or mac_of(host)
+        if mac is None or mac == NO_MAC:
+            self._endpoint.close()
+            if mac == NO_MAC:
+                raise SettingError("ofm.listen", f"{host} is on this machine only: switches cannot send there")
+            raise SettingError("ofm.mac", f"is needed: no interface has the address {host}")
+        self.element = BrokerAddress(host, mac, port)
+
+    def _plug_in(self, endpoint: AttachedEndpoint, host: str, port: int) -> BrokerAddress:
+        """Be the host at a software switch's port. Raises `SettingError`."""
+        try:
+            element = BrokerAddress(host, self._settings.mac or mac_for(host), port)
+            endpoint.plug_in(element)
+        except (ValueError, OSError) as error:
+            raise SettingError("ofm.attach", f"{self._settings.listen} cannot be attached there: {error}") from None
+        return element
+
+    def attach(self, node: OverlayNode, registry: AgentRegistry) -> OfmAgent:
+        """Give the node its data path and its OFM agent. After `listen`."""
+        assert self.element is not None
+        keys = Keyring(node.me, self._admit)
+        self._admit(())
+        self.datapath = Datapath(
+            node,
+            node.presence,
+            node.multicast,
+            node.inbox,
+            node.subscriptions.wants,
+            self._endpoint.send,
+            keys,
+            self._settings.datapath(),
+        )
+        node.multicast.tree_path = self.datapath
+        rng = random.Random(f"{node.me.name} {node.me.incarnation}")
+        self.agent = OfmAgent(node, registry, self.datapath, keys, self.element, modes_of(self._settings), rng)
+        self.agent.of_socket = self._counts
+        return self.agent
+
+    def _admit(self, labels: Iterable[bytes]) -> None:
+        """Where the kernel hands on the datagrams, it drops what no key of these labels can have sealed."""
+        if isinstance(self._endpoint, UdpEndpoint):
+            self._endpoint.admit(labels)
+
+    def _counts(self) -> dict[str, int]:
+        kept_out = self._endpoint.kept_out if isinstance(self._endpoint, UdpEndpoint) else 0
+        return {"unsent": self._endpoint.unsent, "kept_out": kept_out}
+
+    def close(self) -> None:
+        """Send and receive no more."""
+        self._endpoint.close()

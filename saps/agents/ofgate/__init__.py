@@ -1,0 +1,1 @@
+"""OFGate: the agent between the brokers and the OpenFlow controller."""

@@ -1,0 +1,77 @@
+"""Is what OFGate has had built still what the controller has? Looked at when that tells news, and now and then."""
+
+from __future__ import annotations
+
+import math
+
+from saps.agents.ofgate.construction import Construction
+from saps.agents.ofgate.record import UNSURE, Wish
+from saps.agents.switchover import Controller
+from saps.ofm.northbound.schema import OfmState, Status
+from saps.overlay.delivery.ofm_members import Tree
+from saps.overlay.port import Port
+
+LOOK = 0.01
+"""Seconds from news of the controller to a look at all it has: several come together."""
+
+
+class Audit:
+    """Of one term, from when OFGate leads to `close`. A tree that the network has broken, another OFGate has changed,
+    or the controller has forgotten, is taken back from its users, and asked for again."""
+
+    def __init__(self, port: Port, controller: Controller, term: Construction) -> None:
+        self._port = port
+        self._controller = controller
+        self._term = term
+        self._look_at = math.inf
+        """When the controller's states are to be compared with what was built."""
+        self._closed = False
+        self._unwatch = controller.watch(self._news)
+
+    def close(self) -> None:
+        """Hear and look no more."""
+        self._closed = True
+        self._unwatch()
+
+    def look(self) -> None:
+        """Compare what was built with what the controller has now."""
+        self._look_at = math.inf
+        built = {topic.name: (topic.tree, topic.built) for topic in self._term.topics.values() if not topic.busy}
+        self._controller.list(lambda states: self._compare(built, states))
+
+    def _news(self, state: OfmState) -> None:
+        """The controller tells a state. It may be overtaken already: if it is not as it should be, look again."""
+        topic = self._term.topics.get(state.topic)
+        if self._closed or topic is None:
+            return
+        if topic.reconsidered(state):
+            self._term.again(topic)
+        elif topic.moved(state) or not topic.stands(state, self._port.now):
+            self._look_in(LOOK)
+        elif state.status is Status.UPDATING:
+            self._look_in(UNSURE)
+
+    def _look_in(self, delay: float) -> None:
+        when = self._port.now + delay
+
+        def due() -> None:
+            if self._look_at == when and not self._closed:
+                self.look()
+
+        if when < self._look_at:
+            self._look_at = when
+            self._port.after(delay, due)
+
+    def _compare(self, built: dict[str, tuple[Tree | None, Wish | None]], states: list[OfmState] | None) -> None:
+        if self._closed or states is None:
+            return
+        found = {state.topic: state for state in states}
+        for topic in list(self._term.topics.values()):
+            same = not topic.busy and built.get(topic.name) == (topic.tree, topic.built)
+            state = found.get(topic.name)
+            if topic.reconsidered(state):
+                self._term.again(topic)
+            elif same and state is not None and topic.moved(state):
+                self._term.follow(topic, state)
+            elif same and not topic.stands(state, self._port.now):
+                self._term.doubt(topic)

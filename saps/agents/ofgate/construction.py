@@ -1,0 +1,344 @@
+"""The trees of OFGate's topics: from the wish to the controller, one change at a time (SAPS 2016, 3.2.1).
+
+Status machine of a topic: none -> constructing -> constructed <-> updating, constructed -> deleting -> none; and
+constructing -> refused -> constructing, when the controller has room or something else is wished. Members may be added
+to a tree at any time: it costs those in it nothing. Before anybody is taken out, or the tree goes, everything that has
+been told about it is taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from saps.agents.ofgate.record import Topic, Wish
+from saps.agents.ofgate.revocation import Call, Revocation
+from saps.agents.ofgate.roster import Roster
+from saps.agents.switchover import Controller, Member, Mode, Modes
+from saps.ofm.keys.server import KeyServer, Tell
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.overlay.delivery.ofm_members import Tree
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef
+
+DOUBT, DOUBT_AT_MOST = 0.5, 30.0
+"""Seconds for which a topic whose tree was not what had been built stays on ALM when that happens again, at first and
+at most; doubles each time. Two OFGates that cannot reach each other, but the same controller, would otherwise rebuild
+each other's trees without an end."""
+CALM = 10.0
+"""Seconds after which a tree that was rebuilt is no longer suspected."""
+POLL = 0.1
+"""Seconds between two questions to a controller that is at work."""
+CONTROLLER_PATIENCE = 3.0
+"""Seconds after which a call to the controller is taken for lost, and between two attempts to reach it."""
+
+Answered = Callable[[OfmState | None], None]
+
+
+class Construction:
+    """All topics of a leading OFGate. `close` it when it does not lead any more."""
+
+    def __init__(
+        self,
+        port: Port,
+        controller: Controller,
+        modes: Modes,
+        roster: Roster,
+        call: Call,
+        changed: Callable[[Topic], None],
+        tell: Tell,
+        draw: Callable[[int], bytes],
+    ) -> None:
+        """`changed` runs with each topic whose status has changed. `tell`, `draw`: see `KeyServer`."""
+        self._port = port
+        self._controller = controller
+        self._modes = modes
+        self._roster = roster
+        self._call = call
+        self._revocation = Revocation(port, call)
+        self._changed = changed
+        self._epoch = port.me.incarnation << 12
+        self._closed = False
+        self.topics: dict[str, Topic] = {}
+        self.keys = KeyServer(port, tell, draw, self._held_late)
+        """A tree is constructed when the switches have it, and its brokers its key."""
+
+    def close(self) -> None:
+        """Begin nothing more, and take no answer into account."""
+        self._closed = True
+        self._revocation.close()
+        self.keys.close()
+
+    def topic(self, name: str) -> Topic:
+        """The topic's record."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = Topic(name, self._modes.of(name))
+        return topic
+
+    def interested(self, topic: Topic) -> dict[str, Member]:
+        """The wished members of a tree, by name."""
+        return topic.members if topic.mode is Mode.BOTH else self._roster.interested(topic.name)
+
+    def adopt(self, state: OfmState) -> None:
+        """The controller has this OFM already: go on with it."""
+        if state.status in (Status.NONE, Status.DELETING):
+            return
+        topic = self.topic(state.topic)
+        topic.wanted = True
+        for member in self._roster.at(state.brokers):
+            into = topic.members if self._roster.wants(member, state.topic) else topic.senders
+            into[member.ref.name] = member
+        if topic.mode is Mode.BOTH:
+            topic.members |= self._roster.joined(topic.name)  # the tree may have been changed under them
+        if state.address is not None:
+            epoch = self._roster.epoch_of(topic.name)
+            topic.tree = Tree(state.address, epoch or self._next_epoch())
+            self._now(topic, Status.CONSTRUCTED)
+        self.advance(topic)
+
+    def advance(self, topic: Topic) -> None:
+        """Take the next step towards what is wished, unless one is under way."""
+        if topic.busy or self._closed:
+            return
+        wish = self._wish(topic)
+        if topic.tree is None:
+            if wish is None:
+                topic.wanted = False
+                if topic.refused is not None:
+                    topic.busy = True
+                    self._delete(topic)
+                else:
+                    self._now(topic, Status.NONE)
+            elif wish != topic.refused:
+                topic.busy = True
+                self._now(topic, Status.CONSTRUCTING)
+                self._put(topic)
+        elif wish is None:
+            topic.busy, topic.wanted = True, False
+            self._now(topic, Status.DELETING)
+            self._revocation.take_back(topic, lambda: self._delete(topic))
+        elif topic.built is None or not wish[0] >= topic.built[0]:
+            topic.busy = True
+            self._now(topic, Status.UPDATING)
+            # Who leaves S(t$OFM) has told all publishers before it tells OFGate (BOTH).
+            certain = topic.mode is Mode.BOTH and topic.built is not None
+            (self._put if certain else lambda topic: self._revocation.take_back(topic, lambda: self._put(topic)))(topic)
+        elif not wish[0] | wish[1] <= topic.built[0] | topic.built[1] or wish[0] != topic.built[0]:
+            topic.busy = True
+            self._now(topic, Status.UPDATING)
+            self._put(topic)
+        elif topic.renew or not self.keys.fits(topic.name, self._parties(topic, topic.built)):
+            topic.busy = True
+            self._now(topic, Status.UPDATING)
+            self._share_key(topic, topic.built, topic.tree.address)
+
+    def doubt(self, topic: Topic) -> None:
+        """The tree is not what was built: nobody is to use it until it is."""
+        topic.busy = True
+        self._now(topic, Status.UPDATING)
+        delay = min(DOUBT * 2 ** (topic.doubts - 1), DOUBT_AT_MOST) if topic.doubts else 0.0
+        topic.doubts += 1
+
+        def calm(doubts: int) -> None:
+            if topic.doubts == doubts:
+                topic.doubts = 0
+
+        def again() -> None:
+            self._port.after(delay, lambda: self._put_unless_closed(topic))
+            self._port.after(delay + CALM, partial(calm, topic.doubts))
+
+        self._revocation.take_back(topic, again)
+
+    def again(self, topic: Topic) -> None:
+        """The controller does not refuse any more what it has refused."""
+        topic.refused = None
+        self.advance(topic)
+
+    def follow(self, topic: Topic, state: OfmState) -> None:
+        """The controller has moved the tree to other links, and another address. The former one still works for those
+        who were told of it, so nothing is to be taken back."""
+        assert state.address is not None
+        topic.tree = Tree(state.address, self._next_epoch())
+        topic.gone.clear()
+        topic.barred = False
+        self.tell_constructed(topic)
+
+    def remeasure(self, topic: Topic) -> None:
+        """What is expected of the topic has changed: have the controller know."""
+        if not topic.busy and not self._closed and topic.tree is not None and self._wish(topic) == topic.built:
+            topic.busy = True
+            self._put(topic)
+
+    def _put_unless_closed(self, topic: Topic) -> None:
+        if not self._closed:
+            self._put(topic)
+
+    def tell_constructed(self, topic: Topic) -> None:
+        """Publishers may use the tree now, or for more members; with BOTH, members may join S(t$OFM)."""
+        if topic.tree is None:
+            return
+        for name, lease in list(topic.leases.items()):
+            if lease.until <= self._port.now:
+                del topic.leases[name]
+        label, holders = self.keys.label(topic.name), self.keys.holders(topic.name)
+        if topic.mode is Mode.BOTH:
+            # Who has come since does not hold the key yet: it would join S(t$OFM) and not be able to read.
+            told = [member for member in (topic.senders | topic.members).values() if member.ref in holders]
+        else:
+            told = [lease.member for lease in topic.leases.values()]
+        for member in told:
+            self._call(member, "constructed", (topic.name, *topic.tree, label), lambda answers: None)
+
+    def _now(self, topic: Topic, status: Status) -> None:
+        if topic.status is not status:
+            topic.status = status
+            self._changed(topic)
+
+    def _wish(self, topic: Topic) -> Wish | None:
+        """What the tree should be; None: it should not be."""
+        brokers = self._elements(topic, self.interested(topic).values())
+        if not topic.wanted or not brokers:
+            return None
+        return brokers, self._elements(topic, topic.senders.values()) - brokers
+
+    def _elements(self, topic: Topic, members: Iterable[Member]) -> frozenset[BrokerAddress]:
+        """Of those of the members that may be in the topic's tree."""
+        return frozenset(member.element for member in members if self._roster.permitted(topic.name, member))
+
+    def _next_epoch(self) -> int:
+        self._epoch = max(self._epoch, self._roster.highest_epoch) + 1
+        return self._epoch
+
+    # --- the controller -----------------------------------------------------------------------------------------
+
+    def _put(self, topic: Topic) -> None:
+        """Have the controller build what is wished now."""
+        wish = self._wish(topic)
+        if wish is None:
+            self._unwanted(topic)
+            return
+        request = OfmRequest(topic.name, sorted(wish[0]), senders=sorted(wish[1]))
+
+        def answered(state: OfmState) -> None:
+            if state.status is Status.REFUSED:
+                topic.reason = state.reason
+                self._refused(topic, wish)
+            elif state.status is Status.CONSTRUCTED and state.address is not None:
+                self._share_key(topic, wish, state.address)
+            else:
+                topic.reason = state.reason
+                self._again(topic, POLL, self._put)
+
+        self._attempt(topic, lambda done: self._controller.put(request, done), answered, self._put)
+
+    def _unwanted(self, topic: Topic) -> None:
+        """What was to be built is not wished any more."""
+        if topic.tree is None:
+            self._delete(topic)
+        else:
+            topic.busy = False
+            self._now(topic, Status.CONSTRUCTED)
+            self.advance(topic)
+
+    def _refused(self, topic: Topic, wish: Wish) -> None:
+        """What was to be built cannot be had now. A tree for fewer members goes."""
+        if topic.tree is not None:
+            self._now(topic, Status.DELETING)
+            self._revocation.take_back(topic, lambda: self._delete(topic))
+            return
+        topic.refused, topic.busy = wish, False
+        self._now(topic, Status.REFUSED)
+        self.advance(topic)
+
+    def _delete(self, topic: Topic) -> None:
+        def answered(state: OfmState) -> None:
+            if state.status is Status.NONE:
+                self._deleted(topic)
+            else:
+                self._again(topic, POLL, self._delete)
+
+        self._attempt(topic, lambda done: self._controller.delete(topic.name, done), answered, self._delete)
+
+    def _attempt(
+        self,
+        topic: Topic,
+        call: Callable[[Answered], None],
+        answered: Callable[[OfmState], None],
+        again: Callable[[Topic], None],
+    ) -> None:
+        """Make a call to the controller; if it cannot be reached or the answer gets lost, `again`."""
+        topic.attempt += 1
+        attempt = topic.attempt
+
+        def done(state: OfmState | None) -> None:
+            if topic.attempt == attempt and not self._closed and state is not None:
+                topic.attempt += 1
+                answered(state)
+
+        def lost() -> None:
+            if topic.attempt == attempt and not self._closed:
+                again(topic)
+
+        self._port.after(CONTROLLER_PATIENCE, lost)
+        call(done)
+
+    def _again(self, topic: Topic, delay: float, step: Callable[[Topic], None]) -> None:
+        attempt = topic.attempt
+
+        def due() -> None:
+            if topic.attempt == attempt and not self._closed:
+                step(topic)
+
+        self._port.after(delay, due)
+
+    def _share_key(self, topic: Topic, wish: Wish, address: str) -> None:
+        """The tree stands. Those who are in it, and nobody else, are to have its key."""
+
+        def shared() -> None:
+            if not self._closed:
+                self._built(topic, wish, address)
+
+        renew, topic.renew = topic.renew, False
+        self.keys.change(topic.name, self._parties(topic, wish), shared, renew=renew)
+
+    def _parties(self, topic: Topic, wish: Wish) -> set[BrokerRef]:
+        """The brokers at these elements that want the topic or send it, each in its present life."""
+        found: dict[str, BrokerRef] = {}
+        for member in (*self.interested(topic).values(), *topic.senders.values()):
+            known = found.get(member.ref.name)
+            if member.element in wish[0] | wish[1] and (known is None or known.incarnation < member.ref.incarnation):
+                found[member.ref.name] = member.ref
+        return set(found.values())
+
+    def _held_late(self, name: str) -> None:
+        """One more broker holds a topic's key."""
+        topic = self.topics.get(name)
+        if topic is not None and not topic.busy and not self._closed:
+            self.tell_constructed(topic)
+
+    def _built(self, topic: Topic, wish: Wish, address: str) -> None:
+        if topic.tree is None or topic.tree.address != address or topic.barred:
+            topic.tree = Tree(address, self._next_epoch())
+            topic.gone.clear()
+            topic.barred = False
+        topic.built, topic.busy, topic.reason, topic.unsure, topic.refused = wish, False, None, None, None
+        self._now(topic, Status.CONSTRUCTED)
+        for name in topic.gone & topic.members.keys():
+            if topic.members[name].element in wish[0]:
+                topic.gone.discard(name)
+                self._call(topic.members[name], "admitted", (topic.name, *topic.tree), lambda answers: None)
+        self.tell_constructed(topic)
+        self.advance(topic)
+
+    def _deleted(self, topic: Topic) -> None:
+        topic.tree = topic.built = topic.refused = None
+        self.keys.drop(topic.name)
+        topic.barred = False
+        topic.gone.clear()
+        if not topic.wanted:
+            topic.members.clear()
+        topic.busy = False
+        self._now(topic, Status.NONE)
+        self.advance(topic)

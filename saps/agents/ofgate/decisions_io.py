@@ -1,0 +1,235 @@
+"""OFGate's door for decisions: HTTP, described in docs/monitoring.md.
+
+``PUT /v1/decisions`` takes a whole table, ``{"version": 1, "epoch": E, "digest": D, "trees": [{"topic": T, ...},
+...]}``: the topics that shall have trees. What is not in it and was not ordered by the operator loses its tree. The
+same table once more changes nothing, an older one is refused. ``GET /v1/decisions`` tells the last table, ``GET
+/v1/topics`` what has become of it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from aiohttp import web
+
+from saps.ofm.northbound.schema import Demand
+from saps.ofm.northbound.tokens import octets
+from saps.topics import topic_fault
+
+if TYPE_CHECKING:
+    from saps.identity.listener import SealedListener
+    from saps.identity.live import LinkIdentity
+
+logger = logging.getLogger(__name__)
+
+CHANGE = 0.2
+"""By what share a topic's bit/s must have changed to be told to the controller again. Less: more requests."""
+LARGEST = 64 << 20
+"""Bytes of a table: some 200,000 trees."""
+
+
+class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A topic that shall have a tree."""
+
+    topic: str
+    saving: float = 0.0
+    cost: float = 0.0
+    since: int = 0
+    reason: str = ""
+    rate: float | None = None
+    """Messages a second that are expected."""
+    size: float = 0.0
+    """Bytes of a message's payload, on average; 0: not known."""
+
+    @property
+    def demand(self) -> Demand | None:
+        """What is expected of the topic; None: it is not said."""
+        if self.rate is None:
+            return None
+        messages = max(self.rate, 0.0)
+        return Demand(messages=messages, size=self.size) if self.size > 0 else Demand(messages=messages)
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """A table."""
+
+    version: int
+    epoch: int
+    """ms since 1970; of two tables the later has the greater one."""
+    digest: str
+    trees: list[Tree]
+
+
+class Gate(Protocol):
+    """What the door needs of OFGate (`saps.agents.ofgate.program.gateway.Gateway`)."""
+
+    def leads(self) -> bool: ...
+
+    async def exploit(self, topic: str) -> Any: ...
+
+    def release(self, topic: str) -> Any: ...
+
+    def remeasure(self, topic: str) -> None: ...
+
+    def wanted(self) -> set[str]: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+
+class StaleError(Exception):
+    """The table is older than the one in force, or another one of the same epoch."""
+
+
+class DecisionDesk:
+    """Carries out tables. `pinned`: topics that are the operator's affair."""
+
+    def __init__(self, gate: Gate, pinned: Callable[[], set[str]]) -> None:
+        self._gate = gate
+        self._pinned = pinned
+        self.table: Decisions | None = None
+        """The last one."""
+        self.repeated = 0
+        """Tables that came once more."""
+        self._demands: dict[str, Demand] = {}
+        """Of the last table."""
+        self._told: dict[str, Demand] = {}
+        """What the controller goes by."""
+
+    async def take(self, table: Decisions) -> dict[str, Any]:
+        """Carry out a table. Returns what changes. Raises `StaleError`."""
+        last = self.table
+        if last is not None and (table.epoch, table.digest) == (last.epoch, last.digest):
+            self.repeated += 1
+        elif last is not None and table.epoch <= last.epoch:
+            raise StaleError(f"epoch {table.epoch} is not after {last.epoch}, which is in force")
+        self.table = table
+        self._demands = {tree.topic: tree.demand for tree in table.trees if tree.demand is not None}
+        for topic in [topic for topic in self._told if topic not in self._demands]:
+            del self._told[topic]
+        for topic, told in self._told.items() if self._gate.leads() else ():
+            if abs(self._demands[topic].bits - told.bits) > CHANGE * told.bits:
+                self._gate.remeasure(topic)
+        return await self.carry_out()
+
+    def demand(self, topic: str) -> Demand | None:
+        """What is expected of a topic: for the controller, which is told it now."""
+        demand = self._demands.get(topic)
+        if demand is not None:
+            self._told[topic] = demand
+        return demand
+
+    async def carry_out(self) -> dict[str, Any]:
+        """Have the trees of the last table and those pinned, and no others; without a table all stay. To be repeated
+        now and then: OFGate may not have led at first, or a topic had no subscriber. Returns what changes."""
+        if not self._gate.leads():
+            return {"build": [], "drop": []}
+        pinned, has = self._pinned(), self._gate.wanted()
+        decided = {tree.topic for tree in self.table.trees} if self.table is not None else has
+        build, drop = sorted((decided | pinned) - has), sorted(has - decided - pinned)
+        for topic in drop:
+            self._gate.release(topic)
+        for topic in build:
+            await self._gate.exploit(topic)
+        if build or drop:
+            source = f"decisions of epoch {self.table.epoch}" if self.table is not None else "orders"
+            logger.info("%s: %d trees to build, %d to drop", source, len(build), len(drop))
+        return {"build": build, "drop": drop}
+
+
+class DecisionDoor:
+    """Listens from `start` to `close`."""
+
+    def __init__(
+        self,
+        desk: DecisionDesk,
+        gate: Gate,
+        token: str = "",
+        identity: LinkIdentity | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
+        """`token`: what requests must carry as ``Authorization: Bearer``; empty: nothing. With an `identity` the door
+        is HTTPS, and who comes must show a certificate of the mesh, of one of these `names` if there are any."""
+        self._identity = identity
+        self._names = names
+        self._listener: SealedListener | None = None
+        self._desk = desk
+        self._gate = gate
+        self._token = token.encode()
+        app = web.Application(client_max_size=LARGEST, middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.put("/v1/decisions", self._put),
+                web.get("/v1/decisions", self._get),
+                web.get("/v1/topics", self._topics),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handle_signals=False)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen. Returns the port; raises OSError if the address cannot be had."""
+        await self._runner.setup()
+        if self._identity is not None:
+            assert self._runner.server is not None
+            self._listener, port = await self._identity.listen(self._runner.server, host, port)
+            return port
+        await web.TCPSite(self._runner, host, port).start()
+        return int(self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._listener is not None:
+            self._listener.close()
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        if self._identity is not None:
+            fault = self._identity.visitor_fault(request.transport, self._names)
+            if fault is not None:
+                return _problem(403, fault)
+        sent = octets(request.headers.get("Authorization", "").removeprefix("Bearer ").strip())
+        if self._token and not hmac.compare_digest(sent, self._token):
+            return _problem(401, "send the token as Authorization: Bearer")
+        try:
+            return await handler(request)
+        except web.RequestPayloadError as error:
+            return _problem(400, str(error))
+
+    async def _put(self, request: web.Request) -> web.Response:
+        try:
+            table = msgspec.json.decode(await request.read(), type=Decisions)
+        except msgspec.MsgspecError as error:
+            return _problem(400, str(error))
+        if table.version != 1:
+            return _problem(400, f"version {table.version} is not known, only 1")
+        faults = ((tree.topic, topic_fault(tree.topic)) for tree in table.trees)
+        bad = next((f"{topic!r}: {fault}" for topic, fault in faults if fault is not None), None)
+        if bad is not None:
+            return _problem(400, bad)
+        if not self._gate.leads():
+            return _problem(503, "another OFGate leads, or none yet")
+        try:
+            return _answer(await self._desk.take(table))
+        except StaleError as error:
+            return _problem(409, str(error))
+
+    async def _get(self, _request: web.Request) -> web.Response:
+        return _answer(self._desk.table)
+
+    async def _topics(self, _request: web.Request) -> web.Response:
+        return _answer(self._gate.describe())
+
+
+def _answer(value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+
+
+def _problem(status: int, detail: str) -> web.Response:
+    body = msgspec.json.encode({"status": status, "detail": detail})
+    return web.Response(body=body, status=status, content_type="application/problem+json")

@@ -1,0 +1,1 @@
+"""OFGate as a process."""

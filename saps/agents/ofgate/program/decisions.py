@@ -1,0 +1,162 @@
+"""Decisions at OFGate: the door for tables from a job, or the small decider on the brokers' own counts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor, Decisions, Tree
+from saps.config import Address, SettingError
+from saps.runtime import process
+from saps.statistics import Row
+from saps.statistics.agent import AT_ONCE, gather
+from saps.statistics.switches_io import SwitchFiles
+
+if TYPE_CHECKING:
+    from monitoring.decider import Decider
+    from saps.agents.ofgate.program.gateway import Gateway
+
+logger = logging.getLogger(__name__)
+
+LEAST = 1000.0
+"""Bytes a second that a tree of the small decider must save beyond its cost, as `saps monitor --least`."""
+SWITCHES = 60.0
+"""Seconds of an interval of the switches' counters."""
+CARRY_OUT = 2.0
+"""Seconds after which what a table or an order wants, and could not be had yet, is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionOptions:
+    """What OFGate does about decisions."""
+
+    listen: Address | None = None
+    """Where it takes tables."""
+    token: str = ""
+    decide: float | None = None
+    """Seconds of the brokers' interval: decide here, on their counts."""
+    switches: Path | None = None
+    """Directory for the switches' counters."""
+    names: tuple[str, ...] = ()
+    """With sealed links: of brokers whose certificates may bring tables; none: of any broker of the mesh."""
+
+
+class GatewayGate:
+    """A `saps.agents.ofgate.decisions_io.Gate` of the gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def leads(self) -> bool:
+        return self._gateway.gate.leading
+
+    async def exploit(self, topic: str) -> Any:
+        return await self._gateway.exploit(topic)
+
+    def release(self, topic: str) -> Any:
+        return self._gateway.release(topic)
+
+    def remeasure(self, topic: str) -> None:
+        self._gateway.broker.mesh.act(lambda: self._gateway.gate.remeasure(topic))
+
+    def wanted(self) -> set[str]:
+        return self._gateway.gate.wanted()
+
+    def describe(self) -> dict[str, Any]:
+        return self._gateway.gate.describe()
+
+
+class DecisionService:
+    """From `start` to `stop`."""
+
+    def __init__(self, gateway: Gateway, options: DecisionOptions) -> None:
+        gate = GatewayGate(gateway)
+        self.desk = DecisionDesk(gate, lambda: gateway.pinned)
+        self._door = DecisionDoor(self.desk, gate, options.token, gateway.broker.identity, options.names)
+        gateway.demand = self.desk.demand
+        self._gateway = gateway
+        self._options = options
+        self._tasks: list[asyncio.Task[None]] = []
+        self.port: int | None = None
+        self._switches: SwitchFiles | None = None
+
+    async def start(self) -> None:
+        """Raises `SettingError` if the door's address cannot be had."""
+        listen = self._options.listen
+        if listen is not None:
+            try:
+                self.port = await self._door.start(*listen)
+            except OSError as error:
+                raise SettingError("decisions", process.refused(listen, error)) from None
+        self._tasks.append(asyncio.ensure_future(self._carry_out()))
+        if self._options.decide is not None:
+            self._tasks.append(
+                asyncio.ensure_future(self._decide(_decider(self._options.decide), self._options.decide))
+            )
+
+        if self._options.switches is not None:
+            self._switches = SwitchFiles(
+                self._gateway.northbound, self._options.switches, SWITCHES, self._gateway.broker.ref.name
+            )
+            self._switches.start()
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._switches is not None:
+            await self._switches.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._door.close()
+
+    async def _carry_out(self) -> None:
+        while True:
+            await self.desk.carry_out()
+            await asyncio.sleep(CARRY_OUT)
+
+    async def _decide(self, decider: Decider, interval: float) -> None:
+        """Ask all brokers twice an interval: rows that come again count once."""
+        while True:
+            await asyncio.sleep(interval / 2)
+            found = decider.feed(await self._counts())
+            for name, by in found.skew.refused.items():
+                logger.warning("the clock of %s is %.0f s ahead of this machine's: not counted", name, by / 1000)
+            if found.impossible:
+                logger.warning(
+                    "%d rows cannot be, they are not counted: %s", len(found.impossible), found.impossible[0]
+                )
+            table = decider.decide()
+            if table is not None and self._gateway.gate.leading:
+                trees = [
+                    Tree(d.topic, d.saving, d.cost, d.since, d.reason, d.rate, d.size)
+                    for d in table.decisions
+                    if d.mode == "ofm"
+                ]
+                for decision in table.decisions:
+                    if decision.action in ("build", "drop", "revoke"):
+                        logger.info("%s the tree of %s: %s", decision.action, decision.topic, decision.reason)
+                await self.desk.take(Decisions(1, table.epoch, table.digest, trees))
+
+    async def _counts(self) -> list[Row]:
+        found: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
+
+        def done(rows: list[Row], complete: bool) -> None:
+            if not found.done():
+                found.set_result(rows)
+
+        broker = self._gateway.broker
+        act: Callable[[Callable[[], None]], None] = broker.mesh.act
+        act(lambda: gather(broker.agents, AT_ONCE, done))
+        return await found
+
+
+def _decider(interval: float) -> Decider:
+    from monitoring.decider import Decider
+    from monitoring.settings import rules_for
+
+    rules = rules_for(interval)
+    return Decider(replace(rules, calm=rules.calm._replace(least=LEAST)))

@@ -1,0 +1,191 @@
+"""The process of `saps ofgate`: a broker without clients, the OFGate agent on it, and orders on standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from saps.agents.api import Answers
+from saps.agents.live_io import modes_of
+from saps.agents.ofgate.northbound_io import LiveController
+from saps.agents.ofgate.ofgate import OFGate
+from saps.agents.ofgate.program.decisions import DecisionOptions, DecisionService
+from saps.agents.ofgate.record import Topic
+from saps.agents.switchover import OFM, Member
+from saps.broker.broker import Broker
+from saps.config import Address, BrokerSettings
+from saps.ofm.northbound.driver.pair import northbound
+from saps.ofm.northbound.schema import Demand
+from saps.runtime import process
+from saps.runtime.logs import configure_logging
+
+logger = logging.getLogger(__name__)
+
+ORDERS = "exploit TOPIC, release TOPIC, renew TOPIC, status, brokers"
+NOT_LEADING = "this OFGate does not lead; the order is carried out when it does"
+
+
+class Gateway:
+    """OFGate on a broker of its own."""
+
+    def __init__(
+        self, settings: BrokerSettings, controllers: Sequence[str], token: str | None = None, lease: float = 10.0
+    ) -> None:
+        """`controllers`: northbound addresses, of one controller or of a pair."""
+        self.broker = Broker(settings)
+        self._settings = settings
+        self._urls = tuple(controllers)
+        self._token = token
+        self._lease = lease
+        self.pinned: set[str] = set()
+        """Topics that the operator has ordered: they are built as soon as that can be, and no table of decisions drops
+        them."""
+        self.demand: Callable[[str], Demand | None] = lambda topic: None
+        """What is expected of a topic, by the decisions."""
+        self.leads = asyncio.Event()
+        """It has become the one that leads."""
+
+    async def start(self) -> None:
+        """Join the mesh and be found there. Raises `SettingError` as `Broker.start`."""
+        await self.broker.start()
+        mesh = self.broker.mesh
+        identity = self.broker.identity
+        self.northbound = northbound(self._urls, self._token, identity.https if identity is not None else None)
+        self._controller = LiveController(
+            self.northbound, mesh.act, self._settings.priority.priorities().level, self._expected
+        )
+        self.gate = OFGate(
+            f"ofgate@{self._settings.name}",
+            mesh.node,
+            self.broker.agents,
+            self._controller,
+            modes_of(self._settings.ofm),
+            mesh.node.relay.tell,
+            secrets.token_bytes,
+            lease=self._lease,
+        )
+        self.gate.obey(self._permits)
+        self.gate.on_status = _log
+        self.gate.on_lead = self._lead
+        started = asyncio.Event()
+        mesh.act(lambda: self.gate.start(started.set))
+        await started.wait()
+
+    def _expected(self, topic: str) -> Demand | None:
+        return self.demand(topic)
+
+    def _permits(self, topic: str, member: Member) -> bool:
+        files = self.broker.policy
+        return files is None or files.policy.verdict(topic).receives(member.ref)
+
+    def reload(self) -> None:
+        """Read the files of policies again (SIGHUP)."""
+        self.broker.reload()
+        self.broker.mesh.act(lambda: self.gate.obey(self._permits))
+
+    def _lead(self) -> None:
+        logger.info("%s leads", self.gate.name)
+        self.leads.set()
+
+    async def stop(self) -> None:
+        """Leave in order."""
+        self.broker.mesh.act(self.gate.stop)
+        await self.broker.stop()
+        await self._controller.close()
+
+    async def exploit(self, topic: str) -> Any:
+        """See `OFGate.exploit`."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(status: Any) -> None:
+            if not answer.done():
+                answer.set_result(status)
+
+        self.broker.mesh.act(lambda: self.gate.exploit(topic, done))
+        return await answer
+
+    async def brokers(self) -> list[Any]:
+        """What each broker's publications and datagrams came to (`OfmAgent.describe`), by name of broker."""
+        gathered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        self.broker.mesh.act(lambda: self.broker.agents.discovery_call(OFM, "describe", (), gathered.set_result))
+        found = [answer.value for answer in await gathered if answer.error is None]
+        return sorted(found, key=lambda described: str(described["broker"]))
+
+    def release(self, topic: str) -> Any:
+        """See `OFGate.give_up`."""
+        answer: list[Any] = []
+        self.broker.mesh.act(lambda: answer.append(self.gate.give_up(topic) if self.gate.leading else None))
+        return answer[0]
+
+    def renew(self, topic: str) -> Any:
+        """See `OFGate.renew`."""
+        answer: list[Any] = []
+        self.broker.mesh.act(lambda: answer.append(self.gate.renew(topic)))
+        return answer[0]
+
+    async def order(self, line: str) -> Any:
+        """Carry out one order from standard input."""
+        verb, _, topic = line.strip().partition(" ")
+        if verb == "exploit" and topic:
+            self.pinned.add(topic)
+            return {"topic": topic, "answer": await self.exploit(topic) or ["none", NOT_LEADING]}
+        if verb == "release" and topic:
+            self.pinned.discard(topic)
+            return {"topic": topic, "answer": self.release(topic)}
+        if verb == "renew" and topic:
+            return {"topic": topic, "answer": self.renew(topic)}
+        if verb == "status" and not topic:
+            return self.gate.describe()
+        if verb == "brokers" and not topic:
+            return await self.brokers()
+        return {"error": f"not an order: {line.strip()!r}; there are: {ORDERS}"}
+
+
+def _log(topic: Topic) -> None:
+    where = f" at {topic.tree.address}" if topic.tree is not None else ""
+    why = f": {topic.reason}" if topic.reason is not None else ""
+    logger.info("OFM of %s is %s%s%s", topic.name, topic.status.value, where, why)
+
+
+def run(
+    settings: BrokerSettings,
+    controllers: Sequence[str],
+    token: str | None,
+    lease: float,
+    exploit: Sequence[str] = (),
+    decisions: DecisionOptions | None = None,
+) -> int:
+    """Run OFGate until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
+    configure_logging(settings.log_level)
+    gateway = Gateway(settings, controllers, token, lease)
+    return process.run(lambda stop: _serve(gateway, exploit, stop, decisions or DecisionOptions()))
+
+
+async def _serve(gateway: Gateway, exploit: Sequence[str], stop: asyncio.Event, decisions: DecisionOptions) -> int:
+    if not await process.started(gateway.start(), stop):
+        return 0
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload)
+    gateway.pinned.update(exploit)
+    service = DecisionService(gateway, decisions)
+    await service.start()
+    door = f" decisions={Address(decisions.listen.host, service.port)}" if decisions.listen and service.port else ""
+    print(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}{door}", flush=True)
+    orders = asyncio.ensure_future(_orders(gateway, lambda line: print(line, flush=True)))
+    await stop.wait()
+    orders.cancel()
+    logger.info("%s leaves", gateway.gate.name)
+    await service.stop()
+    await gateway.stop()
+    return 0
+
+
+async def _orders(gateway: Gateway, answer: Callable[[str], None]) -> None:
+    """Answer the orders on standard input, until its end."""
+    async for line in process.orders():
+        answer(msgspec.json.encode(await gateway.order(line)).decode())

@@ -1,0 +1,519 @@
+"""A broker: the overlay node on real links and the real clock, the hub, and the MQTT frontend."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from saps.agents.api import AgentRegistry
+from saps.broker.drain import BrokerDrain
+from saps.broker.start import Entrance
+from saps.broker.status import BrokerWatch
+from saps.broker.storage import Testimony, open_store
+from saps.config import Address, BrokerSettings, SettingError
+from saps.drain.values import Order
+from saps.frontend.mqtt.driver.access_control import AccessControl
+from saps.frontend.mqtt.driver.access_files import AccessError
+from saps.frontend.mqtt.driver.server import MqttServer
+from saps.frontend.web.mesh.status import STATUS, StatusAgent
+from saps.identity.plain import say_plain, sealed
+from saps.links import Links
+from saps.local.hub import Hub
+from saps.local.priority import Priorities
+from saps.overlay.delivery.express import by_express
+from saps.overlay.frames.kinds import Frame
+from saps.overlay.node import OverlayNode
+from saps.overlay.rendezvous.domains import Domains
+from saps.overlay.ring.keys import BrokerRef
+from saps.policy.files_io import PolicyFiles
+from saps.policy.model import Policy
+from saps.runtime import process
+from saps.runtime.compiled import Modules, modules
+from saps.runtime.drain_signals import DRAINING
+from saps.runtime.logs import configure_logging
+from saps.runtime.memory import keep_freed
+from saps.runtime.systemd import announce
+from saps.storage.driver.mesh import HeldFrames, restore_retained
+from saps.storage.driver.store import Store
+from saps.storage.witness import WITNESS, Witness
+
+if TYPE_CHECKING:
+    from saps.agents.live_io import LiveOfm
+    from saps.broker.tracing import LiveTracing
+    from saps.broker.web import BrokerWeb
+    from saps.frontend.upstream.bridge_io import Upstream
+    from saps.identity.live import LinkIdentity
+    from saps.statistics.agent import MonitorAgent
+    from saps.statistics.files_io import StatisticsFiles
+
+logger = logging.getLogger(__name__)
+
+
+class LiveMesh:
+    """An `OverlayNode` driven by the event loop."""
+
+    def __init__(self, node: OverlayNode, links: Links) -> None:
+        self.node = node
+        self._links = links
+        self._loop = asyncio.get_running_loop()
+        self._flushing = False
+        self.ready = asyncio.Event()
+        """It has been joined, and knows which sessions are here."""
+        self.gate: HeldFrames | None = None
+        """With storage: acknowledgements wait for it."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        node.epoch = _epoch()
+        node.on_output = self._soon
+        node.on_dead = links.drop
+        links.on_frames = node.receive
+        links.on_met = node.met
+        links.on_session = node.session_started
+        links.on_express = node.multicast.forwarder.express_started
+        links.on_down = node.link_down
+        links.on_whois = self._whois
+        links.on_answer = node.answered_for
+
+    def act(self, action: Callable[[], None]) -> None:
+        """Do something to the node, or have an agent do it."""
+        action()
+        self._soon()
+
+    def datagrams(self, datagrams: list[bytes]) -> None:
+        """Datagrams from OpenFlow trees."""
+        for datagram in datagrams:
+            self.node.receive_datagram(datagram)
+
+    async def join(self, contact: BrokerRef | None) -> None:
+        """Join the mesh through a broker, or begin one. Returns when joined."""
+        joined = asyncio.Event()
+        self.node.start(contact, joined.set, self.ready.set)
+        self._soon()
+        await joined.wait()
+
+    async def leave(self) -> None:
+        """Leave the mesh in order."""
+        left = asyncio.Event()
+        self.node.leave(left.set)
+        self._soon()
+        await left.wait()
+        self._flush()
+
+    def close(self) -> None:
+        """The links end: the node is not woken any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, float("-inf")
+
+    def _soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        send, gate = self._links.send, self.gate
+        for to, frame in self.node.take():
+            if gate is None or not gate.holds(to, frame):
+                send(to, frame)
+        self._links.flush()
+        self._arm()
+
+    def send_now(self, frames: list[tuple[BrokerRef, Frame]]) -> None:
+        """Send frames that have been held."""
+        for to, frame in frames:
+            self._links.send(to, frame)
+        self._links.flush()
+
+    def _arm(self) -> None:
+        deadline = self.node.deadline
+        if deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = deadline
+            self._timer = self._loop.call_later(max(0.0, deadline - monotonic()), self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        try:
+            self.node.wake()
+        finally:  # a fault in one timer does not stop the others
+            self._flush()
+
+    def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
+        heard = [ref for ref in self.node.roll_calls.acquaintances if ref.name == name]
+
+        def found(broker: BrokerRef | None) -> None:
+            known = heard if broker is None else [broker, *heard]
+            answer(max(known, key=lambda ref: ref.incarnation, default=None))
+
+        self.node.whois(name, found)
+
+
+class Broker:
+    """One broker of the mesh, as set up by its settings."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.tracing = _tracing(settings)
+        self.hub = Hub()
+        self.access = _access(settings)
+        self.server = MqttServer(
+            self.hub, settings.limits.limits(), access=self.access, sys_interval=settings.sys_interval
+        )
+        self.web: BrokerWeb | None = None
+        self.watch = BrokerWatch(self)
+        self.ref = BrokerRef("", 0, "", "")
+        self.agents = AgentRegistry()
+        self.upstream: Upstream | None = None
+        self.ofm: LiveOfm | None = None
+        self.statistics: StatisticsFiles | None = None
+        self.monitor: MonitorAgent | None = None
+        self.store: Store | None = None
+        self._testimony: Testimony | None = None
+        self.policy: PolicyFiles | None = None
+        self.identity: LinkIdentity | None = None
+        """What the links show and demand; None: they are plain."""
+        self._watching: asyncio.Task[None] | None = None
+        self._holders: set[str] = set()
+        """What holds publishers back: the links to other brokers, the upstream."""
+        self.drain: BrokerDrain | None = None
+        """Lets clients and sessions go before it leaves; once started."""
+        self._leaving: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    async def start(self) -> None:
+        """Listen, join the mesh or begin it, serve clients; returns when the mesh knows of the stored sessions, too.
+        Raises `SettingError` if an address cannot be had, or the mesh does not have this broker."""
+        settings, overlay = self.settings, self.settings.overlay
+        if settings.upstream.url:
+            try:
+                from saps.frontend.upstream.bridge_io import Upstream  # here: most brokers need none of its libraries
+            except ImportError:
+                raise SettingError("upstream.url", "needs aiomqtt: install saps[upstream]") from None
+            self.upstream = Upstream(self.hub, settings.upstream, settings.name, partial(self.hold, "upstream"))
+        order = overlay.key_order()
+        self.ref = BrokerRef(
+            settings.name, time.time_ns() // 1_000_000, str(overlay.listen), settings.cluster, settings.zone
+        )
+        self.links = Links(
+            self.ref,
+            order.value,
+            on_congestion=self._congestion,
+        )
+        self.links.speaks = settings.links.highest_version
+        if sealed(settings):
+            from saps.identity.chosen import link_identity  # here: brokers with plain links need none of it
+
+            self.identity = self.links.identity = link_identity(settings)
+        self.links.hidden = True
+        try:
+            port = await self.links.listen(*overlay.listen)
+        except OSError as error:
+            raise SettingError("overlay.listen", process.refused(overlay.listen, error)) from None
+        self.links.me = msgspec.structs.replace(self.ref, address=str(Address(overlay.listen.host, port)))
+        self.entrance = Entrance(settings, self.links)
+        try:
+            contact = await self.entrance.decide()
+        except BaseException:
+            self.entrance.close()
+            raise
+        self.ref = self.links.me
+        node = OverlayNode(
+            self.ref,
+            self.hub,
+            monotonic,
+            order=order,
+            detector=overlay.detector(),
+            call_agents=self.agents.answer,
+            leave_timeout=overlay.leave_timeout,
+            design=overlay.design(),
+            takeover_timeout=overlay.takeover_timeout,
+            copies=settings.session.copies,
+        )
+        node.replicas.source.refuse = settings.session.minority == "refuse"
+        node.members.tell = node.clocks.tell = _tell_of_brokers
+        if self.tracing is not None:
+            self.hub.tracer = node.multicast.tracer = self.tracing.tracer
+        self.mesh = LiveMesh(node, self.links)
+        self.hub.mesh = node
+        self.server.sessions = node
+        self.server.sources.append(self.watch.values)
+        self.agents.bind(node, self.hub.agents)
+        self.agents.host(WITNESS, Witness())
+        node.presence.domains = Domains(settings.ofm.domains)
+        if settings.ofm.listen:
+            from saps.agents.live_io import LiveOfm  # here: most brokers need none of it
+
+            self.ofm = LiveOfm(settings.ofm, self.mesh.datagrams)
+            self.ofm.listen()
+            self.ofm.attach(node, self.agents)
+        if settings.policy.file:
+            self.policy = PolicyFiles("policy.file", settings.policy.file, partial(self._obey, node))
+        if settings.priority.topics:
+            self._prioritise(node, settings.priority.priorities())
+        if settings.monitoring.directory:
+            self.statistics = _statistics(self, node)
+        if settings.storage.file or settings.session.copies > 1:
+            self.server.store = open_store(self, with_wills=contact is None)
+            self.store = self.server.store if settings.storage.file else None
+        try:
+            await self.server.start(*settings.mqtt)
+        except OSError as error:
+            raise SettingError("mqtt", process.refused(settings.mqtt, error)) from None
+        for address in settings.tls.listen:
+            try:
+                await self.server.start_tls(*address)
+            except OSError as error:
+                raise SettingError("tls.listen", process.refused(address, error)) from None
+        if settings.web.listen:
+            self.web = _web(self)
+            await self.web.listen()
+        self.drain = BrokerDrain(self)
+        await self.entrance.join(self.mesh, contact)
+        if self.store is not None:
+            self.mesh.act(partial(restore_retained, self.store, node))
+            self._testimony = Testimony(self, self.store)
+            self._testimony.start()
+        if self.upstream is not None:
+            self.upstream.start()
+        if self.ofm is not None:
+            self.mesh.act(self.ofm.agent.start)
+        status = StatusAgent(settings.name, self.watch, monotonic, lambda: self.hub.statistics)
+        self.agents.host(STATUS, status)
+        if self.statistics is not None:
+            self.statistics.start()
+            self.mesh.act(lambda: self.agents.register("monitor", self.monitor))
+        if self.identity is not None:
+            self._watching = asyncio.create_task(self.identity.watch(self.links.review))
+        else:
+            say_plain(settings)
+        await self.mesh.ready.wait()
+
+    def _obey(self, node: OverlayNode, policy: Policy) -> None:
+        """From now on this policy holds for what leaves this broker, and for its subscribers."""
+        self.hub.obey(lambda topic: policy.verdict(topic).receives(self.ref))
+        self.mesh.act(partial(node.obey, policy))
+
+    def reload(self) -> None:
+        """Read the files of access control, policies and the links' identity again (SIGHUP)."""
+        self.server.reload()
+        if self.identity is not None:
+            self.identity.reload()
+            self.links.review()
+        if self.policy is not None:
+            self.policy.reload()
+
+    def order(self, order: Order) -> None:
+        """What an operator wants of this process (SIGUSR1, SIGUSR2)."""
+        if self.drain is not None:
+            self.drain.obey(order)
+
+    def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:
+        """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
+        self.links.express = partial(by_express, urgent=priorities.urgent)
+        self.links.dscp = priorities.dscp
+        node.multicast.prioritise(priorities.urgent)
+        self.hub.priorities = priorities
+        if self.ofm is not None:
+            self.ofm.datapath.mark = lambda topic: priorities.dscp if priorities.urgent(topic) else 0
+
+    async def stop(self) -> None:
+        """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing.
+
+        Cancelled, it waits for nobody any more: clients and links are cut, and what is owed to the file is written."""
+        if self._stopped:
+            return
+        self._stopped = True
+        try:
+            if self.web is not None:
+                self.web.stop_listening()
+            if self._leaving is None:
+                await self.server.stop()
+            if self.web is not None:
+                await self.web.close()
+            await self.leave()
+        finally:
+            await process.to_the_end(self._close())
+
+    async def _close(self) -> None:
+        """End what is left, in order or not."""
+        if self._leaving is not None and not self._leaving.done():
+            self._leaving.cancel()
+            await asyncio.wait({self._leaving})
+        if self.upstream is not None:
+            await self.upstream.close()
+        if self.web is not None:
+            await self.web.close()
+        if self.drain is not None:
+            self.drain.close()
+        if self.ofm is not None:
+            self.ofm.close()
+        if self._watching is not None:
+            self._watching.cancel()
+        self.entrance.close()
+        self.mesh.close()
+        await self.links.close()
+        if self.tracing is not None:
+            await self.tracing.close()
+        if self._testimony is not None:
+            self._testimony.stop()
+        if self.store is not None:
+            await self.store.close()
+
+    async def leave(self) -> None:
+        """Close the clients with DISCONNECT, and leave the mesh in order. The Web port stays; `stop` is to follow."""
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._leave())
+        await asyncio.shield(self._leaving)
+
+    async def _leave(self) -> None:
+        await self.server.stop()
+        if self.upstream is not None:
+            await self.upstream.stop()
+        if self.statistics is not None:
+            await self.statistics.stop()
+        if self.mesh.node.joined:
+            await self.mesh.leave()
+
+    def ready_line(self) -> str:
+        host, port = self.server.address
+        return (
+            f"ready name={self.ref.name} cluster={self.ref.cluster} mqtt={Address(host, port)} "
+            f"overlay={self.ref.address}"
+            + "".join(f" mqtts={Address(*at)}" for at in self.server.tls_addresses)
+            + "".join(f" web={Address(*at)}" for at in (self.web.addresses if self.web is not None else ()))
+        )
+
+    def _congestion(self, congested: bool) -> None:
+        self.hold("links", congested)
+        if self.upstream is not None:
+            self.upstream.congested = congested
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """What holds publishers back at present: links, storage, upstream."""
+        return frozenset(self._holders)
+
+    def hold(self, holder: str, held: bool) -> None:
+        (self._holders.add if held else self._holders.discard)(holder)
+        if self._holders:
+            self.server.pause_publishers()
+        else:
+            self.server.resume_publishers()
+
+
+def run(settings: BrokerSettings) -> int:
+    """Run a broker until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
+    configure_logging(settings.log_level)
+    return process.run(lambda stop: _serve(settings, stop))
+
+
+async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
+    """A broker's whole life, until `stop`. Returns the exit status; raises `SettingError` if it cannot start."""
+    process.allow_many_files()
+    keep_freed()
+    if modules is Modules.STALE:
+        logger.warning("what is compiled is older than its sources, which run instead, slower: run make setup")
+    broker = Broker(settings)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.reload)
+    for number, order in DRAINING.items():
+        asyncio.get_running_loop().add_signal_handler(number, broker.order, order)
+    if not await process.started(broker.start(), stop):
+        return 0
+    assert broker.drain is not None
+    broker.drain.on_left = stop.set
+    _calm_garbage_collector()
+    announce(broker.ready_line(), stop)
+    await stop.wait()
+    logger.info("%s leaves", settings.name)
+    await broker.stop()
+    return 0
+
+
+def _epoch() -> float:
+    """What is to be added to `monotonic` for the seconds since the epoch. Taken where the node begins, not from the
+    incarnation: what is between the two may take any time. The greatest of several: between two readings the process
+    may have been put aside."""
+    return max(time.time_ns() / 1e9 - monotonic() for _ in range(5))
+
+
+def _calm_garbage_collector() -> None:
+    """Fewer and shorter pauses for the collection of reference cycles.
+
+    What has been loaded so far lives for ever, so it is not looked at again. Beyond that a young collection comes after
+    50,000 more containers made than freed, instead of 700. The cost: up to that many dead ones linger if they form
+    cycles (some MiB); messages in flight do not, they are freed by their reference counts.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _tracing(settings: BrokerSettings) -> LiveTracing | None:
+    """What traces messages, if they are to be. Raises `SettingError` without its libraries."""
+    if not settings.tracing.endpoint:
+        return None
+    from saps.broker.tracing import LiveTracing  # here: without traces none of it is loaded
+
+    return LiveTracing(settings)
+
+
+def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
+    """Counting at a broker, and the agent that tells of it. Raises `SettingError` without pyarrow."""
+    from saps.statistics.agent import MonitorAgent  # here: most brokers need none of it
+    from saps.statistics.files_io import StatisticsFiles
+
+    settings, streams = broker.settings.monitoring, node.presence.streams
+
+    def reaches(topic: str) -> int:
+        stream = streams.get(topic)
+        return len(stream.members or ()) if stream is not None else 0
+
+    def level(topic: str) -> int:
+        return priorities.level(topic) or 0
+
+    priorities = broker.settings.priority.priorities()
+    counts = broker.hub.count(settings.topics)
+    node.multicast.count(counts)
+    me = (broker.ref.name, broker.ref.incarnation, broker.ref.cluster)
+    try:
+        files = StatisticsFiles(counts, Path(settings.directory), settings.interval, settings.keep, me, reaches, level)
+    except ImportError:
+        raise SettingError("monitoring.directory", "needs pyarrow: install saps[monitoring]") from None
+    broker.monitor = MonitorAgent(lambda: files.latest)
+    return files
+
+
+def _tell_of_brokers(line: str, warning: bool) -> None:
+    logger.log(logging.WARNING if warning else logging.INFO, "%s", line)
+
+
+def _web(broker: Broker) -> BrokerWeb:
+    """The Web port. Raises `SettingError` if a token cannot be read."""
+    from saps.broker.web import BrokerWeb  # here: brokers without it do not carry aiohttp
+
+    topics, node = broker.settings.web.topics, broker.mesh.node
+    if topics and broker.hub.statistics is None:
+        node.multicast.count(broker.hub.count(topics))
+    return BrokerWeb(broker)
+
+
+def _access(settings: BrokerSettings) -> AccessControl:
+    """Access control as the settings ask for it. Raises `SettingError` for the first of its files that has a fault."""
+    try:
+        return AccessControl(settings.auth.options(), settings.tls_options(), exposed=settings.exposed())
+    except AccessError as error:
+        setting = error.faults[0].setting
+        reasons = [fault.reason for fault in error.faults if fault.setting == setting]
+        raise SettingError(setting, "; ".join(reasons)) from None

@@ -1,0 +1,167 @@
+"""A broker's drain, joined with the running broker: what it offers others, who orders it, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from saps.agents.api import Answers
+from saps.config import Address
+from saps.drain.adoption import Adopter
+from saps.drain.agent import DRAIN, DrainAgent
+from saps.drain.drain import Drain
+from saps.drain.values import Drained, Host, Order, Stage
+from saps.frontend.mqtt.session.session import Session
+from saps.mesh import Arrival
+from saps.overlay.frames.kinds import Tenure
+from saps.runtime.systemd import announce_status
+
+if TYPE_CHECKING:
+    from saps.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+TOLD_EVERY = 1.0
+"""Seconds between two lines for the service manager."""
+LAST_LOOK = 2.0
+"""Seconds a broker that has left waits for somebody to see that it has."""
+WILDCARDS = ("0.0.0.0", "::", "")
+
+
+class LiveClaims:
+    """The claims of one broker, at the present time. (A `saps.drain.adoption.Claims`.)"""
+
+    def __init__(self, broker: Broker) -> None:
+        self._mesh = broker.mesh
+        self._sessions = broker.mesh.node.sessions
+        self.tenures = self._sessions.tenures
+
+    def adopt(self, tenure: Tenure, user: str | None, arrived: Callable[[Arrival], None]) -> bool:
+        return self._sessions.adopt(tenure, user, arrived)
+
+    def sync_one(self, client: str) -> None:
+        self._mesh.act(lambda: self._sessions.sync_one(client))
+
+
+class BrokerDrain:
+    """From `Broker.start` on."""
+
+    def __init__(self, broker: Broker) -> None:
+        """The MQTT server must have been started, and the overlay's node made."""
+        self._broker = broker
+        frontend, node = broker.server.frontend, broker.mesh.node
+        claims = LiveClaims(broker)
+        self.drain = Drain(
+            lambda: broker.ref,
+            frontend,
+            claims,
+            self._call,
+            kind=broker.server.kind_of,
+            keys=lambda: len(node.graph.nodes),
+            addresses=lambda: {*self._addresses()},
+            on_empty=self._leave,
+        )
+        self.on_left: Callable[[], None] = lambda: None
+        """Run when the broker has left the mesh and is to end."""
+        self._seen = asyncio.Event()
+        """Somebody has been told that it has left."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        adopter = Adopter(frontend, claims, self._welcome)
+        agent = DrainAgent(self._host, adopter, broker.hub.connected)
+        broker.agents.host(DRAIN, agent)
+
+    # ---- orders
+
+    def obey(self, order: Order) -> None:
+        """What somebody wants of this broker."""
+        if order.cancel:
+            self.drain.cancel()
+            logger.info("%s serves again", self._broker.ref.name)
+            self._tell()
+            return
+        beginning = not self.drain.draining
+        self.drain.start(order.options(self._broker.settings.drain.options()))
+        if beginning:
+            logger.info("%s is drained", self._broker.ref.name)
+            self._run(self._report())
+
+    def progress(self) -> Drained:
+        """How far it is."""
+        now = self.drain.progress()
+        if now.stage is Stage.LEFT:
+            self._seen.set()
+        return Drained(at=round(time.time(), 3), **msgspec.structs.asdict(now))
+
+    # ---- what the drain needs, and what it leads to
+
+    def _call(self, name: str, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
+        broker = self._broker
+        broker.mesh.act(lambda: broker.agents.call(name, method, args, done))
+
+    def _host(self) -> Host | None:
+        broker, frontend = self._broker, self._broker.server.frontend
+        if self.drain.draining or frontend.leaving or not broker.mesh.node.joined:
+            return None
+        count = len(frontend.sessions)
+        room = 0 if frontend.refusal is not None else max(0, frontend.limits.maximum_sessions - count)
+        return Host(broker.ref.name, broker.ref.cluster, *self._addresses(), count, room)
+
+    def _addresses(self) -> tuple[str, str]:
+        """Where clients of others are told to come, plain and with TLS."""
+        server, settings = self._broker.server, self._broker.settings.drain
+        return advertised(settings.mqtt, [server.address]), advertised(settings.mqtts, server.tls_addresses)
+
+    def _welcome(self, session: Session) -> None:
+        self._broker.server.admit_session(session)
+
+    def _leave(self) -> None:
+        self._run(self._go())
+
+    async def _go(self) -> None:
+        """Leave the mesh, with the Web port open, and end."""
+        drain = self.drain
+        logger.info("%s has nothing left to hand over and leaves", self._broker.ref.name)
+        await self._broker.leave()
+        drain.stage = Stage.LEFT
+        if self._broker.web is not None:
+            try:
+                async with asyncio.timeout(LAST_LOOK):
+                    await self._seen.wait()
+            except TimeoutError:
+                pass
+        self.on_left()
+
+    async def _report(self) -> None:
+        while self.drain.draining:
+            self._tell()
+            await asyncio.sleep(TOLD_EVERY)
+
+    def _tell(self) -> None:
+        now = self.drain.progress()
+        left = f": {now.clients} clients, {now.sessions} sessions left" if self.drain.draining else ""
+        announce_status(f"{now.stage.value}{left}")
+
+    def _run(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Nothing is to be told any more."""
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+
+
+def advertised(setting: str, listening: list[tuple[str, int]]) -> str:
+    """What clients of other brokers are told as an address: the setting, or where this broker listens, if that can be
+    reached from elsewhere."""
+    if setting or not listening:
+        return setting
+    host, port = listening[0]
+    return "" if host in WILDCARDS else str(Address(host, port))

@@ -1,0 +1,204 @@
+"""The start of a broker on real links: it knocks, joins or begins (`saps.overlay.membership.start`), and remembers
+whom it met."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from saps.config import Address, BrokerSettings, SettingError
+from saps.links import LinkError, Links
+from saps.overlay.frames.kinds import Knock, There
+from saps.overlay.membership.start import Answer, Fault, Start
+from saps.overlay.ring.keys import BrokerRef
+from saps.runtime.atomic_file import replacing
+
+if TYPE_CHECKING:
+    from saps.broker.broker import LiveMesh
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 64
+"""Members that are remembered on disk."""
+REMEMBER_EVERY = 5.0
+"""Seconds between two looks at whether there are others."""
+
+
+class Members:
+    """The file beside the storage that has the names and addresses of the last members: ``FILE.members``, JSON."""
+
+    def __init__(self, storage: str) -> None:
+        """`storage`: the file of the storage; empty: nothing is remembered."""
+        self._file = Path(f"{storage}.members") if storage else None
+        self._written: dict[str, str] = {}
+
+    def read(self) -> dict[str, str]:
+        """Addresses with the names of the brokers there. Empty, with a log line, if the file cannot be read."""
+        if self._file is None:
+            return {}
+        try:
+            self._written = msgspec.json.decode(self._file.read_bytes(), type=dict[str, str])
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            logger.warning("%s: the last members are not known: %s", self._file, error)
+        return self._written
+
+    def write(self, members: Sequence[BrokerRef]) -> None:
+        """Remember these, unless there are none: who is alone now is not to forget the others."""
+        found = {member.address: member.name for member in members[-REMEMBERED:] if member.address}
+        if self._file is None or not found or found == self._written:
+            return
+        try:
+            with replacing(self._file) as file:
+                file.write(msgspec.json.encode(found))
+        except OSError as error:
+            logger.warning("%s: the last members are not remembered: %s", self._file, error)
+        self._written = found
+
+
+class Entrance:
+    """How one broker gets into its mesh, and finds others that began apart. (A
+    `saps.overlay.membership.start.World`.)"""
+
+    def __init__(self, settings: BrokerSettings, links: Links) -> None:
+        """`links` listen; nobody but those that knock hears who is there until `join`."""
+        self._links = links
+        self._loop = asyncio.get_running_loop()
+        self._patience = settings.overlay.join_timeout
+        self._work: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._members = Members(settings.storage.file)
+        self._contact: asyncio.Future[BrokerRef | None] = self._loop.create_future()
+        self._refusal: asyncio.Future[None] = self._loop.create_future()
+        self._mesh: LiveMesh | None = None
+        """Once it is to be joined."""
+        places = {a: name for a, name in self._members.read().items() if name != settings.name}
+        places |= {str(address): "" for address in settings.join}
+        self._start = Start(links.me, places, self, self._patience)
+        self._start.on_decided = self._decided
+        self._start.on_refused = lambda: self._refusal.set_result(None)
+        links.on_knock = self._start.knocked
+
+    async def decide(self) -> BrokerRef | None:
+        """The broker to join, or None: begin a mesh. Raises `SettingError` if there is a mesh that does not have this
+        broker."""
+        self._start.begin()
+        await self._unless_refused(self._contact)
+        return self._contact.result()
+
+    async def join(self, mesh: LiveMesh, contact: BrokerRef | None) -> None:
+        """Join through a broker, or begin. If that one does not let it in, through whoever does; raises as `decide`."""
+        self._mesh = mesh
+        self._links.hidden = False
+        self.after(self._patience, self._start.again)
+        await self._unless_refused(asyncio.ensure_future(mesh.join(contact)))
+        self._start.known = mesh.node.knows
+        self._start.on_found = lambda found: mesh.act(lambda: mesh.node.discovered(found))
+        self._start.joined()
+        self._remember(mesh)
+
+    def close(self) -> None:
+        """Ask and answer nobody any more."""
+        self._start.close()
+        for timer in self._timers:
+            timer.cancel()
+        for task in self._work:
+            task.cancel()
+        if self._mesh is not None:
+            self._members.write(self._mesh.node.roll_calls.acquaintances)
+
+    # --- saps.overlay.membership.start.World
+    # ---------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return monotonic()
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers.discard(timer)
+            action()
+
+        timer = self._loop.call_later(delay, run)
+        self._timers.add(timer)
+
+    def knock(self, address: str, question: Knock, answer: Answer) -> None:
+        self._do(self._knock(address, question, answer))
+
+    async def _knock(self, address: str, question: Knock, answer: Answer) -> None:
+        try:
+            found: There | Fault = await self._links.knock(*Address.parse(address), question)
+        except LinkError as error:
+            found = Fault(str(error), error.refused)
+        except ValueError as error:  # somebody has said that it listens there
+            found = Fault(str(error))
+        answer(found)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _unless_refused(self, waited: asyncio.Future[Any]) -> None:
+        try:
+            await asyncio.wait({waited, self._refusal}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not waited.done():
+                waited.cancel()
+        if waited.cancelled():
+            listed = "; ".join(f"{address}: {fault}" for address, fault in self._start.faults().items())
+            raise SettingError("join", f"no broker can be reached: {listed}")
+
+    def _decided(self, contact: BrokerRef | None) -> None:
+        mesh = self._mesh
+        if mesh is not None:  # the one before has not let this broker in
+            mesh.act(lambda: mesh.node.redirect(contact))
+            self.after(self._patience, self._start.again)
+        elif contact is not None:
+            self._do(self._take_name(contact))
+        else:
+            if faults := self._start.faults():
+                listed = "; ".join(f"{address}: {fault}" for address, fault in faults.items())
+                logger.warning("begins a mesh; others that start will join it. Not reached: %s", listed)
+            self._contact.set_result(None)
+
+    async def _take_name(self, contact: BrokerRef) -> None:
+        """Nobody in the contact's mesh may have this broker's name and be alive.
+
+        It must be found out before the mesh hears of this broker, which would pass for a later life of the other one.
+        If it has crashed, this is its next life, also by its incarnation, whatever the clocks said then and say now.
+        """
+        links, name = self._links, self._links.me.name
+        try:
+            holder = await links.whois(*Address.parse(contact.address), name)
+        except (LinkError, ValueError):
+            self._start.again()
+            return
+        if holder is not None:
+            if await self._alive(holder):
+                self._start.deny(f"there is a broker with the same name, {name!r}, at {holder.address}")
+                return
+            if holder.incarnation >= links.me.incarnation:
+                logger.warning("by the clock %s began before its last life: one of the two clocks was wrong", name)
+                links.me = self._start.me = replace(links.me, incarnation=holder.incarnation + 1)
+        self._contact.set_result(contact)
+
+    async def _alive(self, holder: BrokerRef) -> bool:
+        try:
+            return await self._links.meet(*Address.parse(holder.address)) == holder
+        except (LinkError, ValueError):
+            return False
+
+    def _remember(self, mesh: LiveMesh) -> None:
+        self._members.write(mesh.node.roll_calls.acquaintances)
+        self.after(REMEMBER_EVERY, lambda: self._remember(mesh))

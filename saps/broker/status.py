@@ -1,0 +1,193 @@
+"""What a broker's status agent looks at: the parts of a running broker, read when somebody asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from saps import __version__
+from saps.frontend.mqtt.counts import totals
+from saps.frontend.web.mesh import report
+from saps.frontend.web.mesh.status import MOST_TOPICS, Watched
+from saps.overlay.delivery.tree import divide
+from saps.overlay.rendezvous.publisher_registry import Phase
+from saps.overlay.ring.keys import BrokerRef, place
+from saps.topics import is_wildcard
+
+if TYPE_CHECKING:
+    from saps.broker.broker import Broker
+
+LINKED_FRESH = 5.0
+LOOKUPS = 500
+"""Topics whose subscribers are looked up for one report: about 30 microseconds each. Where topics are counted by a
+`Statistics` it is known without."""
+
+
+class BrokerWatch(Watched):
+    """Reads one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._began = time.monotonic()
+        self._linked: list[str] = []
+        self._linked_until = 0.0
+        self._looked = self._began
+        self._written: dict[str, int] = {}
+
+    @property
+    def linked(self) -> list[str]:
+        """The brokers it has overlay links to, at most `LINKED_FRESH` seconds old: it takes a look at every key."""
+        now = time.monotonic()
+        if now >= self._linked_until:
+            self._linked = sorted({ref.name for ref in self._broker.mesh.node.graph.linked_brokers()})
+            self._linked_until = now + LINKED_FRESH
+        return self._linked
+
+    def totals(self) -> tuple[int, int, int]:
+        hub = self._broker.hub
+        return hub.published, hub.received, hub.delivered
+
+    def broker(self, rates: tuple[float, float, float]) -> report.Broker:
+        broker, frontend = self._broker, self._broker.server.frontend
+        found, hub = totals(frontend), broker.hub
+        element = broker.ofm.element if broker.ofm is not None else None
+        missed = broker.mesh.node.multicast.missed
+        replicas = broker.mesh.node.replicas
+        return report.Broker(
+            name=broker.ref.name,
+            cluster=broker.ref.cluster,
+            address=broker.ref.address,
+            web=[f"{host}:{port}" for host, port in (broker.web.addresses if broker.web is not None else ())],
+            version=__version__,
+            uptime=round(time.monotonic() - self._began, 1),
+            clients=found.connected,
+            sessions=found.connected + found.away,
+            subscriptions=found.subscriptions,
+            queued_bytes=frontend.budget.used,
+            published=hub.published,
+            received=hub.received,
+            delivered=hub.delivered,
+            dropped=found.dropped,
+            published_rate=rates[0],
+            received_rate=rates[1],
+            delivered_rate=rates[2],
+            held_by=sorted(broker.holders),
+            links=self.linked,
+            ofm=None if element is None else f"{element.ip}:{element.port}",
+            topics=0,
+            counts=False,
+            missed_messages=missed.messages,
+            missed_bytes=missed.bytes,
+            missed_dropped=missed.dropped,
+            traffic=self._traffic(),
+            holders=len(replicas.source.in_sync),
+            held=replicas.held,
+            adopted=replicas.adopted,
+            upstream=None if broker.upstream is None else "connected" if broker.upstream.connected else "away",
+        )
+
+    def _traffic(self) -> list[report.LinkTraffic]:
+        """The rates are of the time since the last look."""
+        now, links = time.monotonic(), self._broker.links.traffic()
+        elapsed, before = now - self._looked, self._written
+        self._looked, self._written = now, {name: written for name, (written, _) in links.items()}
+        return [
+            report.LinkTraffic(
+                name,
+                round(max(0, written - before.get(name, written)) / max(elapsed, 1e-3), 1),
+                None if away is None else round(away, 6),
+            )
+            for name, (written, away) in sorted(links.items())
+        ]
+
+    def away(self) -> list[report.Away]:
+        events = self._broker.mesh.node.members.away
+        return [
+            report.Away(
+                name=event.broker.name,
+                cluster=event.broker.cluster,
+                address=event.broker.address,
+                since=round(event.at, 3),
+                life=event.broker.incarnation,
+            )
+            for event in events
+        ]
+
+    def events(self) -> list[report.Event]:
+        return [
+            report.Event(
+                at=round(event.at, 3),
+                what=event.what.value,
+                broker=event.broker.name,
+                cluster=event.broker.cluster,
+                life=event.broker.incarnation,
+            )
+            for event in self._broker.mesh.node.members.events
+        ]
+
+    def forget(self, name: str) -> bool:
+        return self._broker.mesh.node.members.forget(name)
+
+    def values(self) -> dict[str, int]:
+        """What the ``$SYS`` tree tells of the mesh."""
+        missed = self._broker.mesh.node.multicast.missed
+        return {
+            "saps/missed/messages": missed.messages,
+            "saps/missed/bytes": missed.bytes,
+            "saps/missed/dropped": missed.dropped,
+        }
+
+    def topics(self) -> dict[str, tuple[int, bool, int, int, int]]:
+        node = self._broker.mesh.node
+        priorities = self._broker.hub.priorities
+        subscribers = self._counter()
+        found: dict[str, tuple[int, bool, int, int, int]] = {}
+        for topic, stream in islice(node.presence.streams.items(), MOST_TOPICS):
+            level = priorities.level(topic) or 0 if priorities is not None else 0
+            publishes = stream.phase in (Phase.OPENING, Phase.OPEN)
+            found[topic] = subscribers(topic), publishes, len(stream.members or ()), len(stream.served), level
+        for topic in islice(node.subscriptions.registrations, MOST_TOPICS):
+            if topic not in found and not is_wildcard(topic) and not topic.startswith("$share/"):
+                level = priorities.level(topic) or 0 if priorities is not None else 0
+                found[topic] = subscribers(topic), False, 0, 0, level
+        return found
+
+    def _counter(self) -> Callable[[str], int]:
+        """Counts a topic's subscribers here: by the route at hand, or for the first `LOOKUPS` others by the index."""
+        routes, index = self._broker.hub.routes, self._broker.hub.index
+        left = LOOKUPS
+
+        def subscribers(topic: str) -> int:
+            nonlocal left
+            route = routes.get(topic)
+            if route is not None:
+                return len(route.targets)
+            left -= 1
+            return len(index.targets(topic)) if left >= 0 else 0
+
+        return subscribers
+
+    def filters(self) -> list[str]:
+        return sorted(f for f in self._broker.mesh.node.subscriptions.registrations if not f.startswith("$share/"))
+
+    def matching(self, topic: str) -> int:
+        index = self._broker.hub.index
+        return len(index.targets(topic)) + len(index.groups(topic))
+
+    def divide(self, topic: str, members: list[str] | None) -> Any:
+        """`members`: ``name cluster`` each. With None what this broker would do itself: by its tree, and by ALM."""
+        node = self._broker.mesh.node
+        stream = node.presence.streams.get(topic)
+        if members is None:
+            if stream is None or stream.phase is not Phase.OPEN:
+                return ["unknown", [], []]
+            node.presence.route(stream)
+            branches = stream.way.branches
+            served = [ref.name for ref in stream.served]
+            return ["known", [[b.child.name, [ref.name for ref in b.slice]] for b in branches], served]
+        refs = [BrokerRef(name, 0, "", cluster) for name, cluster in (entry.split(" ", 1) for entry in members)]
+        run = [ref for ref in refs if ref.name != node.me.name]
+        run.sort(key=lambda ref: (place(ref, node.order), ref.name))
+        return ["computed", [[b.child.name, [r.name for r in b.slice]] for b in divide(node.me, run, node.order)], []]

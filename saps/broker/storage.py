@@ -1,0 +1,84 @@
+"""A broker's storage: opened at its start, and what other brokers remember of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from saps.config import SettingError
+from saps.storage.damage import StorageError
+from saps.storage.driver.mesh import HeldFrames, keep_retained
+from saps.storage.driver.store import Store
+from saps.storage.witness import EVERY, Notes
+
+if TYPE_CHECKING:
+    from saps.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+
+def open_store(broker: Broker, with_wills: bool) -> Store:
+    """What is stored, in a file or at other brokers alone, and what an earlier life left there. `with_wills`: nobody
+    else has published its wills. Raises `SettingError` if the file cannot be used."""
+    settings, mesh = broker.settings.storage, broker.mesh
+    try:
+        store = Store(
+            Path(settings.file) if settings.file else None,
+            settings.sync,
+            settings.maximum_size,
+            with_wills,  # else their guardians have published them
+            on_backlog=partial(broker.hold, "storage"),
+        )
+    except StorageError as error:
+        raise SettingError("storage.file", str(error)) from None
+    _copy(broker, store)
+    if settings.file:
+        keep_retained(store, mesh.node)
+    return store
+
+
+def _copy(broker: Broker, store: Store) -> None:
+    """What is stored of sessions goes to other brokers, too. Acknowledgements wait while something is under way."""
+    mesh, replicas, journal = broker.mesh, broker.mesh.node.replicas, store.journal
+    gate = HeldFrames(store.commits, mesh.send_now)
+
+    def pending(changed: bool) -> None:
+        mesh.gate = gate if changed else None
+
+    store.commits.on_pending.append(pending)
+    journal.life = broker.ref.name, broker.ref.incarnation
+    store.commits.copier = replicas.source
+    replicas.source.clean = lambda: not journal
+    replicas.when_stored = store.commits.then
+
+
+class Testimony:
+    """Tells other brokers how far the storage goes, and asks them at the start."""
+
+    def __init__(self, broker: Broker, store: Store) -> None:
+        self._broker = broker
+        self._store = store
+        self._notes = Notes(broker.ref.name, store, broker.agents, lambda: broker.watch.linked, self._found)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """To be called when the mesh has been joined."""
+        self._act(self._notes.ask)
+
+    def stop(self) -> None:
+        """Tell nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _act(self, action: Callable[[], None]) -> None:
+        self._broker.mesh.act(action)
+        self._timer = asyncio.get_running_loop().call_later(EVERY, self._act, self._notes.tell)
+
+    def _found(self, what: str, missing: int) -> None:
+        self._store.missing = missing
+        lacks = f"; it lacks {missing} transactions that others remember" if missing else ""
+        logger.error("%s: %s%s", self._broker.settings.storage.file, what, lacks)

@@ -1,0 +1,108 @@
+"""A broker's Web port: its parts, joined with the running broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from saps import __version__
+from saps.broker.metrics import samples
+from saps.config import SettingError
+from saps.config.sources_io import token
+from saps.frontend.web.frontend import Console, add_console, add_document, add_topics, web_server
+from saps.frontend.web.http.metrics import Health, Metrics, Sample
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.http.visitors import Visitors
+from saps.frontend.web.mesh.drain import DrainDoor
+from saps.frontend.web.mesh.mesh import Mesh
+from saps.frontend.web.mesh.network import DecisionView, NetworkView
+from saps.ofm.northbound.driver.client import Client
+from saps.runtime import process
+from saps.runtime.compiled import modules
+
+if TYPE_CHECKING:
+    from saps.broker.broker import Broker
+
+
+class BrokerWeb:
+    """From `listen` to `close`."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Raises `SettingError` if a token cannot be read."""
+        settings = broker.settings.web
+        self._broker = broker
+        controller = token("web.controller_token_file", settings.controller_token_file)
+        secret = token("web.ofgate_token_file", settings.ofgate_token_file)
+        network = NetworkView(Client(settings.controller, token=controller or None) if settings.controller else None)
+        decisions = DecisionView(settings.ofgate, secret)
+        mesh = Mesh(broker.ref.name, broker.agents, self._act, network.trees)
+        about = {"broker": broker.ref.name, "cluster": broker.ref.cluster, "version": __version__, "modules": modules}
+        self._site = web_server(broker.server, settings.origins)
+        self._clients = add_topics(self._site, broker.server)
+        self._console: Console = add_console(
+            self._site,
+            mesh,
+            network,
+            decisions,
+            Metrics(self._samples, about),
+            Health(partial(obstacles, broker)),
+            Visitors(broker.access),
+            DrainDoor(lambda: broker.drain),
+        )
+        add_document(self._site)
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens."""
+        return self._site.addresses
+
+    @property
+    def routes(self) -> set[tuple[str, str]]:
+        """Method and path of all that is answered."""
+        return self._site.routes
+
+    async def listen(self) -> None:
+        """Raises `SettingError` if an address cannot be had."""
+        broker, settings = self._broker, self._broker.settings
+        context = broker.server.tls_context if settings.web.tls else None
+        if context is not None:
+            broker.server.on_renewed.append(self._site.renew_tls)
+        for address in settings.web.listen:
+            try:
+                await self._site.listen(*address, context)
+            except OSError as error:
+                raise SettingError("web.listen", process.refused(address, error)) from None
+
+    def _samples(self) -> Iterator[Sample]:
+        return samples(self._broker, ready=not obstacles(self._broker), origins_refused=self._site.origins.refused)
+
+    def _act(self, action: Callable[[], None]) -> None:
+        """Run a call at the overlay's node. Raises `ProblemError` while the broker is not in the mesh."""
+        if not self._broker.mesh.node.joined:
+            raise ProblemError(503, "Not in the mesh", "the broker has not joined yet, or is leaving")
+        self._broker.mesh.act(action)
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        self._site.stop_listening()
+
+    async def close(self) -> None:
+        """End all connections; after the MQTT server has stopped."""
+        self._clients.close()
+        await self._console.close()
+        await self._site.close()
+
+
+def obstacles(broker: Broker) -> list[str]:
+    """What keeps the broker from serving clients now."""
+    found = [] if broker.mesh.node.joined else ["it has not joined the mesh yet, or is leaving"]
+    if not found and not broker.mesh.ready.is_set():
+        found.append("the mesh does not know its sessions yet")
+    if broker.server.frontend.leaving:
+        found.append("it is stopping")
+    if broker.drain is not None and broker.drain.drain.draining:
+        found.append("it is drained")
+    if broker.server.frontend.broken:
+        found.append("nothing can be stored")
+    return found

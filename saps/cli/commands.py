@@ -1,0 +1,139 @@
+"""The commands of `saps`, each in a module of its own, which is loaded when it is called: `saps --help` loads none."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from saps import __version__
+from saps.runtime.loading import Loading
+
+
+class Entry(NamedTuple):
+    """One command."""
+
+    module: str
+    says: str
+    """What it does, in a line."""
+
+
+GROUPS = {
+    "Run": {
+        "broker": Entry("saps.cli.broker", "one broker of the mesh"),
+        "check-config": Entry("saps.cli.check_config", "what is wrong with a configuration, and where"),
+        "storage": Entry("saps.cli.storage", "verify, export, repair and back up what is stored"),
+        "drain": Entry("saps.cli.drain", "send clients and sessions elsewhere, then end a broker"),
+    },
+    "Look": {
+        "brokers": Entry("saps.cli.look.brokers", "all brokers: load, publishers held back, who is away"),
+        "topics": Entry("saps.cli.look.topics", "topics: how they travel, rates, subscribers, latency"),
+        "trace": Entry("saps.cli.look.trace", "where a message to a topic would go now, and why"),
+        "top": Entry("saps.cli.look.top", "the busiest brokers and topics, live"),
+        "doctor": Entry("saps.cli.doctor.command", "what is wrong with this node, and how to mend it"),
+    },
+    "Secure": {
+        "passwd": Entry("saps.cli.passwd", "a user's password in a password file"),
+        "ca": Entry("saps.cli.ca", "certificates: make, revoke and list them"),
+    },
+    "OpenFlow": {
+        "controller": Entry("saps.cli.controller", "the OpenFlow controller"),
+        "ofgate": Entry("saps.cli.ofgate", "the gateway between the mesh and a controller"),
+        "switches": Entry("saps.cli.switches", "switches in software, without root"),
+        "monitor": Entry("monitoring.cli", "decide which topics get trees"),
+        "decisions": Entry("monitoring.decisions_cli", "what was decided, and why"),
+    },
+    "Research": {
+        "plan": Entry("saps.cli.plan", "trees of many topics: plan, explain, draw"),
+        "lab": Entry("lab.cli", "a network on this machine to try things in (root)"),
+        "reproduce": Entry("research.cli", "the papers' evaluations anew"),
+    },
+}
+"""By what they are for."""
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+OPTIONS = {
+    "--version": "print the version",
+    "--install-completion": "teach your shell the commands and options",
+    "--show-completion": "print what that would install",
+    "-h, --help": "this; saps COMMAND --help says more",
+}
+
+
+class _Commands(TyperGroup):
+    """Finds commands in the table."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        with Loading():
+            group: typer.Typer = importlib.import_module(COMMANDS[cmd_name].module).app
+        command = typer.main.get_command(group)
+        command.name = cmd_name
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS)
+            hint = f"did you mean {' or '.join(near)}?" if near else "saps --help lists them"
+            typer.echo(f"saps: there is no command {args[0]!r}; {hint}", err=True)
+            raise typer.Exit(2)
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write("\n".join(_help()) + "\n")
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """What begins so, without loading any command."""
+        known = {name: entry.says for name, entry in COMMANDS.items()}
+        for names, says in OPTIONS.items() if incomplete.startswith("-") else ():
+            known |= dict.fromkeys(names.split(", "), says)
+        from typer.core import CompletionItem  # type: ignore[attr-defined] # typer has it, and does not say so
+
+        return [CompletionItem(name, help=says) for name, says in known.items() if name.startswith(incomplete)]
+
+
+app = typer.Typer(
+    name="saps",
+    cls=_Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"saps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def saps(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Publish/subscribe brokers without a master: MQTT at the edge, a Skip Graph overlay between sites."""
+
+
+def _help() -> Iterable[str]:
+    """What `saps --help` says."""
+    wide = max(map(len, [*COMMANDS, *OPTIONS])) + 2
+    yield "Publish/subscribe brokers without a master: MQTT at the edge, a Skip Graph"
+    yield "overlay between sites."
+    yield ""
+    yield "Usage: saps COMMAND [OPTIONS]"
+    for title, entries in GROUPS.items():
+        yield f"\n{title}:"
+        yield from (f"  {name:<{wide}}{entry.says}" for name, entry in entries.items())
+    yield "\nOptions:"
+    yield from (f"  {names:<{wide}}{says}" for names, says in OPTIONS.items())

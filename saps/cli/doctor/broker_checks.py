@@ -1,0 +1,256 @@
+"""What `saps doctor` looks at for the broker that is to run, or runs, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from saps.cli.doctor import file_checks, machine_checks
+from saps.cli.doctor.file_checks import UNNAMED
+from saps.cli.doctor.findings import Finding, fault, good, warning
+from saps.cli.look.http_client import Answer, AskError, WebPort
+from saps.config import Address, BrokerSettings, SettingError
+from saps.config.sources_io import faults_of_file, load, read_file
+from saps.identity.plain import sealed
+from saps.links import LinkError, Links
+from saps.overlay.ring.keys import BrokerRef
+
+MOST_SKEW = 2.0
+"""Seconds between two clocks that are not worth a word: the header says whole seconds."""
+REACH = 3.0
+"""Seconds to connect to another broker."""
+
+
+class Configured:
+    """The settings a broker would have here, and what is wrong with them."""
+
+    def __init__(self, file: Path | None, environ: Mapping[str, str]) -> None:
+        """`file`: of ``--config``; `environ` as the broker would see it."""
+        self.settings: BrokerSettings | None = None
+        where = f"{file} and the environment" if file is not None else "the environment (no --config was given)"
+        faults: list[SettingError] = faults_of_file(file) if file is not None else []
+        try:
+            if not faults:
+                self.settings = _settings(file, environ)
+        except SettingError as error:
+            faults = [error]
+        mend = "docs/settings.md says what each setting may be"
+        self.findings = [fault("configuration", str(each), mend) for each in faults] or [
+            good("configuration", f"{where}: no fault found")
+        ]
+
+
+def _settings(file: Path | None, environ: Mapping[str, str]) -> BrokerSettings:
+    """The settings; without a name, which is often given by ``--name`` alone, those of a broker of any name."""
+    try:
+        return load({}, environ, file).settings
+    except SettingError as error:
+        if error.setting != "name" or error.source is not None:
+            raise
+    return load({"name": UNNAMED}, environ, file).settings
+
+
+def settled(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
+    """All that `saps doctor` and `saps check-config` look at for these settings."""
+    yield from file_checks.files(settings)
+    yield from file_checks.certificates(settings)
+    yield from file_checks.folders(settings)
+    yield from ports(settings, running or runs_here(settings))
+    yield from reachable(settings)
+
+
+def complaints(file: Path) -> tuple[list[SettingError], list[SettingError]]:
+    """The faults and the warnings of a configuration that by itself has none, each with where it was set."""
+    loaded = load({}, {}, file) if "name" in read_file(file) else load({"name": UNNAMED}, {}, file)
+    found: dict[str, list[SettingError]] = {"fault": [], "warning": []}
+    for finding in (*settled(loaded.settings, False), *machine_checks.clock()):
+        if finding.verdict in found:
+            error = SettingError(finding.check, f"{finding.says} -> {finding.mend}")
+            found[finding.verdict].append(loaded.locate(error))
+    return found["fault"], found["warning"]
+
+
+def listening(settings: BrokerSettings) -> dict[str, list[Address]]:
+    """Where the broker would listen, by setting."""
+    found = {"mqtt": [settings.mqtt], "overlay.listen": [settings.overlay.listen]}
+    found["tls.listen"], found["web.listen"] = list(settings.tls.listen), list(settings.web.listen)
+    if settings.ofm.listen and not settings.ofm.attach:
+        found["ofm.listen"] = [Address.parse(settings.ofm.listen)]
+    return {setting: addresses for setting, addresses in found.items() if addresses}
+
+
+def ports(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
+    """Can the broker listen where it is to? `running`: one runs here, so that its ports are taken by right."""
+    for setting, addresses in listening(settings).items():
+        for address in addresses:
+            number = _refusal(address, socket.SOCK_DGRAM if setting == "ofm.listen" else socket.SOCK_STREAM)
+            if number is None:
+                yield good(setting, f"{address} is free")
+            elif number == errno.EADDRINUSE and running:
+                yield good(setting, f"{address} is in use, and a broker runs")
+            elif number == errno.EADDRINUSE:
+                yield fault(
+                    setting,
+                    f"{address} is in use",
+                    f"see who has it (ss -ltnp 'sport = :{address.port}') and end it, or set another {setting}",
+                )
+            else:
+                mends = {
+                    errno.EADDRNOTAVAIL: f"no interface has this address (ip addr): set another {setting}",
+                    errno.EACCES: "take a port above 1023, or AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit",
+                }
+                mend = mends.get(number, f"set another {setting}")
+                yield fault(setting, f"{address}: {os.strerror(number)}", mend)
+
+
+def reachable(settings: BrokerSettings) -> Iterator[Finding]:
+    """Who answers at the addresses of `join`, asked as the broker asks; and is there somebody at the other addresses
+    that it connects to?"""
+    if settings.join:
+        yield _contacts({address: asked(settings, address) for address in settings.join})
+    wanted = {
+        "upstream.url": settings.upstream.url,
+        "web.controller": settings.web.controller if settings.web.listen else "",
+        "web.ofgate": settings.web.ofgate if settings.web.listen else "",
+        "tracing.endpoint": settings.tracing.endpoint,
+    }
+    for setting, url in wanted.items():
+        if url:
+            parts = urlsplit(url)
+            port = parts.port or {"https": 443, "http": 80, "mqtts": 8883}.get(parts.scheme, 1883)
+            why = _unreachable(Address(parts.hostname or "", port))
+            if why is None:
+                yield good(setting, f"somebody listens at {parts.hostname}:{port}")
+            else:
+                mend = "the broker starts without it and goes on trying; see that it runs, and what is in between"
+                yield warning(setting, f"{parts.hostname}:{port}: {why}", mend)
+
+
+def asked(settings: BrokerSettings, address: Address) -> BrokerRef | str:
+    """The broker at an overlay address, or why it does not say who it is to the broker of these settings."""
+
+    async def ask() -> BrokerRef:
+        me = BrokerRef(settings.name, 0, "", settings.cluster)
+        links = Links(
+            me,
+            settings.overlay.key_order().value,
+            on_frames=lambda sender, frames: None,
+            on_session=lambda sender: None,
+            on_down=lambda peer: None,
+            on_congestion=lambda congested: None,
+            on_whois=lambda name, answer: None,
+        )
+        links.speaks = settings.links.highest_version
+        if sealed(settings):
+            from saps.identity.chosen import link_identity  # here: plain links need none of it
+
+            links.identity = link_identity(settings)
+        return await links.meet(*address)
+
+    try:
+        return asyncio.run(ask())
+    except (LinkError, SettingError) as error:
+        return str(error)
+
+
+def runs_here(settings: BrokerSettings) -> bool:
+    """Does the very broker of these settings run on this machine? Then it has its ports by right."""
+    host, port = settings.overlay.listen
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    found = asked(settings, Address(here, port)) if port else ""
+    return not isinstance(found, str) and settings.name in (found.name, UNNAMED)
+
+
+def _contacts(answers: Mapping[Address, BrokerRef | str]) -> Finding:
+    """Where nobody listens yet, brokers may start later; who listens and does not answer does not let this one in."""
+    there = [
+        f"{found.name or 'a broker that is starting'} at {address}"
+        for address, found in answers.items()
+        if not isinstance(found, str)
+    ]
+    silent = [f"{address}: {found}" for address, found in answers.items() if isinstance(found, str)]
+    mend = "start that broker, look at its overlay.listen (loopback by default), its certificate, and firewalls"
+    if not silent:
+        return good("join", f"reached {', '.join(there)}")
+    refused = [address for address, found in answers.items() if isinstance(found, str) and not _unreachable(address)]
+    return (fault if refused else warning)("join", f"not reached: {'; '.join(silent)}", mend)
+
+
+class Probe:
+    """A broker's Web port, asked once if it is ready."""
+
+    def __init__(self, port: WebPort) -> None:
+        self._url = port.url
+        self._answer: Answer | None = None
+        self._cause = ""
+        try:
+            self._answer = port.ask("/readyz")
+            self._at = time.time()
+        except AskError as error:
+            self._cause = str(error)
+
+    @property
+    def running(self) -> bool:
+        """Somebody answers."""
+        return self._answer is not None
+
+    def findings(self) -> Iterator[Finding]:
+        """Does a broker answer, is it ready, and is its clock ours?"""
+        answer = self._answer
+        if answer is None:
+            yield warning("broker", self._cause, "start one with --web HOST:PORT, or name its Web port with --web")
+            return
+        if answer.status == 200:
+            yield good("broker", f"{self._url} is ready")
+        elif answer.status == 503:
+            words = answer.body.decode(errors="replace")
+            yield fault("broker", f"{self._url} is not ready: {words}", "wait if it has just begun; else see its log")
+        else:
+            yield fault(
+                "broker", f"{self._url} answers {answer.status}: it is no broker", "name another one with --web"
+            )
+        date = answer.headers["Date"]
+        if answer.status in (200, 503) and date is not None:
+            yield self._skew(date)
+
+    def _skew(self, date: str) -> Finding:
+        try:
+            skew = self._at - parsedate_to_datetime(date).timestamp()
+        except ValueError:
+            return warning("broker's clock", f"it does not tell its time: {date!r}", "look at what is in between")
+        if -MOST_SKEW <= skew <= MOST_SKEW + 1.0:  # it cuts off the fraction
+            return good("broker's clock", "as here")
+        return warning("broker's clock", f"{abs(skew):.0f} s {'behind' if skew > 0 else 'ahead'}", "synchronise both")
+
+
+def _refusal(address: Address, kind: socket.SocketKind) -> int | None:
+    """Why nobody can listen there, as an errno; None if one can."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=kind, flags=socket.AI_PASSIVE)
+        family, _, protocol, _, place = found[0]
+        with socket.socket(family, kind, protocol) as trial:
+            if kind is socket.SOCK_STREAM:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(place)
+            if kind is socket.SOCK_STREAM:
+                trial.listen(1)
+    except socket.gaierror:
+        return errno.EADDRNOTAVAIL
+    except OSError as error:
+        return error.errno or errno.EINVAL
+    return None
+
+
+def _unreachable(address: Address) -> str | None:
+    try:
+        with socket.create_connection((address.host, address.port), timeout=REACH):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)

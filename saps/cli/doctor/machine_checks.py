@@ -1,0 +1,145 @@
+"""What `saps doctor` looks at on this machine, whatever its brokers are."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+from saps import __version__
+from saps.cli.doctor.findings import Finding, fault, good, note, warning
+from saps.runtime.compiled import Modules, modules
+
+NEEDED = ("aiohttp", "cryptography", "msgspec", "prometheus-client", "rich", "typer")
+"""Distributions without which a broker does not run in full."""
+OTHER_FILES = 1000
+"""Open files of a broker beside its clients: links, storage, the Web port."""
+OLDEST_JAVA = 17
+PATIENCE = 10.0
+"""Seconds for a program that is asked for its version."""
+_TIME_ERROR = 5
+"""What adjtimex(2) returns while the clock is not synchronised."""
+
+
+def versions() -> Iterator[Finding]:
+    """Python, this program, and the libraries it cannot do without."""
+    here = f"saps {__version__}, Python {platform.python_version()}, {platform.system()} {platform.release()}"
+    yield good("versions", here)
+    missing = [name for name in NEEDED if _version(name) is None]
+    if missing:
+        yield fault("libraries", f"not installed: {', '.join(missing)}", f"pip install {' '.join(missing)}")
+    else:
+        yield good("libraries", ", ".join(f"{name} {_version(name)}" for name in NEEDED))
+
+
+def event_loop() -> Iterator[Finding]:
+    """uvloop, which brokers use if it is there."""
+    found = _version("uvloop")
+    if found is None:
+        yield warning(
+            "event loop", "uvloop is not installed: brokers run slower, on asyncio's own", "pip install uvloop"
+        )
+    else:
+        yield good("event loop", f"uvloop {found}")
+
+
+def compiled_modules() -> Iterator[Finding]:
+    """Whether what brokers do for every publication is compiled."""
+    if modules is Modules.STALE:
+        yield warning("modules", "compiled from other sources than those here, which run instead, slower", "make setup")
+    else:
+        yield good("modules", modules)
+
+
+def open_files(clients: int) -> Iterator[Finding]:
+    """The limit of open files, against the clients a broker may have. A broker raises the soft limit by itself."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = clients + OTHER_FILES
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        yield warning(
+            "open files",
+            f"at most {hard:,}, but {clients:,} clients may attach (limits.maximum_connections)",
+            f"LimitNOFILE={wanted} in the unit, or ulimit -Hn {wanted}; or lower limits.maximum_connections",
+        )
+    else:
+        shown = "no limit" if hard == resource.RLIM_INFINITY else f"at most {hard:,}"
+        yield good("open files", f"{shown}; enough for {clients:,} clients")
+
+
+def clock() -> Iterator[Finding]:
+    """Is the clock synchronised? A broker's lives, and retained messages, are ordered by it."""
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))  # zeros: only asks
+    except (OSError, AttributeError):
+        state = -1
+    if state == _TIME_ERROR:
+        yield warning(
+            "clock",
+            "the kernel says that it is not synchronised; the later of two retained messages may lose",
+            "run chrony or systemd-timesyncd (timedatectl set-ntp true)",
+        )
+    elif state < 0:
+        yield note("clock", "the kernel does not say if it is synchronised", "see timedatectl, or chronyc tracking")
+    else:
+        yield good("clock", "synchronised")
+
+
+def java() -> Iterator[Finding]:
+    """Java, which only the Spark job of `saps monitor` needs."""
+    home = os.environ.get("JAVA_HOME")
+    program = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    mend = f"install Java {OLDEST_JAVA} (openjdk-{OLDEST_JAVA}-jre-headless) to run the monitoring job on Spark"
+    said = _asked(program, "-version") if program else None
+    number = _major(said) if said is not None else None
+    if number is None:
+        yield note("Java", f"{program or 'java'} is not there, or does not tell its version", mend)
+    elif number < OLDEST_JAVA:
+        yield warning("Java", f"{program} is version {number}: Spark 4 does not start", mend)
+    else:
+        yield good("Java", f"version {number}")
+
+
+def open_vswitch() -> Iterator[Finding]:
+    """Open vSwitch, which only OpenFlow multicast on this machine needs."""
+    program = shutil.which("ovs-vsctl")
+    if program is None:
+        yield note(
+            "Open vSwitch",
+            "ovs-vsctl is not there",
+            "install openvswitch-switch for OpenFlow on this machine; saps switches needs neither it nor root",
+        )
+        return
+    said = _asked(program, "--timeout=3", "--no-wait", "get", "Open_vSwitch", ".", "ovs_version")
+    if said is None:
+        running = "its daemons do not run, or this user may not ask them"
+        yield note("Open vSwitch", running, "systemctl start openvswitch-switch, or ask as root")
+    else:
+        yield good("Open vSwitch", f"version {said.strip().strip(chr(34)) or 'unknown'}, running")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _asked(*command: str) -> str | None:
+    """What a program says, None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout or done.stderr
+
+
+def _major(said: str) -> int | None:
+    """The first number of a Java version: 17 of ``openjdk version "17.0.9"``, 8 of ``java version "1.8.0_392"``."""
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None

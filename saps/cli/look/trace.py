@@ -1,0 +1,63 @@
+"""The command `saps trace`: where a message to a topic would go, broker by broker, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.tree import Tree
+
+from saps.cli.apps import command_app
+from saps.cli.look.http_client import AskError, WebPort, topic_path
+from saps.cli.look.options import Json, asks
+from saps.cli.look.tables import console, emit, safe
+from saps.frontend.web.mesh.report import Trace
+from saps.topics import topic_fault
+
+app = command_app("trace")
+
+
+@app.command()
+@asks
+def trace(
+    port: WebPort,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")],
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="BROKER", help="Published there. Else: at a broker that publishes to it."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show where a message to a topic would go now, and why. Nothing is published: each broker on the way is asked."""
+    if (fault := topic_fault(topic)) is not None:
+        raise AskError(f"{topic!r} is no topic name: {fault}")
+    found = port.get(f"/v1/trace/{topic_path(topic)}", Trace, from_=start)
+    if as_json:
+        emit(found)
+        return
+    out = console()
+    out.print(drawn(found))
+    for reason in found.reasons:
+        out.print(safe(f"- {reason}"))
+    if not found.complete:
+        out.print(safe("- some broker has not answered: there may be more", "bold red"))
+
+
+def drawn(found: Trace) -> Tree:
+    """The way as a tree, the publisher's broker at its root."""
+    clients = {end.broker: end.clients for end in found.ends}
+    crossings = sum(hop.crosses for hop in found.hops)
+    messages = "1 message" if len(found.hops) == 1 else f"{len(found.hops)} messages"
+    total = f"{messages} between brokers, {crossings} of them between clusters" if found.hops else "local"
+    root = Tree(safe(f"{found.topic}: {total}"))
+    top = root.add(safe(f"{found.source} (published here){_clients(clients.get(found.source, 0))}", "bold"))
+    nodes = {found.source: top}
+    for hop in sorted(found.hops, key=lambda hop: hop.depth):
+        where = ", to another cluster" if hop.crosses else ""
+        label = f"{hop.target} by {hop.by.upper()}{where}{_clients(clients.get(hop.target, 0))}"
+        nodes[hop.target] = nodes.get(hop.source, top).add(safe(label))
+    return root
+
+
+def _clients(number: int) -> str:
+    return f": {number} client{'s'[: number != 1]}" if number else ""

@@ -1,0 +1,76 @@
+"""The command ``saps passwd``: add a user to a password file, change a password, or take a user out.
+
+Exit status: 0 if the file is as asked for, 2 if it could not be done; then a line on standard error says why, and
+the file is as it was.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from saps.frontend.mqtt.access.faults import FileError
+from saps.frontend.mqtt.access.users import user_name_fault
+from saps.frontend.mqtt.driver.access_files import edit_users
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_show_locals=False)
+
+MAX_PASSWORD_BYTES = 65535
+"""As long as a password in CONNECT can be (3.1.3.6)."""
+
+
+@app.command()
+def passwd(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file; made if missing.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="The user's name.")],
+    delete: Annotated[bool, typer.Option("--delete", "-d", help="Take the user out of the file.")] = False,
+) -> None:
+    r"""Set a user's password in a password file.
+
+    The password is asked for twice, unseen. In a pipe it is the first line of standard input:
+
+        pwgen 20 1 | saps passwd /etc/saps/passwords sensor-7
+
+    The file is replaced in one step, so a broker never reads half of it. Send the broker SIGHUP afterwards.
+    """
+    try:
+        if (fault := user_name_fault(user)) is not None:
+            raise ValueError(fault)
+        change = edit_users(file, user, None if delete else _password(user))
+    except FileError as error:
+        raise _refuse(*(f"{file}:{fault.line}: {fault.reason}" for fault in error.faults)) from None
+    except OSError as error:
+        raise _refuse(f"cannot write {file}: {error.strerror}") from None
+    except (ValueError, EOFError) as error:
+        raise _refuse(str(error)) from None
+    typer.echo(f"{file}: {change} {user}")
+
+
+def _password(user: str) -> bytes:
+    """From the terminal, twice and unseen, or a line of the pipe. Raises `ValueError`."""
+    if sys.stdin.isatty():
+        password = getpass.getpass(f"Password of {user}: ").encode()
+        if password != getpass.getpass("Once more: ").encode():
+            raise ValueError("the two passwords differ")
+    else:
+        line = sys.stdin.buffer.readline(MAX_PASSWORD_BYTES + 3)
+        password = line.removesuffix(b"\n").removesuffix(b"\r")
+    if not password:
+        raise ValueError("the password is empty")
+    if len(password) > MAX_PASSWORD_BYTES:
+        raise ValueError(f"the password is longer than {MAX_PASSWORD_BYTES} bytes")
+    return password
+
+
+def _refuse(*lines: str) -> typer.Exit:
+    for line in lines:
+        typer.echo(f"saps: {line}", err=True)
+    return typer.Exit(2)
+
+
+if __name__ == "__main__":
+    app(prog_name="saps passwd")

@@ -1,0 +1,63 @@
+"""The authorizer of a broker that has a guard: CONNECT waits for its password, and the ACL gives rights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from saps.agents.user import Rights
+from saps.frontend.mqtt.access.guard import Admission, Guard, Origin
+from saps.frontend.mqtt.codec.packets import Connect
+from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+
+class GuardedAuthorizer:
+    """One client of a broker with a guard. (A `saps.frontend.mqtt.access.authorizer.Authorizer`.)"""
+
+    __slots__ = ("_guard", "_origin", "_told", "admission")
+
+    def __init__(self, guard: Guard, origin: Origin) -> None:
+        self._guard = guard
+        self._origin = origin
+        self._told = False
+        self.admission = Admission(None)
+        """As whom it was let in."""
+
+    def identify(self, packet: Connect, wanted: Callable[[], bool], found: Callable[[bool], None]) -> bool | None:
+        def checked(admission: Admission | None) -> None:
+            self.admission = admission or self.admission
+            found(admission is not None)
+
+        admission = self._guard.admit(packet, self._origin, wanted, checked)
+        if admission is None:
+            return None
+        self.admission = admission
+        return True
+
+    def refusal(self, packet: Connect) -> Exception:
+        return self._guard.refusal(f"wrong user name or password (user {packet.username!r})")
+
+    @property
+    def user(self) -> str | None:
+        return self.admission.user
+
+    def authorise(self, connection: Connection, client_id: str, packet: Connect) -> Rights | None:
+        session = connection.frontend.sessions.get(client_id)
+        if session is not None and session.user != self.user:
+            raise ProtocolError(f"the session of {client_id!r} is another user's", Reason.NOT_AUTHORIZED)
+        rights = self._guard.rights(self.user, client_id)
+        if rights is not None and packet.will is not None and not rights.may_publish(packet.will.topic):
+            raise ProtocolError(f"the will's topic {packet.will.topic!r} is not permitted", Reason.NOT_AUTHORIZED)
+        return rights
+
+    def refused(self, connection: Connection, topics: list[str]) -> None:
+        self._guard.counts.publications += len(topics)
+        if not self._told:
+            self._told = True
+            logger.warning("MQTT client %s may not publish to %r (said once a connection)", connection.label, topics[0])

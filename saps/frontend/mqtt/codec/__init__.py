@@ -1,0 +1,1 @@
+"""MQTT packets: bytes to values and batches, and back."""

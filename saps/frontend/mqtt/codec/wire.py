@@ -1,0 +1,169 @@
+"""The data types of MQTT on the wire (MQTT 5.0, section 1.5), and the fixed header (2.1)."""
+
+from __future__ import annotations
+
+from saps.frontend.mqtt.codec.reasons import MalformedPacket
+
+MAX_VARINT = 268_435_455
+"""The largest variable byte integer, and so the largest remaining length."""
+
+
+def encode_varint(value: int) -> bytes:
+    """A variable byte integer (1.5.5). `value` must be in 0..MAX_VARINT."""
+    if value < 0x80:
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if not value <= MAX_VARINT:
+        raise ValueError(f"{value} does not fit a variable byte integer")
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def encode_binary(value: bytes) -> bytes:
+    """Binary data (1.5.6): two bytes of length, then the bytes. Raises `ValueError` beyond 65,535 bytes."""
+    if len(value) > 0xFFFF:
+        raise ValueError(f"{len(value)} bytes do not fit a field of at most 65535")
+    return len(value).to_bytes(2) + value
+
+
+def encode_string(value: str) -> bytes:
+    """A UTF-8 string (1.5.4). Raises `ValueError` if it is too long."""
+    return encode_binary(value.encode())
+
+
+def fixed_header(data: bytes, pos: int) -> tuple[int, int] | None:
+    """Where the body of the packet that begins at `pos` starts and ends, or None if more bytes are needed to tell.
+
+    The end may lie beyond the data. Raises `MalformedPacket`.
+    """
+    length = shift = 0
+    size = len(data)
+    body = pos + 1
+    while body < size:
+        byte = data[body]
+        body += 1
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if not byte and shift:
+                raise MalformedPacket("the remaining length is not in its shortest form")
+            return body, body + length
+        shift += 7
+        if shift > 21:
+            raise MalformedPacket("the remaining length has more than four bytes")
+    return None
+
+
+class Framer:
+    """Joins what the transport delivers until a packet is complete; each byte is copied O(1) times."""
+
+    __slots__ = ("_need", "_partial")
+
+    def __init__(self) -> None:
+        self._partial: bytearray | None = None
+        self._need = 0
+
+    @property
+    def kept(self) -> int:
+        """Bytes kept for the next `feed`."""
+        return 0 if self._partial is None else len(self._partial)
+
+    def drop(self) -> None:
+        """Nothing more will be fed."""
+        self._partial = None
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes to parse now: `data` after what was kept, or nothing while the packet is known to be incomplete."""
+        partial = self._partial
+        if partial is None:
+            return data
+        partial += data
+        if len(partial) < self._need:
+            return b""
+        self._partial = None
+        return bytes(partial)
+
+    def keep(self, data: bytes, pos: int) -> None:
+        """Keep `data[pos:]`, the beginning of a packet, for the next `feed`."""
+        if pos == len(data):
+            return
+        self._partial = bytearray(memoryview(data)[pos:])
+        bounds = fixed_header(data, pos)
+        self._need = 2 if bounds is None else bounds[1] - pos
+
+    def postpone(self, data: bytes, pos: int) -> None:
+        """Keep `data[pos:]`, of which nothing has been looked at, for the next `feed`."""
+        self._partial = bytearray(memoryview(data)[pos:])
+        self._need = 0
+
+
+class Reader:
+    """Reads the fields of one packet's body in order. Every method raises `MalformedPacket`."""
+
+    __slots__ = ("data", "end", "pos")
+
+    def __init__(self, data: bytes, pos: int, end: int) -> None:
+        self.data = data
+        self.pos = pos
+        self.end = end
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return self.end - self.pos
+
+    def take(self, size: int) -> bytes:
+        pos = self.pos
+        if size > self.end - pos:
+            raise MalformedPacket("the packet ends within a field")
+        self.pos = pos + size
+        return self.data[pos : pos + size]
+
+    def integer(self, size: int) -> int:
+        """A big-endian integer of `size` bytes."""
+        return int.from_bytes(self.take(size))
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.integer(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if not byte and shift:
+                    raise MalformedPacket("a variable byte integer is not in its shortest form")
+                return value
+            shift += 7
+            if shift > 21:
+                raise MalformedPacket("a variable byte integer has more than four bytes")
+
+    def binary(self) -> bytes:
+        return self.take(self.integer(2))
+
+    def string(self) -> str:
+        return decode_string(self.binary())
+
+    def packet_id(self) -> int:
+        value = self.integer(2)
+        if not value:
+            raise MalformedPacket("the packet identifier is 0")
+        return value
+
+    def finish(self) -> None:
+        """To be called when nothing more is expected."""
+        if self.pos != self.end:
+            raise MalformedPacket(f"{self.left} bytes too many at the end of the packet")
+
+
+def decode_string(data: bytes) -> str:
+    """Checked UTF-8 (1.5.4): no surrogates, no U+0000."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise MalformedPacket("a string is not valid UTF-8") from None
+    if "\0" in text:
+        raise MalformedPacket("a string contains U+0000")
+    return text

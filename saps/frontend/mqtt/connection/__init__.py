@@ -1,0 +1,1 @@
+"""One MQTT connection: CONNECT, publish, subscribe, outbound half, flow control."""

@@ -1,0 +1,258 @@
+"""The outbound half of a connection: packets to the client, and what waits while its transport is full."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from saps.frontend.mqtt.codec.encode import encode as encode_packet
+from saps.frontend.mqtt.codec.packets import V311, Packet
+from saps.frontend.mqtt.codec.publish_encode import (
+    encode,
+    encode_aliased,
+    encode_duplicate,
+    encode_numbered,
+    packet_sizes,
+)
+from saps.frontend.mqtt.codec.wire import fixed_header
+from saps.frontend.mqtt.connection.waiters import Waiters
+from saps.frontend.mqtt.session.budget import ENTRY_COST
+from saps.local.batch import Batch, Form
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.frontend import Frontend
+    from saps.frontend.mqtt.session.session import Session
+
+_NOTHING: deque[tuple[bytes, int]] = deque()
+
+
+class Port(Protocol):
+    """What a connection asks of its transport."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def flush(self) -> None:
+        """Write the connection's `out`; close if it is `closing`."""
+
+
+class Outbound:
+    """Collects encoded packets in `out`; the driver writes them all at once, at the end of the turn of its loop.
+
+    While the transport is over its high-water mark (`writable` is False) QoS 0 packets wait here, QoS 1 and 2
+    messages in the session, both bounded (`Limits.maximum_queued`).
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_connection",
+        "_frontend",
+        "_held",
+        "_held_bytes",
+        "_held_count",
+        "_too_slow",
+        "alias_limit",
+        "maximum_packet_size",
+        "out",
+        "send_maximum",
+        "version",
+        "waiters",
+        "writable",
+    )
+
+    def __init__(self, connection: Connection, frontend: Frontend) -> None:
+        self._connection = connection
+        self._frontend = frontend
+        self.out: list[bytes] = []
+        """Packets to be written."""
+        self.writable = True
+        self.version = V311
+        self.maximum_packet_size = 0
+        """The largest packet the client takes; 0: any."""
+        self.send_maximum = frontend.limits.send_maximum
+        """QoS 1 and 2 messages that may be in flight to the client."""
+        self.alias_limit = 0
+        """Topic aliases the client allows."""
+        self.waiters = Waiters(self, frontend)
+        """Publishers that wait for this client."""
+        self._aliases: dict[str, int] | None = None
+        self._held: deque[tuple[bytes, int]] | None = None
+        self._held_count = 0
+        self._held_bytes = 0
+        self._too_slow = False
+
+    @property
+    def session(self) -> Session:
+        """Of the client, once it is connected."""
+        session = self._connection.session
+        assert session is not None
+        return session
+
+    def write(self, packets: bytes) -> None:
+        """Have packets written at the end of this turn."""
+        out = self.out
+        if not out:
+            self._frontend.turn.wake(self._connection)
+        out.append(packets)
+
+    def take(self) -> bytes:
+        """What is to be written, as one piece; from now on nothing is."""
+        out = self.out
+        packets = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        return packets
+
+    def answer(self, packet: Packet) -> bool:
+        """Have the packet, any but PUBLISH, written. False if it is larger than the client takes (3.1.2.11.4)."""
+        encoded = encode_packet(packet, self.version)
+        if self.maximum_packet_size and len(encoded) > self.maximum_packet_size:
+            return False
+        self._frontend.counts.answered += 1
+        self.write(encoded)
+        return True
+
+    def release(self, gone: Connection) -> None:
+        """Its connection is over: hold no part of it. `gone` stands for it."""
+        self._connection = gone
+        self.waiters.forget(gone.outbound)
+
+    # ---- publications
+
+    def send(self, batch: Batch, form: Form) -> int:
+        """Send a batch with QoS 0, or hold it, or drop it. Returns how many publications are sent."""
+        if self.maximum_packet_size:
+            whole, batch = len(batch), self.fitting(batch, form)
+            self.session.dropped += whole - len(batch)
+        count = len(batch.which)
+        if not count:
+            return 0
+        if not self.writable:
+            self.hold(encode(batch, form, self.version, self._frontend.clock()), count)
+            return 0
+        if self.alias_limit:
+            packets = b"".join([self._encode_aliased(single, form, 0) for single in batch.singles])
+        else:
+            packets = encode(batch, form, self.version, self._frontend.clock())
+        self.write(packets)
+        return count
+
+    def send_numbered(self, batch: Batch, form: Form, packet_ids: Sequence[int]) -> None:
+        """Send a batch with QoS 1 or 2 that is `fitting`."""
+        if self.alias_limit:
+            singles = zip(batch.singles, packet_ids, strict=True)
+            self.write(b"".join([self._encode_aliased(single, form, packet_id) for single, packet_id in singles]))
+        else:
+            self.write(encode_numbered(batch, form, self.version, self._frontend.clock(), packet_ids))
+
+    def send_again(self, single: Batch, form: Form, packet_id: int) -> bool:
+        """Repeat a publication with QoS 1 or 2 on a new connection. False if the client does not take it any more."""
+        if not len(self.fitting(single, form)):
+            return False
+        self.write(encode_duplicate(single, form, self.version, self._frontend.clock(), packet_id))
+        return True
+
+    def send_release(self, packet_id: int) -> None:
+        """PUBREL."""
+        self._frontend.counts.answered += 1
+        self.write(b"\x62\x02" + packet_id.to_bytes(2))
+
+    def fitting(self, batch: Batch, form: Form) -> Batch:
+        """The publications whose packets the client takes. One that it does not counts as sent (3.1.2.11.4)."""
+        if not self.maximum_packet_size:
+            return batch
+        sizes = packet_sizes(batch, form, self.version, self._frontend.clock())
+        return batch.select([index for index, size in enumerate(sizes) if size <= self.maximum_packet_size])
+
+    def _encode_aliased(self, single: Batch, form: Form, packet_id: int) -> bytes:
+        """The packet with a topic alias, as long as the client has aliases left: first come, first served."""
+        aliases, topic, now = self._aliases, single.topic, self._frontend.clock()
+        if aliases is None:
+            aliases = self._aliases = {}
+        alias = aliases.get(topic)
+        if alias is not None:
+            return encode_aliased(single, form, now, alias, True, packet_id)
+        if len(aliases) < self.alias_limit:
+            packet = encode_aliased(single, form, now, len(aliases) + 1, False, packet_id)
+            if not self.maximum_packet_size or len(packet) <= self.maximum_packet_size:
+                aliases[topic] = len(aliases) + 1
+                return packet
+        if packet_id:
+            return encode_numbered(single, form, self.version, now, (packet_id,))
+        return encode(single, form, self.version, now)
+
+    # ---- a transport that is full
+
+    def hold(self, packets: bytes, count: int) -> None:
+        """Keep QoS 0 packets until the transport drains; drop those beyond the limits."""
+        session, limits, budget = self.session, self._frontend.limits, self._frontend.budget
+        self._frontend.blocked.append(self)
+        room = limits.maximum_queued - self._held_count
+        if count > room:
+            session.dropped += count - room
+            packets, count = _first_packets(packets, room), room
+        cost = len(packets) + ENTRY_COST
+        if self._held_bytes + len(packets) > limits.maximum_queued_bytes or budget.used + cost > budget.limit:
+            session.dropped += count
+            return
+        if not count:
+            return
+        budget.used += cost
+        if self._held is None:
+            self._held = deque()
+        self._held.append((packets, count))
+        self._held_count += count
+        self._held_bytes += len(packets)
+
+    def release_held(self) -> deque[tuple[bytes, int]]:
+        """The packets that are held, and how many each entry has; from now on nothing is."""
+        held = self._held
+        if held is None:
+            return _NOTHING
+        self._frontend.budget.used -= self._held_bytes + ENTRY_COST * len(held)
+        self._held, self._held_count, self._held_bytes = None, 0, 0
+        return held
+
+    def resume(self) -> None:
+        """The transport has drained: send what waits."""
+        self.writable = True
+        session = self._connection.session
+        if session is not None:
+            for packets, count in self.release_held():
+                session.delivered += count
+                self.write(packets)
+            session.pump()
+        self.caught_up()
+
+    @property
+    def behind(self) -> bool:
+        """Messages wait because of this client: its transport is full, or it has not acknowledged enough."""
+        session = self._connection.session
+        return not self.writable or (session is not None and bool(session.queue))
+
+    def caught_up(self) -> None:
+        """To be called when a reason to be `behind` has gone."""
+        self.waiters.caught_up()
+
+    def block_publishers(self) -> None:
+        """Whoever publishes to it in the present input is to wait."""
+        self._frontend.blocked.append(self)
+
+    def too_slow(self) -> None:
+        """Its queue of messages with QoS 1 and 2 is full: disconnect it, as soon as the present input is handled."""
+        if not self._too_slow:
+            self._too_slow = True
+            self._frontend.counts.too_slow += 1
+            self._frontend.timers.at(self._frontend.clock(), self._connection.give_up)
+
+
+def _first_packets(packets: bytes, count: int) -> bytes:
+    """The first `count` of several packets."""
+    pos = 0
+    for _ in range(count):
+        bounds = fixed_header(packets, pos)
+        assert bounds is not None
+        pos = bounds[1]
+    return packets[:pos]

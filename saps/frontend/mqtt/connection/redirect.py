@@ -1,0 +1,40 @@
+"""Server redirection (MQTT 5.0, section 4.11): a broker that lets nobody in tells where else to go.
+
+CONNACK and DISCONNECT say "use another server" (0x9C: for now) or "server moved" (0x9D: for good), if possible with a
+Server Reference: addresses of other brokers, separated by spaces. MQTT 3.1.1 has no words for it: a CONNECT is answered
+with "server unavailable" (3), a connection is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.codec.reasons import Reason
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection.connection import Connection
+
+ELSEWHERE = frozenset((Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED))
+"""The reasons that may come with a Server Reference (3.2.2.3.16, 3.14.2.2.5)."""
+
+
+class Detour(NamedTuple):
+    """What clients are told while nobody is let in."""
+
+    refusal: Reason
+    """In CONNACK."""
+    farewell: Reason
+    """In DISCONNECT."""
+    reference: Callable[[Connection], str]
+    """The Server Reference for a client; empty: none."""
+
+
+def elsewhere(connection: Connection, reason: Reason) -> PropertyMap:
+    """The properties that go with a reason: a Server Reference, where there is one to give."""
+    detour = connection.frontend.detour
+    if detour is None or reason not in ELSEWHERE:
+        return {}
+    reference = detour.reference(connection)
+    return {Property.SERVER_REFERENCE: reference} if reference else {}

@@ -1,0 +1,1 @@
+"""The MQTT frontend on asyncio: listeners, clients, timers."""

@@ -1,0 +1,151 @@
+"""Access control of one broker: the files it was started with, read again on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+
+from saps.frontend.mqtt.access.acl import Rights
+from saps.frontend.mqtt.access.guard import Guard
+from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
+from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
+from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
+from saps.frontend.mqtt.driver.access_files import AccessError, Files, read_files
+from saps.frontend.mqtt.driver.hashing import ThreadedChecker
+from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.session.session import Session
+
+logger = logging.getLogger(__name__)
+
+Renew = Callable[[ssl.SSLContext], Awaitable[None]]
+
+_REFUSED = "reload refused: passwords, access rules and certificates stay as they were"
+_NOTHING = Rights((), (), False)
+
+
+class AccessControl:
+    """Holds the guard and the TLS context. The files are read when it is made, and by `reload`."""
+
+    def __init__(self, auth: AuthOptions, tls: TlsOptions | None, *, exposed: bool) -> None:
+        """`tls`: None without TLS listeners. `exposed`: some listener can be reached from other machines.
+
+        Raises `AccessError`.
+        """
+        self._auth = auth
+        self._tls = tls
+        files = read_files(auth, tls)
+        self.context: ssl.SSLContext | None = files.context
+        """For TLS connections from now on; None without TLS."""
+        self.user_from = tls.user_from if tls is not None and tls.client_certificates != "none" else None
+        """What in a client's certificate is its user; None if clients are not asked for certificates."""
+        self.guard: Guard | None = None
+        """None if everyone may do everything: then nothing is spent on it."""
+        self.taken = True
+        """The files as they are now are in force: False after a reload that was refused."""
+        self.ends = files.ends
+        """When the certificate for clients ends, in seconds since the epoch; None without TLS."""
+        self._checker: ThreadedChecker | None = None
+        self._reloading: asyncio.Task[bool] | None = None
+        self._again = False
+        anyone = auth.anonymous == "always" or (auth.anonymous == "loopback" and not exposed)
+        if auth.passwords or auth.acl or self.user_from or not anyone:
+            self._checker = ThreadedChecker(auth.hash_threads, auth.hash_queue)
+            self.guard = Guard(files.access, self._checker, os.urandom(32), auth.anonymous, time.monotonic)
+        if exposed and auth.anonymous == "loopback" and not auth.passwords and not self.user_from:
+            logger.warning("clients are let in from this machine only: see auth.anonymous, auth.passwords")
+
+    def stop(self) -> None:
+        """Take no new files any more."""
+        if self._reloading is not None:
+            self._reloading.cancel()
+
+    async def close(self) -> None:
+        """End the threads; to be called after the last connection has ended."""
+        self.stop()
+        if self._reloading is not None:
+            await asyncio.gather(self._reloading, return_exceptions=True)
+        if self._checker is not None:
+            await self._checker.close()
+
+    def reload(self, frontend: Frontend, renew: Renew) -> asyncio.Task[bool]:
+        """Have the files read again; one reload at a time, and one more if it is asked for meanwhile.
+
+        `renew` gets the TLS context for new connections. The task's result: whether the files were taken.
+        """
+        if self._reloading is not None and not self._reloading.done():
+            self._again = True
+        else:
+            self._reloading = asyncio.get_running_loop().create_task(self._reload(frontend, renew))
+        return self._reloading
+
+    async def _reload(self, frontend: Frontend, renew: Renew) -> bool:
+        taken = True
+        self._again = True
+        while self._again:
+            self._again = False
+            try:
+                files = await asyncio.to_thread(read_files, self._auth, self._tls)
+            except AccessError as error:
+                for fault in error.faults:
+                    logger.error("%s: %s", fault.setting, fault.reason)
+                logger.error(_REFUSED)
+                taken = False
+            else:
+                taken = await self._apply(files, frontend, renew)
+            self.taken = taken
+        return taken
+
+    async def _apply(self, files: Files, frontend: Frontend, renew: Renew) -> bool:
+        if files.context is not None:
+            try:
+                await renew(files.context)
+            except OSError as error:
+                logger.error("tls.listen: %s", error)
+                logger.error(_REFUSED)
+                return False
+            self.context, self.ends = files.context, files.ends
+        if self.guard is not None:
+            self.guard.access = files.access
+            obey(self.guard, frontend)
+        users, policy = files.access.users, files.access.policy
+        logger.info(
+            "reload done: %s users, %s access rules, %s",
+            "no file of" if users is None else len(users),
+            "no file of" if policy is None else len(policy.rules),
+            "no TLS" if files.context is None else "TLS certificate read again",
+        )
+        return True
+
+
+def obey(guard: Guard, frontend: Frontend) -> None:
+    """Make the guard's present rules hold for everyone who is here.
+
+    Messages that wait for a client which may not read them any more are dropped. A client whose password has been
+    changed or taken away is disconnected.
+    """
+    for session in list(frontend.sessions.values()):
+        connection = session.connection
+        if (refused := obey_for(guard, session)) is not None and connection is not None:
+            connection.close(refused.reason, str(refused))
+        authorizer = connection.authorizer if connection is not None else None
+        if (
+            connection is not None
+            and isinstance(authorizer, GuardedAuthorizer)
+            and guard.withdrawn(authorizer.admission)
+        ):
+            connection.close(Reason.NOT_AUTHORIZED, "its password has been changed or taken away")
+    frontend.hub.routes.clear()
+
+
+def obey_for(guard: Guard, session: Session) -> ProtocolError | None:
+    """The same for one session. Its routes are for the caller to forget. Why it can have no rights at all, or None."""
+    try:
+        session.obey(guard.rights(session.user, session.client_id))
+    except ProtocolError as error:
+        session.obey(_NOTHING)
+        return error
+    return None

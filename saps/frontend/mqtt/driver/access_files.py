@@ -1,0 +1,145 @@
+"""The files of access control on disk: read as a whole, and the password file edited in one step."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from saps.frontend.mqtt.access.acl_file import parse_acl
+from saps.frontend.mqtt.access.faults import FileError
+from saps.frontend.mqtt.access.guard import Access
+from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
+from saps.frontend.mqtt.access.users import SALT_BYTES, hash_password, parse_users, with_user
+from saps.frontend.mqtt.driver.tls import TlsError, certificate_end, server_context
+
+try:
+    import fcntl
+except ImportError:  # not a Unix
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_MODE = 0o600
+"""Of a new password file."""
+
+
+class AccessFault(NamedTuple):
+    """Why a file cannot be used: the setting that names it, and one line for each fault."""
+
+    setting: str
+    reason: str
+
+
+class AccessError(Exception):
+    """Files that cannot be used, with all that is wrong in any of them."""
+
+    def __init__(self, faults: list[AccessFault]) -> None:
+        super().__init__(faults)
+        self.faults = faults
+
+
+class Files(NamedTuple):
+    """What the files say, all read at one time."""
+
+    access: Access
+    context: ssl.SSLContext | None
+    """None: no TLS."""
+    ends: float | None = None
+    """When the certificate of TLS ends, in seconds since the epoch."""
+
+
+def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
+    """Read all files. Raises `AccessError` if any of them has a fault. Blocks: some milliseconds for large ones."""
+    faults: list[AccessFault] = []
+    users = _read("auth.passwords", auth.passwords, parse_users, faults)
+    policy = _read("auth.acl", auth.acl, parse_acl, faults)
+    context = ends = None
+    if tls is not None:
+        try:
+            context, ends = server_context(tls), certificate_end(tls)
+        except TlsError as fault:
+            faults.append(AccessFault(f"tls.{fault.option}", fault.reason))
+    if faults:
+        raise AccessError(faults)
+    return Files(Access(users, policy), context, ends)
+
+
+def edit_users(file: Path, user: str, password: bytes | None) -> str:
+    """Set a user's password in a password file, or take the user out for None; returns what was done, in one word.
+
+    The file is replaced in one step and keeps its mode, owner and all other lines; a new one is for its owner only.
+    Others who edit it at the same time wait. Raises `OSError`, `FileError` if the file has a fault, and `ValueError` if
+    there is no such user to take out.
+    """
+    file = file.resolve()  # the file behind a symbolic link is replaced, not the link
+    stored = None if password is None else hash_password(password, os.urandom(SALT_BYTES))
+    with _locked(file.parent):
+        text = file.read_bytes().decode() if file.exists() else ""
+        known = user in parse_users(text)
+        if stored is None and not known:
+            raise ValueError(f"{file} has no user {user!r}")
+        _replace(file, with_user(text, user, stored))
+    return "removed" if stored is None else "changed" if known else "added"
+
+
+def _read(setting: str, path: str, parse: Callable[[str], T], faults: list[AccessFault]) -> T | None:
+    if not path:
+        return None
+    try:
+        data = Path(path).read_bytes()
+        if setting == "auth.passwords" and os.name == "posix" and os.stat(path).st_mode & 0o004:
+            logger.warning("%s can be read by every user of this machine", path)
+        return parse(data.decode())
+    except OSError as error:
+        faults.append(AccessFault(setting, f"cannot read {path}: {error.strerror}"))
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        faults.append(AccessFault(setting, f"{path}:{line}: not UTF-8"))
+    except FileError as error:
+        faults += [AccessFault(setting, f"{path}:{fault.line}: {fault.reason}") for fault in error.faults]
+    return None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One at a time: the folder is locked, so that no lock file is left behind."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+        with suppress(OSError):  # not all file systems can
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write the text beside the file, durably, and put it in the file's place."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="") as new:
+            if file.exists():
+                status = file.stat()
+                with suppress(PermissionError):  # only root may give a file away
+                    os.chown(name, status.st_uid, status.st_gid)
+                os.chmod(name, status.st_mode & 0o777)
+            else:
+                os.chmod(name, _MODE)
+            new.write(text)
+            new.flush()
+            os.fsync(new.fileno())
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise

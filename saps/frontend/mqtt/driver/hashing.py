@@ -1,0 +1,68 @@
+"""Passwords checked in threads: few at a time, few waiting, and never at the cost of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from saps.frontend.mqtt.access.users import Stored
+
+logger = logging.getLogger(__name__)
+
+ONE_HOST = 4
+"""One host may take a quarter of the queue, so that a guesser leaves room for others."""
+
+
+class ThreadedChecker:
+    """A `saps.frontend.mqtt.access.guard.PasswordChecker`. `hashlib.scrypt` runs without the interpreter's lock."""
+
+    def __init__(self, threads: int = 1, queue: int = 64) -> None:
+        self._queue = queue
+        self._executor = ThreadPoolExecutor(threads, "password", initializer=_yield_to_others)
+        self._waiting: Counter[str] = Counter()
+        """Checks accepted and not finished, by host."""
+        self._total = 0
+
+    def check(
+        self, stored: Stored, password: bytes, host: str, wanted: Callable[[], bool], done: Callable[[bool], None]
+    ) -> bool:
+        if self._total >= self._queue or self._waiting[host] >= max(1, self._queue // ONE_HOST):
+            return False
+        self._total += 1
+        self._waiting[host] += 1
+        job = asyncio.get_running_loop().run_in_executor(self._executor, _check, stored, password, wanted)
+        job.add_done_callback(lambda job: self._finish(job, host, done))
+        return True
+
+    async def close(self) -> None:
+        """Drop what waits; returns when the checks that have begun have ended."""
+        await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
+
+    def _finish(self, job: asyncio.Future[bool], host: str, done: Callable[[bool], None]) -> None:
+        self._total -= 1
+        self._waiting[host] -= 1
+        if not self._waiting[host]:
+            del self._waiting[host]
+        if job.cancelled():
+            return
+        error = job.exception()
+        if error is not None:
+            logger.error("a password could not be checked: %s", error)
+        done(error is None and job.result())
+
+
+def _check(stored: Stored, password: bytes, wanted: Callable[[], bool]) -> bool:
+    return wanted() and stored.matches(password)
+
+
+def _yield_to_others() -> None:
+    """On Linux each thread has a priority of its own: the event loop's is higher."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, 10)

@@ -1,0 +1,311 @@
+"""The asyncio driver of the MQTT frontend: listeners, clients, timers, access and storage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from random import Random
+from typing import Literal, Protocol, cast
+
+from saps import __version__
+from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
+from saps.frontend.mqtt.access.origin import origin_of
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.held import HeldOutput, reason_of
+from saps.frontend.mqtt.connection.outbound import Port
+from saps.frontend.mqtt.driver.access_control import AccessControl, obey, obey_for
+from saps.frontend.mqtt.driver.tcp_client import TcpClient
+from saps.frontend.mqtt.driver.tls_listener import TlsListener
+from saps.frontend.mqtt.driver.traffic import NONE, Bytes
+from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.durable import restore
+from saps.frontend.mqtt.session.migration import Roaming
+from saps.frontend.mqtt.session.session import Session
+from saps.frontend.mqtt.systree import Source, SysTree, Value
+from saps.local.hub import Hub
+from saps.mesh import Sessions
+from saps.storage.driver.store import Store
+from saps.storage.error import Trouble
+
+logger = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """A client's connection as the server sees it, whatever carries it: a socket, or a WebSocket."""
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """What its bytes pass through; None once it is gone."""
+
+    def traffic(self) -> Bytes:
+        """What has passed so far. Also asked for while it ends."""
+
+
+class MqttServer:
+    """The MQTT listeners for one broker's hub."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        limits: Limits | None = None,
+        rng: Random | None = None,
+        access: AccessControl | None = None,
+        sys_interval: float = 10.0,
+    ) -> None:
+        """`access`: who may attach and do what; None: everyone, everything. `sys_interval`: seconds between two rounds
+        of the ``$SYS`` tree; 0: there is none."""
+        self.hub = hub
+        self.sources: list[Source] = [self._describe_sockets]
+        """What there is in the ``$SYS`` tree beside what the frontend knows. To be added to before `start`."""
+        self._sys_interval = sys_interval
+        self._past = NONE
+        """The traffic of the clients that are gone."""
+        self.store: Store | None = None
+        """Where sessions outlive the process, if they do. To be set before `start`."""
+        self.sessions: Sessions | None = None
+        """Where in the mesh the clients' sessions are, if they follow them. To be set before `start`."""
+        self.limits = limits or Limits()
+        self.address: tuple[str, int] = ("", 0)
+        """Where it listens, once started."""
+        self.tls_addresses: list[tuple[str, int]] = []
+        """Where it listens for TLS."""
+        self.on_renewed: list[Callable[[ssl.SSLContext], Awaitable[None]]] = []
+        """Who else is to use a renewed certificate for new connections."""
+        self._access = access
+        self._guard = access.guard if access is not None else None
+        hub.restricted = self._guard is not None and self._guard.access.policy is not None
+        self._tls_listeners: list[TlsListener] = []
+        self._rng = rng or Random()
+        self._frontend: Frontend | None = None
+        self._listener: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._clients: set[Client] = set()
+        self._all_closed: asyncio.Event = asyncio.Event()
+        self._accepted = 0
+
+    @property
+    def frontend(self) -> Frontend:
+        """The protocol machine behind the sockets. Only once started."""
+        assert self._frontend is not None, "the server has not been started"
+        return self._frontend
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen. Raises `OSError` if the address cannot be had."""
+        loop = self._loop = asyncio.get_running_loop()
+        self.hub.clock = loop.time
+        frontend = Frontend(self.hub, self.limits, loop.time, self._rng, self._arm_timer)
+        self._frontend = frontend
+        frontend.turn.call_soon = loop.call_soon
+        if self.sessions is not None:
+            frontend.roaming = self.sessions.host = Roaming(frontend, self.sessions)
+            frontend.roaming.admit = self.admit_session
+        if self._sys_interval:
+            frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
+        if self.store is not None:
+            self._restore(self.store)
+        self._listener = await loop.create_server(  # known before it listens: a start that is cancelled closes it
+            lambda: cast(asyncio.Protocol, TcpClient(self)),
+            host,
+            port,
+            backlog=1024,
+            start_serving=False,
+        )
+        self.address = self._listener.sockets[0].getsockname()[:2]
+        await self._listener.start_serving()
+
+    async def start_tls(self, host: str, port: int = 0) -> None:
+        """Listen for TLS, too. Errors as for `start`."""
+        assert self._access is not None
+        assert self._access.context is not None
+        listener = TlsListener(lambda: cast(asyncio.Protocol, TcpClient(self)), self.limits.connect_timeout)
+        self._tls_listeners.append(listener)
+        await listener.open(host, port, self._access.context)
+        self.tls_addresses.append(listener.address)
+
+    def _restore(self, store: Store) -> None:
+        """Have the stored sessions back, and store them from now on."""
+        frontend, journal = self.frontend, store.journal
+        frontend.journal = journal
+        held = HeldOutput(store.commits)
+
+        def pending(changed: bool) -> None:
+            frontend.turn.held = held if changed else None
+
+        store.commits.on_pending.append(pending)
+        store.commits.held.append(held)
+        store.on_trouble.append(self._set_trouble)
+        if journal.disk:
+            self.sources.append(lambda: {"saps/storage/damaged": store.quarantined})
+        restore(frontend, journal, store.saved, store.with_wills)
+        if self.sessions is not None:
+            self.sessions.restored(frontend.sessions)
+        if self._guard is not None:
+            obey(self._guard, frontend)
+
+    def _set_trouble(self, trouble: Trouble | None) -> None:
+        self.frontend.refusal = None if trouble is None else reason_of(trouble)
+        self.frontend.broken = trouble is not None and trouble.broken
+
+    @property
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The certificate for TLS connections from now on; None without one."""
+        return self._access.context if self._access is not None else None
+
+    def reload(self) -> asyncio.Task[bool] | None:
+        """Have the access files read again; the task says whether they were taken. None if there are none."""
+        if self._access is None or self._frontend is None:
+            return None
+        return self._access.reload(self._frontend, self._renew_tls)
+
+    async def stop(self, reason: Reason = Reason.SERVER_SHUTTING_DOWN) -> None:
+        """Close the listener and every connection (MQTT 5 clients learn `reason`), end the sessions.
+
+        Returns when the connections are closed, at the latest after `Limits.linger` seconds. Cancelled, it cuts them.
+        """
+        if self._listener is None:
+            self._stop_timer()
+            return
+        if self._access is not None:
+            self._access.stop()
+        self.frontend.leaving = True
+        self._listener.close()
+        for listener in self._tls_listeners:
+            listener.close()
+        for connection in list(self.frontend.connections):
+            connection.close(reason)
+        self.frontend.turn.flush()
+        try:
+            await self._emptied()
+        finally:
+            await self._end(self._listener)
+
+    async def _emptied(self) -> None:
+        """Returns when there is no connection any more."""
+        while self._clients:
+            self._all_closed.clear()
+            await self._all_closed.wait()
+
+    async def _end(self, listener: asyncio.Server) -> None:
+        """End the sessions, and what is left of the connections."""
+        for client in list(self._clients):
+            if client.transport is not None:
+                client.transport.abort()
+        await self._emptied()
+        self.frontend.close()
+        await listener.wait_closed()
+        self._stop_timer()
+        if self._access is not None:
+            await self._access.close()
+        self._listener = None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def pause_publishers(self) -> None:
+        """Stop reading the clients that publish: the links to other brokers are congested."""
+        self.frontend.pause_publishers(True)
+
+    def resume_publishers(self) -> None:
+        """Read them again."""
+        self.frontend.pause_publishers(False)
+
+    def describe(self) -> dict[str, int]:
+        """Counts, for status pages and logs."""
+        frontend, guard = self.frontend, self._guard
+        refused = {} if guard is None else {f"refused_{name}": n for name, n in asdict(guard.counts).items()}
+        return {
+            **refused,
+            "accepted": self._accepted,
+            "connections": len(frontend.connections),
+            "sessions": len(frontend.sessions),
+            "dropped": sum(session.dropped for session in frontend.sessions.values()),
+        }
+
+    def _describe_sockets(self) -> dict[str, Value]:
+        """The part of the ``$SYS`` tree that the sockets know."""
+        received, sent = map(sum, zip(self._past, *[client.traffic() for client in self._clients], strict=True))
+        frontend, guard = self.frontend, self._guard
+        refused = {} if guard is None else {f"saps/refused/{name}": n for name, n in asdict(guard.counts).items()}
+        return {
+            "broker/bytes/received": received,
+            "broker/bytes/sent": sent,
+            "saps/sockets/accepted": self._accepted,
+            "saps/sockets/open": len(self._clients),
+            "saps/clients/refused": frontend.counts.refused,
+            "saps/clients/unfinished": frontend.counts.unfinished,
+            "saps/sessions/evicted": frontend.counts.evicted,
+            "saps/log/left out": frontend.counts.unlogged,
+            "saps/unfinished/bytes": frontend.fairness.unfinished.used,
+            "saps/clients/too slow": frontend.counts.too_slow,
+            "saps/queued/bytes": frontend.budget.used,
+            "saps/mesh/messages/received": self.hub.received,
+            **refused,
+        }
+
+    async def _renew_tls(self, context: ssl.SSLContext) -> None:
+        for renew in (*[listener.renew for listener in self._tls_listeners], *self.on_renewed):
+            await renew(context)
+
+    def kind_of(self, connection: Connection) -> Literal["mqtt", "mqtts", ""]:
+        """How a client is connected: over TCP, over TLS, or otherwise."""
+        port = connection.port
+        if not isinstance(port, TcpClient) or port.transport is None:
+            return ""
+        return "mqtts" if port.transport.get_extra_info("ssl_object") is not None else "mqtt"
+
+    def admit_session(self, session: Session) -> None:
+        """A session has come whose client has not: it has the rights of its user."""
+        if self._guard is not None:
+            obey_for(self._guard, session)
+            self.hub.forget_agent_routes(session)
+
+    # ---- called by the clients' protocols
+
+    def connection_for(self, port: Port, transport: asyncio.BaseTransport) -> Connection:
+        """The protocol machine for a client that has just arrived on this transport."""
+        peer, guard = transport.get_extra_info("peername"), self._guard
+        label = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if guard is None or self._access is None:
+            return Connection(self.frontend, port, label)
+        origin = origin_of(peer, transport.get_extra_info("peercert"), self._access.user_from)
+        return Connection(self.frontend, port, label, GuardedAuthorizer(guard, origin))
+
+    @property
+    def full(self) -> bool:
+        """There are so many connections that a new one is not even told so."""
+        limit = self.limits.maximum_connections
+        return len(self._clients) > limit + limit // 8
+
+    def connected(self, client: Client) -> None:
+        self._accepted += 1
+        self._clients.add(client)
+
+    def disconnected(self, client: Client) -> None:
+        received, sent = client.traffic()
+        self._past = Bytes(self._past.received + received, self._past.sent + sent)
+        self._clients.discard(client)
+        if not self._clients:
+            self._all_closed.set()
+
+    def _arm_timer(self, when: float) -> None:
+        assert self._loop is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._run_timers)
+
+    def _run_timers(self) -> None:
+        assert self._loop is not None
+        self._timer = None
+        timers = self.frontend.timers
+        try:
+            timers.run(self._loop.time())
+        finally:  # a fault in one action must not stop the others
+            if timers.next is not None:
+                self._arm_timer(timers.next)

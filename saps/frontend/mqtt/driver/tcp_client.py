@@ -1,0 +1,103 @@
+"""One MQTT client on a socket: its bytes in and out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.driver.traffic import Bytes, bytes_of
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.driver.server import MqttServer
+
+PARTING = 1.0
+"""Seconds that a client which was sent elsewhere gets to close its connection by itself."""
+
+
+class TcpClient:
+    """One client's socket: an `asyncio.Protocol`, and a `saps.frontend.mqtt.connection.outbound.Port`."""
+
+    __slots__ = ("_connection", "_parted", "_server", "_turn", "transport")
+
+    def __init__(self, server: MqttServer) -> None:
+        self._server = server
+        self._turn = server.frontend.turn
+        self.transport: asyncio.Transport | None = None
+        self._parted = False
+        self._connection: Connection | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._server
+        transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
+        self.transport = transport
+        transport.set_write_buffer_limits(high=server.limits.write_high_water)
+        self._connection = server.connection_for(self, transport)
+        server.connected(self)
+        if server.frontend.leaving:  # it was let in at the last moment
+            transport.abort()
+        elif server.full:
+            server.frontend.counts.refused += 1
+            transport.abort()
+
+    def traffic(self) -> Bytes:
+        return bytes_of(self.transport)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._connection is not None
+        if not self._connection.closing:
+            self._turn.received(self._connection, data)
+
+    def eof_received(self) -> None:
+        """The client has ended its side: the transport closes."""
+
+    def pause_writing(self) -> None:
+        assert self._connection is not None
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        assert self._connection is not None
+        self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        assert self._connection is not None
+        self._connection.lost()
+        self._server.disconnected(self)
+        self.transport = None
+
+    def pause_reading(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def flush(self) -> None:
+        """Write the connection's output as one piece, and close if that was the last."""
+        connection, transport = self._connection, self.transport
+        assert connection is not None
+        if connection.outbound.out:
+            packets = connection.outbound.take()
+            if transport is not None:
+                transport.write(packets)
+        if transport is None:
+            return
+        if connection.closing and not transport.is_closing():
+            if self._server.frontend.detour is not None:
+                self._part(transport)
+                return
+            transport.close()
+            if transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(self._server.limits.linger, transport.abort)
+
+    def _part(self, transport: asyncio.Transport) -> None:
+        """Close for a client that has been told to go elsewhere. What it has sent meanwhile is still read: a close over
+        unread input resets the connection, and it would lose what it was told."""
+        if self._parted:
+            return
+        self._parted = True
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()
+        asyncio.get_running_loop().call_later(min(PARTING, self._server.limits.linger), transport.abort)

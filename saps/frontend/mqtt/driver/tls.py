@@ -1,0 +1,79 @@
+"""TLS of the MQTT listeners: the server's context, from files."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from saps.frontend.mqtt.access.options import TlsOptions
+
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class TlsError(Exception):
+    """A file that cannot be used for TLS: the field of `TlsOptions` that names it, and why."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(option, reason)
+        self.option = option
+        self.reason = reason
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """The context of the listeners, with the files as they are now. Raises `TlsError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[options.minimum_version]
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    _readable("certificate", options.certificate)
+    if options.key:
+        _readable("key", options.key)
+    try:
+        # Without a password callback OpenSSL would ask on the terminal for the passphrase of an encrypted key.
+        context.load_cert_chain(options.certificate, options.key or None, password=_no_passphrase)
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError("key" if options.key else "certificate", f"{options.certificate}: {_said(error)}") from None
+    if options.client_certificates != "none":
+        _readable("client_ca", options.client_ca)
+        try:
+            context.load_verify_locations(options.client_ca)
+        except ssl.SSLError as error:
+            raise TlsError("client_ca", f"{options.client_ca}: {_said(error)}") from None
+        if options.client_revoked:
+            _readable("client_revoked", options.client_revoked)
+            try:
+                context.load_verify_locations(options.client_revoked)
+            except ssl.SSLError as error:
+                raise TlsError("client_revoked", f"{options.client_revoked}: {_said(error)}") from None
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        context.verify_mode = _VERIFY[options.client_certificates]
+    return context
+
+
+def certificate_end(options: TlsOptions) -> float:
+    """When the listeners' own certificate ends, in seconds since the epoch. Raises `TlsError`."""
+    from cryptography import x509  # here: brokers without TLS do not carry it
+
+    try:
+        own = x509.load_pem_x509_certificates(Path(options.certificate).read_bytes())[0]
+    except (OSError, ValueError) as error:
+        raise TlsError("certificate", f"{options.certificate}: {error}") from None
+    return own.not_valid_after_utc.timestamp()
+
+
+def _readable(option: str, path: str) -> None:
+    """`ssl` does not say which file is missing."""
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise TlsError(option, f"cannot read {path}: {error.strerror}") from None
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase, and there is nobody to ask for it")
+
+
+def _said(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason).replace("_", " ").lower() if reason else str(error)

@@ -1,0 +1,1 @@
+"""MQTT sessions: state, storage, migration."""

@@ -1,0 +1,193 @@
+"""The parts of a stored session's state: containers like the ordinary ones that note each change in the journal."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from saps.local.batch import Batch, Form, Origin
+from saps.storage.journal import Journal, Row, Stored, Table
+
+RECENT = 4096
+"""Messages that a session remembers to have had, so that what another broker has kept for it beside is not delivered
+twice. Each costs a reference."""
+
+
+Change = tuple[Table, Any, Row]
+"""A row as the journal has it: table, key, row."""
+
+
+class Entry(NamedTuple):
+    """A copy's row, and the message it refers to."""
+
+    serial: int
+    stored: Stored
+
+
+class Copies:
+    """The rows of what one client is still to get, or to acknowledge."""
+
+    __slots__ = ("journal", "number", "recent")
+
+    def __init__(self, journal: Journal, number: int) -> None:
+        """`number`: the session's."""
+        self.journal = journal
+        self.number = number
+        self.recent: deque[Stored | Origin] = deque(maxlen=RECENT)
+        """What the session has had of late, delivered or not."""
+
+    @property
+    def had(self) -> dict[Origin, None]:
+        """The same by name, the oldest first."""
+        life = self.journal.life
+        return dict.fromkeys(each.settle(life) if isinstance(each, Stored) else each for each in self.recent)
+
+    def add(self, single: Batch, form: Form, packet_id: int = 0) -> Entry:
+        """Store one. `packet_id`: 0 until it is sent."""
+        journal, deadline = self.journal, single.deadline
+        lasts = None if deadline is None else deadline + journal.epoch
+        stored = journal.refer(single, lasts)
+        self.recent.append(stored)
+        serial = journal.number()
+        journal.put(Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form))
+        return Entry(serial, stored)
+
+    def rows(self, entry: Entry, copy: tuple[Batch, Form], packet_id: int) -> Iterator[Change]:
+        """One that is stored, as it is."""
+        serial, stored = entry
+        single, form = copy
+        lasts = None if single.deadline is None else single.deadline + self.journal.epoch
+        origin = stored.settle(self.journal.life)
+        yield Table.MESSAGES, stored.number, (stored.number, single.message, lasts, origin)
+        yield Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form)
+
+    def remove(self, entry: Entry) -> None:
+        """The client has it, or will never get it."""
+        self.journal.drop(Table.COPIES, entry.serial, once=True)
+        self.journal.release(entry.stored)
+
+
+class InflightBook(dict[int, "tuple[Batch, Form] | None"]):
+    """`saps.frontend.mqtt.session.session.Session.inflight`."""
+
+    __slots__ = ("_copies", "_entries")
+
+    def __init__(self, copies: Copies) -> None:
+        super().__init__()
+        self._copies = copies
+        self._entries: dict[int, Entry | int] = {}
+        """By packet identifier: a copy's row, or the serial of a release's."""
+
+    def __setitem__(self, packet_id: int, copy: tuple[Batch, Form] | None) -> None:
+        copies = self._copies
+        if copy is None:
+            serial = copies.journal.number()
+            copies.journal.put(Table.RELEASES, serial, (serial, copies.number, packet_id))
+            self._entries[packet_id] = serial
+        else:
+            self._entries[packet_id] = copies.add(*copy, packet_id)
+        super().__setitem__(packet_id, copy)
+
+    def __delitem__(self, packet_id: int) -> None:
+        super().__delitem__(packet_id)
+        entry = self._entries.pop(packet_id)
+        if isinstance(entry, int):
+            self._copies.journal.drop(Table.RELEASES, entry, once=True)
+        else:
+            self._copies.remove(entry)
+
+    def update(self, pairs: Iterable[tuple[int, tuple[Batch, Form] | None]]) -> None:  # type: ignore[override]
+        for packet_id, copy in pairs:
+            self[packet_id] = copy
+
+    def load(self, packet_id: int, copy: tuple[Batch, Form] | None, entry: Entry | int) -> None:
+        """It is stored already."""
+        self._entries[packet_id] = entry
+        super().__setitem__(packet_id, copy)
+
+    def rows(self) -> Iterator[Change]:
+        """What is stored of it."""
+        number = self._copies.number
+        for packet_id, copy in self.items():
+            entry = self._entries[packet_id]
+            if isinstance(entry, int):
+                yield Table.RELEASES, entry, (entry, number, packet_id)
+            elif copy is not None:
+                yield from self._copies.rows(entry, copy, packet_id)
+
+    def forget(self) -> None:
+        """Nothing of it is stored any more."""
+        for packet_id in list(self):
+            del self[packet_id]
+
+
+class QueueBook(deque[tuple[Batch, Form]]):
+    """`saps.frontend.mqtt.session.session.Session.queue`, as far as it is used there."""
+
+    __slots__ = ("_copies", "_entries")
+
+    def __init__(self, copies: Copies, waiting: Iterable[tuple[Batch, Form]] = ()) -> None:
+        super().__init__()
+        self._copies = copies
+        self._entries: deque[Entry] = deque()
+        for item in waiting:
+            self.append(item)
+
+    def append(self, item: tuple[Batch, Form], /) -> None:
+        self._entries.append(self._copies.add(*item))
+        super().append(item)
+
+    def popleft(self) -> tuple[Batch, Form]:
+        self._copies.remove(self._entries.popleft())
+        return super().popleft()
+
+    def load(self, item: tuple[Batch, Form], entry: Entry) -> None:
+        """It is stored already."""
+        self._entries.append(entry)
+        super().append(item)
+
+    def rows(self) -> Iterator[Change]:
+        """What is stored of it."""
+        for entry, item in zip(self._entries, self, strict=True):
+            yield from self._copies.rows(entry, item, 0)
+
+    def forget(self) -> None:
+        """Nothing of it is stored any more."""
+        while self:
+            self.popleft()
+
+
+class IncomingBook(dict[int, int]):
+    """`saps.frontend.mqtt.session.session.Session.incoming`, as far as it is used there."""
+
+    __slots__ = ("_journal", "_number")
+
+    def __init__(self, copies: Copies) -> None:
+        super().__init__()
+        self._journal = copies.journal
+        self._number = copies.number
+
+    def __setitem__(self, packet_id: int, reached: int) -> None:
+        if self.get(packet_id) != reached:
+            self._journal.put(Table.INCOMING, (self._number, packet_id), (self._number, packet_id, reached))
+            super().__setitem__(packet_id, reached)
+
+    def pop(self, packet_id: int, default: Any = None) -> Any:
+        if packet_id in self:
+            self._journal.drop(Table.INCOMING, (self._number, packet_id))
+        return super().pop(packet_id, default)
+
+    def load(self, packet_id: int, reached: int) -> None:
+        """It is stored already."""
+        super().__setitem__(packet_id, reached)
+
+    def rows(self) -> Iterator[Change]:
+        """What is stored of it."""
+        for packet_id, reached in self.items():
+            yield Table.INCOMING, (self._number, packet_id), (self._number, packet_id, reached)
+
+    def forget(self) -> None:
+        """Nothing of it is stored any more."""
+        for packet_id in list(self):
+            self.pop(packet_id)

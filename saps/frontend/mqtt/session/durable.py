@@ -1,0 +1,266 @@
+"""Sessions that outlive the broker's process, and how they come back (MQTT 5.0, sections 4.1 and 4.4).
+
+A session with an expiry interval above 0 is stored, and every will. The hub and the connections treat a stored session
+like any other: what it keeps is kept in containers that note their changes (`saps.frontend.mqtt.session.books`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from saps.agents.user import Rights, SubscriberAgent
+from saps.frontend.mqtt.session.books import RECENT, Change, Copies, Entry, IncomingBook, InflightBook, QueueBook
+from saps.frontend.mqtt.session.budget import Budget
+from saps.frontend.mqtt.session.session import HALF_DONE, Copy, Session
+from saps.local.batch import Batch, Form, Origin
+from saps.local.hub import Hub
+from saps.messages import Subscription
+from saps.storage.journal import Journal, Stored, Table
+from saps.storage.saved import Saved, SavedCopy, SavedSession
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.frontend import Frontend
+    from saps.frontend.mqtt.limits import Limits
+
+
+def _ignore() -> None:
+    pass
+
+
+class DurableSession(Session):
+    """A session of a broker with storage. It is stored as soon as `persist` finds that it is to last."""
+
+    __slots__ = ("_copies", "_journal", "_number", "_row", "base", "birth", "stored")
+
+    def __init__(
+        self, hub: Hub, client_id: str, limits: Limits, budget: Budget, journal: Journal, birth: int, number: int = 0
+    ) -> None:
+        """`birth`: its own name, wherever it goes. `number`: the one it is stored under already."""
+        super().__init__(hub, client_id, limits, budget)
+        self.birth = birth
+        self.base: frozenset[Origin] = frozenset()
+        """What was in it when it was adopted: its old broker has it, too, or had."""
+        self.stored = False
+        self._journal = journal
+        self._number = number or journal.number()
+        self._copies = Copies(journal, self._number)
+        self._row = bool(number)
+        """There is a row of it."""
+
+    def persist(self) -> None:
+        """Store what is to outlive the process: the session if it has an expiry interval, its will in any case."""
+        lasting = self.lasting
+        if lasting != self.stored:
+            if lasting:
+                self._open_books()
+            else:
+                self._forget()
+        if lasting or (self._journal.disk and self.will is not None and not self.closed):
+            self._row = True
+            self._journal.put(Table.SESSIONS, self._number, self._described())
+        elif self._row:
+            self._row = False
+            self._journal.drop(Table.SESSIONS, self._number)
+
+    def _described(self) -> tuple[object, ...]:
+        epoch, away = self._journal.epoch, self.connection is None
+        return (
+            self._number,
+            self.client_id,
+            self.user,
+            self.expiry,
+            self.ends_at + epoch if away else None,
+            self.will,
+            self.will_delay,
+            self.will_due + epoch if away and self.will is not None else None,
+            self.birth,
+        )
+
+    @property
+    def lasting(self) -> bool:
+        """It outlives its connection."""
+        return self.expiry > 0 and not self.closed
+
+    @property
+    def had(self) -> dict[Origin, None]:
+        """What it has had of late, delivered or not; the oldest first."""
+        return self._copies.had
+
+    def remember(self, had: Iterable[Origin]) -> None:
+        """It had these elsewhere."""
+        self._copies.recent.extendleft(reversed([*had][-RECENT // 2 :]))
+
+    def rows(self) -> Iterator[Change]:
+        """All that is stored of it."""
+        if not self.stored:
+            return
+        number = self._number
+        yield Table.SESSIONS, number, self._described()
+        for topic_filter, subscription in self.subscriptions.items():
+            yield Table.SUBSCRIPTIONS, (number, topic_filter), (number, topic_filter, subscription)
+        for book in (self.inflight, self.queue, self.incoming):
+            if isinstance(book, InflightBook | QueueBook | IncomingBook):
+                yield from book.rows()
+
+    def _open_books(self) -> None:
+        assert not self.inflight, "a session that was not to last is over by now"
+        self.stored = True
+        self.inflight = InflightBook(self._copies)
+        self.incoming = IncomingBook(self._copies)
+
+    def _forget(self) -> None:
+        """It is not to last any more: it goes on in memory."""
+        self.stored = False
+        for topic_filter in self.subscriptions:
+            self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
+        inflight, incoming = dict(self.inflight), dict(self.incoming or ())
+        for book in (self.inflight, self.incoming):
+            if isinstance(book, InflightBook | IncomingBook):
+                book.forget()
+        if isinstance(self.queue, QueueBook):
+            waiting = deque(self.queue)
+            self.queue.forget()
+            self.queue = waiting
+        self.inflight, self.incoming = inflight, incoming
+
+    # ---- what changes
+
+    def subscribe(self, subscription: Subscription, done: Callable[[], None] = _ignore) -> None:
+        if self.stored:
+            key = self._number, subscription.filter
+            self._journal.put(Table.SUBSCRIPTIONS, key, (*key, subscription))
+        super().subscribe(subscription, done)
+
+    def unsubscribe(self, topic_filter: str) -> bool:
+        if self.stored and topic_filter in self.subscriptions:
+            self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
+        return super().unsubscribe(topic_filter)
+
+    def _enqueue(self, single: Batch, form: Form) -> None:
+        if self.queue is None and self.stored:
+            self.queue = QueueBook(self._copies)
+        super()._enqueue(single, form)
+
+    def adopt(self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[Copy]) -> None:
+        super().adopt(inflight, incoming, waiting)
+        for topic_filter, subscription in self.subscriptions.items() if self.stored else ():
+            key = self._number, topic_filter
+            self._journal.put(Table.SUBSCRIPTIONS, key, (*key, subscription))
+
+    def hand_off(self) -> None:
+        if self.stored:
+            self._forget()
+        super().hand_off()
+
+    def obey(self, rights: Rights | None) -> None:
+        before = self.queue
+        super().obey(rights)
+        self._rebook(before)
+
+    def give_back(self) -> None:
+        before = self.queue
+        super().give_back()
+        self._rebook(before)
+
+    def _rebook(self, before: object) -> None:
+        """The queue may have been replaced by another one."""
+        if isinstance(before, QueueBook) and self.queue is not before:
+            before.forget()
+            if self.queue is not None:
+                self.queue = QueueBook(self._copies, self.queue)
+
+    def close(self) -> None:
+        if self.stored:
+            self._forget()
+        super().close()
+        self.persist()
+
+    # ---- coming back
+
+    def load(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:
+        """Be as it was stored; its client is away."""
+        epoch = self._journal.epoch
+        self.user, self.expiry = saved.user, saved.expiry
+        self.will, self.will_delay = saved.will, saved.will_delay
+        self.ends_at = saved.ends - epoch if saved.ends is not None else now + saved.expiry
+        self.will_due = now + min(saved.will_delay, saved.expiry)
+        if saved.will_due is not None:
+            self.will_due = saved.will_due - epoch
+        if not saved.expiry:
+            return
+        self._open_books()
+        for subscription in saved.subscriptions:
+            SubscriberAgent.subscribe(self, subscription)
+            self.hub.retained.end(self, subscription.filter)  # it has been given what was retained
+        self._load_copies(saved, batch_of, now)
+
+    def _load_copies(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:
+        inflight, incoming, queue = self.inflight, self.incoming, QueueBook(self._copies)
+        assert isinstance(inflight, InflightBook)
+        assert isinstance(incoming, IncomingBook)
+        for copy in saved.copies:
+            single, form = batch_of(copy), Form(copy.form.qos, copy.form.retain, copy.form.identifiers)
+            stored: Stored = single.encoded[Stored]
+            stored.references += 1
+            self._copies.recent.append(stored)
+            entry = Entry(copy.serial, stored)
+            if copy.packet_id:
+                inflight.load(copy.packet_id, (single, form), entry)
+            elif single.deadline is not None and single.deadline <= now:
+                self.dropped += 1
+                self._copies.remove(entry)
+            else:
+                queue.load((single, form), entry)
+                self._keep(single.size, 1)
+        for serial, packet_id in saved.releases:
+            inflight.load(packet_id, None, serial)
+        for packet_id, reached in saved.incoming.items():
+            incoming.load(packet_id, reached if reached >= 0 else HALF_DONE)
+        self.queue = queue or None
+
+
+class Life(NamedTuple):
+    """The life of a broker, as far as publications name it."""
+
+    name: str
+    incarnation: int
+
+
+def mark(single: Batch, origin: Origin) -> None:
+    """A batch of one is this publication."""
+    single.publisher, single.seqs = Life(origin.broker, origin.incarnation), (origin.seq,)
+
+
+def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool) -> None:
+    """Have the sessions of an earlier life of this broker, as if their clients had just gone.
+
+    Those that have expired end, and what has expired is dropped. `with_wills`: nobody else has published their wills.
+    """
+    now = frontend.clock()
+    journal.begin_after(saved.highest)
+    batches: dict[int, Batch] = {}
+
+    def batch_of(copy: SavedCopy) -> Batch:
+        batch = batches.get(copy.message)
+        if batch is None:
+            kept = saved.messages[copy.message]
+            batch = batches[copy.message] = Batch.of(kept.message)
+            batch.deadlines = None if kept.expires is None else [kept.expires - journal.epoch]
+            if kept.origin is not None:
+                mark(batch, kept.origin)
+            batch.encoded[Stored] = Stored(copy.message, kept.origin)
+        return batch
+
+    for found in saved.sessions:
+        session = DurableSession(
+            frontend.hub, found.client_id, frontend.limits, frontend.budget, journal, found.birth, found.number
+        )
+        frontend.sessions[found.client_id] = session
+        session.load(found, batch_of, now)
+        if not with_wills:
+            session.will = None
+    for restored in list(frontend.sessions.values()):
+        restored.persist()
+        frontend.away(restored)

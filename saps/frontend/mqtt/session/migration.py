@@ -1,0 +1,394 @@
+"""Sessions that follow their clients from broker to broker (MQTT 5.0, sections 3.1.4 and 4.1).
+
+A CONNECT whose session may be elsewhere waits here until the mesh has said where it is, and brought it. The other half
+is what the mesh asks of a broker whose client has connected to another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from saps.agents.user import SubscriberAgent
+from saps.frontend.mqtt.codec.publish_encode import form_for
+from saps.frontend.mqtt.session.books import Change
+from saps.frontend.mqtt.session.durable import DurableSession, mark
+from saps.frontend.mqtt.session.session import HALF_DONE, Copy, Session
+from saps.frontend.mqtt.session.snapshot import Item, Part, Settings, described, had_of, luggage_of, packed, unpacked
+from saps.local.batch import Batch, Form, Origin
+from saps.local.subscriptions import Target
+from saps.mesh import Arrival, Sessions, Yields
+from saps.messages import Message
+from saps.storage.journal import Stored
+from saps.storage.saved import SavedMessage, SavedSession
+from saps.topics import shared
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.frontend import Frontend
+
+Enter = Callable[[Arrival], None]
+"""Goes on with a CONNECT."""
+Waiting = tuple["Connection", Enter]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nothing_of(session: Session) -> None:
+    pass
+
+
+class Roaming:
+    """The sessions of one frontend in the mesh. (A `saps.mesh.SessionHost`.)"""
+
+    def __init__(self, frontend: Frontend, sessions: Sessions) -> None:
+        self._frontend = frontend
+        self._sessions = sessions
+        self._arrivals: dict[str, list[Waiting]] = {}
+        """By client: the CONNECTs that wait, in their order."""
+        self._leaving: dict[str, tuple[float, float]] = {}
+        """Clients whose session is being handed over, with the times at which it would end and its will be due."""
+        self._coming: set[str] = set()
+        """Clients whose session comes from another broker."""
+        self._ended: list[str] = []
+        """Whose sessions have ended since the mesh was last told."""
+        self._asked: dict[str, int] = {}
+        """For how many seconds the sessions are to outlive their connections that CONNECTs wait for."""
+        self.admit: Callable[[Session], None] = _nothing_of
+        """Gives a session whose client has not come the rights of its user."""
+
+    # ---- the connections' side
+
+    def must_wait(self, client: str, assigned: bool, expiry: int) -> bool:
+        """May another broker have a session of this client? `assigned`: nobody else can know the identifier."""
+        if assigned and not expiry:
+            return False
+        known = self._frontend.sessions.get(client)
+        if known is not None and bool(known.expiry) != bool(expiry):
+            self._asked[client] = expiry
+            self._sessions.refresh(client)
+            del self._asked[client]
+        return client in self._arrivals or not self._sessions.at_home(client)
+
+    def wait(self, connection: Connection, client: str, clean_start: bool, expiry: int, enter: Enter) -> None:
+        """Run `enter` when it is known where the client's session is, and it is here. That may be at once."""
+        waiting = self._arrivals.get(client)
+        if waiting is not None:
+            waiting.append((connection, enter))
+            return
+        self._arrivals[client] = [(connection, enter)]
+        self._asked[client] = expiry
+        self._sessions.claim(client, connection.user, not clean_start, partial(self._arrived, client))
+
+    def _arrived(self, client: str, arrival: Arrival) -> None:
+        frontend = self._frontend
+        present = [(connection, enter) for connection, enter in self._arrivals.pop(client) if not connection.closing]
+        for _, enter in present[:-1]:
+            enter(Arrival.LATER)
+        for _, enter in present[-1:]:
+            enter(arrival)
+        self._asked.pop(client, None)
+        session = frontend.sessions.get(client)
+        if session is None:
+            self._sessions.release(client)
+        elif client in self._coming and session.connection is None:  # its client has not waited
+            frontend.away(session)
+        self._coming.discard(client)
+
+    def adopt(self, client: str, claim: Callable[[Enter], bool], settle: Callable[[Session], None]) -> bool:
+        """Have a session whose client has not connected here, by `claim`. False if that cannot be. `settle` gets it
+        when it is here and before its client does; a CONNECT that waits for one that does not come is to try again."""
+        if client in self._arrivals or client in self._frontend.sessions:
+            return False
+        self._arrivals[client] = []
+        if not claim(partial(self._adopted, client, settle)):
+            self._arrivals.pop(client, None)
+            return False
+        return True
+
+    def _adopted(self, client: str, settle: Callable[[Session], None], arrival: Arrival) -> None:
+        session = self._frontend.sessions.get(client)
+        if arrival is Arrival.MOVED and session is not None:
+            settle(session)
+        self._arrived(client, arrival if arrival in (Arrival.MOVED, Arrival.LATER) else Arrival.BUSY)
+
+    def moving(self, client: str) -> bool:
+        """Is the client's session on its way to or from another broker?"""
+        return client in self._leaving or client in self._coming
+
+    def ended(self, client: str) -> None:
+        """A session has ended; perhaps another one of the client begins at once."""
+        if not self._sessions.claimed(client):
+            return
+        if not self._ended:
+            self._frontend.timers.at(self._frontend.clock(), self._tell_ended)
+        self._ended.append(client)
+
+    def _tell_ended(self, now: float) -> None:
+        ended, self._ended = self._ended, []
+        for client in ended:
+            if client not in self._frontend.sessions and client not in self._arrivals:
+                self._sessions.release(client)
+
+    # ---- a session that leaves
+
+    def clients(self) -> Iterable[str]:
+        return list(self._frontend.sessions)
+
+    def user(self, client: str) -> str | None:
+        session = self._frontend.sessions.get(client)
+        return None if session is None else session.user
+
+    def lasting(self, client: str) -> bool:
+        if client in self._asked:
+            return self._asked[client] > 0
+        session = self._frontend.sessions.get(client)
+        return session is not None and session.expiry > 0
+
+    def birth(self, client: str) -> int:
+        session = self._frontend.sessions.get(client)
+        return session.birth if isinstance(session, DurableSession) and session.lasting else 0
+
+    def rows(self) -> Iterator[Change]:
+        for session in list(self._frontend.sessions.values()):
+            if isinstance(session, DurableSession):
+                yield from session.rows()
+
+    def surrender(self, client: str, user: str | None, keep: bool) -> Yields:
+        frontend = self._frontend
+        session = frontend.sessions.get(client)
+        if session is None:
+            return Yields.NOTHING
+        if session.user != user:
+            return Yields.FORBIDDEN
+        if session.connection is not None:
+            session.connection.taken_over()
+        if frontend.sessions.get(client) is not session:
+            return Yields.NOTHING
+        if not keep:
+            frontend.end(session)
+            return Yields.NOTHING
+        self._leaving[client] = session.ends_at, session.will_due
+        session.ends_at = session.will_due = inf
+        return Yields.SESSION
+
+    def filters(self, client: str) -> list[str]:
+        return list(self._frontend.sessions[client].subscriptions)
+
+    def describe(self, client: str) -> list[bytes]:
+        session = self._frontend.sessions[client]
+        settings = Settings(session.user, session.expiry, session.next_id, self.birth(client))
+        return described(settings, session.subscriptions.values())
+
+    def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
+        session = self._frontend.sessions[client]
+        incoming = session.incoming or {}
+        if -1 in incoming.values() and not force:
+            return None
+        for topic_filter in session.subscriptions:
+            if shared(topic_filter) is not None:  # what a group gets from now on is not for this one
+                session.hub.unsubscribe(session, topic_filter)
+        # What is not confirmed yet this broker goes on repeating. What an earlier life of it may have done by half is
+        # published anew.
+        taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
+        if not isinstance(session, DurableSession):
+            return packed(self._items(session), taken)
+        base = session.base if branch else ()
+        return packed((item for item in self._items(session) if item.origin not in base), taken, session.had)
+
+    def _items(self, session: Session) -> Iterator[Item]:
+        for packet_id, copy in session.inflight.items():
+            yield Item(packet_id) if copy is None else self._item(packet_id, *copy)
+        for single, form in session.queue or ():
+            yield self._item(0, single, form)
+        room = session.limits.maximum_queued
+        for retained, subscription in session.backlog or ():
+            for single in retained:
+                form = form_for(single, Target(session, (subscription,)))
+                if room and form.qos and session.still_retained(single):
+                    room -= 1
+                    yield self._item(0, single, form)
+
+    def _item(self, packet_id: int, single: Batch, form: Form) -> Item:
+        deadline = single.deadline
+        stored: Stored | None = single.encoded.get(Stored)
+        return Item(
+            packet_id,
+            single.message,
+            form.qos,
+            form.retain,
+            form.identifiers,
+            None if deadline is None else deadline - self._frontend.clock(),
+            single.replayed,
+            stored.settle(self._life) if stored is not None else single.origin,
+        )
+
+    @property
+    def _life(self) -> tuple[str, int]:
+        journal = self._frontend.journal
+        return journal.life if journal is not None else ("", 0)
+
+    def depart(self, client: str) -> None:
+        session = self._frontend.sessions[client]
+        del self._leaving[client]
+        session.hand_off()
+        self._frontend.void_will(session)
+        self._frontend.end(session)
+
+    def stay(self, client: str) -> None:
+        frontend = self._frontend
+        session = frontend.sessions[client]
+        session.ends_at, session.will_due = self._leaving.pop(client)
+        for topic_filter, subscription in session.subscriptions.items():
+            if shared(topic_filter) is not None:
+                session.hub.subscribe(session, subscription, _nothing)
+        frontend.away(session)
+
+    # ---- a session that comes
+
+    def receive(self, client: str, parts: list[bytes], subscribed: Callable[[], None]) -> list[str]:
+        found = unpacked(parts)
+        settings = found[0].settings
+        if settings is None:
+            raise ValueError("no settings")
+        frontend = self._frontend
+        if (old := frontend.sessions.get(client)) is not None:  # of before the client was elsewhere
+            frontend.void_will(old)
+            frontend.end(old)
+        session = frontend.sessions[client] = frontend.new_session(client, settings.expiry, settings.birth)
+        session.user, session.expiry = settings.user, frontend.granted_expiry(settings.expiry, settings.user)
+        session.next_id, session.ends_at = settings.next_id, frontend.clock() + session.expiry
+        self._coming.add(client)
+        missing = 1
+
+        def one_done() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                subscribed()
+
+        for subscription in [each for part in found for each in part.subscriptions]:
+            missing += 1
+            SubscriberAgent.subscribe(session, subscription, one_done)
+            session.hub.retained.end(session, subscription.filter)  # it has been given what was retained
+        one_done()
+        return list(session.subscriptions)
+
+    def queued(self, client: str) -> list[Batch]:
+        return [single for single, _ in self._frontend.sessions[client].queue or ()]
+
+    def unpack(self, client: str, parts: list[bytes], passed: Callable[[Batch], bool]) -> None:
+        found = unpacked(parts)
+        session = self._frontend.sessions[client]
+        items = [item for part in found for item in part.items]
+        had = dict.fromkeys(had_of(found))
+        known = {item.origin for item in items if item.origin is not None} | had.keys()
+        new = _ordered([copy for copy in session.queue or () if not passed(copy[0]) and copy[0].origin not in known])
+        waiting = [self._copy(item, item.message) for item in items if item.message is not None and not item.packet_id]
+        session.adopt(dict(self._inflight(items)), _incoming(found), [*waiting, *new])
+        if isinstance(session, DurableSession):
+            session.remember(had)
+
+    # ---- a session of a broker that has died
+
+    def inherit(
+        self, saved: SavedSession, messages: dict[int, SavedMessage], subscribed: Callable[[], None]
+    ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
+        frontend, client = self._frontend, saved.client_id
+        assert frontend.journal is not None
+        now = frontend.clock() + frontend.journal.epoch
+        first, second = luggage_of(saved, messages, now)
+        self._arrivals.setdefault(client, [])
+        filters = self.receive(client, first, subscribed)
+        session = frontend.sessions[client]
+        if saved.ends is not None:
+            session.ends_at = saved.ends - frontend.journal.epoch
+
+        def complete() -> None:
+            self.unpack(client, second, lambda single: False)
+            if isinstance(session, DurableSession):
+                session.base = frozenset(item.origin for part in unpacked(second) for item in part.items if item.origin)
+            self.admit(session)
+            session.obey(session.rights)
+
+        return filters, partial(self._arrived, client), complete
+
+    def make_up(self, clients: Iterable[str], batch: Batch) -> None:
+        sessions = {session for client in clients if (session := self._frontend.sessions.get(client)) is not None}
+        queued = {session: {copy[0].origin for copy in session.queue or ()} for session in sessions}
+        batch.set_deadlines(self._frontend.clock())
+        for single in batch.singles:
+            for target in self._frontend.hub.index.targets(single.topic):
+                agent = target.agent
+                if isinstance(agent, Session) and agent in sessions and single.origin not in queued[agent]:
+                    agent.deliver(single, target)
+
+    def merge(self, client: str, parts: list[bytes]) -> None:
+        found = unpacked(parts)
+        session = self._frontend.sessions.get(client)
+        if not isinstance(session, DurableSession):
+            return
+        had = session.had
+        items = [item for part in found for item in part.items if item.origin is None or item.origin not in had]
+        for packet_id, copy in self._inflight(items):
+            if session.outbound is None and packet_id not in session.inflight:
+                session.inflight[packet_id] = copy
+            elif copy is not None:
+                session.take(*copy)
+        new = [self._copy(item, item.message) for item in items if item.message is not None and not item.packet_id]
+        if session.outbound is None:  # what waits already may have been published later
+            session.queue_again(_ordered([*(session.queue or ()), *new]))
+        else:
+            for copy in new:
+                session.take(*copy)
+        for packet_id, reached in _incoming(found).items():
+            if session.incoming is not None and packet_id not in session.incoming:
+                session.incoming[packet_id] = reached
+        session.remember(had_of(found))
+
+    def _inflight(self, items: Iterable[Item]) -> Iterator[tuple[int, Copy | None]]:
+        for item in items:
+            if item.packet_id:
+                yield item.packet_id, None if item.message is None else self._copy(item, item.message)
+
+    def _copy(self, item: Item, message: Message) -> Copy:
+        single = Batch.of(message)
+        single.replayed = item.retained
+        if item.origin is not None:
+            mark(single, item.origin)
+        if item.lifetime is not None:
+            single.deadlines = [self._frontend.clock() + item.lifetime]
+        return single, Form(item.qos, item.retain, item.identifiers)
+
+    def discard(self, client: str) -> None:
+        self._coming.discard(client)
+        self._frontend.end(self._frontend.sessions[client])
+
+
+def _ordered(copies: list[Copy]) -> list[Copy]:
+    """The same, each once, and those of each publishing broker in its order."""
+    named = {copy[0].origin: copy for copy in copies if copy[0].origin is not None}
+    turns = {life: iter(sorted(group)) for life, group in _by_life(named).items()}
+    ordered: list[Copy] = []
+    for copy in copies:
+        origin = copy[0].origin
+        if origin is None:
+            ordered.append(copy)
+        elif (following := next(turns[origin[:2]], None)) is not None:
+            ordered.append(named[following])
+    return ordered
+
+
+def _by_life(origins: Iterable[Origin]) -> dict[tuple[str, int], list[Origin]]:
+    lives: dict[tuple[str, int], list[Origin]] = {}
+    for origin in origins:
+        lives.setdefault(origin[:2], []).append(origin)
+    return lives
+
+
+def _incoming(parts: Iterable[Part]) -> dict[int, int]:
+    return {packet_id: reached for part in parts for packet_id, reached in part.incoming.items()}

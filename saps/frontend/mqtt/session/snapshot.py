@@ -1,0 +1,146 @@
+"""What a session takes along to another broker, as bytes: its settings and subscriptions, then what it has to deliver.
+
+Each part is one MessagePack array of `PART` bytes or little more; a longer message is a part of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from saps.local.batch import Origin
+from saps.messages import Message, Subscription
+from saps.storage.saved import SavedMessage, SavedSession
+from saps.topics import subscription_fault, topic_fault
+
+T = TypeVar("T")
+PacketId = Annotated[int, Meta(ge=0, le=0xFFFF)]
+
+PART = 1 << 16
+"""Bytes of a part above which another one is begun. More holds up what else goes over the link."""
+
+
+class Settings(msgspec.Struct, frozen=True, array_like=True):
+    """What a session is, beside its subscriptions and messages."""
+
+    user: str | None
+    expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
+    """Seconds it lives without a connection."""
+    next_id: Annotated[int, Meta(ge=0, le=0xFFFF)]
+    """The packet identifier that is next in turn."""
+    birth: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+    """Its own name; 0: it has none, as it is neither stored nor copied."""
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """A message that the client is to get, or has not acknowledged; or a PUBREL."""
+
+    packet_id: PacketId
+    """0: not sent yet."""
+    message: Message | None = None
+    """None: PUBREC has come, PUBREL is due."""
+    qos: Annotated[int, Meta(ge=0, le=2)] = 0
+    retain: bool = False
+    identifiers: tuple[Annotated[int, Meta(ge=1, le=268_435_455)], ...] = ()
+    lifetime: Annotated[float, Meta(ge=-1e10, le=1e10)] | None = None
+    """Seconds until it is too late to deliver it."""
+    retained: bool = False
+    """It is sent because of a new subscription."""
+    origin: Origin | None = None
+    """Which publication it was, if that is known."""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A part of either stage; each stage uses its own fields."""
+
+    settings: Settings | None = None
+    subscriptions: list[Subscription] = []
+    items: list[Item] = []
+    incoming: dict[PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]] = {}
+    """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
+    had: list[tuple[str, int, list[int]]] = []
+    """What it has had of late, delivered or not: broker, incarnation, and numbers."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Part).decode
+
+
+def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list[bytes]:
+    """The parts of the first stage."""
+    batches = list(_batches(subscriptions, lambda each: len(each.filter) + 80)) or [[]]
+    return [_encode(Part(None if number else settings, batch)) for number, batch in enumerate(batches)]
+
+
+def packed(items: Iterable[Item], incoming: dict[int, int], had: Iterable[Origin] = ()) -> list[bytes]:
+    """The parts of the second stage; the items keep their order."""
+    lives: dict[tuple[str, int], list[int]] = {}
+    for broker, incarnation, seq in had:
+        lives.setdefault((broker, incarnation), []).append(seq)
+    parts = [Part(None, [], batch) for batch in _batches(items, _size)]
+    first = Part(None, [], [], incoming, [(*life, seqs) for life, seqs in lives.items()])
+    return [_encode(part) for part in (first, *parts)]
+
+
+def had_of(parts: Iterable[Part]) -> list[Origin]:
+    """What the session has had of late."""
+    return [Origin(name, life, seq) for part in parts for name, life, seqs in part.had for seq in seqs]
+
+
+def luggage_of(saved: SavedSession, messages: dict[int, SavedMessage], now: float) -> tuple[list[bytes], list[bytes]]:
+    """Both stages of a session of another broker, from what there is in its log; `now`: seconds since the epoch.
+
+    What has not been published everywhere its client publishes anew: the other brokers' subscribers may lack it.
+    """
+    sent: dict[int, Item] = {serial: Item(packet_id) for serial, packet_id in saved.releases}
+    waiting: list[Item] = []
+    had: dict[Origin, None] = {}
+    for serial, number, packet_id, form in sorted(saved.copies):
+        _, message, expires, origin = messages[number]
+        lifetime = None if expires is None else expires - now
+        item = Item(packet_id, message, form.qos, form.retain, form.identifiers, lifetime, False, origin)
+        if packet_id:
+            sent[serial] = item
+        else:
+            waiting.append(item)
+        if origin is not None:
+            had[origin] = None
+    incoming = {packet_id: reached for packet_id, reached in saved.incoming.items() if reached >= 0}
+    first = described(Settings(saved.user, saved.expiry, 1, saved.birth), saved.subscriptions)
+    return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had})
+
+
+def _size(item: Item) -> int:
+    return 64 if item.message is None else 64 + len(item.message.payload) + len(item.message.topic)
+
+
+def _batches(values: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """The values in order, as many together as make a part."""
+    batch, size = list[T](), 0
+    for value in values:
+        batch.append(value)
+        size += size_of(value)
+        if size >= PART:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def unpacked(parts: Iterable[bytes]) -> list[Part]:
+    """What was packed. Raises ValueError."""
+    try:
+        found = [_decode(part) for part in parts]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    for part in found:
+        for subscription in part.subscriptions:
+            if (fault := subscription_fault(subscription.filter)) is not None:
+                raise ValueError(fault)
+        for item in part.items:
+            if item.message is not None and (fault := topic_fault(item.message.topic)) is not None:
+                raise ValueError(fault)
+    return found

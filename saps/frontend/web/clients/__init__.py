@@ -1,0 +1,1 @@
+"""Web clients: publish and subscribe over HTTP, server-sent events and WebSocket."""

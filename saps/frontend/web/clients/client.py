@@ -1,0 +1,301 @@
+"""One Web client: an MQTT 5 client inside the broker, on the connection machine that serves MQTT over TCP.
+
+So the session, its queues, the limits, access control, storage and the answers of the mesh are those of MQTT, and
+there is one piece of code for them. What an HTTP request or a WebSocket message asks becomes packets; the packets that
+come back become answers, acknowledgements, and messages for `WebClient.batch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from saps.frontend.mqtt.codec.decode import PacketReader
+from saps.frontend.mqtt.codec.encode import encode
+from saps.frontend.mqtt.codec.packets import (
+    V5,
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscribeEntry,
+    Unsuback,
+    Unsubscribe,
+)
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.publish_handler import TELL, TELL_BROKERS
+from saps.frontend.mqtt.driver.server import MqttServer
+from saps.frontend.mqtt.driver.traffic import Bytes
+from saps.frontend.web.http.credentials import ANONYMOUS, Credentials
+from saps.frontend.web.http.problems import ProblemError, refused
+from saps.topics import subscription_fault
+
+Answer = TypeVar("Answer", bound=Packet)
+
+MESSAGE_COST = 128
+"""Bytes it takes to keep a message, beside its payload."""
+
+
+class EndedError(Exception):
+    """The client's connection is over, for a reason of MQTT."""
+
+    def __init__(self, reason: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class WebClient:
+    """Implements `saps.frontend.mqtt.connection.outbound.Port` and `saps.frontend.mqtt.driver.server.Client`.
+    `connect` comes first."""
+
+    def __init__(self, server: MqttServer, transport: asyncio.Transport) -> None:
+        """`transport`: of the HTTP connection; it says where the client is, and which certificate it has."""
+        self._server = server
+        self.transport = transport
+        self._reader = PacketReader(V5)
+        self._may_publish = asyncio.Event()
+        self._may_publish.set()
+        self._news = asyncio.Event()
+        self._messages: list[Publish] = []
+        self._exact: set[int] = set()
+        """Packet identifiers of messages with QoS 2: from a time when the client was an MQTT client."""
+        self._kept = self._taken = 0
+        """Bytes of messages that have come and are not with the client, and of those of the last batch."""
+        self._full = False
+        self._connected: asyncio.Future[Connack] | None = None
+        self._awaited: dict[int, asyncio.Future[Packet]] = {}
+        self._window = asyncio.Semaphore(1)
+        self._last_id = 0
+        self._received = self._sent = 0
+        self._reason: int | None = None
+        self.client_id = ""
+        self.ended = False
+        self._connection = server.connection_for(self, transport)
+        self._connection.publishes.tell_reached = True
+        server.connected(self)
+
+    # ---- what the request handlers call
+
+    async def connect(
+        self,
+        credentials: Credentials,
+        client_id: str = "",
+        *,
+        clean: bool = True,
+        expiry: int = 0,
+        receive_maximum: int | None = None,
+    ) -> Connack:
+        """Begin or continue a session, with `expiry` in seconds. Raises `ProblemError` if the client is refused."""
+        properties: PropertyMap = {Property.SESSION_EXPIRY: expiry} if expiry else {}
+        if receive_maximum is not None:
+            properties[Property.RECEIVE_MAXIMUM] = receive_maximum
+        self._connected = asyncio.get_running_loop().create_future()
+        packet = Connect(client_id, V5, clean, 0, None, *credentials, properties)
+        self._send(packet)
+        try:
+            connack = await self._connected
+        except EndedError as error:
+            raise refused(error.reason) from None
+        if connack.reason:
+            self.close()
+            if credentials == ANONYMOUS and connack.reason == Reason.NOT_AUTHORIZED:
+                raise ProblemError(401, "Unauthorized", "say who you are", field="Authorization")
+            raise refused(connack.reason)
+        self.client_id = connack.properties.get(Property.ASSIGNED_CLIENT_IDENTIFIER, client_id)
+        self._window = asyncio.Semaphore(connack.properties.get(Property.RECEIVE_MAXIMUM, 0xFFFF))
+        self._ping(connack.properties.get(Property.SERVER_KEEP_ALIVE, 0))
+        return connack
+
+    async def publish(self, packet: Publish) -> Ack | None:
+        """Publish; QoS 1 and 2 give the acknowledgement. Waits while the broker does not read this client. The packet
+        identifier is set here. Raises `EndedError`."""
+        while not self._may_publish.is_set():  # whoever waited longest sends first, and may have us wait again
+            await self._may_publish.wait()
+        if not packet.qos:
+            self._send(packet)
+            return None
+        async with self._window:
+            packet.packet_id = self._new_id()
+            return await self._ask(packet, packet.packet_id, Ack)
+
+    async def subscribe(self, entries: Sequence[SubscribeEntry]) -> list[int]:
+        """The reason for each filter: the QoS granted, or 0x80 and above. What is retained comes right after."""
+        sound = [entry for entry in entries if subscription_fault(entry.filter) is None]
+        granted: Iterator[int] = iter(())
+        if sound:
+            packet = Subscribe(self._new_id(), sound)
+            granted = iter((await self._ask(packet, packet.packet_id, Suback)).reasons)
+        return [
+            next(granted) if subscription_fault(entry.filter) is None else int(Reason.TOPIC_FILTER_INVALID)
+            for entry in entries
+        ]
+
+    async def unsubscribe(self, filters: Sequence[str]) -> list[int]:
+        """The reason for each filter."""
+        packet = Unsubscribe(self._new_id(), list(filters))
+        return (await self._ask(packet, packet.packet_id, Unsuback)).reasons
+
+    def acknowledge(self, packet_id: int) -> None:
+        """The client has a message with QoS 1 or 2."""
+        self._send(Ack(PacketType.PUBREC if packet_id in self._exact else PacketType.PUBACK, packet_id))
+        self._exact.discard(packet_id)
+
+    async def batch(self) -> list[Publish]:
+        """The messages that have come, oldest first; waits for them. Those of the call before count as sent from now
+        on. Raises `EndedError` once there is nothing more."""
+        self._kept -= self._taken
+        self._taken = 0
+        if self._full and self._kept <= self._server.limits.write_high_water // 4:
+            self._full = False
+            if not self.ended:
+                self._connection.resume_writing()
+        while not self._messages:
+            if self.ended:
+                raise EndedError(self._reason or Reason.UNSPECIFIED_ERROR)
+            self._news.clear()
+            await self._news.wait()
+        found, self._messages = self._messages, []
+        self._taken = self._kept
+        return found
+
+    def pending(self) -> list[Publish]:
+        """What has come and was not taken yet, taken now without waiting."""
+        found, self._messages = self._messages, []
+        self._kept = self._taken
+        return found
+
+    def close(self) -> None:
+        """The client has gone. Its session goes on for its expiry."""
+        self._connection.lost()
+        self._end()
+
+    def leave(self) -> None:
+        """The client has said goodbye: as DISCONNECT."""
+        self._send(Disconnect())
+        self.close()
+
+    # ---- the port of the connection machine
+
+    def traffic(self) -> Bytes:
+        return Bytes(self._received, self._sent)
+
+    def pause_reading(self) -> None:
+        self._may_publish.clear()
+
+    def resume_reading(self) -> None:
+        self._may_publish.set()
+
+    def _read(self, data: bytes) -> None:
+        """What the broker has for this client."""
+        self._sent += len(data)
+        for packet in self._reader.feed(data):
+            self._take(packet)
+        if not self._full and self._kept > self._server.limits.write_high_water:
+            self._full = True
+            self._connection.pause_writing()
+
+    def flush(self) -> None:
+        connection = self._connection
+        if connection.outbound.out:
+            self._read(connection.outbound.take())
+        if connection.closing:
+            self._end()
+
+    # ---- inside
+
+    def _send(self, packet: Packet) -> None:
+        if self._connection.closing:
+            return
+        try:
+            data = encode(packet, V5)
+        except ValueError as error:
+            raise refused(Reason.MALFORMED_PACKET, str(error)) from None
+        self._received += len(data)
+        self._server.frontend.turn.received(self._connection, data)
+
+    def _send_soon(self, packet: Packet) -> None:
+        """Send once the packets at hand are taken."""
+        asyncio.get_running_loop().call_soon(self._send, packet)
+
+    async def _ask(self, packet: Packet, packet_id: int, kind: type[Answer]) -> Answer:
+        """Send a packet and wait for what answers it."""
+        if self.ended:
+            raise EndedError(self._reason or Reason.UNSPECIFIED_ERROR)
+        future = self._awaited[packet_id] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(packet)
+            answer = await future
+        finally:
+            self._awaited.pop(packet_id, None)
+        assert isinstance(answer, kind)
+        return answer
+
+    def _new_id(self) -> int:
+        while True:
+            self._last_id = self._last_id % 0xFFFF + 1
+            if self._last_id not in self._awaited:
+                return self._last_id
+
+    def _take(self, packet: Packet) -> None:
+        """A packet from the broker."""
+        if isinstance(packet, Publish):
+            self._messages.append(packet)
+            if packet.qos == 2 and packet.packet_id is not None:
+                self._exact.add(packet.packet_id)
+            self._kept += len(packet.payload) + MESSAGE_COST
+            self._news.set()
+        elif isinstance(packet, Connack):
+            if self._connected is not None and not self._connected.done():
+                self._connected.set_result(packet)
+        elif isinstance(packet, Ack):
+            if packet.type in (PacketType.PUBACK, PacketType.PUBREC):
+                self._answered(packet.packet_id, packet)
+            if packet.type is PacketType.PUBREL:
+                self._send_soon(Ack(PacketType.PUBCOMP, packet.packet_id))
+            elif packet.type is PacketType.PUBREC and packet.reason < 0x80:
+                self._send_soon(Ack(PacketType.PUBREL, packet.packet_id))
+        elif isinstance(packet, Suback | Unsuback):
+            self._answered(packet.packet_id, packet)
+        elif isinstance(packet, Disconnect):
+            self._reason = packet.reason
+
+    def _answered(self, packet_id: int, packet: Packet) -> None:
+        future = self._awaited.get(packet_id)
+        if future is not None and not future.done():
+            future.set_result(packet)
+
+    def _ping(self, interval: int) -> None:
+        """The HTTP connection is watched elsewhere: keep the machine, which asks for a sign of life, content."""
+        if interval and not self.ended:
+            self._send(Pingreq())
+            asyncio.get_running_loop().call_later(interval, self._ping, interval)
+
+    def _end(self) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        self._connection.lost()
+        error = EndedError(self._reason or Reason.UNSPECIFIED_ERROR)
+        waiting: list[asyncio.Future[Any]] = [*self._awaited.values()]
+        if self._connected is not None:
+            waiting.append(self._connected)
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+        self._may_publish.set()
+        self._news.set()
+        self._server.disconnected(self)
+
+
+def reached(ack: Ack) -> tuple[int, int]:
+    """The number of subscribers, and of other brokers, that a publication has reached."""
+    told = dict(ack.properties.get(Property.USER_PROPERTY, ()))
+    return int(told.get(TELL, 0)), int(told.get(TELL_BROKERS, 0))

@@ -1,0 +1,176 @@
+"""MQTT over WebSocket (MQTT 5.0, chapter 6): the connection machine of TCP behind binary frames.
+
+Packets may span frames, and a frame may hold several. Reading stops where the machine says so: then frames wait in the
+kernel, as with TCP. What is to be written waits here while the WebSocket is slow, up to `Limits.write_high_water`; from
+there on the machine queues and drops as for any slow client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aiohttp import ClientConnectionResetError, WSCloseCode, WSMsgType, web
+
+from saps.frontend.mqtt.driver.server import MqttServer
+from saps.frontend.mqtt.driver.traffic import Bytes
+from saps.frontend.web.http.origins import Origins
+
+logger = logging.getLogger(__name__)
+
+SUBPROTOCOL = "mqtt"
+"""The name in the handshake (6.0)."""
+
+FRAME_HEADROOM = 1 << 20
+"""Bytes a WebSocket message may be larger than the largest packet, as it may hold several."""
+
+
+class MqttSockets:
+    """Answers WebSocket requests for one MQTT server."""
+
+    def __init__(self, server: MqttServer, origins: Origins) -> None:
+        """`origins`: whose pages may attach."""
+        self._server = server
+        self._origins = origins
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One client, from its request to its end."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        limits = self._server.limits
+        socket = web.WebSocketResponse(
+            protocols=(SUBPROTOCOL,),
+            timeout=limits.linger,
+            compress=False,  # it would let a client have us unpack far more than it sends
+            max_msg_size=limits.maximum_packet_size + FRAME_HEADROOM,
+        )
+        await socket.prepare(request)
+        if request.transport is not None:
+            await _Client(self._server, socket, request.transport).run()
+        return socket
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        """Why this request cannot become an MQTT connection, as an answer; or None if it can."""
+        offered = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            return web.Response(status=426, headers={"Upgrade": "websocket"}, text="MQTT over WebSocket only\n")
+        if SUBPROTOCOL not in offered:
+            return web.Response(status=400, text="the WebSocket subprotocol must be mqtt\n")
+        if not self._origins.allows(request.headers.get("Origin"), request.host):
+            return web.Response(status=403, text="pages of this origin may not attach (web.origins)\n")
+        if self._server.full:
+            self._server.frontend.counts.refused += 1
+            return web.Response(status=503, text="too many connections\n")
+        return None
+
+
+class _Client:
+    """One client's WebSocket. Implements `saps.frontend.mqtt.connection.outbound.Port` and
+    `saps.frontend.mqtt.driver.server.Client`."""
+
+    def __init__(self, server: MqttServer, socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
+        self._server = server
+        self._socket = socket
+        self.transport = transport
+        self._reading = asyncio.Event()
+        self._reading.set()
+        self._wake = asyncio.Event()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        """Of `_pending`, and of what is being sent."""
+        self._full = False
+        self._lingering: asyncio.TimerHandle | None = None
+        """Until it is cut off."""
+        self._received = self._sent = 0
+        """Bytes, without the framing."""
+        self._connection = server.connection_for(self, transport)
+
+    def traffic(self) -> Bytes:
+        return Bytes(self._received, self._sent)
+
+    async def run(self) -> None:
+        """Returns when the connection is over."""
+        self._server.connected(self)
+        sending = asyncio.create_task(self._send())
+        try:
+            await self._receive()
+        except ClientConnectionResetError:
+            pass
+        finally:
+            self._connection.lost()
+            self._wake.set()
+            self._server.disconnected(self)
+            await sending
+            if self._lingering is not None:
+                self._lingering.cancel()
+
+    # ---- the port
+
+    def pause_reading(self) -> None:
+        self._reading.clear()
+
+    def resume_reading(self) -> None:
+        self._reading.set()
+
+    def write(self, data: bytes) -> None:
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        self._wake.set()
+        if not self._full and self._pending_bytes > self._server.limits.write_high_water:
+            self._full = True
+            self._connection.pause_writing()
+
+    def flush(self) -> None:
+        connection = self._connection
+        if connection.outbound.out:
+            self.write(connection.outbound.take())
+        if connection.closing:
+            self._reading.set()
+            self._wake.set()
+            if self._lingering is None:  # what is being sent may not be taken for ever
+                linger = self._server.limits.linger
+                self._lingering = asyncio.get_running_loop().call_later(linger, self.transport.abort)
+
+    # ---- the two directions
+
+    async def _receive(self) -> None:
+        connection = self._connection
+        while not connection.closing:
+            await self._reading.wait()
+            message = await self._socket.receive()
+            if message.type is WSMsgType.BINARY:
+                self._received += len(message.data)
+                if not connection.closing:
+                    self._server.frontend.turn.received(connection, bytes(message.data))
+            elif message.type is WSMsgType.TEXT:
+                logger.warning("MQTT client at %s closed: a WebSocket text frame", connection.peer)
+                connection.lost()
+                await self._socket.close(code=WSCloseCode.UNSUPPORTED_DATA)
+            else:
+                return
+
+    async def _send(self) -> None:
+        """Write what is pending, as the WebSocket takes it; close it when the machine wants that."""
+        connection = self._connection
+        try:
+            while not connection.closing or self._pending:
+                if not self._pending:
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                data = b"".join(self._pending)
+                self._pending.clear()
+                await self._socket.send_bytes(data)
+                self._pending_bytes -= len(data)
+                self._sent += len(data)
+                self._drained()
+            await self._socket.close()
+        except (ClientConnectionResetError, ConnectionError):
+            self.transport.abort()
+
+    def _drained(self) -> None:
+        if self._full and self._pending_bytes <= self._server.limits.write_high_water // 4:
+            self._full = False
+            if not self._connection.closing:
+                self._connection.resume_writing()

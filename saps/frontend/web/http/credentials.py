@@ -1,0 +1,52 @@
+"""Who asks, from the header Authorization: the users of the password file, as for MQTT."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from typing import NamedTuple
+
+from saps.frontend.web.http.problems import ProblemError
+
+
+class Credentials(NamedTuple):
+    """A user's name and password, neither of them checked; both None: an anonymous client, or one with a
+    certificate."""
+
+    user: str | None = None
+    password: bytes | None = None
+
+
+ANONYMOUS = Credentials()
+
+
+def credentials(header: str | None) -> Credentials:
+    """From ``Basic`` (RFC 7617), or ``Bearer`` (RFC 6750) with the same pair as its token: base64 of ``user:password``.
+
+    Raises `ProblemError` (401) for anything else.
+    """
+    if header is None:
+        return ANONYMOUS
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() not in ("basic", "bearer"):
+        raise _fault(f"the scheme {scheme!r} is not known, only Basic and Bearer")
+    try:
+        pair = urlsafe_b64decode(_padded(token.strip()))
+        user, colon, password = pair.partition(b":")
+        name = user.decode()
+    except ValueError:
+        raise _fault("what follows the scheme is not base64 of user:password") from None
+    if not colon:
+        raise _fault("there is no colon between user and password")
+    return Credentials(name, password)
+
+
+def _padded(token: str) -> bytes:
+    """Base64 with the alphabet for URLs and its padding, whichever of both alphabets it came in."""
+    plain = token.rstrip("=").replace("+", "-").replace("/", "_")
+    if not plain.replace("-", "").replace("_", "").isalnum() or not plain.isascii():
+        raise ValueError("not base64")
+    return (plain + "=" * (-len(plain) % 4)).encode()
+
+
+def _fault(detail: str) -> ProblemError:
+    return ProblemError(401, "Unauthorized", detail, field="Authorization")

@@ -1,0 +1,338 @@
+"""The OpenAPI document (3.1) of the Web port, made from the types that are decoded and encoded.
+
+Each operation has ``x-examples``: requests, and the status they are answered with. Tests send all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from saps.drain.values import Drained, Order
+from saps.frontend.web.clients import messages
+from saps.frontend.web.clients.messages import Message, Published
+from saps.frontend.web.http.problems import MEDIA_TYPE, Problem
+from saps.frontend.web.http.visitors import Ticket
+from saps.frontend.web.mesh.network import Decisions, Network
+from saps.frontend.web.mesh.report import MODES, SORTS, Brokers, Forgotten, TopicList, Trace
+
+TYPES: dict[str, Any] = {
+    "Published": Published,
+    "Message": Message,
+    "SocketRequest": messages.Op,
+    "SocketAnswer": messages.Told,
+    "Brokers": Brokers,
+    "Forgotten": Forgotten,
+    "Ticket": Ticket,
+    "TopicList": TopicList,
+    "Network": Network,
+    "Trace": Trace,
+    "Decisions": Decisions,
+    "Drained": Drained,
+    "Order": Order,
+    "Problem": Problem,
+}
+"""What is sent and told, by the name of its schema."""
+_TEXT = {"type": "string"}
+_FLAG = {"type": "boolean", "default": False}
+_SECONDS = {"type": "integer", "minimum": 0, "maximum": 0xFFFFFFFF}
+_SOCKET = "Opens a WebSocket. "
+_STATUS = "Only for clients that may receive the topic $SYS/saps/mesh."
+
+
+def document(version: str) -> dict[str, Any]:
+    """The document; `version` is the program's."""
+    schemas, components = msgspec.json.schema_components(TYPES.values(), ref_template="#/components/schemas/{name}")
+    named = dict(zip(TYPES, schemas, strict=True))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "SAPS broker, Web port",
+            "version": version,
+            "description": "Publish and subscribe with the topics, rights, limits and guarantees of MQTT, and see the "
+            "state of the mesh. Every answer of 400 and above is a problem (RFC 9457).",
+        },
+        "paths": _paths(named),
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic", "description": "A user of the password file."},
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The same pair as a token: base64 of user:password.",
+                },
+                "certificate": {"type": "mutualTLS"},
+            },
+        },
+        "security": [{}, {"basic": []}, {"bearer": []}, {"certificate": []}],
+    }
+
+
+def _paths(named: dict[str, Any]) -> dict[str, Any]:
+    return {**_topics(named), **_subscribing(named), **_state(named), **_monitoring()}
+
+
+def _topics(named: dict[str, Any]) -> dict[str, Any]:
+    topic = _path("topic", "The topic. Its levels may be levels of the path; #, ?, % and + are percent-encoded.")
+    body = {"content": {"*/*": {"schema": {}}}, "description": "The payload, as it is."}
+    publish = _operation(
+        "Publish",
+        "With QoS 0 the answer is 202 and says nothing. With QoS 1 and 2 it comes when all brokers with subscribers "
+        "have the message, and says how many subscribers and other brokers it has reached: none, if it has no matching "
+        "subscribers. Each parameter but property may be a header, too: Saps-Qos. A request that got no answer may "
+        "have published.",
+        {
+            200: _json("QoS 1 and 2: all have it.", named["Published"]),
+            202: _json("QoS 0: it is on its way.", named["Published"]),
+        },
+        (400, 401, 403, 413, 429, 503),
+        [
+            topic,
+            _query("qos", {"type": "integer", "enum": [0, 1, 2], "default": 0}, "Quality of service."),
+            _query("retain", _FLAG, "Keep it for later subscribers. An empty payload deletes what is kept."),
+            _query("expiry", _SECONDS, "Seconds after which it is not delivered any more."),
+            _query("response-topic", _TEXT, "Where to answer."),
+            _query("correlation", {**_TEXT, "contentEncoding": "base64"}, "What the answer is to carry."),
+            _query("property", {"type": "array", "items": _TEXT}, "A user property, name=value; any number."),
+            _header("Saps-Properties", "User properties as form fields: unit=ug%2Fm3&place=roof."),
+            _header("Content-Type", "The content type of the message, but application/x-www-form-urlencoded."),
+        ],
+        [
+            _example("/v1/topics/air/ward1?qos=1&retain=true", 200, body="21.5"),
+            _example("/v1/topics/air/ward1", 202, body="21.6"),
+            _example("/v1/topics/air/ward1?qos=2&property=unit=ug&expiry=60", 200, body="21.7"),
+            _example("/v1/topics/air/%2B", 400, body="no wildcards"),
+            _example("/v1/topics/air/ward1?qos=3", 400),
+            _example("/v1/topics/$SYS/broker/version?qos=1", 403),
+            _example("/v1/topics/air/ward1", 401, headers={"Authorization": "Basic bm9ib2R5OmI="}),
+        ],
+    )
+    publish["requestBody"] = body
+    retained = _operation(
+        "Retained message",
+        "The retained message of a topic, wherever in the mesh it is kept. User properties are in Saps-Properties.",
+        {200: {"description": "The payload, with its content type.", "content": {"*/*": {"schema": {}}}}},
+        (400, 401, 403, 404, 429, 503),
+        [topic],
+        [
+            _example("/v1/topics/air/ward1", 200, after="/v1/topics/air/ward1?qos=1&retain=true"),
+            _example("/v1/topics/nothing/here", 404),
+            _example("/v1/topics/$SYS/broker/version", 200),
+        ],
+    )
+    return {"/v1/topics/{topic}": {"post": publish, "get": retained}}
+
+
+def _subscribing(named: dict[str, Any]) -> dict[str, Any]:
+    events = _operation(
+        "Subscribe by server-sent events",
+        "Each event's data is a Message. Events of QoS 1 have identifiers: a client that comes back with the last one "
+        "in Last-Event-ID, as browsers do, gets what came after it, as long as its session lives and its queue holds.",
+        {200: {"description": "Events.", "content": {"text/event-stream": {"itemSchema": named["Message"]}}}},
+        (400, 401, 403, 429, 503),
+        [
+            _query("filter", {"type": "array", "items": _TEXT, "minItems": 1}, "Topic filters.", required=True),
+            _query("qos", {"type": "integer", "enum": [0, 1], "default": 0}, "Quality of service, at most."),
+            _query("client", _TEXT, "Client identifier; a new one if it is left out."),
+            _query("expiry", {**_SECONDS, "default": 60}, "Seconds the session waits for the client to come back."),
+            _query(
+                "retained",
+                {"enum": ["send", "new", "never"], "default": "new"},
+                "Retained messages: always, if the subscription is new, never.",
+            ),
+            _header("Last-Event-ID", "The identifier of the last event that came."),
+        ],
+        [
+            _example("/v1/events?filter=air/%23&qos=1", 200),
+            _example("/v1/events", 400),
+            _example("/v1/events?filter=air/%23/x", 400),
+        ],
+    )
+    socket = _operation(
+        "Publish and subscribe by WebSocket",
+        _SOCKET + "Subprotocols: saps-json (text, also without a subprotocol) and saps-msgpack (binary). The client "
+        "sends SocketRequest, the broker SocketAnswer. Messages with QoS 1 are acknowledged by the client.",
+        {101: {"description": "The WebSocket."}},
+        (400, 401, 403, 426, 429, 503),
+        [
+            _query("client", _TEXT, "Client identifier; a new one if it is left out."),
+            _query("expiry", {**_SECONDS, "default": 0}, "Seconds the session waits for the client to come back."),
+            _query("clean", _FLAG, "Begin a new session even if there is one."),
+            _query("window", {"type": "integer", "minimum": 1, "maximum": 65535}, "Messages of QoS 1 in flight."),
+        ],
+        [_example("/v1/socket", 426)],
+    )
+    mqtt = _operation(
+        "MQTT over WebSocket",
+        _SOCKET + "Subprotocol mqtt, binary frames (MQTT 5.0, chapter 6).",
+        {101: {"description": "The WebSocket."}},
+        (426,),
+        [],
+        [_example("/mqtt", 426)],
+    )
+    mqtt["responses"]["426"] = {"description": "This is no page."}
+    return {"/v1/events": {"get": events}, "/v1/socket": {"get": socket}, "/mqtt": {"get": mqtt}}
+
+
+def _state(named: dict[str, Any]) -> dict[str, Any]:
+    refusals = (400, 401, 403, 503, 504)
+
+    def state(summary: str, text: str, schema: str, parameters: list[Any], examples: list[Any]) -> dict[str, Any]:
+        answers = {200: _json(text, named[schema])}
+        return {"get": _operation(summary, _STATUS, answers, refusals, parameters, examples)}
+
+    live = _operation(
+        "The state of the mesh, pushed",
+        _SOCKET + "First everything, then every 2 seconds what has changed. " + _STATUS,
+        {101: {"description": "The WebSocket."}},
+        (401, 403, 426),
+        [],
+        [_example("/v1/live", 426)],
+    )
+    topics = state(
+        "Topics",
+        "The topics that brokers know, added up.",
+        "TopicList",
+        [
+            _query("search", _TEXT, "What the topic must contain."),
+            _query("mode", {"enum": list(MODES)}, "How it travels."),
+            _query("sort", {"enum": list(SORTS), "default": "rate"}, "The order."),
+            _query("limit", {"type": "integer", "minimum": 0, "maximum": 20000, "default": 1000}, "At most so many."),
+        ],
+        [_example("/v1/topics?search=air&limit=10", 200), _example("/v1/topics?sort=color", 400)],
+    )
+    trace = state(
+        "The way of a message",
+        "Where a message to the topic would go, and why.",
+        "Trace",
+        [_path("topic", "The topic."), _query("from", _TEXT, "The broker it is published at.")],
+        [_example("/v1/trace/air/ward1", 200), _example("/v1/trace/air/ward1?from=nobody", 404)],
+    )
+    trace["get"]["responses"]["404"] = _problem("There is no such broker.")
+    login = _operation(
+        "Log in",
+        "A ticket that lets one request in within 30 s, as its parameter ticket: for a WebSocket, to which a page "
+        "cannot give a name and a password. " + _STATUS,
+        {200: _json("The ticket.", named["Ticket"])},
+        (401, 403, 429),
+        [],
+        [_example("/v1/login", 200)],
+    )
+    forget = _operation(
+        "Forget a broker that is away",
+        "It is not shown any more, at any broker. " + _STATUS + " Anonymous clients of other machines may not.",
+        {200: _json("It is forgotten.", named["Forgotten"])},
+        (400, 401, 403, 404, 503, 504),
+        [_path("broker", "Its name.")],
+        [_example("/v1/brokers/nobody", 404)],
+    )
+    drain = state("A drain", "How far this broker is.", "Drained", [], [_example("/v1/drain", 200)])
+    drain["post"] = _operation(
+        "Drain the broker",
+        "Its clients are sent to other brokers, their sessions go with them or are given away, then it ends. The "
+        "answer comes at once. " + _STATUS + " Anonymous clients of other machines may not.",
+        {200: _json("How far it is.", named["Drained"])},
+        (400, 401, 403, 413, 503),
+        [],
+        [
+            _example("/v1/drain", 200, body='{"cancel": true}'),
+            _example("/v1/drain", 400, body='{"rate": 0}'),
+        ],
+    )
+    drain["post"]["requestBody"] = {"content": {"application/json": {"schema": named["Order"]}}}
+    return {
+        "/v1/drain": drain,
+        "/v1/brokers": state("Brokers", "All brokers of the mesh.", "Brokers", [], [_example("/v1/brokers", 200)]),
+        "/v1/brokers/{broker}": {"delete": forget},
+        "/v1/topics": topics,
+        "/v1/trees": state(
+            "The OpenFlow network", "Switches, links, trees, budgets.", "Network", [], [_example("/v1/trees", 200)]
+        ),
+        "/v1/trace/{topic}": trace,
+        "/v1/decisions": state(
+            "Decisions", "Topics that shall have trees, and why.", "Decisions", [], [_example("/v1/decisions", 200)]
+        ),
+        "/v1/live": {"get": live},
+        "/v1/login": {"post": login},
+    }
+
+
+def _monitoring() -> dict[str, Any]:
+    def plain(summary: str, media: str, path: str, *refusals: int) -> dict[str, Any]:
+        answers = {200: {"description": summary, "content": {media: {"schema": _TEXT}}}}
+        return {"get": _operation(summary, summary, answers, refusals, [], [_example(path, 200)])}
+
+    file = plain("A part of a page", "*/*", "/static/style.css", 404)
+    file["get"]["parameters"] = [_path("file", "Its name.")]
+    return {
+        "/metrics": plain("Metrics, in the format of Prometheus or OpenMetrics", "text/plain", "/metrics", 401, 403),
+        "/healthz": plain("The process answers", "text/plain", "/healthz"),
+        "/readyz": plain("The broker serves clients", "text/plain", "/readyz", 503),
+        "/": plain("The operator's page", "text/html", "/"),
+        "/example": plain("An example of a page that publishes and subscribes", "text/html", "/example"),
+        "/static/{file}": file,
+        "/openapi.json": plain("This document", "application/json", "/openapi.json"),
+    }
+
+
+def _operation(
+    summary: str,
+    text: str,
+    answers: dict[int, Any],
+    refusals: tuple[int, ...],
+    parameters: list[Any],
+    examples: list[Any],
+) -> dict[str, Any]:
+    responses = {str(status): answer for status, answer in answers.items()}
+    responses |= {str(status): _problem(_REFUSALS[status]) for status in refusals}
+    return {
+        "summary": summary,
+        "description": text,
+        "parameters": parameters,
+        "responses": responses,
+        "x-examples": examples,
+    }
+
+
+_REFUSALS = {
+    400: "Something of the request is wrong; `field` says what.",
+    401: "Name or password are missing or wrong.",
+    403: "Not permitted.",
+    404: "There is nothing.",
+    413: "Too large.",
+    426: "This is no page.",
+    429: "A limit of this client or of the broker is reached.",
+    503: "The broker cannot do it now.",
+    504: "The mesh does not answer.",
+}
+
+
+def _problem(text: str) -> dict[str, Any]:
+    return {"description": text, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+
+
+def _json(text: str, schema: Any) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _path(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": _TEXT, "description": text}
+
+
+def _query(name: str, schema: Any, text: str, *, required: bool = False) -> dict[str, Any]:
+    found = {"name": name, "in": "query", "schema": schema, "description": text}
+    return {**found, "required": True} if required else found
+
+
+def _header(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "schema": _TEXT, "description": text}
+
+
+def _example(
+    request: str, status: int, *, body: str = "", headers: dict[str, str] | None = None, after: str = ""
+) -> dict[str, Any]:
+    """A request and the status of its answer. `after`: publish this first."""
+    found = {"request": request, "status": status, "body": body, "headers": headers, "after": after}
+    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,52 @@
+"""The parameters of a query: only known ones, each checked, and the fault named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from saps.frontend.web.http.problems import ProblemError
+
+
+class Parameters:
+    """What was asked, from the query; `headers` may say it too, as ``Saps-Name``. All raise `ProblemError`."""
+
+    def __init__(self, request: web.Request, known: Sequence[str], headers: Sequence[str] = ()) -> None:
+        for name in request.query:
+            if name not in known:
+                there_are = f"there are: {', '.join(known)}" if known else "there are none"
+                raise ProblemError(400, "Unknown parameter", there_are, field=name)
+        self._query = request.query
+        self._headers = {n: value for n in headers if (value := request.headers.get(f"Saps-{n}")) is not None}
+
+    def all(self, name: str) -> list[str]:
+        """All values, in the order given."""
+        return list(self._query.getall(name, []))
+
+    def get(self, name: str) -> str | None:
+        """The value, None if it is not given."""
+        values = self._query.getall(name, [])
+        if len(values) > 1:
+            raise ProblemError(400, "Bad parameter", "it is given more than once", field=name)
+        return values[0] if values else self._headers.get(name)
+
+    def text(self, name: str) -> str:
+        """The value, empty if it is not given."""
+        return self.get(name) or ""
+
+    def number(self, name: str, most: int, *, least: int = 0) -> int | None:
+        """A whole number from `least` to `most`."""
+        text = self.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
+            raise ProblemError(400, "Bad parameter", f"{text!r} is not a number from {least} to {most}", field=name)
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """``true`` or ``1``; false if it is not given."""
+        text = self.get(name)
+        if text not in (None, "true", "false", "1", "0"):
+            raise ProblemError(400, "Bad parameter", f"{text!r} is neither true nor false", field=name)
+        return text in ("true", "1")

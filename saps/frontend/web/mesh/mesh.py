@@ -1,0 +1,126 @@
+"""The state of the whole mesh at one broker: asked for only while somebody looks, kept for a moment, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from saps.agents.api import AgentRegistry, Answers
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.mesh.report import Report, State, TopicRow, Trace, Tree, absent, add_up, happened
+from saps.frontend.web.mesh.status import MOST_TOPICS, STATUS
+from saps.frontend.web.mesh.trace import trace
+
+FRESH = 1.0
+"""Seconds for which a state is given again."""
+ROWS = 20_000
+"""Rows of topics that all brokers together send for one state: some 2 MB."""
+LEAST = 200
+"""Of these each broker may send so many, however many brokers there are."""
+PATIENCE = 20.0
+"""Seconds until a call that does not come back is given up; the overlay gives up earlier."""
+
+Act = Callable[[Callable[[], None]], None]
+
+
+class Snapshots(Protocol):
+    """Where states come from."""
+
+    async def state(self) -> State: ...
+
+    async def trace(self, topic: str, start: str | None) -> Trace: ...
+
+    async def forget(self, name: str) -> None: ...
+
+
+class Mesh:
+    """Gathers the reports of all brokers."""
+
+    def __init__(
+        self, name: str, registry: AgentRegistry, act: Act, trees: Callable[[], dict[str, Tree] | None]
+    ) -> None:
+        """`name`: of this broker. `act`: runs a call at the overlay's node. `trees`: what the controller says, if there
+        is one."""
+        self._name = name
+        self._registry = registry
+        self._act = act
+        self._trees = trees
+        self._brokers = 1
+        self._state: State | None = None
+        self._until = 0.0
+        self._asking: asyncio.Task[State] | None = None
+
+    async def state(self) -> State:
+        """The state, at most `FRESH` seconds old. Raises `ProblemError` if the overlay does not answer."""
+        if self._state is not None and time.monotonic() < self._until:
+            return self._state
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._gather())
+        return await asyncio.shield(self._asking)
+
+    async def call(self, name: str, method: str, *args: Any) -> Answers:
+        """Call an agent by name, or all with an attribute."""
+        answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+
+        def done(answers: Answers) -> None:
+            if not answered.done():
+                answered.set_result(answers)
+
+        self._act(lambda: self._registry.call(name, method, args, done))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await answered
+        except TimeoutError:
+            raise ProblemError(504, "The mesh does not answer", f"nothing for {PATIENCE:g} s") from None
+
+    async def _gather(self) -> State:
+        most = min(MOST_TOPICS, max(LEAST, ROWS // self._brokers))
+        answers = await self.call(f"!{STATUS}", "report", most)
+        values = [answer.value for answer in answers if answer.error is None]
+        reports, rows = await asyncio.to_thread(_added_up, values, self._trees())  # messages go on meanwhile
+        self._brokers = max(1, len(reports))
+        complete = answers.complete and all(answer.error is None for answer in answers)
+        self._state = State(
+            at=round(time.time(), 3),
+            seen_from=self._name,
+            complete=complete,
+            topics_total=max([len(rows), *[report.broker.topics for report in reports]]),
+            brokers=[report.broker for report in reports],
+            topics=rows[:ROWS],
+            away=absent(reports),
+            events=happened(reports),
+        )
+        self._until = time.monotonic() + FRESH
+        return self._state
+
+    async def trace(self, topic: str, start: str | None) -> Trace:
+        """See `saps.frontend.web.mesh.trace`."""
+        return await trace(self, topic, start)
+
+    async def forget(self, name: str) -> None:
+        """Have all brokers forget one that is away. Raises `ProblemError` if none has known it so."""
+        answers = await self.call(f"!{STATUS}", "forget", name)
+        self._state = None
+        if not any(answer.value is True for answer in answers):
+            raise ProblemError(404, "No such broker", f"no broker {name!r} is away")
+
+
+def _added_up(values: list[Any], trees: dict[str, Tree] | None) -> tuple[list[Report], list[TopicRow]]:
+    reports = reports_of(values)
+    return reports, add_up(reports, trees)
+
+
+def reports_of(values: Iterable[Any]) -> list[Report]:
+    """The reports that can be read (a broker of another version may say something else), by name of broker."""
+    found = {}
+    for value in values:
+        try:
+            report = msgspec.convert(value, Report)
+        except msgspec.ValidationError:
+            continue
+        found[report.broker.name] = report
+    return [found[name] for name in sorted(found)]

@@ -1,0 +1,322 @@
+"""The OpenFlow network as the controller tells it, and the decisions as OFGate does: read while somebody looks.
+
+Rates are differences of counters between two looks: of ports for the load of links, of groups for that of trees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import time
+from collections import deque
+from typing import Any, Protocol
+
+import aiohttp
+import msgspec
+
+from saps.frontend.web.mesh.report import Tree
+from saps.ofm.network.topology import Topology
+from saps.ofm.northbound.driver.client import NorthboundError, UnreachableError
+from saps.ofm.northbound.schema import OfmState, OfmStats, PortTraffic, Status, SwitchBudget
+
+FRESH = 1.0
+"""Seconds for which what the controller said is given again."""
+COUNTED = 64
+"""Trees whose counters are read each time, as reading them takes a question to each of their switches."""
+AT_ONCE = 8
+"""Questions to the controller at the same time."""
+HISTORY = 500
+"""Changes of decisions that are remembered."""
+
+
+class Controller(Protocol):
+    """What is asked of the controller (`saps.ofm.northbound.driver.client.Client`)."""
+
+    async def list(self) -> list[OfmState]: ...
+    async def topology(self) -> Topology: ...
+    async def budgets(self) -> builtins.list[SwitchBudget]: ...
+    async def stats(self, topic: str) -> OfmStats: ...
+    async def ports(self) -> builtins.list[PortTraffic]: ...
+    async def close(self) -> None: ...
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """One switch, and what OFM uses of it."""
+
+    dpid: str
+    connected: bool
+    entries: int
+    entries_budget: int
+    buckets: int
+    buckets_budget: int
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """Two switches that are joined; ports as ``port``."""
+
+    a: str
+    a_port: int
+    b: str
+    b_port: int
+    trees: int
+    """Trees that have both ends."""
+    load: float | None
+    """Bytes a second in the busier direction, of everything; None: not known, or not yet."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a broker is attached."""
+
+    address: str
+    """As in `Broker.ofm`."""
+    dpid: str | None
+    port: int | None
+
+
+class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The tree of a topic."""
+
+    topic: str
+    status: str
+    address: str | None
+    reason: str | None
+    brokers: list[str]
+    """Addresses of those connected, as in `Broker.ofm`."""
+    switches: list[str]
+    """That it passes; only of trees whose counters have been read."""
+    rate: float | None
+    """Packets a second at the busiest switch."""
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """The OpenFlow network."""
+
+    configured: bool
+    """There is a controller to ask (`web.controller`)."""
+    fault: str | None = None
+    """Why it could not be asked just now."""
+    switches: list[Switch] = []
+    links: list[Link] = []
+    places: list[Place] = []
+    trees: list[TreeRow] = []
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that came or went while it was looked at."""
+
+    at: float
+    """Seconds since 1970."""
+    action: str
+    """``build`` or ``drop``."""
+    topic: str
+    reason: str
+
+
+class Decisions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which topics shall have trees, and why."""
+
+    configured: bool
+    """There is an OFGate to ask (`web.ofgate`)."""
+    fault: str | None = None
+    epoch: int | None = None
+    trees: list[dict[str, Any]] = []
+    """Each with topic, saving, cost, since and reason."""
+    topics: list[dict[str, Any]] = []
+    """What has become of them at OFGate."""
+    history: list[Change] = []
+    """The newest first."""
+
+
+class NetworkView:
+    """What the controller says."""
+
+    def __init__(self, controller: Controller | None) -> None:
+        self._controller = controller
+        self._last = Network(configured=controller is not None)
+        self._until = 0.0
+        self._asking: asyncio.Task[Network] | None = None
+        self._counts: dict[str, tuple[float, dict[str, tuple[int, int]]]] = {}
+        """Topic -> when, and packets and bytes of each switch."""
+        self._rates: dict[str, dict[str, tuple[float, float]]] = {}
+        """Topic -> packets and bytes a second at each switch."""
+        self._sent: dict[tuple[str, int], tuple[float, int]] = {}
+        """Port -> when, and the bytes it had sent."""
+        self._loads: dict[tuple[str, int], float] = {}
+        """Port -> bytes a second that it sends."""
+
+    def trees(self) -> dict[str, Tree] | None:
+        """What was said last, for the list of topics."""
+        if self._controller is None:
+            return None
+        return {row.topic: Tree(status=row.status, address=row.address, reason=row.reason) for row in self._last.trees}
+
+    async def now(self) -> Network:
+        """The network, at most `FRESH` seconds old."""
+        if self._controller is None or time.monotonic() < self._until:
+            return self._last
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask(self._controller))
+        return await asyncio.shield(self._asking)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+        if self._controller is not None:
+            await self._controller.close()
+
+    async def _ask(self, controller: Controller) -> Network:
+        try:
+            states, topology, budgets = await asyncio.gather(
+                controller.list(), controller.topology(), controller.budgets()
+            )
+            busy = [s.topic for s in states if s.status in (Status.CONSTRUCTED, Status.UPDATING)]
+            await self._count(controller, busy[:COUNTED])
+            await self._weigh(controller)
+            self._last = self._put_together(states, topology, budgets)
+        except (NorthboundError, UnreachableError) as error:
+            self._last = msgspec.structs.replace(self._last, fault=str(error))
+        self._until = time.monotonic() + FRESH
+        return self._last
+
+    async def _count(self, controller: Controller, topics: list[str]) -> None:
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(topic: str) -> None:
+            async with room:
+                try:
+                    stats = await controller.stats(topic)
+                except (NorthboundError, UnreachableError):
+                    return
+            now = time.monotonic()
+            counted = {count.dpid: (count.packets, count.bytes) for count in stats.switches}
+            before = self._counts.get(topic)
+            self._counts[topic] = now, counted
+            if before is not None and now > before[0]:
+                elapsed = now - before[0]
+                self._rates[topic] = {
+                    dpid: (max(0, packets - p) / elapsed, max(0, size - b) / elapsed)
+                    for dpid, (packets, size) in counted.items()
+                    for p, b in [before[1].get(dpid, (packets, size))]
+                }
+
+        await asyncio.gather(*[one(topic) for topic in topics])
+        for gone in self._counts.keys() - set(topics):
+            del self._counts[gone]
+            self._rates.pop(gone, None)
+
+    async def _weigh(self, controller: Controller) -> None:
+        """What ports have sent since the last look. A controller without such counters leaves loads unknown."""
+        try:
+            ports = await controller.ports()
+        except NorthboundError:
+            ports = []
+        now = time.monotonic()
+        sent = {(traffic.dpid, traffic.port): (now, traffic.tx_bytes) for traffic in ports}
+        self._loads = {
+            port: max(0, size - self._sent[port][1]) / (now - self._sent[port][0])
+            for port, (_, size) in sent.items()
+            if port in self._sent and now > self._sent[port][0]
+        }
+        self._sent = sent
+
+    def _put_together(self, states: list[OfmState], topology: Topology, budgets: list[SwitchBudget]) -> Network:
+        picture = topology.to_json()
+        at = {host["mac"]: host["at"] for host in picture["hosts"]}
+        places = []
+        for broker in picture["brokers"]:
+            place = at.get(broker["mac"], {})
+            address = f"{broker['ip']}:{broker['port']}"
+            places.append(Place(address=address, dpid=place.get("dpid"), port=place.get("port")))
+        switches = [
+            Switch(
+                dpid=budget.dpid,
+                connected=budget.connected,
+                entries=budget.entries.used,
+                entries_budget=budget.entries.budget,
+                buckets=budget.buckets.used,
+                buckets_budget=budget.buckets.budget,
+            )
+            for budget in budgets
+        ]
+        links = [self._link(link["a"], link["b"]) for link in picture["links"]]
+        trees = [self._tree(state) for state in states]
+        return Network(configured=True, switches=switches, links=links, places=places, trees=trees)
+
+    def _link(self, a: dict[str, Any], b: dict[str, Any]) -> Link:
+        ends = a["dpid"], b["dpid"]
+        trees = sum(all(dpid in counted for dpid in ends) for _, counted in self._counts.values())
+        loads = [self._loads[end] for end in ((a["dpid"], a["port"]), (b["dpid"], b["port"])) if end in self._loads]
+        load = round(max(loads), 1) if loads else None
+        return Link(a=ends[0], a_port=a["port"], b=ends[1], b_port=b["port"], trees=trees, load=load)
+
+    def _tree(self, state: OfmState) -> TreeRow:
+        counted, rates = self._counts.get(state.topic), self._rates.get(state.topic)
+        return TreeRow(
+            topic=state.topic,
+            status=state.status.value,
+            address=state.address,
+            reason=state.reason,
+            brokers=[f"{broker.ip}:{broker.port}" for broker in state.brokers],
+            switches=sorted(counted[1]) if counted is not None else [],
+            rate=round(max(packets for packets, _ in rates.values()), 3) if rates else None,
+        )
+
+
+class DecisionView:
+    """What OFGate says."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        """`url`: of its door for decisions (``saps ofgate --decisions``); empty: there is none."""
+        self._url = url.rstrip("/")
+        self._token = token
+        self._history: deque[Change] = deque(maxlen=HISTORY)
+        self._last = Decisions(configured=bool(url))
+        self._until = 0.0
+        self._session: aiohttp.ClientSession | None = None
+
+    async def now(self) -> Decisions:
+        """The decisions, at most `FRESH` seconds old."""
+        if not self._url or time.monotonic() < self._until:
+            return self._last
+        self._until = time.monotonic() + FRESH
+        try:
+            table, gate = await asyncio.gather(self._get("/v1/decisions"), self._get("/v1/topics"))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            self._last = msgspec.structs.replace(self._last, fault=f"{self._url}: {error or type(error).__name__}")
+            return self._last
+        trees = list((table or {}).get("trees", []))
+        self._note(trees)
+        self._last = Decisions(
+            configured=True,
+            epoch=(table or {}).get("epoch"),
+            trees=trees,
+            topics=list((gate or {}).get("topics", [])),
+            history=list(self._history),
+        )
+        return self._last
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _note(self, trees: list[dict[str, Any]]) -> None:
+        """What has come and gone since the last look."""
+        now = round(time.time(), 3)
+        before = {str(tree["topic"]) for tree in self._last.trees}
+        for tree in trees:
+            if tree["topic"] not in before:
+                reason = str(tree.get("reason", ""))
+                self._history.appendleft(Change(at=now, action="build", topic=tree["topic"], reason=reason))
+        for topic in sorted(before - {tree["topic"] for tree in trees}):
+            self._history.appendleft(Change(at=now, action="drop", topic=topic, reason="not in the last table"))
+
+    async def _get(self, path: str) -> Any:
+        if self._session is None:
+            headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+            self._session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=10))
+        async with self._session.get(self._url + path) as response:
+            if response.status != 200:
+                raise ValueError(f"status {response.status}")
+            return msgspec.json.decode(await response.read())

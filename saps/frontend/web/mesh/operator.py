@@ -1,0 +1,80 @@
+"""What operators ask: ``/v1/brokers``, ``/v1/topics``, ``/v1/trees``, ``/v1/trace/{topic}``, ``/v1/decisions``."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from saps.frontend.web.clients.topics import answer, topic_of
+from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.mesh.mesh import Snapshots
+from saps.frontend.web.mesh.network import DecisionView, NetworkView
+from saps.frontend.web.mesh.report import MODES, MOST_ROWS, SORTS, Brokers, Forgotten, TopicList, TopicRow
+
+
+class Operator:
+    """Answers for one broker."""
+
+    def __init__(self, mesh: Snapshots, network: NetworkView, decisions: DecisionView) -> None:
+        self._mesh = mesh
+        self._network = network
+        self._decisions = decisions
+
+    async def brokers(self, request: web.Request) -> web.Response:
+        Parameters(request, ())
+        state = await self._mesh.state()
+        return answer(
+            Brokers(
+                at=state.at,
+                seen_from=state.seen_from,
+                complete=state.complete,
+                brokers=state.brokers,
+                away=state.away,
+                events=state.events,
+            )
+        )
+
+    async def forget(self, request: web.Request) -> web.Response:
+        Parameters(request, ())
+        name = request.match_info["broker"]
+        await self._mesh.forget(name)
+        return answer(Forgotten(forgotten=name))
+
+    async def topics(self, request: web.Request) -> web.Response:
+        asked = Parameters(request, ("search", "mode", "sort", "limit"))
+        limit = asked.number("limit", MOST_ROWS)
+        sort, mode, search = asked.text("sort") or "rate", asked.get("mode"), asked.text("search").lower()
+        if sort not in SORTS:
+            raise ProblemError(400, "Bad parameter", f"one of {', '.join(SORTS)}", field="sort")
+        if mode is not None and mode not in MODES:
+            raise ProblemError(400, "Bad parameter", f"one of {', '.join(MODES)}", field="mode")
+        await self._network.now()
+        state = await self._mesh.state()
+        rows = [row for row in state.topics if (mode is None or row.mode == mode) and search in row.topic.lower()]
+        rows.sort(key=lambda row: _order(row, sort))
+        shown = rows[: 1000 if limit is None else limit]
+        return answer(TopicList(at=state.at, complete=state.complete, total=len(rows), topics=shown))
+
+    async def trees(self, request: web.Request) -> web.Response:
+        Parameters(request, ())
+        return answer(await self._network.now())
+
+    async def trace(self, request: web.Request) -> web.Response:
+        asked = Parameters(request, ("from",))
+        return answer(await self._mesh.trace(topic_of(request), asked.get("from")))
+
+    async def decisions(self, request: web.Request) -> web.Response:
+        Parameters(request, ())
+        return answer(await self._decisions.now())
+
+
+def _order(row: TopicRow, sort: str) -> tuple[float, str]:
+    match sort:
+        case "rate":
+            return -row.rate, row.topic
+        case "subscribers":
+            return -row.subscribers, row.topic
+        case "latency":
+            return -(row.latency[1] if row.latency is not None else -1.0), row.topic
+        case _:
+            return 0.0, row.topic

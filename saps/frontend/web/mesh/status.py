@@ -1,0 +1,174 @@
+"""The status agent: each broker answers for itself, and one call along the overlay gathers the answers of all.
+
+Nothing is sent while nobody looks. A broker makes its report once a second at most, however many ask.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, Protocol
+
+import msgspec
+
+from saps.agents.api import remote
+from saps.frontend.web.mesh.report import Away, Broker, Event, Report, TopicPart
+from saps.statistics import LATENCY_BOUNDS, Statistics
+
+STATUS = "status"
+"""Name of each broker's status agent, which is called by way of its broker: it costs the overlay no key."""
+FRESH = 1.0
+"""Seconds for which a report is given again."""
+MOST_TOPICS = 10_000
+"""Topics in one report, at most."""
+MOST_FILTERS = 1000
+MOST_AWAY = 1000
+
+
+class Watched(Protocol):
+    """What the agent reports on (`saps.broker.status.Watch`)."""
+
+    def broker(self, rates: tuple[float, float, float]) -> Broker: ...
+
+    def totals(self) -> tuple[int, int, int]:
+        """Messages published, received from other brokers, and delivered; ever."""
+
+    def topics(self) -> dict[str, tuple[int, bool, int, int, int]]:
+        """Topic -> subscribers here, does this broker take part as publisher, members, served by a tree, priority."""
+
+    def filters(self) -> list[str]: ...
+
+    def matching(self, topic: str) -> int:
+        """Clients here that would get a message to the topic."""
+
+    def divide(self, topic: str, members: list[str] | None) -> Any: ...
+
+    def away(self) -> list[Away]: ...
+
+    def events(self) -> list[Event]: ...
+
+    def forget(self, name: str) -> bool:
+        """A broker that is away is not to be shown any more. False if it is not away."""
+
+
+class _Seen:
+    """The counters of a topic as they were at the last report."""
+
+    __slots__ = ("bytes", "latency", "published", "received")
+
+    def __init__(self, published: int, bytes_: int, received: int, latency: list[int] | None) -> None:
+        self.published = published
+        self.bytes = bytes_
+        self.received = received
+        self.latency = list(latency) if latency is not None else None
+
+
+class StatusAgent:
+    """Answers for one broker."""
+
+    def __init__(
+        self, name: str, watched: Watched, clock: Callable[[], float], statistics: Callable[[], Statistics | None]
+    ) -> None:
+        """`name`: of the broker. `statistics`: the counts by topic, if there are any."""
+        self._name = name
+        self._watched = watched
+        self._clock = clock
+        self._statistics = statistics
+        self._at = clock()
+        self._totals = watched.totals()
+        self._seen: dict[str, _Seen] = {}
+        self._report: Report | None = None
+
+    @remote
+    def report(self, most: int) -> Any:
+        """A `Report` as plain values, with so many topics at most."""
+        found = self.now()
+        parts = found.parts[: max(0, min(most, MOST_TOPICS))]
+        return msgspec.to_builtins(msgspec.structs.replace(found, parts=parts))
+
+    @remote
+    def divide(self, topic: str, members: list[str] | None) -> Any:
+        """How a publication to the topic goes on from here, to these brokers (None: to all that have subscribed):
+        ``[how, [[next broker, brokers behind it], ...]]``."""
+        return self._watched.divide(topic, members)
+
+    @remote
+    def matching(self, topic: str) -> Any:
+        """``[name of this broker, clients here that would get a message to the topic]``."""
+        return [self._name, self._watched.matching(topic)]
+
+    @remote
+    def forget(self, name: str) -> Any:
+        """Whether the broker was known as away. It is not any more."""
+        self._report = None
+        return self._watched.forget(name)
+
+    def now(self) -> Report:
+        """The report, with all topics."""
+        now = self._clock()
+        elapsed = now - self._at
+        if self._report is None or elapsed >= FRESH:
+            self._report = self._make(max(elapsed, 1e-3))
+            self._at = now
+        return self._report
+
+    def _make(self, elapsed: float) -> Report:
+        totals = self._watched.totals()
+        rates = tuple(round(max(0, n - o) / elapsed, 3) for n, o in zip(totals, self._totals, strict=True))
+        self._totals = totals
+        parts = self._parts(elapsed)
+        broker = self._watched.broker((rates[0], rates[1], rates[2]))
+        broker = msgspec.structs.replace(broker, topics=len(parts), counts=self._statistics() is not None)
+        return Report(
+            broker=broker,
+            filters=self._watched.filters()[:MOST_FILTERS],
+            parts=parts,
+            away=self._watched.away()[:MOST_AWAY],
+            events=self._watched.events(),
+        )
+
+    def _parts(self, elapsed: float) -> list[TopicPart]:
+        statistics = self._statistics()
+        counts = {} if statistics is None else statistics.topics
+        known = self._watched.topics()
+        seen, parts = dict[str, _Seen](), list[TopicPart]()
+        for topic in known.keys() | counts.keys():
+            subscribers, publishes, members, by_tree, priority = known.get(topic, (0, False, 0, 0, 0))
+            count = counts.get(topic)
+            published = bytes_ = received = 0.0
+            latency = None
+            if count is not None:
+                old = self._seen.get(topic) or _Seen(0, 0, 0, None)
+                published = _grown(count.messages, old.published) / elapsed
+                bytes_ = _grown(count.bytes, old.bytes) / elapsed
+                received = _grown(count.received, old.received) / elapsed
+                latency = _latency(count.latency, old.latency)
+                seen[topic] = _Seen(count.messages, count.bytes, count.received, count.latency)
+                subscribers = count.subscribers if count.subscribers >= 0 else subscribers
+            rates = round(published, 3), round(bytes_, 1), round(received, 3)
+            parts.append(TopicPart(topic, *rates, subscribers, publishes, members, by_tree, latency, priority))
+        self._seen = seen
+        parts.sort(key=lambda part: (-part.published - part.received, -part.subscribers, part.topic))
+        return parts
+
+
+def _grown(now: int, before: int) -> int:
+    """By how much a counter has grown that may have begun anew."""
+    return now - before if now >= before else now
+
+
+def _latency(now: list[int] | None, before: list[int] | None) -> tuple[float, float] | None:
+    """Median and 95th percentile of what a histogram has gained, as upper bounds of their buckets."""
+    if now is None:
+        return None
+    gained = [_grown(n, b) for n, b in zip(now, before or [0] * len(now), strict=True)]
+    total = sum(gained)
+    if not total:
+        return None
+    bounds = (*LATENCY_BOUNDS, 2 * LATENCY_BOUNDS[-1])
+    found = []
+    for share in (0.5, 0.95):
+        reached = list(accumulate(gained))
+        found.append(bounds[bisect_left(reached, share * total)])
+    return found[0], found[1]

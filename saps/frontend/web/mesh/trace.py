@@ -1,0 +1,129 @@
+"""Where a message to a topic would go, and why: from the publisher's broker, along the tree, to the subscribers.
+
+Each broker on the way is asked how it would pass the message on, so what is shown is what these brokers do now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.mesh.report import End, Hop, State, TopicRow, Trace
+from saps.frontend.web.mesh.status import STATUS
+
+if TYPE_CHECKING:
+    from saps.frontend.web.mesh.mesh import Mesh
+
+MOST_HOPS = 500
+"""Brokers asked for one trace."""
+
+
+async def trace(mesh: Mesh, topic: str, start: str | None) -> Trace:
+    """The way of a message published at the broker `start`; None: at a broker that publishes to the topic, or here.
+
+    Raises `ProblemError` if there is no such broker.
+    """
+    state = await mesh.state()
+    return await _Tracing(mesh, state, topic, start).run()
+
+
+class _Tracing:
+    def __init__(self, mesh: Mesh, state: State, topic: str, start: str | None) -> None:
+        self._mesh = mesh
+        self._topic = topic
+        self._clusters = {broker.name: broker.cluster for broker in state.brokers}
+        self._row: TopicRow | None = next((row for row in state.topics if row.topic == topic), None)
+        self._seen_from = state.seen_from
+        self._complete = state.complete
+        self._start = start
+        self._hops: list[Hop] = []
+        self._reasons: list[str] = []
+
+    async def run(self) -> Trace:
+        source = self._source()
+        row = self._row
+        members = [name for name in await self._subscribed() if name != source]
+        how, branches, served = await self._divide(source, None)
+        if how == "known":
+            self._reasons.append(f"{source} publishes to the topic and knows its members exactly")
+        else:
+            self._reasons.append(f"{source} does not publish to the topic now; the members are those who subscribe")
+            _, branches, served = await self._divide(source, members)
+        for name in served:
+            self._hop(source, name, "ofm", 1, [])
+        if served:
+            self._reasons.append(f"one datagram along the OpenFlow tree reaches {len(served)} brokers")
+        elif row is not None and row.mode not in ("alm", "constructed"):
+            why = f": {row.reason}" if row.reason else ""
+            self._reasons.append(f"the OpenFlow tree is {row.mode}{why}; until it is constructed, by ALM")
+        else:
+            self._reasons.append("no OpenFlow tree: by ALM")
+        await self._along(source, branches, 1)
+        ends = await self._ends(source)
+        if not self._hops:
+            self._reasons.append("no other broker has a matching subscription: nothing leaves the broker")
+        mode = "mixed" if served and branches else "ofm" if served else "alm"
+        return Trace(
+            topic=self._topic,
+            source=source,
+            mode=mode if self._hops else "local",
+            complete=self._complete,
+            hops=self._hops,
+            ends=ends,
+            reasons=self._reasons,
+        )
+
+    def _source(self) -> str:
+        if self._start is not None:
+            if self._start not in self._clusters:
+                raise ProblemError(404, "No such broker", f"{self._start!r} is not in the mesh", field="from")
+            return self._start
+        publishers = self._row.publishers if self._row is not None else []
+        return publishers[0] if publishers else self._seen_from
+
+    async def _subscribed(self) -> list[str]:
+        return [end.broker for end in await self._all_ends()]
+
+    async def _ends(self, source: str) -> list[End]:
+        reached = {source, *[hop.target for hop in self._hops]}
+        return [end for end in await self._all_ends() if end.broker in reached]
+
+    async def _all_ends(self) -> list[End]:
+        """Who has subscribers, and how many clients: every broker is asked, as filters may have wildcards."""
+        answers = await self._mesh.call(f"!{STATUS}", "matching", self._topic)
+        self._complete &= answers.complete
+        found = [answer.value for answer in answers if answer.error is None]
+        return [End(broker=name, clients=clients) for name, clients in sorted(found) if clients]
+
+    async def _along(self, source: str, branches: list[tuple[str, list[str]]], depth: int) -> None:
+        """Follow the branches, all of one depth at a time."""
+        level = [(source, child, behind) for child, behind in branches]
+        while level and len(self._hops) < MOST_HOPS:
+            for sender, child, behind in level:
+                self._hop(sender, child, "alm", depth, behind)
+            onward = [(child, behind) for _, child, behind in level if behind]
+            divided = await asyncio.gather(*[self._divide(child, behind) for child, behind in onward])
+            level = [
+                (child, grandchild, rest)
+                for (child, _), (_, found, _) in zip(onward, divided, strict=True)
+                for grandchild, rest in found
+            ]
+            depth += 1
+
+    async def _divide(
+        self, broker: str, members: list[str] | None
+    ) -> tuple[str, list[tuple[str, list[str]]], list[str]]:
+        wanted = None if members is None else [f"{name} {self._clusters.get(name, '')}" for name in members]
+        answers = await self._mesh.call(f"{broker}!{STATUS}", "divide", self._topic, wanted)
+        for answer in answers:
+            if answer.error is None:
+                how, branches, served = answer.value
+                return how, [(child, list(behind)) for child, behind in branches], list(served)
+        self._complete = False
+        return "unknown", [], []
+
+    def _hop(self, source: str, target: str, by: str, depth: int, behind: list[str]) -> None:
+        crosses = self._clusters.get(source) != self._clusters.get(target)
+        hop = Hop(source=source, target=target, by=by, depth=depth, behind=len(behind), crosses=crosses)
+        self._hops.append(hop)

@@ -1,0 +1,1 @@
+"""A broker by itself: batches, the hub, local subscriptions, retained messages."""

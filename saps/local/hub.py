@@ -1,0 +1,522 @@
+"""A broker's local half: it joins the subscribers of this broker with each other and with the mesh.
+
+A publication goes to every matching local subscriber once, and to the mesh if somebody elsewhere may want it.
+Frontends (MQTT, Web) and in-process agents stand on one side, `saps.mesh.Mesh` on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+from saps.local.batch import Batch, Share
+from saps.local.priority import Priorities
+from saps.local.retained_messages import RetainedMessages
+from saps.local.subscriptions import Group, SubscriptionIndex, Target
+from saps.mesh import Alone, Done, Mesh, Recalled, TopicRoute
+from saps.messages import REFUSED, Message, Reached, Subscription, stamp_in
+from saps.statistics import Statistics, TopicCount
+from saps.topics import is_wildcard, shared
+
+if TYPE_CHECKING:
+    from saps.agents.user import PublisherAgent, SubscriberAgent
+
+MAX_ROUTES = 65_536
+"""Topics whose route is kept at hand (about 0.5 KiB each); beyond it the cache starts anew."""
+LONGEST_KEPT = 512
+"""Characters of the longest topic whose route is: 65,536 topics of 64 KiB would be 4 GiB that any client can fill."""
+NOT_PUBLISHED = -1
+"""In the place of a number of subscribers: the publisher may not publish to the topic."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def is_reserved(topic: str) -> bool:
+    """True for the topics that only the broker itself publishes to (4.7.2)."""
+    return topic.startswith("$SYS/") or topic == "$SYS"
+
+
+def is_own(topic_filter: str) -> bool:
+    """True for the filters that match reserved topics alone: each broker tells its own clients about itself, so the
+    mesh need not know of them."""
+    parts = shared(topic_filter)
+    return is_reserved(topic_filter if parts is None else parts.topic_filter)
+
+
+class Trace(Protocol):
+    """The publications of one batch that are traced."""
+
+    def delivered(self, matched: Sequence[int]) -> None:
+        """The subscribers here have it: so many of each topic."""
+
+    def routed(self, done: Done | None) -> Done | None:
+        """The mesh is about to take it. Returns what the mesh is to call."""
+
+
+class Tracer(Protocol):
+    """Follows a share of the publications (`saps.tracing`)."""
+
+    def published(
+        self, batch: Batch, routes: Sequence[Route], sender: SubscriberAgent | None
+    ) -> tuple[Batch, Trace | None]:
+        """A batch is published here. Returns it, with what marks the publications that are traced."""
+
+    def arrived(self, batch: Batch, routes: Sequence[Route]) -> Trace | None:
+        """A batch has come from another broker."""
+
+
+class Route:
+    """What is known about one topic: who gets its messages here, and whether anyone wants them elsewhere.
+
+    Do not keep a route beyond one publication: it is replaced when subscriptions change.
+    """
+
+    __slots__ = ("groups", "mesh", "targets", "topic")
+
+    def __init__(
+        self, topic: str, mesh: TopicRoute, targets: tuple[Target, ...], groups: tuple[Group, ...] = ()
+    ) -> None:
+        self.topic = topic
+        self.mesh = mesh
+        self.targets = targets
+        """Its subscribers here: the same tuple for topics with the same ones."""
+        self.groups = groups
+        """The shared subscriptions with members here."""
+
+
+class Hub:
+    """The local half of a broker (a `saps.mesh.Local`). Synchronous; callbacks may run before a call returns."""
+
+    def __init__(self, mesh: Mesh | None = None, clock: Callable[[], float] = lambda: 0.0) -> None:
+        """`clock` gives seconds, for message expiry; the driver of a frontend sets it."""
+        self.clock = clock
+        self.index = SubscriptionIndex()
+        self.retained = RetainedMessages(self._time, lambda topic: bool(self.index.targets(topic)))
+        self.agents: dict[str, PublisherAgent | SubscriberAgent] = {}
+        """The live user agents by name."""
+        self.routes: dict[str, Route] = {}
+        """Routes by topic; only topics that clients may publish to are in it."""
+        self.published = 0
+        """Messages published at this broker."""
+        self.received = 0
+        """Messages that came from other brokers."""
+        self.delivered = 0
+        """Copies handed to local subscribers."""
+        self.restricted = False
+        """There are access rules: whether an agent may get a topic is looked at."""
+        self.statistics: Statistics | None = None
+        """Counts by topic, if they are wanted (`count`)."""
+        self.priorities: Priorities | None = None
+        """Which topics go first between brokers, if any do."""
+        self.tracer: Tracer | None = None
+        """Follows publications, if some are to be followed."""
+        self._receives: Callable[[str], bool] | None = None
+        """Says if subscribers here may get a topic; None: all of them (`obey`)."""
+        self._mesh: Mesh = mesh if mesh is not None else Alone()
+
+    @property
+    def mesh(self) -> Mesh:
+        return self._mesh
+
+    @mesh.setter
+    def mesh(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self.routes.clear()
+
+    def count(self, topics: int) -> Statistics:
+        """From now on count by topic, in a table of so many."""
+        self.statistics = Statistics(topics)
+        self.routes.clear()
+        return self.statistics
+
+    def obey(self, receives: Callable[[str], bool] | None) -> None:
+        """From now on subscribers here get messages only of topics that may be received, whichever way they come."""
+        self._receives = receives
+        self.routes.clear()
+
+    def _may_get(self, topic: str) -> bool:
+        return self._receives is None or self._receives(topic)
+
+    # ---- subscriptions
+
+    def subscribe(self, agent: SubscriberAgent, subscription: Subscription, done: Callable[[], None]) -> None:
+        """Subscribe the agent. `done` runs once no message published later, anywhere in the mesh, can be missed."""
+        self._count_members(subscription.filter, before=True)
+        self.index.add(agent, subscription)
+        self._count_members(subscription.filter)
+        self._forget_routes(subscription.filter)
+        if is_own(subscription.filter):
+            done()
+            return
+        if subscription.retain_handling < 2 and shared(subscription.filter) is None:
+            self.retained.begin(agent, subscription.filter)
+            done = partial(self._recall, subscription.filter, done)
+        self._mesh.subscribe(subscription.filter, done)
+
+    def unsubscribe(self, agent: SubscriberAgent, topic_filter: str) -> None:
+        """End the agent's subscription with this filter, if there is one."""
+        self._count_members(topic_filter, before=True)
+        last = self.index.remove(agent, topic_filter)
+        self._count_members(topic_filter)
+        self._forget_routes(topic_filter)
+        self.retained.end(agent, topic_filter)
+        if last and not is_own(topic_filter):
+            self._mesh.unsubscribe(topic_filter)
+            if not isinstance(self._mesh, Alone):
+                self.retained.drop(topic_filter)
+
+    def forget_agent_routes(self, agent: SubscriberAgent) -> None:
+        """To be called when the agent's rights changed."""
+        for topic_filter in agent.subscriptions:
+            self._forget_routes(topic_filter)
+
+    def _count_members(self, topic_filter: str, before: bool = False) -> None:
+        """The subscribers of a filter are about to change (`before`), or have; with wildcards the routes tell."""
+        if self.statistics is not None and not is_wildcard(topic_filter):
+            count = self.statistics.of(topic_filter)
+            if not before or count.subscribers < 0:
+                count.members(len(self.index.targets(topic_filter)))
+
+    def _forget_routes(self, topic_filter: str) -> None:
+        if is_wildcard(topic_filter):
+            self.routes.clear()
+        else:
+            self.routes.pop(topic_filter, None)
+
+    def route(self, topic: str) -> Route:
+        """The route of a valid topic name; from the cache, or built now."""
+        route = self.routes.get(topic)
+        if route is None:
+            allowed = self._may_get(topic)
+            targets = self._readers(topic) if allowed else ()
+            if self.statistics is not None:
+                self.statistics.of(topic).members(len(targets))
+            route = Route(topic, self._mesh.route(topic), targets, self.index.groups(topic) if allowed else ())
+            if len(self.routes) >= MAX_ROUTES:
+                self.routes.clear()
+            if len(topic) <= LONGEST_KEPT and not is_reserved(topic):
+                self.routes[topic] = route
+        return route
+
+    def _readers(self, topic: str) -> tuple[Target, ...]:
+        """The subscribers of a topic that may read it."""
+        targets = self.index.targets(topic)
+        if self.restricted and not all([target.agent.may_read(topic) for target in targets]):
+            return tuple([target for target in targets if target.agent.may_read(topic)])
+        return targets
+
+    # ---- publishing
+
+    def tell(self, message: Message) -> None:
+        """The broker itself has something to say to its own clients, under a reserved topic."""
+        batch = Batch.of(message)
+        for target in self._readers(message.topic):
+            target.agent.deliver(batch, target)
+
+    def publish(self, batch: Batch, sender: SubscriberAgent | None = None, done: Done | None = None) -> Sequence[int]:
+        """Publish at this broker: the one way in for publications of clients, wills and programs.
+
+        `sender` is the subscribing side of the publisher, for no-local and for what it may publish. `done` is told whom
+        the publications of each topic have reached in the whole mesh; with QoS 1 or 2 only when all brokers have them.
+        Returns how many subscribers each topic has here. For topics that the sender may not publish to that is
+        `NOT_PUBLISHED`, and `done` gets `REFUSED`.
+        """
+        known, rights = self.routes, None if sender is None else sender.rights
+        routes: list[Route] = []
+        for topic in batch.topics:
+            route = known.get(topic)
+            if route is None or (rights is not None and topic not in rights.publishable):
+                if not _may_publish(sender, topic):
+                    return self._publish_permitted(batch, sender, done)
+                route = self.route(topic)
+            routes.append(route)
+        trace = None
+        if batch.retain:
+            batch = self._stamped(batch)
+        if self.tracer is not None:
+            batch, trace = self.tracer.published(batch, routes, sender)
+        if batch.properties is not None:
+            batch.set_deadlines(self.clock())
+        matched = self._publish_here(batch, routes, sender)
+        if trace is not None:
+            trace.delivered(matched)
+        remote = batch.retain
+        for route in routes:
+            if route.mesh.remote:
+                remote = True
+            else:
+                route.mesh.used = True
+        if remote:
+            told = None if done is None else partial(_in_all, matched, done)
+            self._mesh.publish(batch, told if trace is None else trace.routed(told))
+        elif done is not None:
+            done([Reached(0, count) for count in matched])
+        return matched
+
+    def publish_remote(self, single: Batch, sender: SubscriberAgent, done: Done) -> Sequence[int]:
+        """`publish` for a batch of one that the subscribers here have already."""
+        if not _may_publish(sender, single.topic):
+            done([REFUSED])
+            return [NOT_PUBLISHED]
+        matched = [self.matching(single.topic)]
+        self._mesh.publish(self._stamped(single) if single.retain else single, partial(_in_all, matched, done))
+        return matched
+
+    def _stamped(self, batch: Batch) -> Batch:
+        """A batch that is to be retained, with stamps that say which of a topic's messages is the last."""
+        return batch.replace([self._mesh.stamp(each) for each in batch.properties or [None] * len(batch)])
+
+    def _publish_permitted(self, batch: Batch, sender: SubscriberAgent | None, done: Done | None) -> Sequence[int]:
+        """Publish what the sender may publish. What it may not leaves nothing behind, here or in the mesh."""
+        permitted = [_may_publish(sender, topic) for topic in batch.topics]
+
+        def told(reached: Sequence[Reached]) -> None:
+            if done is not None:
+                each = iter(reached)
+                done([next(each) if is_permitted else REFUSED for is_permitted in permitted])
+
+        matched: Sequence[int] = ()
+        if any(permitted):
+            part = batch.select([index for index, number in enumerate(batch.which) if permitted[number]])
+            matched = self.publish(part, sender, told)
+        else:
+            told(())
+        counts = iter(matched)
+        return [next(counts) if is_permitted else NOT_PUBLISHED for is_permitted in permitted]
+
+    def _publish_here(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
+        """Retain if asked to, and deliver here. Returns how many subscribers each topic has."""
+        self.published += len(batch.which)
+        if self.statistics is not None:
+            _count_published(self.statistics, batch, routes, sender)
+        if batch.retain:
+            for single in batch.singles:
+                self.retained.published(single)
+        matched = self._deliver_local(batch, routes, sender)
+        if any([route.groups for route in routes]):
+            matched = [count + len(route.groups) for count, route in zip(matched, routes, strict=True)]
+            for single, number in zip(batch.singles, batch.which, strict=True):
+                for group in routes[number].groups:
+                    if not self._offer(group, single, False, _nothing):
+                        self._share_elsewhere(group.name, single.message, _nothing)
+        return matched
+
+    def _deliver_local(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
+        """Hand the batch to the subscribers of its topics. Returns how many each topic has."""
+        targets = routes[0].targets
+        if len(routes) > 1 and not all([route.targets is targets for route in routes]):
+            return self._deliver_parts(batch, routes, sender)
+        matched = 0
+        for target in targets:
+            agent = target.agent
+            if agent is sender:
+                if target.own is None:
+                    continue
+                target = target.own
+            agent.deliver(batch, target)
+            matched += 1
+        self.delivered += matched * len(batch.which)
+        return [matched] * len(routes)
+
+    def _deliver_parts(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
+        """`_deliver_local` where topics have different subscribers: each gets its part of the batch in one piece, and
+        who wants the same part gets the same object."""
+        places: dict[int, list[int]] = {}
+        """By the subscribers: where in the batch what they want is."""
+        of_topic = [places.setdefault(id(route.targets), []) for route in routes]
+        for index, number in enumerate(batch.which):
+            of_topic[number].append(index)
+        wanted: dict[tuple[object, ...], tuple[Target, list[int]]] = {}
+        """By agent and form: what it gets, as which target."""
+        matched: dict[int, int] = {}
+        for route in routes:
+            name = id(route.targets)
+            if name in matched:
+                continue
+            matched[name] = 0
+            for target in route.targets:
+                if target.agent is sender:
+                    if target.own is None:
+                        continue
+                    target = target.own
+                matched[name] += 1
+                key = target.agent, target.qos, target.identifiers, target.retain_as_published
+                found = wanted.get(key)
+                if found is None:
+                    wanted[key] = target, [name]
+                else:
+                    found[1].append(name)
+        parts: dict[tuple[int, ...], Batch] = {}
+        for target, names in wanted.values():
+            which = tuple(names)
+            part = parts.get(which)
+            if part is None:
+                indexes = places[names[0]] if len(names) == 1 else sorted(chain(*[places[name] for name in names]))
+                part = parts[which] = batch.select(indexes)
+            target.agent.deliver(part, target)
+            self.delivered += len(part.which)
+        return [matched[id(route.targets)] for route in routes]
+
+    # ---- from other brokers
+
+    def deliver(self, batch: Batch) -> list[int]:
+        """Publications from another broker, for the local subscribers. Returns how many each topic has."""
+        routes = [self.routes.get(topic) or self.route(topic) for topic in batch.topics]
+        self.received += len(batch.which)
+        if self.statistics is not None:
+            _count_received(self.statistics, batch, routes)
+        trace = None
+        if batch.properties is not None:
+            batch.set_deadlines(self.clock())
+            if self.tracer is not None:
+                trace = self.tracer.arrived(batch, routes)
+        matched = self._deliver_retained(batch, routes) if batch.retain else self._deliver_local(batch, routes, None)
+        if trace is not None:
+            trace.delivered(matched)
+        return matched
+
+    def _deliver_retained(self, batch: Batch, routes: list[Route]) -> list[int]:
+        """Each to those that have not been given it, or a later one, as a retained message."""
+        for single, number in zip(batch.singles, batch.which, strict=True):
+            if single.properties is not None and stamp_in(single.properties[0]):
+                self.retained.published(single)
+            for target in routes[number].targets:
+                if not self.retained.was_given(target.agent, single):
+                    target.agent.deliver(single, target)
+                    self.delivered += 1
+        return [len(route.targets) for route in routes]
+
+    def matching(self, topic: str) -> int:
+        """How many local subscribers a message from another broker to `topic` has now."""
+        return len(self.route(topic).targets)
+
+    # ---- retained messages
+
+    def retained_for(self, topic_filter: str, agent: SubscriberAgent | None = None) -> list[Batch]:
+        """The retained messages a new subscription with this filter gets, once it is done, each a batch of one.
+        `agent`: whose subscription it is; it gets none that it may not read, and none again that it was sent, as it was
+        published, since it subscribed."""
+        found = self.retained.matching(topic_filter, agent)
+        if self._receives is not None:
+            found = [each for each in found if self._may_get(each.topic)]
+        if agent is not None and self.restricted:
+            found = [each for each in found if agent.may_read(each.topic)]
+        return found
+
+    def kept(self, message: Message) -> None:
+        """A retained message published here is kept in the mesh: here it stays only where it is subscribed."""
+        self.retained.drop(message.topic)
+
+    def _recall(self, topic_filter: str, done: Callable[[], None]) -> None:
+        """A filter has been taken up by the mesh: find what is retained elsewhere."""
+
+        def found(recalled: Sequence[Recalled]) -> None:
+            self.retained.recalled(recalled)
+            done()
+
+        self._mesh.recall(topic_filter, found)
+
+    def _time(self) -> float:
+        return self.clock()
+
+    # ---- wills
+
+    def entrust(self, client: str, will: Message | None, delay: float = 0.0) -> None:
+        """The will of a client, None if it is void: another broker publishes it, after `delay` seconds, if this one
+        dies."""
+        self._mesh.entrust(client, will, delay)
+
+    def connected(self, client: str) -> bool:
+        """Is this client connected here?"""
+        agent = self.agents.get(f"{client}/sub")
+        return agent is not None and agent.present
+
+    def bequeath(self, will: Message) -> None:
+        """Publish the will of a client of a broker that has died."""
+        self.publish(Batch.of(will))
+
+    # ---- shared subscriptions
+
+    def _share_elsewhere(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
+        """No member is ready here."""
+        if isinstance(self._mesh, Alone):
+            if not self.take(topic_filter, message, True, settled):
+                settled()
+        else:
+            self._mesh.share(topic_filter, message, settled)
+
+    def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
+        """Give a message to one member of a shared subscription: `saps.mesh.Local.take`."""
+        group = self.index.group(topic_filter) if self._may_get(message.topic) else None
+        if group is None:
+            return False
+        single = Batch.of(message)
+        single.set_deadlines(self.clock())
+        return self._offer(group, single, forced, settled)
+
+    def redeliver(self, single: Batch) -> None:
+        """The member that had this publication has gone before it acknowledged it: it is another one's turn."""
+        share = single.share
+        if share is not None and not self.take(share.topic_filter, single.message, False, share.settled):
+            self._share_elsewhere(share.topic_filter, single.message, share.settled)
+
+    def _offer(self, group: Group, single: Batch, forced: bool, settled: Callable[[], None]) -> bool:
+        """Give a batch of one to the member whose turn it is."""
+        target = group.pick(single.topic, away=forced)
+        if target is None:
+            return False
+        self.delivered += 1
+        if single.qos and target.qos:
+            target.agent.deliver(single.for_member(Share(group.name, settled)), target)
+        else:
+            target.agent.deliver(single, target)
+            settled()
+        return True
+
+    def describe(self) -> dict[str, int]:
+        """Counts, for status pages and logs."""
+        return {
+            "agents": len(self.agents),
+            "filters": len(self.index),
+            "retained": len(self.retained),
+            "published": self.published,
+            "received": self.received,
+            "delivered": self.delivered,
+        }
+
+
+def _may_publish(sender: SubscriberAgent | None, topic: str) -> bool:
+    return not is_reserved(topic) and (sender is None or sender.rights is None or sender.rights.may_publish(topic))
+
+
+def _in_all(matched: Sequence[int], done: Done, reached: Sequence[Reached]) -> None:
+    """Add the subscribers here to those elsewhere."""
+    done([Reached(each.brokers, each.subscribers + count) for each, count in zip(reached, matched, strict=True)])
+
+
+def _count_of(statistics: Statistics, route: Route) -> TopicCount:
+    """The counts of a route's topic, with its subscribers."""
+    count = statistics.of(route.topic)
+    if count.subscribers < 0:
+        count.members(len(route.targets))
+    return count
+
+
+def _count_published(statistics: Statistics, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> None:
+    for route, (messages, size) in zip(routes, batch.totals, strict=True):
+        count = _count_of(statistics, route)
+        count.messages += messages
+        count.bytes += size
+        if count.last is not sender:
+            count.by(sender)
+
+
+def _count_received(statistics: Statistics, batch: Batch, routes: list[Route]) -> None:
+    for route, (messages, size) in zip(routes, batch.totals, strict=True):
+        count = _count_of(statistics, route)
+        count.received += messages
+        count.received_bytes += size

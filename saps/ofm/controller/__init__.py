@@ -1,0 +1,1 @@
+"""The controller as a pure machine; its driver and its program."""

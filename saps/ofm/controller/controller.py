@@ -1,0 +1,333 @@
+"""The OFC as a machine: wishes for OFMs and news of the network in, changes of switches and states of OFMs out.
+
+For each OFM one plan at a time comes into force (`admission` chooses it), stage by stage (`record`); each switch is
+brought to what all OFMs want there (`network`), so that a switch that comes back, empty or not, is an ordinary case.
+What goes wrong is told in the OFM's state; only what the network cannot do for lack of a path or a budget stays undone,
+until it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace as with_
+
+from saps.ofm.controller.addresses import AddressPool, OfmAddress
+from saps.ofm.controller.admission import Admission, NotAdmittedError, Rules
+from saps.ofm.controller.coded_pool import CodedPool
+from saps.ofm.controller.events import (
+    Applied,
+    Apply,
+    Effect,
+    Event,
+    Failed,
+    News,
+    PolicyChanged,
+    Read,
+    SwitchUp,
+    TablesRead,
+    Tick,
+    Told,
+    Wish,
+    Wished,
+)
+from saps.ofm.controller.record import Record
+from saps.ofm.flows.budget import Ledger
+from saps.ofm.flows.plan import ours
+from saps.ofm.flows.switch_state import Part, part_of
+from saps.ofm.flows.tables import Room, Tables
+from saps.ofm.network.network import Network
+from saps.ofm.network.topology import BrokerAddress, Topology
+from saps.ofm.network.traffic import Traffic
+from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.trees.growth import connected
+from saps.ofm.trees.moves import Moves
+from saps.ofm.trees.tree import Planners, Tree
+
+
+class Controller:
+    """The machine; `handle` is all that changes it."""
+
+    def __init__(self, rules: Rules, planner: Planners | None = None, traffic: Traffic | None = None) -> None:
+        self.admission = Admission(rules, planner, traffic)
+        self.network = Network(self.admission.baseline(), self.admission.mirror)
+        self.records: dict[str, Record] = {}
+        """OFMs that are wished for, or not yet gone, by topic."""
+        self.moves = Moves(self.admission, self.network, rules.move_share, rules.move_overlap)
+        self.version = 0
+        """Of the latest state told."""
+        self._full: dict[int, Room] = {}
+        """Switches that have refused something for lack of room, and are to be read."""
+        self._stale: dict[str, None] = {}
+        """OFMs that something has happened to, in that order."""
+        self._effects: list[Effect] = []
+
+    # -- what is asked
+
+    def state(self, topic: str) -> OfmState:
+        """The state of an OFM."""
+        record = self.records.get(topic)
+        return record.state if record is not None else OfmState(topic=topic, status=Status.NONE)
+
+    @property
+    def missing(self) -> list[BrokerAddress]:
+        """Brokers that are wished for and have not been seen anywhere."""
+        return self.network.missing
+
+    @property
+    def topology(self) -> Topology:
+        """The network as it is known."""
+        return self.network.topology
+
+    @property
+    def pool(self) -> AddressPool | CodedPool:
+        """The OFM addresses."""
+        return self.admission.pool
+
+    @property
+    def ledger(self) -> Ledger:
+        """The use of budgets."""
+        return self.admission.ledger
+
+    # -- what happens
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Takes an event in. Gives what is to be done now, in this order."""
+        match event:
+            case Wished(topic, wish):
+                self._wished(topic, wish)
+            case TablesRead(dpid, tables):
+                self._read(dpid, tables)
+            case Applied(dpid):
+                self._touch(self.network.mirror(dpid).done())
+            case Failed():
+                self._failed(event)
+            case Tick(now):
+                if self.ledger.at(now):
+                    self._retry()
+                self._stale |= dict.fromkeys(self.moves.at(now, self.records))
+            case PolicyChanged(policy):
+                self.admission.barriers.policy = policy
+                self._all_stale()
+            case _:
+                self._news(event)
+        self._run()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _wished(self, topic: str, wish: Wish | None) -> None:
+        if self.admission.traffic.wished(topic, wish.rate if wish is not None else None):
+            self.admission.planner.remeasured(topic)
+        record = self.records.get(topic)
+        if record is None:
+            if wish is None:
+                return
+            record = self.records[topic] = Record(topic, state=OfmState(topic=topic, status=Status.NONE))
+        if record.wish == wish and record.refusal is None:
+            return
+        record.wish, record.refusal, record.blocked = wish, None, False
+        self._watch(record)
+        self._stale[topic] = None
+
+    def _watch(self, record: Record) -> None:
+        """Has the network keep the places of the brokers that an OFM is concerned with."""
+        now, before = record.concerned, record.watched
+        self.network.expect(now - before)
+        self.network.dismiss(before - now)
+        record.watched = now
+
+    def _news(self, news: News) -> None:
+        """Something has happened to the network: every OFM may be concerned."""
+        self.admission.traffic.hear(news)
+        if self.network.hear(news):
+            self._all_stale()
+        if isinstance(news, SwitchUp):
+            self._effects.append(Read(news.dpid))
+
+    def _failed(self, event: Failed) -> None:
+        mirror = self.network.mirror(event.dpid)
+        if event.change is None:
+            mirror.lost()
+        else:
+            mirror.refused()
+        if event.short is Room.METERS and mirror.without_meters():
+            self._effects.append(Read(event.dpid))
+            return
+        self._effects.append(Read(event.dpid, again=True))
+        full = event.short if event.short is not Room.METERS else None
+        if full is not None:
+            self._full[event.dpid] = full
+        part = part_of(event.change)
+        topic = self.admission.topic(part) if part is not None else None
+        if topic is not None and (second := self.moves.record(topic)) is not None:
+            self._stale |= {self.moves.failed(second, self.records): None, topic: None}
+        elif topic is not None and ((record := self.records[topic]).plan is not None or record.busy):
+            record.abandon()  # also on its way out: a stage that cannot be had must not be waited for
+            record.refusal, record.blocked = event.why, full is None
+            self._stale[topic] = None
+
+    def _read(self, dpid: int, tables: Tables) -> None:
+        """A switch holds this. If it has refused more, that is all it has room for."""
+        self.network.read(dpid, tables)
+        if (room := self._full.pop(dpid, None)) is not None:
+            self.ledger.learn(dpid, room, ours(tables), self.network.baseline)
+        self._all_stale()
+
+    def _all_stale(self) -> None:
+        self._stale |= dict.fromkeys([*self.records, *self.moves.owners])
+
+    def _touch(self, parts: Iterable[Part]) -> None:
+        topics = (self.admission.topic(part) for part in parts)
+        self._stale |= {topic: None for topic in topics if topic is not None}
+
+    # -- OFMs
+
+    def _run(self) -> None:
+        """Does all that can be done now: stages, plans, and the batches they come to."""
+        for dpid in self.network.mirrors:
+            self._start(dpid)
+        concerned: dict[str, None] = {}
+        while self._stale:
+            topic = next(iter(self._stale))
+            del self._stale[topic]
+            concerned[topic] = None
+            if (record := self.records.get(topic) or self.moves.record(topic)) is not None:
+                self._advance(record)
+        for topic in concerned:
+            if topic in self.records:
+                self._tell(self.records[topic])
+
+    def _start(self, dpid: int) -> None:
+        """Starts the next batch at a switch, if it is idle and has something to do."""
+        changes, settled = self.network.mirror(dpid).batch()
+        if changes:
+            self._effects.append(Apply(dpid, tuple(changes)))
+        self._touch(settled)
+
+    def _advance(self, record: Record) -> None:
+        """Goes on with an OFM as far as it can go without an answer."""
+        while True:
+            if record.waiting:
+                part = self.admission.part(record)
+                record.waiting = frozenset(dpid for dpid in record.waiting if not self.network.confirmed(dpid, part))
+            if record.waiting:
+                return
+            if record.stages:
+                self._enter(record)
+            elif not self._finish(record):
+                return
+
+    def _enter(self, record: Record) -> None:
+        """The next stage of an OFM begins."""
+        stage = record.stages.popleft()
+        for dpid, tables in stage.items():
+            record.held[dpid] = tables
+            if self.network.want(dpid, self.admission.part(record), tables):
+                self._start(dpid)
+        record.waiting = frozenset(stage)
+
+    def _finish(self, record: Record) -> bool:
+        """An OFM has come to rest: what next? Says whether there is something."""
+        record.come_to_rest()
+        if self.moves.record(record.topic) is record:
+            return self._rest(record)
+        self._watch(record)
+        if record.address is not None and self.ledger.settle(record.address, record.plan):
+            self._retry()
+        if record.wish is not None and not record.blocked:
+            return self._replan(record, record.wish)
+        if record.plan is not None:
+            record.head_for(None)
+            return True
+        self._release(record)
+        return False
+
+    def _rest(self, second: Record) -> bool:
+        """A second tree has come to rest. Says whether there is something next."""
+        more, touched = self.moves.rest(second, self.records)
+        self._stale |= dict.fromkeys(touched)
+        if not more and self.moves.record(second.topic) is None:
+            self._retry()
+        return more
+
+    def _replan(self, record: Record, wish: Wish) -> bool:
+        """Heads for the best plan for a wish, if that is another one. Says whether it does."""
+        try:
+            chosen = self.admission.choose(record, wish, self.network)
+        except NotAdmittedError as refusal:
+            return self._refuse(record, str(refusal))
+        record.refusal = None
+        if chosen is not None:
+            record.head_for(chosen, self.admission.informed(record, self.network))
+        return chosen is not None
+
+    def _refuse(self, record: Record, why: str) -> bool:
+        """Nothing better can be had. What there is stays if it is whole."""
+        record.refusal = why
+        if record.plan is not None and not self.admission.stands(record, self.topology):
+            record.head_for(None)
+            return True
+        if record.plan is None:
+            self._release(record)
+        return False
+
+    def _release(self, record: Record) -> None:
+        """Nothing of an OFM is left anywhere."""
+        if self.admission.release(record):
+            self._retry()
+        if record.wish is None:
+            del self.records[record.topic]
+            self._told(record, OfmState(topic=record.topic, status=Status.NONE))
+
+    def _retry(self) -> None:
+        """Something is free again: there may be room for what was refused."""
+        self._stale |= {topic: None for topic, record in self.records.items() if record.refusal and not record.blocked}
+
+    # -- restart
+
+    def resume(
+        self, topic: str, wish: Wish, address: OfmAddress | None, tree: Tree | None, *, complete: bool, version: int
+    ) -> None:
+        """Takes over an OFM from an earlier run; before any event, and after the topology is filled. Without a tree,
+        or with an address that is not ours any more, only the wish is taken over."""
+        self.admission.traffic.wished(topic, wish.rate)
+        status = Status.UPDATING if complete else Status.CONSTRUCTING
+        state = OfmState(topic=topic, status=status, version=version)
+        record = self.records[topic] = Record(topic, wish, complete=complete, state=state)
+        if address is not None and tree is not None:
+            self.admission.resume(record, wish, address, tree)
+        self._watch(record)
+        self._stale[topic] = None
+        for dpid, tables in record.held.items():
+            self.network.want(dpid, self.admission.part(record), tables)
+
+    # -- states
+
+    def _tell(self, record: Record) -> None:
+        """Makes the state of an OFM known if it has changed."""
+        network = self.network
+        joined: Iterable[BrokerAddress] = ()
+        pending: set[int] = set(record.waiting)
+        if record.plan is not None:
+            part = self.admission.part(record)
+            pending |= {dpid for dpid in record.plan.tables if not network.holds(dpid, part)}
+            joined = connected(record.stable(), network.topology, lambda dpid: network.assured(dpid, part))
+        state = record.describe(joined, not pending, self._reason(record, pending), self.moves.former(record.topic))
+        record.complete |= state.status is Status.CONSTRUCTED
+        if state != record.state:
+            self._told(record, state)
+
+    def _told(self, record: Record, state: OfmState) -> None:
+        self.version += 1
+        record.state = with_(state, version=self.version)
+        self._effects.append(Told(record.state))
+
+    def _reason(self, record: Record, pending: set[int]) -> str | None:
+        """What an OFM waits for."""
+        unseen = {broker.mac for broker in record.lost if self.topology.where(broker) is None}
+        if unseen:
+            return f"waiting for {', '.join(sorted(unseen))}"
+        if record.lost:
+            return f"no path to {', '.join(sorted({broker.mac for broker in record.lost}))}"
+        away = [f"{dpid:016x}" for dpid in sorted(pending) if not self.network.known(dpid)]
+        return f"waiting for switch {', '.join(away)}" if away else None

@@ -1,0 +1,131 @@
+"""The place of a controller at work, which may be empty: both ends of the driver of a pair (asyncio).
+
+While it is empty what OFGate asks is refused, reading too, as what would be told is old; and what switches tell is not
+heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from saps.ofm.controller.driver.service import ControllerService
+from saps.ofm.controller.events import Wish
+from saps.ofm.network.topology import Link
+from saps.ofm.northbound.driver.server import ProblemError
+from saps.ofm.northbound.schema import STANDBY, Changes, OfmState, OfmStats, PortTraffic, SwitchBudget
+from saps.ofm.openflow.driver.switch import Switch
+from saps.ofm.openflow.hosts import HostGone, HostSeen
+from saps.ofm.openflow.values import PacketIn, PortStatus, Role
+
+T = TypeVar("T")
+
+
+class Seat:
+    """Who derives from it says who is at work. (A `server.Listener`, and the northbound's `Asked`.)"""
+
+    def __init__(self) -> None:
+        self.service: ControllerService | None = None
+        """At work, if this controller is the master."""
+        self._ours: dict[int, Switch] = {}
+        """The connections of switches at which it is at work."""
+        self._changed = asyncio.Event()
+        """Set, and replaced by another one, when something about the service has changed."""
+
+    async def make_sure(self) -> None:
+        """Look whether this controller is still master, if that may have changed."""
+        raise NotImplementedError
+
+    # ---- what OFGate asks
+
+    def _served(self) -> ControllerService:
+        if self.service is None:
+            raise _elsewhere()
+        return self.service
+
+    async def _in_office(self, ask: Callable[[ControllerService], Awaitable[T]]) -> T:
+        """The answer, unless the office is lost before it is there."""
+        service = self._served()
+        answer = asyncio.ensure_future(ask(service))
+        try:
+            while not answer.done():
+                changed = asyncio.ensure_future(self._changed.wait())
+                await asyncio.wait({answer, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if self.service is not service:
+                    raise _elsewhere()
+            return answer.result()
+        finally:
+            answer.cancel()
+
+    async def wish(self, topic: str, wish: Wish | None, wait: float = 0.0) -> OfmState:
+        """See `northbound.server.Asked`, as for all that follow."""
+        await self.make_sure()
+        return await self._in_office(lambda service: service.wish(topic, wish, wait))
+
+    async def state(self, topic: str, wait: float = 0.0) -> OfmState:
+        return await self._in_office(lambda service: service.state(topic, wait))
+
+    def states(self) -> list[OfmState]:
+        return self._served().states()
+
+    async def changes(self, run: str, after: int, wait: float = 0.0) -> Changes:
+        return await self._in_office(lambda service: service.changes(run, after, wait))
+
+    def budgets(self) -> list[SwitchBudget]:
+        return self._served().budgets()
+
+    async def stats(self, topic: str) -> OfmStats:
+        return await self._in_office(lambda service: service.stats(topic))
+
+    async def ports(self) -> list[PortTraffic]:
+        return await self._in_office(lambda service: service.ports())
+
+    def picture(self) -> dict[str, Any]:
+        return self._served().picture()
+
+    # ---- what switches tell
+
+    def switch_up(self, switch: Switch) -> None:
+        """See `server.Listener`, as for all that follow."""
+        if self.service is not None and switch.granted is Role.MASTER:
+            self._ours[switch.dpid] = switch
+            self.service.switch_up(switch)
+
+    def switch_down(self, dpid: int) -> None:
+        if self.service is not None and self._ours.pop(dpid, None) is not None:
+            self.service.switch_down(dpid)
+
+    def switch_gone(self, dpid: int) -> None:
+        if self.service is not None:
+            self.service.switch_gone(dpid)
+
+    def port_status(self, dpid: int, status: PortStatus) -> None:
+        if self.service is not None:
+            self.service.port_status(dpid, status)
+
+    def link_up(self, link: Link) -> None:
+        if self.service is not None:
+            self.service.link_up(link)
+
+    def link_down(self, link: Link) -> None:
+        if self.service is not None:
+            self.service.link_down(link)
+
+    def host_seen(self, host: HostSeen) -> None:
+        if self.service is not None:
+            self.service.host_seen(host)
+
+    def host_gone(self, host: HostGone) -> None:
+        if self.service is not None:
+            self.service.host_gone(host)
+
+    def packet_in(self, dpid: int, packet: PacketIn) -> None:
+        pass  # where hosts are is told by host_seen
+
+
+def _elsewhere() -> ProblemError:
+    return ProblemError(
+        503, "Standby", "this controller is not the master of the switches: ask the other one", type=STANDBY
+    )

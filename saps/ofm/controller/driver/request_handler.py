@@ -1,0 +1,197 @@
+"""Where wishes for OFMs are taken in and their states are told, whatever way leads from the machine to the switches."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import Any
+
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.events import Apply, Event, Read, Told, Wish, Wished
+from saps.ofm.flows.plan import BROKER
+from saps.ofm.flows.tables import Match
+from saps.ofm.network.traffic import with_capacities
+from saps.ofm.northbound.schema import (
+    BrokerCount,
+    Changes,
+    OfmState,
+    OfmStats,
+    PortTraffic,
+    Quota,
+    Status,
+    SwitchBudget,
+    SwitchCount,
+)
+from saps.ofm.openflow.driver.server import LAST_PORT
+from saps.ofm.openflow.values import FlowCount, PortCount
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 4096
+"""OFMs that are gone whose last state is still told to those who ask for changes."""
+SETTLED = (Status.CONSTRUCTED, Status.REFUSED, Status.NONE)
+"""States in which nothing more comes without another wish, or news of the network."""
+
+
+class Desk:
+    """A machine on an event loop. Who derives from it carries out what the machine wants of switches, and hands their
+    answers and the news of the network to `handle`."""
+
+    def __init__(self, machine: Controller) -> None:
+        self.machine = machine
+        self.run = secrets.token_hex(8)
+        """Names this run."""
+        self._states: OrderedDict[str, tuple[int, OfmState]] = OrderedDict()
+        """Last state of each OFM with its revision, the latest at the end."""
+        self._revision = 0
+        self._forgotten = 0
+        """Changes up to this revision may not be told any more."""
+        self._changed = asyncio.Event()
+
+    # ---- what others do
+
+    def carry_out(self, effect: Read | Apply) -> None:
+        """Do this at a switch, if it is connected; what becomes of it goes to `handle` later."""
+        raise NotImplementedError
+
+    def connected(self) -> Collection[int]:
+        """The switches that can be reached now."""
+        raise NotImplementedError
+
+    async def flow_counts(self, dpid: int, cookie: int) -> list[FlowCount]:
+        """Flow entries with this cookie at a connected switch, with their counters."""
+        raise NotImplementedError
+
+    async def port_counts(self, dpid: int) -> list[PortCount]:
+        """The counters of a connected switch's ports."""
+        raise NotImplementedError
+
+    def handle(self, event: Event) -> None:
+        """Something has happened."""
+        for effect in self.machine.handle(event):
+            if isinstance(effect, Told):
+                self._told(effect.state)
+            else:
+                self.carry_out(effect)
+
+    # ---- what OFGate asks
+
+    async def wish(self, topic: str, wish: Wish | None, wait: float = 0.0) -> OfmState:
+        """An OFM shall be like this, or not be. Returns its state as `state` does."""
+        self.handle(Wished(topic, wish))
+        return await self.state(topic, wait)
+
+    async def state(self, topic: str, wait: float = 0.0) -> OfmState:
+        """The state of an OFM, after at most `wait` seconds, or once it is settled."""
+        await self._until(lambda: self.machine.state(topic).status in SETTLED, wait)
+        return self.machine.state(topic)
+
+    def states(self) -> list[OfmState]:
+        """All OFMs, by topic."""
+        return [record.state for _, record in sorted(self.machine.records.items())]
+
+    async def changes(self, run: str, after: int, wait: float = 0.0) -> Changes:
+        """What has changed after a revision, once there is something, but after at most `wait` seconds."""
+        known = run == self.run and self._forgotten <= after <= self._revision
+        if known:
+            await self._until(lambda: self._revision > after, wait)
+            known = self._forgotten <= after
+        if not known:
+            return Changes(run=self.run, revision=self._revision, ofms=self.states(), complete=True)
+        fresh = [state for revision, state in self._states.values() if revision > after]
+        return Changes(run=self.run, revision=self._revision, ofms=fresh, complete=False)
+
+    def budgets(self) -> list[SwitchBudget]:
+        """Use and limits of all switches, by dpid."""
+        ledger, connected = self.machine.ledger, self.connected()
+        return [
+            SwitchBudget(
+                dpid=f"{dpid:016x}",
+                connected=dpid in connected,
+                alone=ledger.used(dpid).entries,
+                entries=Quota(used=used.entries, budget=ledger.budget(dpid).entries),
+                buckets=Quota(used=used.buckets, budget=ledger.budget(dpid).buckets),
+            )
+            for dpid, used in ((dpid, ledger.taken(dpid)) for dpid in self.machine.topology.switches)
+        ]
+
+    async def stats(self, topic: str) -> OfmStats:
+        """Counters of an OFM, from those of its switches that are connected. Raises `ChannelError`."""
+        record = self.machine.records.get(topic)
+        switches: list[SwitchCount] = []
+        senders: list[BrokerCount] = []
+        if record is not None and record.plan is not None:
+            plan = record.plan
+            at = {
+                (place.dpid, place.port, broker.ip, broker.port): broker for broker, place in plan.tree.brokers.items()
+            }
+            for dpid in sorted(plan.tables.keys() & set(self.connected())):
+                counts = await self.flow_counts(dpid, plan.ofm.cookie)
+                total = (sum(count.packets for count in counts), sum(count.bytes for count in counts))
+                switches.append(SwitchCount(dpid=f"{dpid:016x}", packets=total[0], bytes=total[1]))
+                senders += [
+                    BrokerCount(broker=broker, packets=count.packets, bytes=count.bytes)
+                    for count in counts
+                    if count.flow.priority == BROKER and (broker := at.get(_source(dpid, count.flow.match)))
+                ]
+        return OfmStats(topic=topic, switches=switches, senders=sorted(senders, key=lambda count: count.broker))
+
+    async def ports(self) -> list[PortTraffic]:
+        """Counters of all ports of the connected switches, by switch and port. Raises `ChannelError`."""
+        found: list[PortTraffic] = []
+        for dpid in sorted(self.connected()):
+            counts = sorted(await self.port_counts(dpid), key=lambda count: count.port)
+            found += [_traffic(dpid, count) for count in counts if count.port <= LAST_PORT]
+        return found
+
+    def picture(self) -> dict[str, Any]:
+        """The network, as `Topology.to_json` writes it, with the capacities of links."""
+        return with_capacities(self.machine.topology.to_json(), self.machine.admission.traffic)
+
+    async def _until(self, true: Callable[[], bool], wait: float) -> None:
+        """Returns once `true` of what was told, or after `wait` seconds."""
+        try:
+            async with asyncio.timeout(max(wait, 0.0)):
+                while not true():
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _told(self, state: OfmState) -> None:
+        before = self._states.get(state.topic)
+        level = logging.WARNING if state.status is Status.REFUSED else logging.INFO
+        if before is not None and before[1].status is state.status:
+            level = logging.DEBUG
+        logger.log(level, "OFM of %r is %s%s", state.topic, state.status, f": {state.reason}" if state.reason else "")
+        self._revision += 1
+        self._states[state.topic] = (self._revision, state)
+        self._states.move_to_end(state.topic)
+        while len(self._states) > len(self.machine.records) + REMEMBERED:
+            _, (self._forgotten, _) = self._states.popitem(last=False)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def _traffic(dpid: int, count: PortCount) -> PortTraffic:
+    return PortTraffic(
+        dpid=f"{dpid:016x}",
+        port=count.port,
+        rx_packets=count.rx_packets or 0,
+        tx_packets=count.tx_packets or 0,
+        rx_bytes=count.rx_bytes or 0,
+        tx_bytes=count.tx_bytes or 0,
+        dropped=(count.rx_dropped or 0) + (count.tx_dropped or 0),
+    )
+
+
+def _source(dpid: int, match: Match) -> tuple[int, int, str, int]:
+    """Whose packets a broker's flow matches: switch, port, IP address, UDP port."""
+    fields = {name: masked.value for name, masked in match.fields}
+    ip = (
+        ipaddress.IPv4Address(fields["ipv4_src"]) if "ipv4_src" in fields else ipaddress.IPv6Address(fields["ipv6_src"])
+    )
+    return dpid, fields["in_port"], str(ip), fields["udp_src"]

@@ -1,0 +1,301 @@
+"""The controller on an event loop: what switches tell goes into the machine, what it wants goes to the switches.
+
+Several tasks wait for switches at any time, at most one for each; the machine is fed and asked only from the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from pathlib import Path
+
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.request_handler import Desk
+from saps.ofm.controller.events import (
+    Applied,
+    Apply,
+    Event,
+    Failed,
+    HostMoved,
+    LinkChanged,
+    PortChanged,
+    Read,
+    Settled,
+    SwitchDown,
+    SwitchGone,
+    SwitchUp,
+    TablesRead,
+    Tick,
+    Wished,
+)
+from saps.ofm.controller.saved import save
+from saps.ofm.flows.plan import COOKIE, COOKIE_MASK
+from saps.ofm.flows.tables import Change, PutFlow, Room, mac_text
+from saps.ofm.network.probe import probe
+from saps.ofm.network.topology import Link, Port
+from saps.ofm.openflow import base
+from saps.ofm.openflow.driver.server import LAST_PORT, OpenFlowServer
+from saps.ofm.openflow.driver.switch import Switch, short_of
+from saps.ofm.openflow.encode import UnencodableError
+from saps.ofm.openflow.errors import ChannelError, RefusedError, SwitchGoneError
+from saps.ofm.openflow.hosts import HostGone, HostSeen
+from saps.ofm.openflow.values import FlowCount, PacketIn, PortChange, PortCount, PortStatus
+from saps.runtime.atomic_file import replacing
+
+logger = logging.getLogger(__name__)
+
+AGAIN = 1.0
+"""Seconds until a switch that did not do what it was asked is read again."""
+PROBE_FIRST, PROBE_LAST = 0.2, 5.0
+"""Seconds between the first two rounds of probes for a broker not seen yet, and at most between any; they double. Less
+finds it sooner, and costs a packet for each such broker and port without a link."""
+PROBES = 64
+"""Brokers probed for in one round."""
+AUDIT = 5.0
+"""Seconds between two readings of a connected switch, in case somebody else has changed its tables. Less finds it
+sooner, and costs four statistics requests a switch; less than the life of a link probe, whose entry may be gone too."""
+TICK = 2.0
+"""Seconds between two looks at whether trees should move. Less costs a planner's search or more each."""
+SAVE_DELAY = 0.2
+"""Seconds until a change is in the state file."""
+
+
+class ControllerService(Desk):
+    """A controller's life from `start` to `close`. (A `server.Listener`.)"""
+
+    def __init__(self, machine: Controller, *, grace: float, state: Path | None = None) -> None:
+        super().__init__(machine)
+        self.server: OpenFlowServer | None = None
+        """The channel to the switches, once attached."""
+        self._grace = grace
+        self._state = state
+        self._switches: dict[int, Switch] = {}
+        self._seen: set[int] = set()
+        """Switches that have connected since the start."""
+        self._talks: dict[int, asyncio.Task[None]] = {}
+        """Who waits for a switch."""
+        self._unsaved = asyncio.Event()
+        self._saved = (-1, -1)
+        """Versions of the network and of the states that the state file has, or soon will have."""
+        self._sought = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.on_change: Callable[[], None] | None = None
+        """Called when what a standby must know has changed."""
+        self.on_slave: Callable[[], None] | None = None
+        """Called when a switch does not take changes from us any more: another controller is its master. The machine
+        does not hear of that refusal."""
+
+    async def start(self, server: OpenFlowServer) -> None:
+        """Begin to serve; `server` tells this object, and listens already."""
+        self.server = server
+        self._spawn(self._settle())
+        self._spawn(self._seek())
+        self._spawn(self._audit())
+        self._spawn(self._tick())
+        if self._state is not None:
+            self._spawn(self._keep(self._state))
+
+    async def close(self) -> None:
+        """Stop. The switches keep their tables."""
+        tasks = [*self._tasks, *self._talks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._state is not None:
+            _write(self._state, save(self.machine))
+
+    # ---- what OFGate asks
+
+    # ---- what switches tell
+
+    def switch_up(self, switch: Switch) -> None:
+        """See `server.Listener`, as for all that follow."""
+        self._switches[switch.dpid] = switch
+        self._seen.add(switch.dpid)
+        self._interrupt(switch.dpid)
+        ports = {number: port.up for number, port in switch.ports.items() if number <= LAST_PORT}
+        speeds = {number: port.speed for number, port in switch.ports.items() if number in ports}
+        self.handle(SwitchUp(switch.dpid, ports, speeds))
+
+    def switch_down(self, dpid: int) -> None:
+        self._switches.pop(dpid, None)
+        self._interrupt(dpid)
+        self.handle(SwitchDown(dpid))
+
+    def switch_gone(self, dpid: int) -> None:
+        self.handle(SwitchGone(dpid))
+
+    def port_status(self, dpid: int, status: PortStatus) -> None:
+        port = status.port
+        if port.number <= LAST_PORT:
+            up = port.up and status.change is not PortChange.REMOVED
+            self.handle(PortChanged(Port(dpid, port.number), up, port.speed))
+
+    def link_up(self, link: Link) -> None:
+        self.handle(LinkChanged(link, up=True))
+
+    def link_down(self, link: Link) -> None:
+        self.handle(LinkChanged(link, up=False))
+
+    def host_seen(self, host: HostSeen) -> None:
+        self.handle(HostMoved(mac_text(host.mac), host.at))
+
+    def host_gone(self, host: HostGone) -> None:
+        self.handle(HostMoved(mac_text(host.mac), None))
+
+    def packet_in(self, dpid: int, packet: PacketIn) -> None:
+        pass  # where hosts are is told by host_seen
+
+    # ---- what is to be done
+
+    def handle(self, event: Event) -> None:
+        """See `Desk.handle`."""
+        super().handle(event)
+        now = (self.machine.topology.version, self.machine.version)
+        if fresh := now != self._saved:
+            self._saved = now
+            self._unsaved.set()
+        if (fresh or isinstance(event, Wished)) and self.on_change is not None:
+            self.on_change()
+        if isinstance(event, Wished | HostMoved | PortChanged | SwitchUp):
+            self._sought.set()
+
+    def connected(self) -> Collection[int]:
+        """See `Desk.connected`."""
+        return self._switches.keys()
+
+    async def flow_counts(self, dpid: int, cookie: int) -> list[FlowCount]:
+        """See `Desk.flow_counts`."""
+        return await self._switches[dpid].flow_stats(cookie, (1 << 64) - 1)
+
+    async def port_counts(self, dpid: int) -> list[PortCount]:
+        """See `Desk.port_counts`."""
+        return await self._switches[dpid].port_stats()
+
+    def carry_out(self, effect: Read | Apply) -> None:
+        """See `Desk.carry_out`."""
+        match effect:
+            case Read(dpid, again):
+                self._talk(dpid, lambda switch: self._read(switch, AGAIN if again else 0.0))
+            case Apply(dpid, changes):
+                self._talk(dpid, lambda switch: self._apply(switch, changes))
+
+    def _interrupt(self, dpid: int) -> None:
+        """Wait no longer for what an earlier connection of the switch would have answered."""
+        if (talk := self._talks.pop(dpid, None)) is not None:
+            talk.cancel()
+
+    def _talk(self, dpid: int, say: Callable[[Switch], Coroutine[None, None, Event]]) -> None:
+        """Ask something of a switch, if it is there; the machine hears what becomes of it."""
+        if (switch := self._switches.get(dpid)) is not None:
+            self._talks[dpid] = asyncio.get_running_loop().create_task(self._hear(switch, say(switch)))
+
+    async def _hear(self, switch: Switch, answer: Coroutine[None, None, Event]) -> None:
+        try:
+            event = await answer
+        except SwitchGoneError:
+            return  # it will be told as down, or up again
+        except RefusedError as error:
+            if error.error.name == "OFPBRC_IS_SLAVE" and self.on_slave is not None:
+                self.on_slave()
+                return
+            logger.warning("%s", error)
+            short = short_of(error)
+            if short is Room.METERS:
+                logger.warning("switch %016x: topics are not limited there", switch.dpid)
+            why = f"switch {error.dpid:016x} refuses it: {error.error}"
+            event = Failed(switch.dpid, why, error.request, short)
+        except (ChannelError, UnencodableError) as error:
+            logger.warning("%s", error)
+            event = Failed(switch.dpid, str(error))
+        self.handle(event)
+
+    async def _apply(self, switch: Switch, changes: Sequence[Change]) -> Applied:
+        await switch.apply(changes)
+        return Applied(switch.dpid)
+
+    async def _read(self, switch: Switch, delay: float) -> TablesRead:
+        await asyncio.sleep(delay)
+        return TablesRead(switch.dpid, await switch.tables(COOKIE, COOKIE_MASK))
+
+    # ---- what goes on meanwhile
+
+    async def _settle(self) -> None:
+        """When no more switches have come for the grace period, whoever has not shown itself is not there."""
+        seen = 0
+        while not seen or seen < len(self._seen):
+            seen = len(self._seen)
+            await asyncio.sleep(self._grace)
+        assert self.server is not None
+        self.handle(Settled(set(self._switches), self.server.links))
+
+    async def _tick(self) -> None:
+        """Tell the machine the time, by which it evens out the load."""
+        while True:
+            await asyncio.sleep(TICK)
+            self.handle(Tick(asyncio.get_running_loop().time()))
+
+    async def _audit(self) -> None:
+        """Read each switch now and then: what is missing there is put back."""
+        while True:
+            await asyncio.sleep(AUDIT)
+            for switch in list(self._switches.values()):
+                talk = self._talks.get(switch.dpid)
+                if talk is None or talk.done():
+                    await self._compare(switch, talk)
+
+    async def _compare(self, switch: Switch, talk: asyncio.Task[None] | None) -> None:
+        """Tell the machine what a switch holds, unless something was asked of it since `talk`."""
+        try:
+            there = await switch.tables(base.COOKIE, (1 << 64) - 1)
+            await switch.apply([PutFlow(flow) for flow in base.BASE_FLOWS if there.flows.get(flow.name) != flow])
+            tables = await switch.tables(COOKIE, COOKIE_MASK)
+        except (ChannelError, UnencodableError) as error:
+            logger.debug("switch %016x was not read: %s", switch.dpid, error)
+            return
+        if self._switches.get(switch.dpid) is switch and self._talks.get(switch.dpid) is talk:
+            self.handle(TablesRead(switch.dpid, tables))
+
+    async def _seek(self) -> None:
+        """Probe for brokers that are wished for and were never seen."""
+        pause = PROBE_FIRST
+        while True:
+            missing = self.machine.missing[:PROBES]
+            for switch in self._switches.values() if missing else ():
+                for port in switch.ports.values():
+                    at = Port(switch.dpid, port.number)
+                    if port.up and port.number <= LAST_PORT and not self.machine.topology.is_trunk(at):
+                        for broker in missing:
+                            switch.packet_out(port.number, probe(broker))
+            pause = min(2 * pause, PROBE_LAST)
+            try:
+                async with asyncio.timeout(pause if missing else None):
+                    await self._sought.wait()
+                self._sought.clear()
+                pause = PROBE_FIRST
+                await asyncio.sleep(PROBE_FIRST)
+            except TimeoutError:
+                pass
+
+    async def _keep(self, path: Path) -> None:
+        """Write the state file soon after each change."""
+        while True:
+            await self._unsaved.wait()
+            await asyncio.sleep(SAVE_DELAY)
+            self._unsaved.clear()
+            data = save(self.machine)
+            try:
+                await asyncio.to_thread(_write, path, data)
+            except OSError as error:
+                logger.error("cannot write the state file %s: %s", path, error)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with replacing(path) as file:
+        file.write(data)

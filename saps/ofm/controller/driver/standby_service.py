@@ -1,0 +1,300 @@
+"""A controller of a pair on an event loop: while it is master a `ControllerService` runs, else it follows the peer's.
+
+Switches connect to both. A slave's connection is kept, so that taking over costs a request to each switch and no
+connection; what the master knows comes over the northbound whenever it has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+
+import msgspec
+
+from saps.ofm.controller.driver.leader_seat import Seat
+from saps.ofm.controller.driver.service import ControllerService
+from saps.ofm.controller.leader_election import (
+    Claim,
+    Effect,
+    Event,
+    Granted,
+    Heard,
+    Office,
+    Outbid,
+    Passed,
+    Post,
+    Retire,
+    Serve,
+    Word,
+)
+from saps.ofm.controller.saved import Replica, save
+from saps.ofm.flows.tables import PutFlow
+from saps.ofm.northbound.driver.client import NorthboundError, UnreachableError
+from saps.ofm.northbound.driver.pair import PeerClient
+from saps.ofm.openflow.base import BASE_FLOWS
+from saps.ofm.openflow.driver import roles
+from saps.ofm.openflow.driver.server import OpenFlowServer
+from saps.ofm.openflow.driver.switch import Switch
+from saps.ofm.openflow.errors import ChannelError
+from saps.ofm.openflow.values import Role
+
+logger = logging.getLogger(__name__)
+
+LOOK = 0.25
+"""Seconds between looks at the clock."""
+CHECK = 0.5
+"""Seconds between a master's looks at its role in the switches. Less costs a request a switch."""
+FRESH = 1.0
+"""Age in seconds of the last such look above which no wish is taken in without another one: the master may have been
+stopped meanwhile, and be none any more."""
+AGAIN = 0.2
+"""Seconds until a peer that could not be reached is asked again."""
+GATHER = 0.02
+"""Seconds in which changes gather before the peer fetches them, at least."""
+SPARE = 9
+"""So many times as long as a fetch takes is the time between two: many changes of a large state are few fetches."""
+LEAP = 1 << 20
+"""States that a master may have told beyond what its standby has heard of: versions must not be given out twice."""
+
+
+class PairedController(Seat):
+    """One controller of two, from `start` to `close`. (Also a `server.Roles`, and the northbound's `OfPair`.)"""
+
+    def __init__(
+        self, make: Callable[[bytes], ControllerService], peer: PeerClient, takeover: float, state: bytes = b""
+    ) -> None:
+        """`make` gives a service that goes on from such a state as `saved.save` writes, if not empty; raises
+        `ValueError` for one that it cannot read. `takeover`: seconds of the peer's silence. `state`: the first one."""
+        super().__init__()
+        self.office = Office(secrets.token_hex(8), secrets.randbits(32), takeover)
+        self._make = make
+        self._peer = peer
+        self._takeover = takeover
+        self._replica = Replica.of(state)
+        self._server: OpenFlowServer | None = None
+        self._revision = 0
+        self._checked = 0.0
+        """When our role in the switches was last looked at."""
+        self._took = 0.0
+        """Seconds that fetching the peer's state took last."""
+        self._silent = False
+        self._work: asyncio.Queue[Effect | ControllerService] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, server: OpenFlowServer) -> None:
+        """Begin; `server` tells this object, and listens already."""
+        self._server = server
+        for work in (self._carry_out(), self._listen(), self._watch()):
+            self._spawn(work)
+
+    async def close(self) -> None:
+        """Stop. The switches keep their tables, and the peer takes over."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.service is not None:
+            await self.service.close()
+        await self._peer.close()
+
+    # ---- the machine
+
+    def _handle(self, event: Event) -> None:
+        before = self.office.post
+        for effect in self.office.handle(event):
+            if isinstance(effect, Retire):
+                self._retire()
+            else:
+                self._work.put_nowait(effect)
+        if self.office.post is not before:
+            logger.warning("this controller is %s now, generation %#x", self.office.post, self.office.generation)
+            self._tell()
+
+    def _retire(self) -> None:
+        """From now on nothing is answered nor changed."""
+        service, self.service = self.service, None
+        self._ours.clear()
+        if service is not None:
+            self._replica = Replica.of(save(service.machine, indent=0))
+            self._work.put_nowait(service)
+
+    async def _carry_out(self) -> None:
+        """One thing after the other, so that what comes late is seen to be late."""
+        while True:
+            match await self._work.get():
+                case Claim(generation):
+                    later = await roles.claim_all(self._switches(), generation)
+                    self._handle(Outbid(later) if later else Granted(generation))
+                case Serve(generation):
+                    await self._serve(generation)
+                case ControllerService() as retired:
+                    await retired.close()
+                    for switch in self._switches():
+                        await roles.follow(switch, self.office.highest)
+
+    async def _serve(self, generation: int) -> None:
+        if self.office.post is not Post.MASTER or self.office.generation != generation:
+            return
+        assert self._server is not None
+        try:
+            service = self._make(self._replica.data)
+        except ValueError as error:
+            logger.error("what the peer knew is lost: %s", error)
+            service = self._make(b"")
+        service.machine.version += LEAP
+        service.on_change, service.on_slave = self._tell, lambda: self._spawn(self._check())
+        self._server.renew()
+        await service.start(self._server)
+        self.service = service
+        self._tell()
+        self._checked = asyncio.get_running_loop().time()
+        await asyncio.gather(*(self._enter(switch) for switch in self._switches()))
+
+    async def _enter(self, switch: Switch) -> None:
+        """Begin to work at a switch that has granted us to be its master."""
+        if switch.granted is not Role.MASTER or self._ours.get(switch.dpid) is switch:
+            return
+        try:
+            await switch.apply([PutFlow(flow) for flow in BASE_FLOWS])
+        except ChannelError as error:
+            logger.warning("%s", error)  # the next look at the roles comes back to it
+            return
+        if switch in self._switches():
+            self.switch_up(switch)
+
+    # ---- time, and the peer
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while True:
+            await asyncio.sleep(LOOK)
+            now = loop.time()
+            self._handle(Passed(now - last, self._able, self._version))
+            last = now
+            if self.service is not None and now - self._checked >= CHECK:
+                await self._check()
+
+    async def _check(self) -> None:
+        """Are we still the master of our switches? Of those that are new, we become it."""
+        began = asyncio.get_running_loop().time()
+        switches = self._switches()
+        states = await asyncio.gather(*map(roles.look, switches))
+        self._handle(Outbid(max((state.generation for state in states if state is not None), default=0)))
+        for switch, state in zip(switches, states, strict=True):
+            if self.service is None or state is None:
+                continue
+            if state.role is not Role.MASTER:
+                self._handle(Outbid(await roles.claim(switch, self.office.generation)))
+            await self._enter(switch)
+        self._checked = began
+
+    async def _listen(self) -> None:
+        """Hear from the peer all the time, and fetch what it knows whenever that has changed."""
+        known = ("", -1)
+        while True:
+            word = await self._ask_peer(*known, self._takeover / 4)
+            if word is None:
+                await asyncio.sleep(AGAIN)
+            elif word.post is Post.MASTER and known != (word.run, word.revision) and self.service is None:
+                known = (word.run, word.revision) if await self._fetch() else known
+            else:
+                known = (word.run, word.revision)
+
+    async def _ask_peer(self, run: str = "", revision: int = -1, wait: float = 0.0) -> Word | None:
+        try:
+            async with asyncio.timeout(wait + self._takeover / 4):
+                word = await self._peer.word(run, revision, wait)
+        except (UnreachableError, NorthboundError, TimeoutError) as error:
+            if not self._silent:
+                logger.warning("the peer is not heard: %s", error or type(error).__name__)
+            self._silent = True
+            return None
+        if self._silent:
+            logger.warning("the peer is heard: it is %s", word.post)
+        self._silent = False
+        self._handle(Heard(word))
+        return word
+
+    async def _fetch(self) -> bool:
+        """Get what the peer knows. Says whether it came."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(min(max(GATHER, SPARE * self._took), self._takeover / 4))
+        began = loop.time()
+        fetching = asyncio.ensure_future(self._peer.saved())
+        try:
+            while not (await asyncio.wait({fetching}, timeout=self._takeover / 4))[0]:
+                await self._ask_peer()  # a large state takes its time: the peer lives meanwhile, or does not
+            replica = Replica.of(fetching.result())
+        except (UnreachableError, NorthboundError, ValueError) as error:
+            logger.warning("what the peer knows did not come: %s", error)
+            return False
+        finally:
+            fetching.cancel()
+        if self.service is None:
+            self._replica = replica
+        self._took = loop.time() - began
+        return True
+
+    @property
+    def _able(self) -> bool:
+        """Half of the switches that are known to exist are connected: who is cut off from the network is no master."""
+        return 2 * len(self._switches()) >= self._replica.switches
+
+    @property
+    def _version(self) -> int:
+        return self.service.machine.version if self.service is not None else self._replica.version
+
+    def _switches(self) -> list[Switch]:
+        return list(self._server.switches.values()) if self._server is not None else []
+
+    def _tell(self) -> None:
+        """Something has changed that the peer must know."""
+        self._revision += 1
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def word(self, run: str, revision: int, wait: float) -> Word:
+        """See `northbound.server.OfPair`."""
+        try:
+            async with asyncio.timeout(wait):
+                while run == self.office.run and revision == self._revision:
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        word = self.office.word(self._revision)
+        if self.service is None and word.post is Post.MASTER:  # not yet ready to be asked
+            return msgspec.structs.replace(word, post=Post.CLAIMING)
+        return word
+
+    def saved(self) -> bytes:
+        """See `northbound.server.OfPair`."""
+        return save(self.service.machine, indent=0) if self.service is not None else self._replica.data
+
+    # ---- what the switches and the northbound want to know
+
+    async def make_sure(self) -> None:
+        """See `Seat`."""
+        if asyncio.get_running_loop().time() - self._checked > FRESH:
+            await asyncio.gather(self._check(), self._ask_peer())
+
+    async def agree(self, switch: Switch) -> bool:
+        """See `server.Roles`."""
+        state = await roles.look(switch)
+        self._handle(Outbid(state.generation if state is not None else 0))
+        if self.office.post is Post.MASTER:
+            self._handle(Outbid(await roles.claim(switch, self.office.generation)))
+        else:
+            await roles.follow(switch, self.office.highest)
+        return switch.granted is Role.MASTER
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            logger.error("a part of this controller has failed", exc_info=fault)

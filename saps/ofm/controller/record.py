@@ -1,0 +1,120 @@
+"""One OFM in the controller: what is wished for, what the switches shall hold at this moment, and what comes next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.controller.events import Wish
+from saps.ofm.flows.plan import Plan
+from saps.ofm.flows.reconcile import rollout
+from saps.ofm.flows.switch_state import after
+from saps.ofm.flows.tables import Tables
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.trees.tree import Tree
+
+_NOTHING = Tables()
+
+
+@dataclass(slots=True)
+class Record:
+    """Plans follow each other one at a time: what is wished meanwhile waits until the switches have come to one."""
+
+    topic: str
+    wish: Wish | None = None
+    """None: to be deleted."""
+    address: OfmAddress | None = None
+    plan: Plan | None = None
+    """In force, or coming into force; None: no tree."""
+    former: Plan | None = None
+    """What `plan` replaces, until it has."""
+    held: dict[int, Tables] = field(default_factory=dict)
+    """What each switch shall hold at this moment."""
+    stages: deque[Mapping[int, Tables]] = field(default_factory=deque)
+    """What some switches shall hold next; each stage waits for the one before."""
+    waiting: frozenset[int] = frozenset()
+    """Switches of the present stage that have not confirmed it."""
+    watched: frozenset[BrokerAddress] = frozenset()
+    """Brokers whose places the network keeps for this OFM: see `concerned`."""
+    lost: tuple[BrokerAddress, ...] = ()
+    """Brokers wished for that cannot be connected now."""
+    refusal: str | None = None
+    blocked: bool = False
+    """A switch has refused it, and not for lack of room: only another wish can change that."""
+    complete: bool = False
+    """It has been constructed since it was first wished for."""
+    state: OfmState = field(default_factory=lambda: OfmState(topic="?", status=Status.NONE))
+    """As last told."""
+
+    @property
+    def busy(self) -> bool:
+        """A plan is coming into force."""
+        return bool(self.waiting or self.stages)
+
+    @property
+    def concerned(self) -> frozenset[BrokerAddress]:
+        """Brokers that are wished for, or are in a tree that is or was: one that leaves may be in use until it has."""
+        members = self.wish.members if self.wish is not None else frozenset()
+        return members.union(*(plan.tree.brokers for plan in (self.former, self.plan) if plan is not None))
+
+    def come_to_rest(self) -> None:
+        """All stages are done: there is no former plan any more."""
+        self.former = None
+        self.held = {dpid: tables for dpid, tables in self.held.items() if tables != _NOTHING}
+
+    def head_for(self, plan: Plan | None, first: Iterable[int] = ()) -> None:
+        """A new plan, or none, comes into force by stages. Must not be busy. `first`: switches that must know that
+        there is this OFM before anything else, even if they have no part in it."""
+        self.former, self.plan = self.plan, plan
+        if informed := {dpid: self.held.get(dpid, _NOTHING) for dpid in first}:
+            self.stages.append(informed)
+        now = dict(self.held)
+        for stage in rollout(self.former, plan):
+            step = {dpid: after(now.get(dpid, _NOTHING), changes) for dpid, changes in stage.items()}
+            now |= step
+            self.stages.append(step)
+        # Whatever happened to switches since the former plan was made, this is what they shall hold in the end.
+        final = plan.tables if plan is not None else {}
+        self.stages.append({dpid: final.get(dpid, _NOTHING) for dpid in now.keys() | final.keys()})
+
+    def abandon(self) -> None:
+        """Nothing of this OFM shall be anywhere, at once."""
+        self.former, self.plan = self.plan, None
+        self.stages.clear()
+        self.stages.append(dict.fromkeys(self.held, _NOTHING))
+        self.waiting = frozenset()
+
+    def stable(self) -> Tree:
+        """The tree between the brokers that neither join nor leave at the moment, nor begin or cease to receive."""
+        if self.plan is None or (self.busy and self.former is None):
+            return Tree()
+        if not self.busy or self.former is None:
+            return self.plan.tree
+        common = self.former.tree.shared(self.plan.tree)
+        return common.without(self.former.silent ^ self.plan.silent) if common.connected else Tree()
+
+    def describe(
+        self, connected: Iterable[BrokerAddress], settled: bool, reason: str | None, former: str | None = None
+    ) -> OfmState:
+        """The state now. `settled`: all switches of the tree have confirmed; `reason`: what it waits for; `former`: an
+        address that still works (`moves`)."""
+        if self.wish is None:
+            status = Status.DELETING
+        elif self.refusal is not None:
+            status, reason = Status.REFUSED, self.refusal
+        elif settled and not self.busy and not self.lost and self.plan is not None:
+            status = Status.CONSTRUCTED
+        else:
+            status = Status.UPDATING if self.complete else Status.CONSTRUCTING
+        return OfmState(
+            topic=self.topic,
+            status=status,
+            address=str(self.address) if self.plan is not None and self.plan.tables else None,
+            brokers=sorted(connected),
+            version=self.state.version,
+            reason=reason,
+            former=former,
+        )

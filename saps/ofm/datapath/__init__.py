@@ -1,0 +1,1 @@
+"""OFM at one broker: publications to datagrams along a tree, and back."""

@@ -1,0 +1,137 @@
+"""What travels by OFM: one MessagePack array in one UDP datagram, self-contained because any of them may be lost.
+
+The rewriting switches leave nothing of the OFM address in the packet (SAPS 2016, 3.1.2), so topic, address and epoch of
+the tree travel inside. Parsing never raises outwards: what is malformed is None, to be counted and dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from saps.local.batch import MOST
+from saps.messages import Properties
+from saps.overlay.delivery.ofm_members import Tree
+from saps.overlay.frames.kinds import Part, Publish
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.validation.contents import publish_unsound, topic_unsound
+from saps.overlay.validation.ranges import Number
+
+VERSION = 2
+"""Version of the format; a datagram of another one is dropped."""
+HIGH_WATER = 8
+"""Flag: no publication, but the number of the sender's last one to the topic, for those who missed the last ones."""
+_QOS, _RETAIN = 3, 4
+
+
+class Datagram(msgspec.Struct, array_like=True, frozen=True):
+    """One datagram, as sent to the OFM address and as returned to its sender (the loopback packet)."""
+
+    version: int
+    address: str
+    """The OFM address it was sent to, ``IP:port``."""
+    epoch: int
+    """Which tree at this address."""
+    origin: BrokerRef
+    serial: Number
+    """Counts all datagrams of this life of the sender: names the loopback packet."""
+    prev: Number
+    """Number of the origin's previous publication to the topic before the first one here
+    (`saps.overlay.frames.kinds`)."""
+    flags: int
+    """Bits 0 and 1: QoS, bit 2: retain, bit 3: `HIGH_WATER`."""
+    topic: str
+    seqs: Annotated[list[Number], Meta(min_length=1, max_length=MOST)]
+    """Numbers of the publications; of a high-water mark that of the last one."""
+    payloads: Annotated[list[bytes], Meta(max_length=MOST)]
+    properties: Annotated[list[Properties], Meta(max_length=MOST)] = []
+    given: Annotated[list[Annotated[int, Meta(ge=0, le=MOST)]], Meta(max_length=MOST)] = []
+    """As in `saps.overlay.frames.kinds.Publish`."""
+    representative: BrokerRef | None = None
+    """Who has sent it, if the origin is in another domain; None: the origin."""
+
+    @property
+    def sender(self) -> BrokerRef:
+        """Who has sent it, and gets it back."""
+        return self.representative or self.origin
+
+    @property
+    def tree(self) -> Tree:
+        """The tree it was sent along."""
+        return Tree(self.address, self.epoch)
+
+    @property
+    def is_high_water(self) -> bool:
+        """It only says which publication was the last."""
+        return bool(self.flags & HIGH_WATER)
+
+    def frame(self) -> Publish:
+        """The publications, as if they had come by ALM with an empty slice."""
+        return Publish(
+            0,
+            0,
+            0,
+            self.flags & _QOS,
+            bool(self.flags & _RETAIN),
+            [Part(self.topic, self.prev)],
+            [0] * len(self.seqs),
+            self.seqs,
+            self.payloads,
+            self.properties,
+            self.given,
+        )
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Datagram)
+
+
+def publications(
+    tree: Tree, origin: BrokerRef, serial: int, body: Publish, representative: BrokerRef | None = None
+) -> bytes:
+    """The datagram for publications to one topic, of `origin` itself, or that a representative sends for it."""
+    (part,) = body.parts
+    return _encoder.encode(
+        Datagram(
+            VERSION,
+            tree.address,
+            tree.epoch,
+            origin,
+            serial,
+            part.prev,
+            body.qos | (_RETAIN if body.retain else 0),
+            part.topic,
+            body.seqs,
+            body.payloads,
+            body.properties,
+            body.given,
+            representative,
+        )
+    )
+
+
+def high_water(tree: Tree, origin: BrokerRef, serial: int, topic: str, seq: int) -> bytes:
+    """The datagram that says: `seq` is the last I published to the topic."""
+    return _encoder.encode(Datagram(VERSION, tree.address, tree.epoch, origin, serial, 0, HIGH_WATER, topic, [seq], []))
+
+
+def parse(raw: bytes | memoryview) -> Datagram | None:
+    """The datagram in these bytes; None if they are none, or of another version."""
+    try:
+        datagram = _decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if (
+        datagram.version != VERSION
+        or datagram.flags & _QOS > 2
+        or not 0 <= datagram.flags <= HIGH_WATER + _RETAIN + 2
+        or datagram.serial <= 0
+    ):
+        return None
+    if datagram.is_high_water:
+        sound = len(datagram.seqs) == 1 and datagram.seqs[0] > 0 and topic_unsound(datagram.topic) is None
+    else:
+        sound = publish_unsound(datagram.frame()) is None
+    return datagram if sound else None

@@ -1,0 +1,71 @@
+"""A broker's OFM port attached to a software switch: frames in UDP instead of an interface of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.datapath.driver.udp import UdpEndpoint
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.switch.host import Host
+
+ANNOUNCE = 5.0
+"""Seconds between announcements: after a switch's new start the broker is known again so much later at most. Less costs
+a frame to each host and a packet-in."""
+
+
+class AttachedEndpoint:
+    """In place of a `UdpEndpoint`: the same calls. `received` gets the datagrams of one turn."""
+
+    def __init__(self, switch: str, received: Callable[[list[bytes]], None]) -> None:
+        """`switch`: where the switch's port takes frames, ``IP:PORT``."""
+        self._switch = switch
+        self._received = received
+        self._loop = asyncio.get_running_loop()
+        self._cable = UdpEndpoint(self._frames)
+        self._addresses: dict[str, OfmAddress] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def plug_in(self, element: BrokerAddress) -> None:
+        """Begin to send and receive as this broker. Raises OSError."""
+        self._host = Host(element)
+        at = ipaddress.ip_address(OfmAddress.parse(self._switch).ip)
+        any_address = "0.0.0.0" if at.version == 4 else "::"
+        self._cable.listen(str(at) if at.is_loopback else any_address, 0)
+        self._announce()
+
+    def send(self, address: str, raw: bytes, dscp: int = 0) -> None:
+        """See `UdpEndpoint.send`."""
+        target = self._addresses.get(address)
+        if target is None:
+            target = self._addresses[address] = OfmAddress.parse(address)
+        self._cable.send(self._switch, self._host.frame(target.ip, target.port, raw, dscp))
+
+    @property
+    def unsent(self) -> int:
+        """See `UdpEndpoint`."""
+        return self._cable.unsent
+
+    def close(self) -> None:
+        """Send and receive no more. A second call does nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._cable.close()
+
+    def _announce(self) -> None:
+        self._cable.send(self._switch, self._host.announcement())
+        self._timer = self._loop.call_later(ANNOUNCE, self._announce)
+
+    def _frames(self, frames: list[bytes]) -> None:
+        datagrams = []
+        for frame in frames:
+            datagram, answer = self._host.receive(frame)
+            if answer is not None:
+                self._cable.send(self._switch, answer)
+            if datagram is not None:
+                datagrams.append(datagram)
+        if datagrams:
+            self._received(datagrams)

@@ -1,0 +1,168 @@
+"""UDP for OFM: one socket a broker, which sends to OFM addresses and receives what the switches have rewritten to it.
+
+Datagrams leave from the address in the broker list, because the flow tables match it. They are never fragmented:
+fragments would not arrive. All that has come in since the last turn of the event loop is read at once and handed on
+together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import ipaddress
+import logging
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from saps.ofm.controller.addresses import OfmAddress
+from saps.ofm.datapath.driver import socket_filter as doorkeeper
+
+logger = logging.getLogger(__name__)
+
+READ_AT_ONCE = 128
+"""Datagrams read in one turn of the event loop at most."""
+LARGEST = 65_535
+"""Bytes of the longest datagram there can be."""
+BUFFER = 4 << 20
+"""Bytes of the socket's buffers (the kernel may give less): what may come in while the broker is busy."""
+HOPS = 16
+"""Routers a datagram may pass; OpenFlow trees have none."""
+
+_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _DO = 10, 23, 2
+_SIOCGIFADDR, _SIOCGIFHWADDR = 0x8915, 0x8927
+_IF_INET6 = Path("/proc/net/if_inet6")
+"""The IPv6 addresses of all interfaces (proc(5)); there is no request for them."""
+
+
+class UdpEndpoint:
+    """The socket. `received` gets the datagrams of one turn."""
+
+    def __init__(self, received: Callable[[list[bytes]], None]) -> None:
+        self._received = received
+        self._loop = asyncio.get_running_loop()
+        self._socket: socket.socket | None = None
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._buffer = bytearray(LARGEST)
+        self._warned = False
+        self.unsent = 0
+        """Datagrams that the kernel has not taken: they are as good as lost on the way."""
+
+    def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Bind, and begin to read. Returns the address in use. Raises OSError if it cannot be had."""
+        address = ipaddress.ip_address(host)
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        endpoint = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            endpoint.setblocking(False)
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                endpoint.setsockopt(socket.SOL_SOCKET, option, BUFFER)
+            if address.version == 4:
+                endpoint.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _DO)
+                endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, HOPS)
+                endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+                endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, address.packed)
+            else:
+                endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _DO)
+                endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, HOPS)
+                endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 0)
+                if (interface := _interface_of(address)) is not None:
+                    endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoindex(interface))
+            endpoint.bind((host, port))
+        except OSError:
+            endpoint.close()
+            raise
+        self._socket = endpoint
+        self._loop.add_reader(endpoint.fileno(), self._readable)
+        name = endpoint.getsockname()
+        return name[0], name[1]
+
+    def send(self, address: str, raw: bytes, dscp: int = 0) -> None:
+        """Send one datagram to an OFM address ``IP:port``, with a differentiated services code point (RFC 2474). What
+        cannot be sent is counted, and lost."""
+        target = self._addresses.get(address)
+        if target is None:
+            parsed = OfmAddress.parse(address)
+            target = self._addresses[address] = parsed.ip, parsed.port
+        if self._socket is None:
+            return
+        try:
+            if dscp:
+                self._socket.sendmsg((raw,), (_marked(self._socket.family, dscp),), 0, target)
+            else:
+                self._socket.sendto(raw, target)
+        except OSError as error:
+            self.unsent += 1
+            if not self._warned and not isinstance(error, BlockingIOError):
+                self._warned = True
+                logger.warning("a datagram of %d bytes to %s was not sent: %s", len(raw), address, error)
+
+    def admit(self, labels: Iterable[bytes]) -> None:
+        """From now on take in only datagrams that are sealed with a key of these labels, where the kernel can tell."""
+        if self._socket is not None:
+            try:
+                doorkeeper.attach(self._socket, labels)
+            except OSError as error:
+                logger.debug("UDP: no filter in the kernel: %s", error)
+
+    @property
+    def kept_out(self) -> int:
+        """Datagrams that the kernel has not handed on: without a known label, or without room in the buffer."""
+        return 0 if self._socket is None else doorkeeper.kept_out(self._socket)
+
+    def close(self) -> None:
+        """Read and send no more. A second call does nothing."""
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    def _readable(self) -> None:
+        endpoint, buffer = self._socket, self._buffer
+        if endpoint is None:
+            return
+        datagrams: list[bytes] = []
+        try:
+            for _ in range(READ_AT_ONCE):
+                size = endpoint.recv_into(buffer)
+                datagrams.append(bytes(memoryview(buffer)[:size]))
+        except BlockingIOError:
+            pass
+        except OSError as error:  # an ICMP error about something sent: it will be missed soon enough
+            logger.debug("UDP: %s", error)
+        if datagrams:
+            self._received(datagrams)
+
+
+def _marked(family: int, dscp: int) -> tuple[int, int, bytes]:
+    """Ancillary data that gives one datagram its code point (ip(7), RFC 3542, 6.5)."""
+    value = struct.pack("i", dscp << 2)
+    if family == socket.AF_INET6:
+        return socket.IPPROTO_IPV6, socket.IPV6_TCLASS, value
+    return socket.IPPROTO_IP, socket.IP_TOS, value
+
+
+def mac_of(host: str) -> str | None:
+    """The MAC address of the interface that has this address; None if there is none."""
+    interface = _interface_of(ipaddress.ip_address(host))
+    if interface is None:
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        found: bytes = fcntl.ioctl(probe, _SIOCGIFHWADDR, struct.pack("256s", interface.encode()[:15]))[18:24]
+    return found.hex(":")
+
+
+def _interface_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
+    """The interface that has an address."""
+    if address.version == 6:
+        rows = (line.split() for line in _IF_INET6.read_text().splitlines()) if _IF_INET6.exists() else ()
+        return next((row[5] for row in rows if bytes.fromhex(row[0]) == address.packed), None)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                if fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))[20:24] == address.packed:
+                    return name
+            except OSError:  # an interface without an IPv4 address
+                continue
+    return None

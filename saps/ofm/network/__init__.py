@@ -1,0 +1,1 @@
+"""The network as the controller knows it: topology, links, capacities."""

@@ -1,0 +1,43 @@
+"""Frames that make a host show itself: the controller sends them out of ports where hosts may be. Pure.
+
+A host answers an ARP probe (RFC 5227, 2.1.1), and the answer comes to the controller as every ARP packet does. An IPv6
+neighbour solicitation without the asker's link address makes the host ask for that in turn (RFC 4861, 7.2.3), and that
+question comes to the controller.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+
+from saps.ofm.flows.tables import mac
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.switch.ethernet import checksum
+
+ASKER = bytes.fromhex("025a50530001")
+"""The MAC address that probes come from; no host has it."""
+_ASKER_IP = ipaddress.IPv6Address("fe80::5a50:53ff:fe00:1")
+_BROADCAST = b"\xff" * 6
+
+
+def probe(broker: BrokerAddress) -> bytes:
+    """The frame that a broker's host answers."""
+    ip = ipaddress.ip_address(broker.ip)
+    return _arp(ip.packed) if ip.version == 4 else _solicitation(ip.packed, mac(broker.mac).to_bytes(6, "big"))
+
+
+def _arp(target: bytes) -> bytes:
+    """Who has `target`? Nobody is told who asks, so that no cache changes."""
+    head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1)
+    frame = _BROADCAST + ASKER + b"\x08\x06" + head + ASKER + bytes(4) + bytes(6) + target
+    return frame.ljust(60, b"\0")
+
+
+def _solicitation(target: bytes, to: bytes) -> bytes:
+    """Sent to the host alone: to a multicast address it must have the asker's link address (RFC 4861, 4.3)."""
+    source = _ASKER_IP.packed
+    body = bytes([135, 0, 0, 0]) + bytes(4) + target
+    pseudo = source + target + struct.pack("!II", len(body), 58)
+    body = body[:2] + checksum(pseudo + body).to_bytes(2, "big") + body[4:]
+    ip = struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + source + target
+    return to + ASKER + b"\x86\xdd" + ip + body

@@ -1,0 +1,139 @@
+"""What planners balance: the capacity of each link, and the bandwidth that each topic takes on the links of its tree.
+
+Capacities come from the switches' port descriptions (OpenFlow 1.3.5, 7.2.1, `curr_speed`), demands with the wishes; an
+operator's files have the last word on both. All in bit/s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from saps.ofm.controller.events import Event, PortChanged, SwitchUp
+from saps.ofm.network.topology import Link, Port
+from saps.ofm.northbound.schema import Demand
+
+CAPACITY = 1e9
+"""bit/s of a link about which neither the switches nor the operator say anything."""
+RATE = 1e6
+"""bit/s of a topic about which nobody says anything."""
+Kbits: TypeAlias = int
+
+
+class Traffic:
+    """Capacities and demands as they are known now. `version` counts the changes of capacities."""
+
+    def __init__(self, links: Mapping[Link, float] | None = None, rates: Mapping[str, float] | None = None) -> None:
+        """`links`: capacities of links, `rates`: demands of topics, of the operator's: these hold whatever others
+        say."""
+        self.version = 0
+        self._links = dict(links or {})
+        self._fixed = dict(rates or {})
+        self._speeds: dict[Port, Kbits] = {}
+        self._rates: dict[str, float] = {}
+
+    def hear(self, news: Event) -> None:
+        """Takes in what a switch says about its ports."""
+        match news:
+            case SwitchUp(dpid=dpid, speeds=speeds):
+                for number, speed in speeds.items():
+                    self._port(Port(dpid, number), speed)
+            case PortChanged(at=at, speed=int(speed)):
+                self._port(at, speed)
+
+    def _port(self, port: Port, speed: Kbits) -> None:
+        """A switch says how fast a port is; 0: it does not know."""
+        if self._speeds.get(port, 0) != speed:
+            self._speeds[port] = speed
+            self.version += 1
+
+    def capacity(self, link: Link) -> float:
+        """bit/s in each direction: of the slower end."""
+        if (given := self._links.get(link)) is not None:
+            return given
+        known = [speed for end in link if (speed := self._speeds.get(end, 0))]
+        return 1000.0 * min(known) if known else CAPACITY
+
+    def wished(self, topic: str, rate: float | None) -> bool:
+        """A wish says what its topic takes; None: it does not. Says whether that is new."""
+        before = self.rate(topic)
+        if rate is None:
+            self._rates.pop(topic, None)
+        else:
+            self._rates[topic] = rate
+        return self.rate(topic) != before
+
+    def rate(self, topic: str) -> float:
+        """bit/s of a topic."""
+        return self._fixed.get(topic, self._rates.get(topic, RATE))
+
+
+class _End(msgspec.Struct):
+    dpid: str
+    port: int
+
+
+class _Capacity(msgspec.Struct):
+    a: _End
+    b: _End
+    capacity: float | None = None
+
+
+class _Network(msgspec.Struct):
+    links: list[_Capacity]
+
+
+def capacities_of(data: object) -> dict[Link, float]:
+    """The capacities in a file: a topology as `GET /v1/topology` writes it, with `capacity` (bit/s) at the links whose
+    capacity shall be another than the switches say. Raises `ValueError` that says where the data is wrong."""
+    try:
+        rows = msgspec.convert(data, _Network).links
+        found = {
+            Link.of(*(Port(int(end.dpid, 16), end.port) for end in (row.a, row.b))): row.capacity
+            for row in rows
+            if row.capacity is not None
+        }
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ValueError(f"not a topology: {error}") from None
+    if any(not 0 < capacity < float("inf") for capacity in found.values()):
+        raise ValueError("not a topology: a capacity must be greater than 0")
+    return found
+
+
+class _Row(msgspec.Struct):
+    topic: str
+    rate: float | None = None
+    messages: float | None = None
+    size: float = 256.0
+
+
+def rates_of(data: object) -> dict[str, float]:
+    """The demands in a file, by topic: a list of `{"topic": ..., "rate": bit/s}` or `{"topic": ..., "messages": 1/s,
+    "size": bytes}`, or an object from topic to rate. Raises `ValueError` that says where the data is wrong."""
+    try:
+        if isinstance(data, dict):
+            return {topic: Demand(rate=rate).bits for topic, rate in msgspec.convert(data, dict[str, float]).items()}
+        return {
+            row.topic: Demand(rate=row.rate, messages=row.messages, size=row.size).bits
+            for row in msgspec.convert(data, list[_Row])
+        }
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ValueError(f"not demands: {error}") from None
+
+
+def clusters_of(data: object) -> dict[int, str]:
+    """The clusters in a file: an object from switch, 16 hexadecimal digits, to name. Raises `ValueError`."""
+    try:
+        return {int(dpid, 16): name for dpid, name in msgspec.convert(data, dict[str, str]).items()}
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ValueError(f"not clusters: {error}") from None
+
+
+def with_capacities(picture: dict[str, Any], traffic: Traffic) -> dict[str, Any]:
+    """A network as `Topology.to_json` writes it, with the capacity of each link."""
+    for link in picture["links"]:
+        ends = (Port(int(link[end]["dpid"], 16), link[end]["port"]) for end in "ab")
+        link["capacity"] = traffic.capacity(Link.of(*ends))
+    return picture

@@ -1,0 +1,1 @@
+"""The northbound over HTTP: server, client, the pair of controllers, metrics."""

@@ -1,0 +1,1 @@
+"""OpenFlow connections on asyncio: the controller's server, switch sessions, roles."""

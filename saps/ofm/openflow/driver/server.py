@@ -1,0 +1,316 @@
+"""The controller's OpenFlow server (asyncio): switches connect, and a `Listener` hears what becomes of the network."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from saps.ofm.flows.tables import PutFlow
+from saps.ofm.network.topology import Link, Port
+from saps.ofm.openflow.base import BASE_FLOWS
+from saps.ofm.openflow.discovery import LinkDown, LinkUp
+from saps.ofm.openflow.driver.session import Session
+from saps.ofm.openflow.driver.switch import Switch
+from saps.ofm.openflow.errors import ChannelError
+from saps.ofm.openflow.events import Limits
+from saps.ofm.openflow.hosts import HostGone, HostSeen
+from saps.ofm.openflow.lldp import is_lldp
+from saps.ofm.openflow.tracker import Sighting, Tracker
+from saps.ofm.openflow.values import PacketIn, PortChange, PortInfo, PortStatus, Role
+
+logger = logging.getLogger(__name__)
+
+PORT = 6653
+"""The port of OpenFlow (IANA)."""
+LAST_PORT = 0xFFFFFF00
+"""The greatest number of a port that is not reserved (OFPP_MAX)."""
+MOST_PORTS = 8192
+"""Ports of one switch; one that tells of more is given up. Each costs 0.3 KiB, and a probe each round."""
+TICK = 0.25
+"""Seconds between looks at the clock. More makes timeouts coarser, less costs a little CPU for each switch."""
+
+
+class Listener(Protocol):
+    """What the controller program hears; called on the event loop, and expected to return soon."""
+
+    def switch_up(self, switch: Switch) -> None:
+        """A switch is connected and has the base flows. It may be back: with the tables it had, or without any."""
+
+    def switch_down(self, dpid: int) -> None:
+        """A switch's connection has ended. It may forward on as its tables say, and be back soon."""
+
+    def switch_gone(self, dpid: int) -> None:
+        """A switch did not come back; its links have been reported down."""
+
+    def port_status(self, dpid: int, status: PortStatus) -> None:
+        """A port came, went or changed; perhaps only in what does not matter here: a change is often told twice."""
+
+    def link_up(self, link: Link) -> None:
+        """Probes cross a link both ways."""
+
+    def link_down(self, link: Link) -> None:
+        """A port of the link is down, probes do not cross it, or it leads elsewhere now."""
+
+    def host_seen(self, host: HostSeen) -> None:
+        """A host is new, or has moved."""
+
+    def host_gone(self, host: HostGone) -> None:
+        """A host's port is down, or leads to a switch: nobody knows where the host is."""
+
+    def packet_in(self, dpid: int, packet: PacketIn) -> None:
+        """A packet other than LLDP; those that show where a host is are told of as well."""
+
+
+class Roles(Protocol):
+    """Who knows what a controller that is not alone may do to a switch."""
+
+    async def agree(self, switch: Switch) -> bool:
+        """A switch has connected: come to terms with it. Says whether its tables are ours to change. Raises
+        `ChannelError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What one server does, and what it may cost."""
+
+    limits: Limits = field(default_factory=Limits)
+    probe_interval: float = 2.0
+    """Seconds between the probes of a port. A link that fails without a change of port is noticed after five of them;
+    less costs packets: one out for each port, one in for each end of a link."""
+    grace: float = 10.0
+    """Seconds for a lost switch to come back before its links are given up."""
+    most: int = 1024
+    """Connections at a time. A switch of 48 ports costs 15 KiB, a table being read 1.3 KiB for each entry."""
+
+
+class OpenFlowServer:
+    """Accepts switches from `start` to `close`; also an async context manager. (A `session.Owner`.)"""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        listener: Listener,
+        settings: ServerSettings | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        roles: Roles | None = None,
+    ) -> None:
+        """`tls`: switches connect by TLS (OpenFlow 1.3.5, 6.3.3), and show a certificate if it asks for one. `roles`:
+        without, this is the only controller."""
+        self._address = (host, port)
+        self._tls = tls
+        self._listener = listener
+        self._settings = settings or ServerSettings()
+        self._roles = roles
+        self._tracker = self._new_tracker()
+        self._sessions: set[Session] = set()
+        self._up: dict[int, tuple[Session, Switch]] = {}
+        """The switches the listener knows to be connected."""
+        self._missed: dict[int, float] = {}
+        """Seconds that each lost switch still has to come back."""
+        self._unprobed = 0.0
+        """Seconds since the last round of probes."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def switches(self) -> Mapping[int, Switch]:
+        """The connected switches by dpid."""
+        return {dpid: switch for dpid, (_, switch) in self._up.items()}
+
+    @property
+    def links(self) -> set[Link]:
+        """The links that exist now."""
+        return self._tracker.links.links
+
+    def _new_tracker(self) -> Tracker:
+        return Tracker(secrets.token_bytes(32), ttl=round(5 * self._settings.probe_interval) or 1)
+
+    def renew(self) -> None:
+        """Forget all links and hosts without a word, and look for them again: as a slave one hears of none."""
+        self._tracker = self._new_tracker()
+        for _, switch in self._up.values():
+            for port in list(switch.ports.values()):
+                self._probe(switch, port)
+
+    async def start(self) -> int:
+        """Listen. Returns the port; raises OSError if the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        limits = self._settings.limits
+        self._server = await loop.create_server(lambda: Session(self, limits), *self._address, ssl=self._tls)
+        self._spawn(self._watch())
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening and close all connections. Switches keep their tables and forward on."""
+        if self._server is not None:
+            self._server.close()
+        for session in list(self._sessions):
+            session.close("the controller stops")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---- sessions
+
+    def opened(self, session: Session) -> None:
+        """See `session.Owner`, as for the following three."""
+        self._sessions.add(session)
+        if len(self._sessions) > self._settings.most:
+            session.close(f"there are {self._settings.most} connections")
+
+    def ready(self, session: Session, switch: Switch) -> None:
+        if len(switch.ports) > MOST_PORTS:
+            session.close(f"it has more than {MOST_PORTS} ports")
+            return
+        self._spawn(self._welcome(session, switch))
+
+    async def _welcome(self, session: Session, switch: Switch) -> None:
+        """Give a switch the base flows, if it is ours, then make it known."""
+        try:
+            if self._roles is None or await self._roles.agree(switch):
+                await switch.apply([PutFlow(flow) for flow in BASE_FLOWS])
+        except ChannelError as error:
+            logger.warning("switch %s does not take the base flows: %s", session.label, error)
+            session.close("it does not take the base flows")
+            return
+        if session not in self._sessions:
+            return
+        before = self._up.get(switch.dpid)
+        if before is not None:
+            before[0].close("it has connected anew")
+        self._missed.pop(switch.dpid, None)
+        self._up[switch.dpid] = (session, switch)
+        logger.info("switch %s is up: %s, %d ports", session.label, switch.model, len(switch.ports))
+        self._tell(self._listener.switch_up, switch)
+        for at in self._tracker.ports(switch.dpid):
+            port = switch.ports.get(at.port)
+            if port is None or not port.up:
+                self._report(self._tracker.port_lost(at))
+        for port in list(switch.ports.values()):
+            self._probe(switch, port)
+
+    def heard(self, session: Session, event: PacketIn | PortStatus) -> None:
+        switch = session.switch
+        assert switch is not None
+        known = self._up.get(switch.dpid, (None, None))[0] is session
+        if isinstance(event, PortStatus):
+            self._port_status(session, switch, event, known)
+        elif known:
+            self._packet_in(switch, event)
+
+    def closed(self, session: Session) -> None:
+        self._sessions.discard(session)
+        switch = session.switch
+        if switch is not None and self._up.get(switch.dpid, (None, None))[0] is session:
+            del self._up[switch.dpid]
+            self._missed[switch.dpid] = self._settings.grace
+            self._tell(self._listener.switch_down, switch.dpid)
+
+    # ---- what switches tell
+
+    def _port_status(self, session: Session, switch: Switch, status: PortStatus, known: bool) -> None:
+        port = status.port
+        lost = status.change is PortChange.REMOVED
+        if lost:
+            switch.ports.pop(port.number, None)
+        else:
+            switch.ports[port.number] = port
+            if len(switch.ports) > MOST_PORTS:
+                session.close(f"it has more than {MOST_PORTS} ports")
+                return
+        if not known:
+            return
+        self._tell(self._listener.port_status, switch.dpid, status)
+        if lost or not port.up:
+            self._report(self._tracker.port_lost(Port(switch.dpid, port.number)))
+        else:
+            self._probe(switch, port)
+
+    def _packet_in(self, switch: Switch, packet: PacketIn) -> None:
+        at = Port(switch.dpid, packet.port)
+        events, back = self._tracker.frame(at, packet.frame)
+        self._report(events)
+        if back and packet.port in switch.ports:
+            self._probe(switch, switch.ports[packet.port])
+        if not is_lldp(packet.frame):
+            self._tell(self._listener.packet_in, switch.dpid, packet)
+
+    def _report(self, events: Sequence[Sighting]) -> None:
+        for event in events:
+            match event:
+                case LinkUp(link):
+                    self._tell(self._listener.link_up, link)
+                case LinkDown(link):
+                    self._tell(self._listener.link_down, link)
+                case HostSeen():
+                    self._tell(self._listener.host_seen, event)
+                case HostGone():
+                    self._tell(self._listener.host_gone, event)
+
+    # ---- time
+
+    def _probe(self, switch: Switch, port: PortInfo) -> bool:
+        """Send a probe, if the port can carry one and we may."""
+        if port.up and port.number <= LAST_PORT and switch.granted is not Role.SLAVE:
+            source = Port(switch.dpid, port.number)
+            switch.packet_out(port.number, self._tracker.probe(source, port.mac))
+            return True
+        return False
+
+    async def _watch(self) -> None:
+        """Pass on the time. A loop that was held up has heard nothing meanwhile: that time does not count in full."""
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while True:
+            await asyncio.sleep(TICK)
+            now = loop.time()
+            self._tick(min(now - last, 4 * TICK))
+            last = now
+
+    def _tick(self, seconds: float) -> None:
+        for session in list(self._sessions):
+            session.tick(seconds)
+        for dpid in list(self._missed):
+            self._missed[dpid] -= seconds
+            if self._missed[dpid] <= 0:
+                del self._missed[dpid]
+                self._report(self._tracker.switch_lost(dpid))
+                self._tell(self._listener.switch_gone, dpid)
+        self._unprobed += seconds
+        if self._unprobed >= self._settings.probe_interval:
+            self._unprobed = 0.0
+            self._probe_all()
+
+    def _probe_all(self) -> None:
+        for dpid, (_, switch) in list(self._up.items()):
+            for port in list(switch.ports.values()):
+                if self._probe(switch, port):
+                    self._report(self._tracker.probed(Port(dpid, port.number), set(self._up)))
+
+    def _tell(self, hear: Callable[..., None], *what: object) -> None:
+        """Tell the listener. Its faults are its own: they harm no connection."""
+        try:
+            hear(*what)
+        except Exception:
+            logger.exception("the listener failed in %s", hear.__name__)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,203 @@
+"""A connected switch, as the controller program sees it (asyncio)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from saps.ofm.flows.tables import Barrier, Change, Meter, PutFlow, PutGroup, PutMeter, Room, Tables
+from saps.ofm.openflow import requests as r
+from saps.ofm.openflow.errors import RefusedError
+from saps.ofm.openflow.events import Ready, Refusal
+from saps.ofm.openflow.requests import Mod, Question, Request
+from saps.ofm.openflow.values import FlowCount, GroupCount, MeterCount, PortCount, PortInfo, Role, RoleState
+
+logger = logging.getLogger(__name__)
+
+BATCH = 128
+"""Modifications sent in one go, between which other work of the loop has its turn: 3 to 10 ms of encoding. Each
+batch costs a barrier."""
+OVS = "Open vSwitch"
+"""The model name of switches that know `PutGroup`."""
+
+
+class Channel(Protocol):
+    """What carries a switch's requests. The futures raise `ChannelError`; the calls raise `UnencodableError`."""
+
+    def ask(self, question: Question) -> asyncio.Future[Any]:
+        """Gives the answer."""
+
+    def transact(self, mods: Sequence[Mod]) -> asyncio.Future[tuple[Refusal, ...]]:
+        """Gives what was refused, once all has been done."""
+
+    def tell(self, request: Request) -> None:
+        """Sends what is not answered; throws it away if the switch cannot keep up."""
+
+    async def writable(self) -> None:
+        """Returns once the switch keeps up with what was sent."""
+
+
+class Switch:
+    """One connection of a switch. After its end every call raises `SwitchGoneError`; a new `Switch` takes its place."""
+
+    def __init__(self, channel: Channel, ready: Ready) -> None:
+        self._channel = channel
+        self.dpid = ready.features.dpid
+        self.maker, self.model = ready.maker
+        self.ports: dict[int, PortInfo] = {port.number: port for port in ready.ports}
+        """By number, kept up to date; with the switch's own port, LOCAL."""
+        self.granted = Role.EQUAL
+        """The role we have. A switch does not tell when another controller becomes master, only refuses what a slave
+        may not do; then this is SLAVE."""
+
+    def __repr__(self) -> str:
+        return f"<Switch {self.dpid:016x} {self.model}, {len(self.ports)} ports>"
+
+    # ---- tables
+
+    async def tables(self, cookie: int = 0, mask: int = 0) -> Tables:
+        """The actual state: flow entries whose cookie equals `cookie` in the bits of `mask`, and all groups and meters,
+        which have no cookie. What our words cannot say appears as an action that no plan contains
+        (`decode.NOTHING_OF_OURS`)."""
+        flows, groups, meters = await asyncio.gather(
+            self.flow_stats(cookie, mask), self._channel.ask(r.AskGroups()), self.meters()
+        )
+        return Tables.of((count.flow for count in flows), groups, meters)
+
+    async def apply(self, changes: Iterable[Change]) -> None:
+        """Carry out changes. Each stage, up to the next `Barrier` or the end, is confirmed by the switch before the
+        next begins; within a stage the order is kept. Raises `RefusedError`, which names the first change that failed,
+        when the rest of its stage is done; other `ChannelError`s; `UnencodableError`."""
+        for stage in _stages(changes):
+            await self._commit(stage)
+
+    async def remove(self, cookie: int, mask: int) -> None:
+        """Delete all flow entries whose cookie equals `cookie` in the bits of `mask`."""
+        await self._commit([r.DropFlows(cookie, mask)])
+
+    async def _commit(self, mods: Sequence[Mod | PutMeter]) -> None:
+        running: list[asyncio.Future[tuple[Refusal, ...]]] = []
+        todo = map(_metered, mods if self.model == OVS else map(_portable, mods))
+        try:
+            while batch := list(islice(todo, BATCH)):
+                await self._channel.writable()
+                running.append(self._channel.transact(batch))
+                await asyncio.sleep(0)
+            results = await asyncio.gather(*running)
+        except BaseException:
+            for answer in running:
+                answer.cancel()
+            raise
+        await self._settle([refusal for result in results for refusal in result])
+
+    async def _settle(self, refusals: Sequence[Refusal]) -> None:
+        """Groups that could not be modified because they are not there are added, and meters that could not be added
+        because they are there are modified; another refusal is an error."""
+        again: list[Mod | PutMeter] = []
+        for refusal in refusals:
+            if (other := _other_way(refusal)) is None:
+                raise RefusedError(self.dpid, refusal.request, refusal.error)
+            again.append(other)
+        if again:
+            await self._commit(again)
+
+    async def meters(self) -> list[Meter]:
+        """All meters; none if the switch does not know what that is. Raises `ChannelError`."""
+        try:
+            return list(await self._channel.ask(r.AskMeters()))
+        except RefusedError as refused:
+            logger.debug("switch %016x does not tell its meters: %s", self.dpid, refused.error)
+            return []
+
+    # ---- statistics
+
+    async def port_stats(self) -> list[PortCount]:
+        """Counters of all ports. Raises `ChannelError`."""
+        return list(await self._channel.ask(r.AskPortCounts()))
+
+    async def flow_stats(self, cookie: int = 0, mask: int = 0) -> list[FlowCount]:
+        """Flow entries whose cookie equals `cookie` in the bits of `mask`, with their counters. Entries that match on
+        what we have no words for are left out. Raises `ChannelError`."""
+        found = await self._channel.ask(r.AskFlows(cookie, mask))
+        known = [count for count in found if count is not None]
+        if len(known) < len(found):
+            logger.debug("switch %016x: %d flow entries of others left out", self.dpid, len(found) - len(known))
+        return known
+
+    async def group_stats(self) -> list[GroupCount]:
+        """Counters of all groups. Raises `ChannelError`."""
+        return list(await self._channel.ask(r.AskGroupCounts()))
+
+    async def meter_stats(self) -> list[MeterCount]:
+        """Counters of all meters. Raises `ChannelError`."""
+        return list(await self._channel.ask(r.AskMeterCounts()))
+
+    # ---- the rest
+
+    def packet_out(self, port: int, frame: bytes) -> None:
+        """Send a frame out of a port; like any packet, it may be lost."""
+        self._channel.tell(r.SendPacket(port, frame))
+
+    async def role(self, role: Role, generation: int = 0) -> RoleState:
+        """Ask for a role; an election of a master raises `generation`. Raises `RefusedError` (`OFPRRFC_STALE`) if the
+        switch has heard of a later one, and `ChannelError`."""
+        state = await self._channel.ask(r.AskRole(role, generation))
+        assert isinstance(state, RoleState)
+        self.granted = state.role
+        return state
+
+    async def barrier(self) -> None:
+        """Returns when the switch has done all it was sent. Raises `ChannelError`."""
+        await self._channel.ask(r.AskBarrier())
+
+
+def _stages(changes: Iterable[Change]) -> Iterator[list[Mod | PutMeter]]:
+    stage: list[Mod | PutMeter] = []
+    for change in changes:
+        if not isinstance(change, Barrier):
+            stage.append(change)
+        elif stage:
+            yield stage
+            stage = []
+    if stage:
+        yield stage
+
+
+_SHORT = {
+    "OFPFMFC_TABLE_FULL": Room.ENTRIES,
+    "OFPGMFC_OUT_OF_GROUPS": Room.GROUPS,
+    "OFPGMFC_OUT_OF_BUCKETS": Room.BUCKETS,
+}
+"""What a switch lacks, by its error (OpenFlow 1.3.5, 7.4.4)."""
+
+
+def short_of(refused: RefusedError) -> Room | None:
+    """The room that a switch lacked for what it refused; None: it was refused for another reason. Any refusal of a
+    meter says that there are none, or no more."""
+    match refused.request:
+        case r.AddMeter() | r.ModifyMeter():
+            return Room.METERS
+        case PutFlow(flow) if flow.meter is not None and refused.error.name.startswith(("OFPMMFC_", "OFPBIC_")):
+            return Room.METERS
+    return _SHORT.get(refused.error.name)
+
+
+def _metered(mod: Mod | PutMeter) -> Mod:
+    return r.AddMeter(mod.meter) if isinstance(mod, PutMeter) else mod
+
+
+def _portable(mod: Mod | PutMeter) -> Mod | PutMeter:
+    return r.ModifyGroup(mod.group) if isinstance(mod, PutGroup) else mod
+
+
+def _other_way(refusal: Refusal) -> Mod | None:
+    """What to try in place of what was refused; None: it cannot be had."""
+    match refusal.request, refusal.error.name:
+        case r.ModifyGroup(group), "OFPGMFC_UNKNOWN_GROUP":
+            return r.AddGroup(group)
+        case r.AddMeter(meter), "OFPMMFC_METER_EXISTS":
+            return r.ModifyMeter(meter)
+    return None

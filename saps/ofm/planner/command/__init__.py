@@ -1,0 +1,1 @@
+"""What `saps plan` reads, writes, explains and draws."""

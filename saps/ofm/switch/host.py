@@ -1,0 +1,80 @@
+"""A host of a software switch: a broker's datagrams as Ethernet frames, and ARP, by which switches find it. Pure.
+
+Only IPv4. What the kernel does for a broker with an interface of its own is done here for one without.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from saps.ofm.flows.tables import ETH_IPV4, UDP, ipv4, mac, mac_text
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.switch.ethernet import parse, udp
+from saps.ofm.switch.packets import Packet
+
+_BROADCAST = (1 << 48) - 1
+_GROUP = 0x01005E000000
+"""MAC addresses of IPv4 multicast (RFC 1112, 6.4)."""
+_ARP = struct.Struct("!HHBBH6s4s6s4s")
+_ASKS, _ANSWERS = 1, 2
+
+
+class Host:
+    """One end of a cable to a switch."""
+
+    def __init__(self, element: BrokerAddress) -> None:
+        """`element`: the broker's, with an IPv4 address. Raises ValueError for what is none."""
+        self._ip, self._mac, self._port = ipv4(element.ip), mac(element.mac), element.port
+
+    def announcement(self) -> bytes:
+        """The frame that tells switch and controller where this host is (RFC 5227, 2.3)."""
+        return self._arp(_ASKS, _BROADCAST, 0, self._ip)
+
+    def frame(self, ip: str, port: int, payload: bytes, dscp: int = 0) -> bytes:
+        """The frame for a datagram to a multicast address."""
+        target = ipv4(ip)
+        to = _GROUP | target & 0x7FFFFF
+        return udp(Packet(self._mac, to, self._ip, target, self._port, port, payload, ip_dscp=dscp))
+
+    def receive(self, frame: bytes) -> tuple[bytes | None, bytes | None]:
+        """What a frame brings: the payload of a datagram for this broker; a frame that answers it."""
+        packet = parse(frame)
+        if packet is None:
+            return None, None
+        if packet.eth_type == 0x0806:
+            return None, self._answer(packet.payload)
+        mine = (packet.eth_type, packet.ip_proto, packet.eth_dst, packet.ip_dst, packet.udp_dst)
+        if mine == (ETH_IPV4, UDP, self._mac, self._ip, self._port):
+            return packet.payload, None
+        return None, None
+
+    def _answer(self, arp: bytes) -> bytes | None:
+        """RFC 826; a probe (RFC 5227, 2.1.1) is answered like a question."""
+        try:
+            kind, protocol, *sizes, operation, asker, asking, _, target = _ARP.unpack_from(arp)
+        except struct.error:
+            return None
+        if (kind, protocol, sizes, operation) != (1, ETH_IPV4, [6, 4], _ASKS) or int.from_bytes(target, "big") != (
+            self._ip
+        ):
+            return None
+        if int.from_bytes(asker, "big") == self._mac:
+            return None
+        return self._arp(_ANSWERS, int.from_bytes(asker, "big"), int.from_bytes(asker, "big"), _number(asking))
+
+    def _arp(self, operation: int, to: int, target_mac: int, target: int) -> bytes:
+        own, ip = self._mac.to_bytes(6, "big"), self._ip.to_bytes(4, "big")
+        body = _ARP.pack(
+            1, ETH_IPV4, 6, 4, operation, own, ip, target_mac.to_bytes(6, "big"), target.to_bytes(4, "big")
+        )
+        return (to.to_bytes(6, "big") + own + b"\x08\x06" + body).ljust(60, b"\0")
+
+
+def mac_for(ip: str) -> str:
+    """A MAC address for a host that has none: locally administered, from its IPv4 address, as in a lab. Raises
+    ValueError."""
+    return mac_text(0x0200 << 32 | ipv4(ip))
+
+
+def _number(address: bytes) -> int:
+    return int.from_bytes(address, "big")

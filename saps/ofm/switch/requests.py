@@ -1,0 +1,276 @@
+"""What a controller sends to a switch, as values (OpenFlow 1.3.5, 7.2 and 7.3). Pure.
+
+What a switch must refuse is raised as `RefusedError`, by the name of the specification's error code; bytes that are no
+message as `MalformedError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from saps.ofm.flows.tables import Action, Flow, Group, GroupKind, Match, Meter
+from saps.ofm.openflow.entries import (
+    NOTHING_OF_OURS,
+    MalformedError,
+    read_actions,
+    read_bucket,
+    read_instructions,
+    read_match,
+    walk,
+)
+from saps.ofm.openflow.entries import read_meter as _read_meter
+from saps.ofm.openflow.ofp import ofproto
+from saps.ofm.openflow.values import Role
+from saps.ofm.switch.switch import RefusedError
+
+ANY = 0xFFFFFFFF
+"""`OFPP_ANY`, `OFPG_ANY`, `OFP_NO_BUFFER`."""
+ALL_GROUPS = 0xFFFFFFFC
+"""`OFPG_ALL`."""
+ALL_METERS = 0xFFFFFFFF
+"""`OFPM_ALL`."""
+ALL_TABLES = 0xFF
+EVERYTHING = Match()
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which flow entries a request is about (6.4): those with the cookie in the bits of its mask, of which some action
+    goes to the port and to the group, unless they are `ANY`."""
+
+    table: int = ALL_TABLES
+    match: Match = EVERYTHING
+    cookie: int = 0
+    mask: int = 0
+    port: int = ANY
+    group: int = ANY
+
+
+@dataclass(frozen=True, slots=True)
+class FlowMod:
+    """Change flow entries (7.3.4.1)."""
+
+    command: int
+    flow: Flow
+    which: Which
+    reset: bool
+    """Counters begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMod:
+    """Change groups (7.3.4.2); `group.id` may be `ALL_GROUPS` to delete."""
+
+    command: int
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class MeterMod:
+    """Change meters (7.3.4.4)."""
+
+    command: int
+    meter: Meter
+
+
+@dataclass(frozen=True, slots=True)
+class PacketOut:
+    """Send a frame (7.3.6)."""
+
+    port: int
+    actions: tuple[Action, ...]
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetConfig:
+    """How much of a packet a packet-in carries (7.3.2)."""
+
+    flags: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskRole:
+    """7.3.9."""
+
+    role: Role
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Multipart:
+    """A question for lists (7.3.5); `which` only of flow entries, `number` of a port, group or meter."""
+
+    kind: int
+    which: Which = field(default_factory=Which)
+    number: int = ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A message without a body that matters: hello, echo reply, features, configuration or barrier request."""
+
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """To be answered with its data."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """The controller reports an error (7.4.4)."""
+
+    kind: int
+    code: int
+
+
+Wish: TypeAlias = FlowMod | GroupMod | MeterMod | PacketOut | SetConfig | AskRole | Multipart | Plain | Echo | Complaint
+
+
+def read(message: bytes) -> Wish:
+    """What a complete message asks for. Raises `RefusedError` or `MalformedError`, and nothing else."""
+    reader = _READERS.get(message[1])
+    if reader is None:
+        raise RefusedError("OFPBRC_BAD_TYPE")
+    try:
+        return reader(message)
+    except (struct.error, MalformedError, AssertionError):
+        raise RefusedError("OFPBRC_BAD_LEN") from None
+
+
+def _flow_mod(message: bytes) -> FlowMod:
+    cookie, mask, table, command, idle, hard, priority, buffer, port, group, flags = struct.unpack_from(
+        ofproto.OFP_FLOW_MOD_PACK_STR0, message, 8
+    )
+    match, end = _match(message, 48)
+    if command not in _COMMANDS:
+        raise RefusedError("OFPFMFC_BAD_COMMAND")
+    deletes = command in (ofproto.OFPFC_DELETE, ofproto.OFPFC_DELETE_STRICT)
+    if table not in ((0, ALL_TABLES) if deletes else (0,)):
+        raise RefusedError("OFPFMFC_BAD_TABLE_ID")
+    if idle or hard:
+        raise RefusedError("OFPFMFC_BAD_TIMEOUT")
+    if flags & (ofproto.OFPFF_SEND_FLOW_REM | ofproto.OFPFF_CHECK_OVERLAP) and not deletes:
+        raise RefusedError("OFPFMFC_BAD_FLAGS")
+    if buffer != ANY and not deletes:
+        raise RefusedError("OFPBRC_BUFFER_UNKNOWN")
+    actions, meter = ((), None) if deletes else _instructions(message, end)
+    which = Which(table, match, cookie, mask, *((port, group) if deletes else (ANY, ANY)))
+    flow = Flow(priority, match, actions, 0, cookie, meter)
+    return FlowMod(command, flow, which, bool(flags & ofproto.OFPFF_RESET_COUNTS))
+
+
+def _instructions(message: bytes, start: int) -> tuple[tuple[Action, ...], int | None]:
+    """The actions of at most one apply-actions, and the number of at most one meter: all that this switch does."""
+    found = read_instructions(message, start, len(message))
+    if found is None:
+        raise RefusedError("OFPBIC_UNSUP_INST")
+    return _understood(found[0]), found[1]
+
+
+def _actions(message: bytes, start: int, end: int) -> tuple[Action, ...]:
+    return _understood(read_actions(message, start, end))
+
+
+def _understood(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    if NOTHING_OF_OURS in actions:
+        raise RefusedError("OFPBAC_BAD_TYPE")
+    return actions
+
+
+def _match(message: bytes, start: int) -> tuple[Match, int]:
+    match, end = read_match(message, start, len(message))
+    if match is None:
+        raise RefusedError("OFPBMC_BAD_FIELD")
+    return match, end
+
+
+def _group_mod(message: bytes) -> GroupMod:
+    command, kind, number = struct.unpack_from(ofproto.OFP_GROUP_MOD_PACK_STR, message, 8)
+    buckets = tuple(read_bucket(message, *place) for place in walk(message, 16, len(message), 16, 0))
+    if command not in (ofproto.OFPGC_ADD, ofproto.OFPGC_MODIFY, ofproto.OFPGC_DELETE):
+        raise RefusedError("OFPGMFC_BAD_COMMAND")
+    if command == ofproto.OFPGC_DELETE:
+        return GroupMod(command, Group(number, ()))
+    if kind not in _KINDS:
+        raise RefusedError("OFPGMFC_BAD_TYPE")
+    if number > ofproto.OFPG_MAX:
+        raise RefusedError("OFPGMFC_INVALID_GROUP")
+    for bucket in buckets:
+        _understood(bucket.actions)
+    return GroupMod(command, Group(number, buckets, _KINDS[kind]))
+
+
+def _meter_mod(message: bytes) -> MeterMod:
+    command, flags, _ = struct.unpack_from(ofproto.OFP_METER_MOD_PACK_STR, message, 8)
+    if command not in (ofproto.OFPMC_ADD, ofproto.OFPMC_MODIFY, ofproto.OFPMC_DELETE):
+        raise RefusedError("OFPMMFC_BAD_COMMAND")
+    meter = _read_meter(message, 8, len(message))
+    if command == ofproto.OFPMC_DELETE:
+        return MeterMod(command, meter)
+    if flags not in (ofproto.OFPMF_PKTPS, ofproto.OFPMF_PKTPS | ofproto.OFPMF_BURST):
+        raise RefusedError("OFPMMFC_BAD_FLAGS")
+    if not 1 <= meter.id <= ofproto.OFPM_MAX:
+        raise RefusedError("OFPMMFC_INVALID_METER")
+    if not meter.rate:
+        raise RefusedError("OFPMMFC_BAD_BAND")
+    return MeterMod(command, meter)
+
+
+def _packet_out(message: bytes) -> PacketOut:
+    buffer, port, length = struct.unpack_from(ofproto.OFP_PACKET_OUT_PACK_STR, message, 8)
+    if buffer != ANY:
+        raise RefusedError("OFPBRC_BUFFER_UNKNOWN")
+    if 24 + length > len(message):
+        raise RefusedError("OFPBRC_BAD_LEN")
+    return PacketOut(port, _actions(message, 24, 24 + length), message[24 + length :])
+
+
+def _multipart(message: bytes) -> Multipart:
+    (kind,) = struct.unpack_from("!H", message, 8)
+    if kind in (ofproto.OFPMP_FLOW, ofproto.OFPMP_AGGREGATE):
+        table, port, group, cookie, mask = struct.unpack_from(ofproto.OFP_FLOW_STATS_REQUEST_0_PACK_STR, message, 16)
+        match, _ = _match(message, 48)
+        return Multipart(kind, Which(table, match, cookie, mask, port, group))
+    if kind in (ofproto.OFPMP_PORT_STATS, ofproto.OFPMP_GROUP, ofproto.OFPMP_METER, ofproto.OFPMP_METER_CONFIG):
+        return Multipart(kind, number=struct.unpack_from("!I", message, 16)[0])
+    return Multipart(kind)
+
+
+def _role(message: bytes) -> AskRole:
+    role, generation = struct.unpack_from(ofproto.OFP_ROLE_REQUEST_PACK_STR, message, 8)
+    if role not in {known.value for known in Role}:
+        raise RefusedError("OFPRRFC_BAD_ROLE")
+    return AskRole(Role(role), generation)
+
+
+_KINDS = {
+    ofproto.OFPGT_ALL: GroupKind.ALL,
+    ofproto.OFPGT_INDIRECT: GroupKind.ALL,  # one bucket, which is executed
+    ofproto.OFPGT_SELECT: GroupKind.SELECT,
+}
+_COMMANDS = range(ofproto.OFPFC_ADD, ofproto.OFPFC_DELETE_STRICT + 1)
+_READERS: dict[int, Callable[[bytes], Wish]] = {
+    ofproto.OFPT_HELLO: lambda message: Plain(message[1]),
+    ofproto.OFPT_ERROR: lambda message: Complaint(*struct.unpack_from("!HH", message, 8)),
+    ofproto.OFPT_ECHO_REQUEST: lambda message: Echo(message[8:]),
+    ofproto.OFPT_ECHO_REPLY: lambda message: Plain(message[1]),
+    ofproto.OFPT_FEATURES_REQUEST: lambda message: Plain(message[1]),
+    ofproto.OFPT_GET_CONFIG_REQUEST: lambda message: Plain(message[1]),
+    ofproto.OFPT_SET_CONFIG: lambda message: SetConfig(*struct.unpack_from("!HH", message, 8)),
+    ofproto.OFPT_PACKET_OUT: _packet_out,
+    ofproto.OFPT_FLOW_MOD: _flow_mod,
+    ofproto.OFPT_GROUP_MOD: _group_mod,
+    ofproto.OFPT_METER_MOD: _meter_mod,
+    ofproto.OFPT_MULTIPART_REQUEST: _multipart,
+    ofproto.OFPT_BARRIER_REQUEST: lambda message: Plain(message[1]),
+    ofproto.OFPT_ROLE_REQUEST: _role,
+}

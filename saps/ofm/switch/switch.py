@@ -1,0 +1,336 @@
+"""A software OpenFlow 1.3 switch: flows, groups ALL and SELECT, meters, rewrites, reserved ports, counters (OpenFlow
+1.3.5, 5).
+
+It has no ports or clock of its own: `receive` says what comes out where, and the caller carries it there. Only table 0
+is ever looked into: our plans have no goto.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TypeAlias
+
+from saps.local.token_bucket import TokenBucket
+from saps.ofm.flows.tables import (
+    CONTROLLER,
+    IN_PORT,
+    NORMAL,
+    Action,
+    Barrier,
+    Bucket,
+    Change,
+    DropFlow,
+    DropGroup,
+    DropMeter,
+    Field,
+    Flow,
+    FlowName,
+    Group,
+    GroupKind,
+    Meter,
+    Output,
+    PutFlow,
+    PutGroup,
+    PutMeter,
+    SetField,
+    SetQueue,
+    Tables,
+    ToGroup,
+)
+from saps.ofm.switch.classifier import Classifier
+from saps.ofm.switch.packets import Packet
+
+Copies: TypeAlias = list[tuple[int, Packet]]
+"""(port, packet) in the order sent; the ports may be `CONTROLLER` and `LOCAL`."""
+
+Normal: TypeAlias = Callable[[int, Packet], Iterable[int]]
+"""A switch's own forwarding: the ports for a packet that came in by a port."""
+
+
+class RefusedError(Exception):
+    """The switch refuses a change, for a reason in the words of OpenFlow's error codes; its tables are as before."""
+
+
+@dataclass(slots=True)
+class Count:
+    """Packets and bytes."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def add(self, packet: Packet) -> None:
+        """One packet more."""
+        self.packets += 1
+        self.bytes += packet.size
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.packets = self.bytes = 0
+
+
+@dataclass(slots=True)
+class MeterCount:
+    """Packets that came to a meter, and of these the ones that it has dropped."""
+
+    came: Count
+    dropped: Count
+
+
+@dataclass(slots=True)
+class PortCount:
+    """Traffic of a port, as the switch sees it."""
+
+    received: Count
+    sent: Count
+
+
+class Switch:
+    """One switch. `capacity` is how many flows it has room for, `most_meters` how many meters (None: any number);
+    `normal` serves the output `NORMAL`, which without it drops; `clock`, in seconds and never back, is what meters go
+    by: as long as it stands still a meter lets one burst through; `alive` says whether a port is up, for buckets that
+    watch it."""
+
+    def __init__(
+        self,
+        *,
+        capacity: int | None = None,
+        most_meters: int | None = None,
+        normal: Normal = lambda port, packet: (),
+        clock: Callable[[], float] = lambda: 0.0,
+        alive: Callable[[int], bool] = lambda port: True,
+    ) -> None:
+        self.capacity, self.most_meters = capacity, most_meters
+        self.normal, self.clock, self.alive = normal, clock, alive
+        self.flow_counts: dict[FlowName, Count] = {}
+        self.group_counts: dict[int, Count] = {}
+        self.meter_counts: dict[int, MeterCount] = {}
+        self.port_counts: dict[int, PortCount] = {}
+        self.queued: Counter[tuple[int, int]] = Counter()
+        """Packets sent by (port, queue)."""
+        self.missed = 0
+        """Packets that matched no flow, and were dropped."""
+        self._flows: dict[FlowName, Flow] = {}
+        self._groups: dict[int, Group] = {}
+        self._meters: dict[int, Meter] = {}
+        self._buckets: dict[int, TokenBucket] = {}
+        self._classifier = Classifier()
+
+    @property
+    def tables(self) -> Tables:
+        """What is in the tables now."""
+        return Tables(dict(self._flows), dict(self._groups), dict(self._meters))
+
+    # -- changes
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Carries out changes in their order. Raises `RefusedError` at the first it refuses; those before it stay."""
+        for change in changes:
+            match change:
+                case PutFlow(flow):
+                    self._put_flow(flow)
+                case DropFlow(flow):
+                    if (found := self._flows.get(flow.name)) is not None and found.cookie == flow.cookie:
+                        self._drop_flow(found)
+                case PutGroup(group):
+                    self._put_group(group)
+                case DropGroup(id):
+                    self._drop_group(id)
+                case PutMeter(meter):
+                    self._put_meter(meter)
+                case DropMeter(id):
+                    self._drop_meter(id)
+                case Barrier():
+                    pass  # nothing is ever late here
+
+    def _put_flow(self, flow: Flow) -> None:
+        self._refuse_unknown_groups(flow.actions)
+        if flow.meter is not None and flow.meter not in self._meters:
+            raise RefusedError("OFPMMFC_INVALID_METER")
+        if flow.name not in self._flows and self.capacity is not None and len(self._flows) >= self.capacity:
+            raise RefusedError("OFPFMFC_TABLE_FULL")
+        self._flows[flow.name] = flow
+        self.flow_counts.setdefault(flow.name, Count())
+        if flow.table == 0:
+            self._classifier.put(flow)
+
+    def _drop_flow(self, flow: Flow) -> None:
+        del self._flows[flow.name], self.flow_counts[flow.name]
+        if flow.table == 0:
+            self._classifier.drop(flow)
+
+    def _put_group(self, group: Group) -> None:
+        for bucket in group.buckets:
+            self._refuse_unknown_groups(bucket.actions)
+        if self._leads_to(group, group.id):
+            raise RefusedError("OFPGMFC_LOOP")
+        self._groups[group.id] = group
+        self.group_counts.setdefault(group.id, Count())
+
+    def _drop_group(self, id: int) -> None:
+        if id not in self._groups:
+            return
+        if any(id in _targets(other) for other in self._groups.values()):
+            raise RefusedError("OFPGMFC_CHAINED_GROUP")
+        del self._groups[id], self.group_counts[id]
+        for flow in [flow for flow in self._flows.values() if ToGroup(id) in flow.actions]:
+            self._drop_flow(flow)
+
+    def _put_meter(self, meter: Meter) -> None:
+        full = self.most_meters is not None and len(self._meters) >= self.most_meters
+        if meter.id not in self._meters and full:
+            raise RefusedError("OFPMMFC_OUT_OF_METERS")
+        if self._meters.get(meter.id) != meter:
+            self._buckets[meter.id] = TokenBucket(meter.rate, meter.burst or meter.rate)
+        self._meters[meter.id] = meter
+        self.meter_counts.setdefault(meter.id, MeterCount(Count(), Count()))
+
+    def _drop_meter(self, id: int) -> None:
+        if id in self._meters:
+            del self._meters[id], self._buckets[id], self.meter_counts[id]
+            for flow in [flow for flow in self._flows.values() if flow.meter == id]:
+                self._drop_flow(flow)
+
+    def _refuse_unknown_groups(self, actions: Iterable[Action]) -> None:
+        if any(isinstance(action, ToGroup) and action.group not in self._groups for action in actions):
+            raise RefusedError("OFPBAC_BAD_OUT_GROUP")
+
+    def _leads_to(self, group: Group, id: int) -> bool:
+        return any(target == id or self._leads_to(self._groups[target], id) for target in _targets(group))
+
+    # -- packets
+
+    def receive(self, port: int, packet: Packet) -> Copies:
+        """What leaves the switch when a packet comes in by a port: each copy with the port it leaves by."""
+        self._port(port).received.add(packet)
+        flow = self._classifier.find(port, packet)
+        if flow is None:
+            self.missed += 1
+            return []
+        self.flow_counts[flow.name].add(packet)
+        if flow.meter is not None and not self._passes(flow.meter, packet):
+            return []
+        return _Pass(self, port).run(flow.actions, packet)
+
+    def find(self, port: int, packet: Packet) -> Flow | None:
+        """The flow that a packet matches which comes in by a port."""
+        return self._classifier.find(port, packet)
+
+    def execute(self, actions: Iterable[Action], port: int, packet: Packet) -> Copies:
+        """What leaves the switch by a list of actions alone, as for a packet-out; `port`: what `IN_PORT` means there,
+        and `NORMAL` takes for its origin."""
+        return _Pass(self, port).run(actions, packet)
+
+    def _passes(self, meter: int, packet: Packet) -> bool:
+        """Does a packet pass a meter (5.7)?"""
+        count = self.meter_counts[meter]
+        count.came.add(packet)
+        if self._buckets[meter].take(self.clock()):
+            return True
+        count.dropped.add(packet)
+        return False
+
+    def _port(self, port: int) -> PortCount:
+        return self.port_counts.setdefault(port, PortCount(Count(), Count()))
+
+
+class _Pass:
+    """One packet's way through the switch."""
+
+    def __init__(self, switch: Switch, port: int) -> None:
+        self.switch = switch
+        self.port = port
+        self.copies: Copies = []
+
+    def run(self, actions: Iterable[Action], packet: Packet) -> Copies:
+        """Apply-actions: one after the other (5.9)."""
+        queue: int | None = None
+        rewrites: dict[Field, int] = {}
+        for action in actions:
+            if isinstance(action, SetField):
+                rewrites[action.field] = action.value
+                continue
+            if rewrites:
+                packet, rewrites = packet.rewritten(rewrites), {}
+            match action:
+                case SetQueue(number):
+                    queue = number
+                case Output(port):
+                    self.output(port, packet, queue)
+                case ToGroup(id):
+                    self.group(id, packet, queue)
+        return self.copies
+
+    def group(self, id: int, packet: Packet, queue: int | None) -> None:
+        """Gives each chosen bucket a copy of its own: what buckets rewrite is not seen by what comes after (5.6)."""
+        group = self.switch._groups[id]
+        self.switch.group_counts[id].add(packet)
+        for bucket in group.buckets if group.kind is GroupKind.ALL else _selected(group, packet, self.switch.alive):
+            self.bucket(bucket, packet, queue)
+
+    def bucket(self, bucket: Bucket, packet: Packet, queue: int | None) -> None:
+        """A bucket is an action set (5.10): rewrites first, and of several outputs the last, or else the group."""
+        onward: Output | ToGroup | None = None
+        rewrites: dict[Field, int] = {}
+        for action in bucket.actions:
+            match action:
+                case SetField(name, value):
+                    rewrites[name] = value
+                case SetQueue(number):
+                    queue = number
+                case ToGroup():
+                    onward = action
+                case Output():
+                    onward = onward if isinstance(onward, ToGroup) else action
+        if isinstance(onward, ToGroup):
+            self.group(onward.group, packet.rewritten(rewrites), queue)
+        elif onward is not None and onward.port != self.port:
+            self.output(onward.port, packet.rewritten(rewrites), queue)
+
+    def output(self, port: int, packet: Packet, queue: int | None) -> None:
+        """Sends a copy; not out of the port the packet came by, unless as `IN_PORT` (4.5)."""
+        if port == NORMAL:
+            for other in self.switch.normal(self.port, packet):
+                self.output(other, packet, queue)
+            return
+        if port == self.port:
+            return
+        if port == IN_PORT:
+            port = self.port
+        self.copies.append((port, packet))
+        if port != CONTROLLER:
+            self.switch._port(port).sent.add(packet)
+        if queue is not None:
+            self.switch.queued[port, queue] += 1
+
+
+def _targets(group: Group) -> list[int]:
+    """The groups that a group's buckets hand packets to."""
+    return [action.group for bucket in group.buckets for action in bucket.actions if isinstance(action, ToGroup)]
+
+
+def _selected(group: Group, packet: Packet, alive: Callable[[int], bool]) -> list[Bucket]:
+    """The bucket of a SELECT group for this packet: the same for one UDP flow as long as it lives, in proportion to
+    the weights."""
+    flow = f"{packet.ip_src} {packet.ip_dst} {packet.ip_proto} {packet.udp_src} {packet.udp_dst}"
+    drawn = int.from_bytes(blake2b(flow.encode(), digest_size=8).digest(), "big")
+    chosen = _at(group.buckets, drawn)
+    if any(not _lives(bucket, alive) for bucket in chosen):
+        chosen = _at([bucket for bucket in group.buckets if _lives(bucket, alive)], drawn)
+    return chosen
+
+
+def _lives(bucket: Bucket, alive: Callable[[int], bool]) -> bool:
+    return bucket.watch is None or alive(bucket.watch)
+
+
+def _at(buckets: Sequence[Bucket], drawn: int) -> list[Bucket]:
+    """The bucket in whose share of the weights a number falls; none if all weigh nothing."""
+    point = drawn % (sum(bucket.weight for bucket in buckets) or 1)
+    for bucket in buckets:
+        point -= bucket.weight
+        if point < 0:
+            return [bucket]
+    return []

@@ -1,0 +1,1 @@
+"""Shared bidirectional trees of OFMs: grown, moved, adopted."""

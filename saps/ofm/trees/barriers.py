@@ -1,0 +1,67 @@
+"""What a policy leaves of the network for a topic: the switches of clusters that must not carry it are not there.
+
+SDNPS 2016, 3.3: "the routing path should not include clusters constrained by" the strategy. So every planner obeys.
+Brokers that a policy names stay in the trees, as there; they give the topic to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from saps.ofm.network.topology import BrokerAddress, Topology
+from saps.ofm.trees.growth import reachable
+from saps.policy.model import Policy
+
+
+class BarredError(ValueError):
+    """A policy and a wish for an OFM cannot both be fulfilled; says why."""
+
+
+class _View(NamedTuple):
+    whole: Topology
+    version: int
+    rest: Topology
+
+
+class Barriers:
+    """The network behind the barriers of `policy`. Nothing is spent on a topic to which nothing is forbidden."""
+
+    def __init__(self) -> None:
+        self.policy: Policy | None = None
+        self._views: dict[frozenset[int], _View] = {}
+
+    def around(self, topic: str, topology: Topology) -> Topology:
+        """The part of the network that may carry a topic; all of it, as it is, if nothing is forbidden. Not to be
+        changed. Raises `UnknownSwitchesError` (a `ValueError`)."""
+        if self.policy is None:
+            return topology
+        verdict = self.policy.verdict(topic)
+        if not verdict.clusters:
+            return topology
+        barred = self.policy.barred(verdict).intersection(topology.switches)
+        view = self._views.get(barred)
+        if view is None or view.whole is not topology or view.version != topology.version:
+            rest = topology.copy()
+            for dpid in barred:
+                rest.switch_down(dpid)
+            view = self._views[barred] = _View(topology, topology.version, rest)
+        return view.rest
+
+    def check(self, topic: str, topology: Topology, brokers: Collection[BrokerAddress]) -> None:
+        """Raises `BarredError` if a broker that the network could reach is in a barred cluster, or behind one."""
+        rest = self.around(topic, topology)
+        if rest is topology:
+            return
+        cut = reachable(topology, brokers) - reachable(rest, brokers)
+        if cut:
+            raise BarredError(f"{self._reason(topic)}, and no other path leads to {_macs(cut)}")
+
+    def _reason(self, topic: str) -> str:
+        assert self.policy is not None
+        clusters = ", ".join(sorted(self.policy.verdict(topic).clusters))
+        return f"policy {self.policy.version} forbids {clusters} to carry {topic!r}"
+
+
+def _macs(brokers: Collection[BrokerAddress]) -> str:
+    return ", ".join(sorted({broker.mac for broker in brokers}))

@@ -1,0 +1,74 @@
+"""From one set of brokers to another, and through failures, with as little change of the tree as possible.
+
+What stays connected loses no packet (`reconcile.rollout`), so a tree is grown, pruned and mended rather than planned
+anew. It drifts from the cheapest tree thereby; a topic whose OFM ends and begins again gets that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from saps.ofm.network.topology import BrokerAddress, Topology
+from saps.ofm.trees.tree import Planner, Tree
+
+
+def grown(planner: Planner, topology: Topology, tree: Tree, brokers: Collection[BrokerAddress]) -> Tree:
+    """The next tree on the way from `tree` to one over those of `brokers` that can be connected now; that one itself if
+    called with the next again. If the network is in pieces, it is in the one with the most of them.
+
+    Who leaves, leaves before others join: at once, joining branches might use links of leaving ones elsewhere, and
+    those who stay could not be told apart from both (`reconcile.rollout` would mute them)."""
+    here = reachable(topology, brokers)
+    whole = tree
+    tree = whole.without(
+        broker for broker, place in whole.brokers.items() if broker not in here or topology.where(broker) != place
+    )
+    if tree.brokers and tree != whole and tree.intact(topology):
+        return tree
+    if not tree.brokers:
+        return planner.plan(topology, here)
+    if not tree.intact(topology):
+        tree = planner.mend(topology, tree)
+    for broker in sorted(here - tree.brokers.keys()):
+        tree = planner.join(topology, tree, broker)
+    return tree
+
+
+def connected(tree: Tree, topology: Topology, well: Callable[[int], bool]) -> set[BrokerAddress]:
+    """The most brokers of a tree that reach each other now: by switches that are `well` and links that carry packets,
+    from and to the ports where these brokers still are."""
+    ill = {dpid for dpid in tree.switches if not well(dpid)}
+    at: dict[int, set[BrokerAddress]] = {}
+    for broker, place in tree.brokers.items():
+        if place.dpid not in ill and topology.where(broker) == place:
+            at.setdefault(place.dpid, set()).add(broker)
+    around = Tree(frozenset(link for link in tree.links if topology.carries(link)), tree.brokers).neighbours()
+    return _most(at, lambda dpid: [other for other in around[dpid] if other not in ill])
+
+
+def reachable(topology: Topology, brokers: Collection[BrokerAddress]) -> set[BrokerAddress]:
+    """The most of these brokers that one tree can connect now."""
+    at: dict[int, set[BrokerAddress]] = {}
+    for broker in brokers:
+        if (place := topology.where(broker)) is not None:
+            at.setdefault(place.dpid, set()).add(broker)
+    return _most(at, lambda dpid: [other for other, _ in topology.neighbours(dpid)])
+
+
+def _most(at: dict[int, set[BrokerAddress]], around: Callable[[int], list[int]]) -> set[BrokerAddress]:
+    """Of the pieces that switches with brokers are in, the brokers of the one with the most; of equals, those of the
+    lowest switch. Empties `at`."""
+    best: set[BrokerAddress] = set()
+    while at:
+        reached = [min(at)]
+        found: set[BrokerAddress] = set()
+        seen = set(reached)
+        for dpid in reached:
+            found |= at.pop(dpid, set())
+            for other in around(dpid):
+                if other not in seen:
+                    seen.add(other)
+                    reached.append(other)
+        if len(found) > len(best):
+            best = found
+    return best

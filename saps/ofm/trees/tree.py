@@ -1,0 +1,316 @@
+"""The shared bidirectional tree of an OFM: which switches and links carry a topic, to and from which brokers.
+
+A near-minimal Steiner tree over the switches with brokers, grown by cheapest paths (Takahashi & Matsuyama 1980): it
+costs at most 2 (1 - 1/k) times the least possible for k switches. All is deterministic: equal input, equal tree.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
+
+Pair: TypeAlias = "tuple[int, int]"
+"""Two switches, the lower one first."""
+Cost: TypeAlias = Callable[[Link], float]
+"""What it costs a tree to use a link: not negative; one for every link gives the fewest links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Links and brokers of a tree. A single switch, or none, has no links."""
+
+    links: frozenset[Link] = frozenset()
+    """One between two neighbours, or several parallel ones where the traffic is spread (`spread`)."""
+    brokers: Mapping[BrokerAddress, Port] = field(default_factory=dict)
+    """Every broker of the tree and its place."""
+    spread: frozenset[Link] = frozenset()
+    """Stands for the pairs of neighbours whose traffic is spread over all their links in the tree, of which there may
+    be just one left: one link of each pair, which gives it a name and need not be in use
+    (`saps.ofm.network.parallel`)."""
+
+    @property
+    def pairs(self) -> dict[Pair, frozenset[Link]]:
+        """The neighbours, and the links between them."""
+        found: dict[Pair, set[Link]] = {}
+        for link in self.links:
+            found.setdefault(pair_of(link), set()).add(link)
+        return {pair: frozenset(links) for pair, links in found.items()}
+
+    @property
+    def anchors(self) -> dict[Pair, Link]:
+        """`spread`, by pair."""
+        return {pair_of(link): link for link in self.spread}
+
+    @property
+    def switches(self) -> frozenset[int]:
+        """All switches a packet may pass."""
+        return frozenset(end.dpid for link in self.links for end in link) | {
+            place.dpid for place in self.brokers.values()
+        }
+
+    def ports(self) -> dict[int, list[int]]:
+        """The ports of each switch that carry links of the tree, ascending."""
+        found: dict[int, list[int]] = {dpid: [] for dpid in self.switches}
+        for link in self.links:
+            for end in link:
+                found[end.dpid].append(end.port)
+        return {dpid: sorted(ports) for dpid, ports in found.items()}
+
+    def neighbours(self) -> dict[int, list[int]]:
+        """The switches next to each in the tree, ascending."""
+        found: dict[int, list[int]] = {dpid: [] for dpid in self.switches}
+        for link in self.links:
+            found[link.a.dpid].append(link.b.dpid)
+            found[link.b.dpid].append(link.a.dpid)
+        return {dpid: sorted(others) for dpid, others in found.items()}
+
+    def distances(self, sources: Collection[int] = ()) -> dict[int, int]:
+        """Links between each switch and the nearest of `sources`; without one of these in the tree, from its lowest
+        switch. Parts that no source reaches are counted from their own lowest switch."""
+        around = self.neighbours()
+        found: dict[int, int] = {}
+        for wave in [sorted(around.keys() & set(sources)), *([dpid] for dpid in sorted(around))]:
+            reached = [dpid for dpid in wave if dpid not in found]
+            found.update(dict.fromkeys(reached, 0))
+            for dpid in reached:
+                for other in around[dpid]:
+                    if other not in found:
+                        found[other] = found[dpid] + 1
+                        reached.append(other)
+        return found
+
+    def without(self, brokers: Iterable[BrokerAddress]) -> Tree:
+        """The tree after these have left: branches that lead to no broker any more are pruned, to the last leaf."""
+        gone = set(brokers)
+        left = {broker: place for broker, place in self.brokers.items() if broker not in gone}
+        return spread_as(Tree(_pruned(self.links, {place.dpid for place in left.values()}), left), self.spread)
+
+    @property
+    def connected(self) -> bool:
+        """It is in one piece, or empty."""
+        return list(self.distances().values()).count(0) <= 1
+
+    def shared(self, other: Tree) -> Tree:
+        """What both have: common links, and brokers at a common place. It may be in several pieces."""
+        both = {broker: place for broker, place in self.brokers.items() if other.brokers.get(broker) == place}
+        links = self.links & other.links
+        if different := {pair_of(link) for link in self.spread ^ other.spread}:
+            links = frozenset(link for link in links if pair_of(link) not in different)
+        return spread_as(Tree(links, both), self.spread & other.spread)
+
+    def intact(self, topology: Topology) -> bool:
+        """Neighbours still have a link that carries packets and every broker is still at its place."""
+        joined = [[link] for link in self.links] if not self.spread else self.pairs.values()
+        return all(any(map(topology.carries, links)) for links in joined) and all(
+            topology.where(broker) == place for broker, place in self.brokers.items()
+        )
+
+    def validate(self) -> None:
+        """Raises `AssertionError` unless this is one tree, every leaf of which has a broker."""
+        around = {dpid: set(others) for dpid, others in self.neighbours().items()}
+        pairs, anchors = self.pairs, self.anchors
+        assert len(pairs) == max(len(around) - 1, 0), "a tree has one pair of neighbours fewer than switches"
+        assert all(len(links) == 1 for pair, links in pairs.items() if pair not in anchors), "a cycle of two links"
+        assert anchors.keys() <= pairs.keys(), "traffic spread over nothing"
+        assert self.connected, "the tree is in several pieces"
+        homes = {place.dpid for place in self.brokers.values()}
+        assert all(dpid in homes for dpid, others in around.items() if len(others) < 2), "a leaf without a broker"
+        trunks = {end for link in self.links for end in link}
+        assert trunks.isdisjoint(self.brokers.values()), "a broker at a port that carries a link"
+
+
+def pair_of(link: Link) -> Pair:
+    """The switches that a link joins."""
+    return (link.a.dpid, link.b.dpid)
+
+
+def spread_as(tree: Tree, spread: Iterable[Link]) -> Tree:
+    """The tree with traffic spread as these say, where it has the pair at all."""
+    wanted = frozenset(spread)
+    if wanted:
+        pairs = tree.pairs.keys()
+        wanted = frozenset(link for link in wanted if pair_of(link) in pairs)
+    return Tree(tree.links, tree.brokers, wanted)
+
+
+class UnreachableError(Exception):
+    """Some brokers cannot be joined by one tree: their places are unknown, down, or in another part of the network."""
+
+    def __init__(self, brokers: Iterable[BrokerAddress]) -> None:
+        self.brokers = tuple(sorted(brokers))
+        names = ", ".join(f"<{broker.ip}, {broker.mac}, {broker.port}>" for broker in self.brokers)
+        super().__init__(f"no path to {names}")
+
+
+class Planner(Protocol):
+    """What decides on trees. Results use only what carries packets in `topology` now; none of the arguments changes."""
+
+    def plan(self, topology: Topology, brokers: Iterable[BrokerAddress]) -> Tree:
+        """A tree over the brokers. Raises `UnreachableError`."""
+
+    def join(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
+        """The tree, which must be intact, and a branch to one more broker: all of `tree` is in the result, except for
+        the branch to the broker's former place if it has moved. Raises `UnreachableError`."""
+
+    def leave(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
+        """The tree without a broker: all of the result is in `tree`."""
+
+    def mend(self, topology: Topology, tree: Tree) -> Tree:
+        """A tree over the same brokers after something failed or moved. Raises `UnreachableError`."""
+
+
+class Planners(Protocol):
+    """A planner that sees all topics, so that trees keep out of each other's way (SDNPS 2016, Algorithm 1)."""
+
+    def for_topic(self, topic: str) -> Planner:
+        """What decides on the tree of one topic."""
+
+    def adopted(self, topic: str, tree: Tree | None) -> None:
+        """From now on this is the tree of a topic; None: it has none."""
+
+    def remeasured(self, topic: str) -> None:
+        """A topic takes another bandwidth from now on."""
+
+    def crowded(self) -> list[str]:
+        """The topics whose trees might better be elsewhere, the one with the busiest link first."""
+
+    def better(self, topic: str, topology: Topology) -> Tree | None:
+        """A tree over the same brokers for a topic that has one, if one is better enough to be worth a move."""
+
+
+class SharedTree:
+    """The planner of shared trees (SAPS 2016, 3.1.1) by cheapest paths; each topic is planned as if it were alone."""
+
+    def __init__(self, cost: Cost = lambda link: 1.0) -> None:
+        self.cost = cost
+
+    def for_topic(self, topic: str) -> SharedTree:
+        """See `Planners.for_topic`."""
+        return self
+
+    def adopted(self, topic: str, tree: Tree | None) -> None:
+        """See `Planners.adopted`: the trees of others do not matter."""
+
+    def remeasured(self, topic: str) -> None:
+        """See `Planners.remeasured`: nor does the load."""
+
+    def crowded(self) -> list[str]:
+        """See `Planners.crowded`: none."""
+        return []
+
+    def better(self, topic: str, topology: Topology) -> Tree | None:
+        """See `Planners.better`."""
+        return None
+
+    def plan(self, topology: Topology, brokers: Iterable[BrokerAddress]) -> Tree:
+        """See `Planner.plan`. O(k E log V) for k switches with brokers."""
+        places = _places(topology, brokers)
+        return Tree(_steiner(topology, places, self.cost), places)
+
+    def join(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
+        """See `Planner.join`: by the cheapest path to the tree."""
+        place = _places(topology, [broker])[broker]
+        if tree.brokers.get(broker, place) != place:
+            tree = tree.without([broker])
+        links = tree.links
+        if tree.brokers:
+            path = _path(topology, tree.switches, {place.dpid}, self.cost)
+            if path is None:
+                raise UnreachableError([broker])
+            links |= set(path)
+        return Tree(links, {**tree.brokers, broker: place})
+
+    def leave(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
+        """See `Planner.leave`."""
+        return tree.without([broker])
+
+    def mend(self, topology: Topology, tree: Tree) -> Tree:
+        """See `Planner.mend`: what is left of the tree costs nothing, so that as little as possible changes."""
+        places = _places(topology, tree.brokers)
+        return Tree(_steiner(topology, places, lambda link: 0.0 if link in tree.links else self.cost(link)), places)
+
+
+def _places(topology: Topology, brokers: Iterable[BrokerAddress]) -> dict[BrokerAddress, Port]:
+    found, lost = {}, []
+    for broker in sorted(set(brokers)):
+        if (place := topology.where(broker)) is not None:
+            found[broker] = place
+        else:
+            lost.append(broker)
+    if lost:
+        raise UnreachableError(lost)
+    return found
+
+
+def _steiner(topology: Topology, places: Mapping[BrokerAddress, Port], cost: Cost) -> frozenset[Link]:
+    """Links of a tree over all places, each switch joined by the cheapest path to what there is already."""
+    missing = {place.dpid for place in places.values()}
+    if not missing:
+        return frozenset()
+    # Grown from the switch of the first broker, so that a partition is blamed on the same brokers each time.
+    inside = {next(iter(places.values())).dpid}
+    missing -= inside
+    links: set[Link] = set()
+    while missing:
+        path = _path(topology, inside, missing, cost)
+        if path is None:
+            raise UnreachableError(broker for broker, place in places.items() if place.dpid in missing)
+        links.update(path)
+        inside.update(end.dpid for link in path for end in link)
+        missing -= inside
+    return frozenset(links)
+
+
+def _path(topology: Topology, sources: Collection[int], targets: Collection[int], cost: Cost) -> list[Link] | None:
+    """The links of the cheapest path from any source to any target (Dijkstra); None if there is none.
+
+    Of equal costs, the path with fewer links wins, then that of the lower switch: the result never depends on the order
+    of a set."""
+    came_by: dict[int, Link] = {}
+    best = dict.fromkeys(sources, (0.0, 0))
+    heap = [(0.0, 0, dpid) for dpid in sorted(sources)]
+    done: set[int] = set()
+    while heap:
+        spent, hops, dpid = heapq.heappop(heap)
+        if dpid in done:
+            continue
+        done.add(dpid)
+        if dpid in targets:
+            return _back(came_by, dpid)
+        for other, link in topology.neighbours(dpid):
+            reach = (spent + cost(link), hops + 1)
+            if other not in best or reach < best[other]:
+                best[other] = reach
+                came_by[other] = link
+                heapq.heappush(heap, (*reach, other))
+    return None
+
+
+def _back(came_by: Mapping[int, Link], dpid: int) -> list[Link]:
+    path = []
+    while (link := came_by.get(dpid)) is not None:
+        path.append(link)
+        dpid = link.far(dpid)
+    return path
+
+
+def _pruned(links: Iterable[Link], homes: Collection[int]) -> frozenset[Link]:
+    """The links that are left when leaves without a broker are cut off until there is none."""
+    around: dict[int, dict[int, set[Link]]] = {}
+    for link in links:
+        for end in link:
+            around.setdefault(end.dpid, {}).setdefault(link.far(end.dpid), set()).add(link)
+    bare = [dpid for dpid, at in around.items() if len(at) == 1 and dpid not in homes]
+    for dpid in bare:
+        if not around[dpid]:
+            continue  # the other end of the last link was cut first
+        other, _ = around[dpid].popitem()
+        rest = around[other]
+        del rest[dpid]
+        if len(rest) == 1 and other not in homes:
+            bare.append(other)
+    return frozenset(link for at in around.values() for beside in at.values() for link in beside)

@@ -1,0 +1,1 @@
+"""Publications between brokers: multicast tree, order, acknowledgements, repair."""

@@ -1,0 +1,182 @@
+"""Who has acknowledged what with QoS 1 and 2: one number for each frame and child, one answer for each frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from saps.overlay.delivery.forwarding import Forwarder, Outbox
+from saps.overlay.delivery.pending import Owed, Pending
+from saps.overlay.delivery.publications import select, to_parts, to_topic
+from saps.overlay.delivery.tree import Branch, divide
+from saps.overlay.frames.kinds import Ack, Publish
+from saps.overlay.rendezvous.publisher_registry import Presence
+from saps.overlay.ring.keys import BrokerRef
+from saps.statistics import Statistics
+from saps.topics import matches
+
+REPEAT = 0.5
+"""Seconds between two attempts to reach a missing member."""
+
+
+class Acknowledgements:
+    """The frames that one broker answers for, and its own that are not acknowledged by all members."""
+
+    def __init__(self, port: Outbox, presence: Presence, forwarder: Forwarder) -> None:
+        self._port = port
+        self._presence = presence
+        self._forwarder = forwarder
+        self._owed: dict[int, Owed] = {}
+        """By token."""
+        self._tokens = 0
+        """The last one given."""
+        self._own: dict[int, Pending] = {}
+        """Own publications not yet confirmed by all members, by the first sequence number of the frame."""
+        self.statistics: Statistics | None = None
+        """Counts by topic, if they are wanted."""
+
+    def begin(self, pending: Pending) -> None:
+        """Own publications wait for their members from now on."""
+        pending.since = self._port.now
+        self._own[pending.body.seqs[0]] = pending
+
+    def entrust(self, pending: Pending, branches: Iterable[Branch]) -> None:
+        """Send all of a frame along branches and wait for an answer from each; what cannot be reached goes to
+        `missing`."""
+        unsent = list(branches)
+        while unsent:
+            branch = unsent.pop()
+            if not self._port.reachable(branch.child):
+                pending.missing.append(branch.child)
+                unsent.extend(divide(self._port.me, branch.slice, self._port.order))
+            else:
+                self._send(pending, pending.body, Owed(pending, branch), branch)
+        if not pending.waiting:
+            self._settle(pending)
+
+    def _send(self, pending: Pending, body: Publish, owed: Owed, branch: Branch) -> None:
+        self._tokens = token = self._tokens + 1
+        pending.waiting += 1
+        self._owed[token] = owed
+        self._forwarder.forward(pending.origin, body, branch, token)
+
+    def on_ack(self, sender: BrokerRef, ack: Ack) -> None:
+        """A child has answered."""
+        owed = self._owed.get(ack.token)
+        if owed is None or owed.child.name != sender.name:
+            return
+        owed.answered(ack)
+        del self._owed[ack.token]
+        self.answered(owed.pending, ())
+
+    def answered(self, pending: Pending, missing: Iterable[BrokerRef]) -> None:
+        """A child or a tree answers no more, as it has or gives up: those still `missing` get it each by itself."""
+        pending.waiting -= 1
+        self.entrust(pending, [Branch(ref, ()) for ref in missing])
+
+    def _settle(self, pending: Pending) -> None:
+        """All answers are in: pass them on to the parent, or at the publishers' broker see who is missing."""
+        if pending.to is not None:
+            self._port.send(pending.to, pending.answer())
+        elif pending.missing:
+            self._port.after(REPEAT, lambda: self._repeat(pending))
+        elif self._own.pop(pending.body.seqs[0], None) is not None:
+            pending.confirm(self.statistics, self._port.now)
+
+    def _repeat(self, pending: Pending) -> None:
+        """Send publications to each member that is still missing, as far as it is still a member."""
+        if pending.waiting:
+            return
+        missing, pending.missing = dict.fromkeys(pending.missing), []
+        for stream in pending.streams:
+            self._presence.route(stream)
+        for ref in missing:
+            wanted = [ref in (stream.members or ()) for stream in pending.streams]
+            body, branch = to_parts(pending.body, wanted), Branch(ref, ())
+            if body is None:
+                continue
+            if not self._port.reachable(ref):
+                pending.missing.append(ref)
+            else:
+                parts = [number for number, is_wanted in enumerate(wanted) if is_wanted]
+                self._send(pending, body, Owed(pending, branch, parts), branch)
+        if not pending.waiting:
+            self._settle(pending)
+
+    # --- own publications -----------------------------------------------------------------------------------------
+
+    def unacknowledged(self, member: BrokerRef) -> list[Publish]:
+        """Own publications that not all members have acknowledged, and this may be one of those that have not."""
+        found = []
+        for pending in self._own.values():
+            for stream in pending.streams:
+                self._presence.route(stream)
+            body = to_parts(pending.body, [member in (stream.members or ()) for stream in pending.streams])
+            if body is not None:
+                found.append(body)
+        return sorted(found, key=lambda body: body.seqs[0])
+
+    def make_up(self, member: BrokerRef, missed: Iterable[Publish]) -> None:
+        """A member is back: send it what it has missed, until it has acknowledged that."""
+        under_way = {seq: pending for pending in self._own.values() for seq in pending.body.seqs}
+        for body in missed:
+            rest = []
+            for index, seq in enumerate(body.seqs):
+                if (pending := under_way.get(seq)) is None:
+                    rest.append(index)
+                elif member not in pending.missing:
+                    pending.missing.append(member)
+            if not rest:
+                continue
+            body = select(body, rest)
+            pending = Pending(self._port.me, body)
+            pending.streams = [self._presence.stream(part.topic) for part in body.parts]
+            self.begin(pending)
+            self.entrust(pending, [Branch(member, ())])
+
+    def to_topic(self, topic: str, after: int, upto: int) -> list[Publish]:
+        """Own publications to a topic with numbers above `after`, up to `upto`, that are not acknowledged by all."""
+        found = (to_topic(pending.body, topic, after, upto) for pending in self._own.values())
+        return [body for body in found if body is not None]
+
+    def unsettled(self, topic_filters: list[str]) -> int:
+        """The first own publication that one of the filters matches and not all members have acknowledged; 0: none."""
+        found: dict[str, bool] = {}
+        lowest = 0
+        for pending in self._own.values():
+            for part in pending.body.parts:
+                if part.topic not in found:
+                    found[part.topic] = any(matches(topic_filter, part.topic) for topic_filter in topic_filters)
+            wanted = [found[part.topic] for part in pending.body.parts]
+            for number, seq in zip(pending.body.which, pending.body.seqs, strict=True):
+                if wanted[number] and (not lowest or seq < lowest):
+                    lowest = seq
+        return lowest
+
+    @property
+    def settled(self) -> bool:
+        """All own publications are acknowledged."""
+        return not self._own
+
+    def awaited(self) -> dict[str, BrokerRef]:
+        """The brokers from which an acknowledgement is due: their failure must be noticed."""
+        return {owed.child.name: owed.child for owed in self._owed.values()}
+
+    # --- links that fail ----------------------------------------------------------------------------------------------
+
+    def session_started(self, sender: BrokerRef) -> None:
+        """A new link session from `sender`: answers that it sent on the one before may be lost."""
+        if due := [token for token, owed in self._owed.items() if owed.child.name == sender.name]:
+            self._port.after(REPEAT, lambda: self._unanswered(due))
+
+    def link_down(self, peer: BrokerRef) -> None:
+        """What was sent to `peer` may be lost: hand its slices on without it, and try it again later."""
+        self._unanswered([token for token, owed in self._owed.items() if owed.child.name == peer.name])
+
+    def _unanswered(self, tokens: Iterable[int]) -> None:
+        """No answer is expected for these any more, if it has not come: their slices are handed on without the child,
+        which is tried again later."""
+        for token in tokens:
+            if (owed := self._owed.pop(token, None)) is not None:
+                owed.pending.waiting -= 1
+                owed.pending.missing.append(owed.child)
+                self.entrust(owed.pending, divide(self._port.me, owed.slice, self._port.order))

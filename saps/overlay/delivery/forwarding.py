@@ -1,0 +1,138 @@
+"""Frames with publications on their way to the next broker: brokers and slices go by the numbers of each link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from saps.overlay.delivery.express import FIRST as EXPRESS
+from saps.overlay.delivery.publications import counts_of
+from saps.overlay.delivery.tree import Branch, divide
+from saps.overlay.frames.kinds import DefineBroker, DefineSlice, Frame, ProtocolError, Publish
+from saps.overlay.frames.link_ids import NumbersGiven, NumbersLearnt
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef
+from saps.statistics import Statistics
+
+NUMBERS_KEPT = 60.0
+"""Seconds for which the numbers a broker has given are remembered after its death."""
+_WITH_NUMBERS = (Publish, DefineBroker, DefineSlice)
+
+
+class Outbox(Port, Protocol):
+    """A port that shows what it is about to send."""
+
+    outbox: list[tuple[BrokerRef, Frame]]
+    """It grows only, until another one takes its place: then all in it has been sent."""
+
+    def wanted(self) -> None:
+        """There is something to be sent that is not in the outbox yet (`Multicast.flush`)."""
+
+
+class Forwarder:
+    """What one broker sends on, and what the numbers in that which it gets stand for."""
+
+    def __init__(self, port: Outbox) -> None:
+        self._port = port
+        self._outbound: dict[str, NumbersGiven] = {}
+        self._express: dict[str, NumbersGiven] = {}
+        self._inbound: dict[str, NumbersLearnt] = {}
+        self.urgent: Callable[[str], bool] | None = None
+        """Which topics go by the express lane (`saps.overlay.delivery.express`); None: none."""
+        self.statistics: Statistics | None = None
+        """Counts by topic, if they are wanted."""
+        self.sent = 0
+        """Copies of messages sent to other brokers."""
+
+    def forward(self, origin: BrokerRef, frame: Publish, branch: Branch, token: int) -> None:
+        """Send publications to the child of a branch. Without a `token` its slice is divided if it is not there."""
+        child, slice = branch
+        if not token and not self._port.reachable(child):
+            for onward in divide(self._port.me, slice, self._port.order):
+                self.forward(origin, frame, onward, 0)
+            return
+        urgent = self.urgent is not None and self.urgent(frame.parts[0].topic)
+        lane = self._express if urgent else self._outbound
+        outbound = lane.get(child.name)
+        if outbound is None or (outbound.to is not child and outbound.to != child):
+            outbound = lane[child.name] = NumbersGiven(child, EXPRESS if urgent else 0)
+        number = outbound.brokers.get(origin) or outbound.name(origin, self._port)
+        slice_number = 0
+        if slice:
+            slice_number = outbound.slices.get(slice) or outbound.name_slice(slice, self._port)
+        self.sent += len(frame.which)
+        if self.statistics is not None and child.cluster != self._port.me.cluster:
+            for topic, copies in counts_of(frame):
+                self.statistics.crossed(topic, copies)
+        properties, given = frame.properties, frame.given  # the lists are shared: what joins the frame joins all copies
+        content = frame.parts, frame.which, frame.seqs, frame.payloads, properties, given
+        self._port.send(child, Publish(number, slice_number, token, frame.qos, frame.retain, *content))
+
+    # --- what others send -------------------------------------------------------------------------------------------
+
+    def resolve(self, sender: BrokerRef, frame: Publish) -> tuple[BrokerRef, list[Branch]]:
+        """Whose publications these are, and the branches to the slice they are to be passed on to."""
+        try:
+            inbound = self._inbound[sender.name]
+            return inbound.brokers[frame.origin], inbound.branches[frame.slice]
+        except KeyError as error:
+            raise _unknown(sender, error) from None
+
+    def define_broker(self, sender: BrokerRef, frame: DefineBroker) -> None:
+        """A number stands for a broker."""
+        self._inbound.setdefault(sender.name, NumbersLearnt()).give(frame.number, frame.ref)
+
+    def define_slice(self, sender: BrokerRef, frame: DefineSlice) -> None:
+        """A number stands for some brokers."""
+        inbound = self._inbound.setdefault(sender.name, NumbersLearnt())
+        try:
+            slice = tuple(inbound.brokers[number] for number in frame.brokers)
+        except KeyError as error:
+            raise _unknown(sender, error) from None
+        inbound.define(frame.number, slice, self._port.me, self._port.order)
+
+    # --- links and brokers that fail ----------------------------------------------------------------------------------
+
+    def session_started(self, sender: BrokerRef) -> None:
+        """A new link session from `sender`: the numbers of the common lane are given anew."""
+        before = self._inbound.get(sender.name)
+        learnt = NumbersLearnt() if before is None else before.without(lambda number: number <= EXPRESS)
+        learnt.of = sender
+        self._inbound[sender.name] = learnt
+
+    def express_started(self, sender: BrokerRef) -> None:
+        """The same for the express lane."""
+        before = self._inbound.get(sender.name)
+        if before is not None:
+            learnt = self._inbound[sender.name] = before.without(lambda number: number > EXPRESS)
+            learnt.of = sender
+
+    def link_down(self, peer: BrokerRef) -> None:
+        """What is about to be sent to `peer` would leave by a new link, where its numbers stand for nothing."""
+        outbox = self._port.outbox
+        life = peer.name, peer.incarnation
+        outbox[:] = [
+            (to, frame)
+            for to, frame in outbox
+            if (to.name, to.incarnation) != life or not isinstance(frame, _WITH_NUMBERS)
+        ]
+        self._outbound.pop(peer.name, None)
+        self._express.pop(peer.name, None)
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died. If it was cut off only, it goes on in the same session, with the numbers it has given."""
+        inbound = self._inbound.get(broker.name)
+        if inbound is None or (inbound.of is not None and inbound.of.incarnation > broker.incarnation):
+            return
+        died = inbound.died = self._port.now
+
+        def still_dead() -> None:
+            ever_since = inbound.died == died and self._port.lost(broker)
+            if ever_since and self._inbound.get(broker.name) is inbound:
+                self._inbound.pop(broker.name, None)
+
+        self._port.after(NUMBERS_KEPT, still_dead)
+
+
+def _unknown(sender: BrokerRef, error: KeyError) -> ProtocolError:
+    return ProtocolError(f"{sender.name} uses the number {error} without having said what for")

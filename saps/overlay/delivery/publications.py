@@ -1,0 +1,137 @@
+"""The publications of a `Publish` frame: checked, selected, turned into a batch, addressed to one link.
+
+A `Publish` without addresses (`origin`, `slice` and `token` 0) is what a broker keeps of its own publications until
+they are acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import lt
+
+from saps.local.batch import Batch
+from saps.messages import Properties
+from saps.overlay.frames.kinds import Part, Publish
+from saps.overlay.ring.keys import BrokerRef
+
+
+def fault(frame: Publish) -> str | None:
+    """Why its publications are not those of its parts, or None."""
+    count, parts = len(frame.which), frame.parts
+    if len(frame.seqs) != count or len(frame.payloads) != count:
+        return "publications without a number or a payload"
+    if len(frame.given) not in (0, count) or max(frame.given, default=0) > len(frame.properties):
+        return "publications without their properties"
+    if len(parts) == 1:
+        seqs = frame.seqs
+        if any(frame.which) or not (parts[0].prev < seqs[0] and all(map(lt, seqs, seqs[1:]))):
+            return "publications that are not in their order"
+        return None
+    if set(frame.which) != set(range(len(parts))) or len({part.topic for part in parts}) != len(parts):
+        return "publications that are not those of its parts"
+    last = [part.prev for part in parts]
+    for number, seq in zip(frame.which, frame.seqs, strict=True):
+        if seq <= last[number]:
+            return "publications that are not in their order"
+        last[number] = seq
+    return None
+
+
+def batch_of(frame: Publish, origin: BrokerRef) -> Batch:
+    """The batch that the frame carries."""
+    topics = [part.topic for part in frame.parts]
+    properties = properties_of(frame) if frame.given else None
+    batch = Batch(topics, frame.which, frame.payloads, frame.qos, frame.retain, properties)
+    batch.publisher, batch.seqs = origin, frame.seqs
+    return batch
+
+
+def properties_of(frame: Publish) -> list[Properties | None] | None:
+    """Of each publication its properties; None if none has any."""
+    if not frame.given:
+        return None
+    places = [None, *frame.properties]
+    return [places[place] for place in frame.given]
+
+
+def give(frame: Publish, properties: Sequence[Properties | None], places: dict[int, int]) -> None:
+    """Add publications' properties to a frame. `places`: where those objects are that it has, by their identity."""
+    for each in properties:
+        place = 0
+        if each is not None:
+            place = places.get(id(each), 0)
+            if not place:
+                frame.properties.append(each)
+                place = places[id(each)] = len(frame.properties)
+        frame.given.append(place)
+
+
+def unaddressed(batch: Batch, prevs: Sequence[int]) -> Publish:
+    """The publications of a batch that has been numbered. `prevs`: of each topic the number before its first."""
+    parts = [Part(topic, prev) for topic, prev in zip(batch.topics, prevs, strict=True)]
+    which, seqs, payloads = list(batch.which), list(batch.seqs), list(batch.payloads)
+    frame = Publish(0, 0, 0, batch.qos, batch.retain, parts, which, seqs, payloads, [], [])
+    if batch.properties is not None:
+        give(frame, batch.properties, {})
+    return frame
+
+
+def select(frame: Publish, indexes: Sequence[int]) -> Publish:
+    """The publications at these places, ascending; the frame itself if that is all of them."""
+    if len(indexes) == len(frame.which):
+        return frame
+    prevs = prevs_of(frame)
+    numbers: dict[int, int] = {}
+    parts: list[Part] = []
+    which: list[int] = []
+    for index in indexes:
+        number = frame.which[index]
+        if number not in numbers:
+            numbers[number] = len(parts)
+            parts.append(Part(frame.parts[number].topic, prevs[index]))
+        which.append(numbers[number])
+    seqs, payloads = [frame.seqs[index] for index in indexes], [frame.payloads[index] for index in indexes]
+    part = Publish(0, 0, 0, frame.qos, frame.retain, parts, which, seqs, payloads, [], [])
+    properties = properties_of(frame)
+    if properties is not None:
+        give(part, [properties[index] for index in indexes], {})
+    return part
+
+
+def to_topic(frame: Publish, topic: str, after: int, upto: int) -> Publish | None:
+    """The publications to a topic with numbers above `after`, up to `upto`; None if there are none."""
+    wanted = {number for number, part in enumerate(frame.parts) if part.topic == topic}
+    if not wanted:
+        return None
+    indexes = [
+        index
+        for index, (number, seq) in enumerate(zip(frame.which, frame.seqs, strict=True))
+        if number in wanted and after < seq <= upto
+    ]
+    return select(frame, indexes) if indexes else None
+
+
+def to_parts(frame: Publish, wanted: Sequence[bool]) -> Publish | None:
+    """The publications to these of its topics; None if there are none."""
+    indexes = [index for index, number in enumerate(frame.which) if wanted[number]]
+    return select(frame, indexes) if indexes else None
+
+
+def prevs_of(frame: Publish) -> list[int]:
+    """Of each publication the number of the one before it to the same topic."""
+    last = [part.prev for part in frame.parts]
+    prevs: list[int] = []
+    for number, seq in zip(frame.which, frame.seqs, strict=True):
+        prevs.append(last[number])
+        last[number] = seq
+    return prevs
+
+
+def counts_of(frame: Publish) -> list[tuple[str, int]]:
+    """Its topics, and how many publications each has."""
+    if len(frame.parts) == 1:
+        return [(frame.parts[0].topic, len(frame.which))]
+    counts = [0] * len(frame.parts)
+    for number in frame.which:
+        counts[number] += 1
+    return [(part.topic, count) for part, count in zip(frame.parts, counts, strict=True)]

@@ -1,0 +1,77 @@
+"""Waiting until what has been published so far has come: at all members, and on to the subscribers here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saps.overlay.frames.kinds import Outstanding, Unsettled
+from saps.overlay.port import Port
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
+from saps.overlay.rendezvous.subscriber_registry import audience
+from saps.overlay.ring.keys import ALL_BROKERS, Range
+
+POLL = 0.02
+"""Seconds until what is not settled yet is asked for again."""
+RANGES = 32
+"""Ranges of publishers that are asked one by one; above it all brokers are asked at once."""
+ATTEMPTS = 4
+"""Range calls for one of these questions."""
+
+
+class Settling:
+    """Goes on (`then`) when all members have what matches some filters and was published before, and this broker has
+    passed on all that it has; at the latest at `limit`; not at all if nobody is `there` any more."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        waiting: Callable[[list[str]], bool],
+        filters: list[str],
+        limit: float,
+        there: Callable[[], bool],
+        then: Callable[[], None],
+    ) -> None:
+        """`waiting`: is there a matching publication that has come and could not be passed on yet?"""
+        self._port = port
+        self._calls = calls
+        self._waiting = waiting
+        self._filters = filters
+        self._limit = limit
+        self._there = there
+        self._then = then
+        self._upto: dict[tuple[str, int], int] = {}
+        """The last publication of each publisher when it was asked first."""
+        self._missing = 0
+        self._unsettled = False
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._there():
+            return
+        places: dict[Range, list[str]] = {}
+        for topic_filter in self._filters:
+            places.setdefault(audience(topic_filter), []).append(topic_filter)
+        if len(places) > RANGES:
+            places = {ALL_BROKERS: self._filters}
+        self._missing, self._unsettled = 1 + len(places), False
+        for place, wanted in places.items():
+            self._calls.call(place, Unsettled(wanted), self._answered, ATTEMPTS)
+        self._one_done()
+
+    def _answered(self, outcome: Outcome) -> None:
+        self._unsettled |= not outcome.complete
+        for result in outcome.results:
+            if isinstance(result, Outstanding):
+                target = self._upto.setdefault((result.broker, result.incarnation), result.seq)
+                self._unsettled |= 0 < result.lowest <= target
+        self._one_done()
+
+    def _one_done(self) -> None:
+        self._missing -= 1
+        if self._missing or not self._there():
+            return
+        if (self._unsettled or self._waiting(self._filters)) and self._port.now < self._limit:
+            self._port.after(POLL, self._ask)
+        else:
+            self._then()

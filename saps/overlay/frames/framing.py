@@ -1,0 +1,120 @@
+"""How frames stand in a TCP stream between brokers: a length of 4 bytes, big endian, then one MessagePack array.
+
+The first frame in each direction is `Hello`. The broker that made the connection sends frames over it, the other
+answers with its own `Hello` and nothing else: a link carries one direction, so two brokers that call each other at the
+same moment have nothing to settle.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from saps.overlay.frames.kinds import AnyFrame, Frame
+from saps.overlay.ring.keys import BrokerRef
+
+MAGIC = "SAPS"
+LOWEST_VERSION = 3
+VERSION = 3
+"""Versions of the protocol this code speaks, from the lowest to the highest. Those before were never released."""
+MAX_FRAME = (1 << 28) + (1 << 16)
+"""Largest frame in bytes: the largest MQTT packet and what surrounds it."""
+_LENGTH = 4
+_TLS_ALERT = b"\x15\x03"
+"""With this a TLS server answers whoever does not speak TLS (RFC 8446, 5.1); as a length it would be far too long."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AnyFrame)
+
+
+class WireError(ValueError):
+    """A peer sent something that is not the protocol. The link must be closed; the text says what was wrong."""
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """Who is there, and which versions it speaks."""
+
+    magic: str
+    lowest: int
+    highest: int
+    order: str
+    """Order of the keys (`KeyOrder`): the same on all brokers of a mesh."""
+    broker: BrokerRef
+    express: bool = False
+    """This connection is the express lane, beside the common one (`saps.overlay.delivery.express`)."""
+
+
+_hello_decoder = msgspec.msgpack.Decoder(Hello)
+
+
+def hello(broker: BrokerRef, order: str, *, express: bool = False, highest: int = VERSION) -> bytes:
+    """The first bytes of a connection, both ways. `highest`: the highest version to speak."""
+    body = _encoder.encode(Hello(MAGIC, LOWEST_VERSION, highest, order, broker, express))
+    return len(body).to_bytes(_LENGTH) + body
+
+
+def agree(theirs: Hello, order: str, highest: int = VERSION) -> int:
+    """The version both sides speak. Raises `WireError` if there is none, or the meshes differ."""
+    if theirs.magic != MAGIC:
+        raise WireError("the peer is not a SAPS broker")
+    version = min(theirs.highest, highest)
+    if version < max(theirs.lowest, LOWEST_VERSION):
+        raise WireError(
+            f"broker {theirs.broker.name} speaks versions {theirs.lowest} to {theirs.highest} of the protocol, "
+            f"this one {LOWEST_VERSION} to {highest}"
+        )
+    if theirs.order != order:
+        raise WireError(f"broker {theirs.broker.name} orders its keys by {theirs.order!r}, this one by {order!r}")
+    return version
+
+
+def encode_into(buffer: bytearray, frame: Frame) -> None:
+    """Append one frame to a buffer of outgoing bytes."""
+    start = len(buffer)
+    buffer += b"\0\0\0\0"
+    _encoder.encode_into(frame, buffer, start + _LENGTH)
+    buffer[start : start + _LENGTH] = (len(buffer) - start - _LENGTH).to_bytes(_LENGTH)
+
+
+class FrameReader:
+    """Incremental parser of one connection's incoming bytes."""
+
+    def __init__(self) -> None:
+        self.peer: Hello | None = None
+        """What the other side said first; None until then."""
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames completed by `data`, without the `Hello`. Raises `WireError`."""
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+        unread = buffer or data  # as a rule no frame is begun: then nothing is copied
+        frames: list[Frame] = []
+        pos = 0
+        end = len(unread)
+        if self.peer is None and unread.startswith(_TLS_ALERT):
+            raise WireError("the other side wants TLS: see links.tls and links.secret_file")
+        with memoryview(unread) as view:
+            while end - pos >= _LENGTH:
+                size = int.from_bytes(view[pos : pos + _LENGTH])
+                if size > MAX_FRAME or (self.peer is None and size > 4096):
+                    raise WireError(f"a frame of {size} bytes is too long")
+                if end - pos - _LENGTH < size:
+                    break
+                start = pos + _LENGTH
+                pos = start + size
+                body = view[start:pos]
+                try:
+                    if self.peer is None:
+                        self.peer = _hello_decoder.decode(body)
+                    else:
+                        frames.append(_decoder.decode(body))
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                    raise WireError(f"a frame that cannot be read: {error}") from None
+                finally:
+                    body.release()
+        if unread is buffer:
+            del buffer[:pos]
+        else:
+            buffer += data[pos:]
+        return frames

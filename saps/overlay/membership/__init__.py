@@ -1,0 +1,1 @@
+"""Brokers that join, leave, fail and are watched."""

@@ -1,0 +1,245 @@
+"""Failure detection: which brokers are taken for dead (after SWIM: Das, Gupta & Motivala 2002, without its gossip).
+
+A broker watches those whose failure it would have to mend: its neighbours in the overlay, those that owe it an
+acknowledgement, and those it has just sent something to. Every frame is a sign of life; who is silent for `heartbeat`
+seconds is pinged; who is silent for `suspect_after`, or whose link broke and does not come back within `dead_after`,
+is dead. Nobody else is told: each broker finds out for itself what it depends on.
+
+A later life of a broker counts once it has been heard itself. Until then it is hearsay: watched like any other, but it
+neither takes the place of the life that speaks nor, if it is silent, has that one taken for dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from saps.overlay.frames.kinds import Ping
+from saps.overlay.membership.members import Members
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef
+
+REMEMBERED = 1 << 16
+"""Brokers, at most, of which it is remembered that they were given up: more than a mesh has. Others may name any."""
+
+
+class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How soon a silent broker is given up. The time until delivery goes on after a crash is about `dead_after` if the
+    host is up (its links break at once), `suspect_after` if it vanished, and less than a second more for the repair."""
+
+    heartbeat: float = 0.5
+    """Seconds of silence after which a watched broker is pinged. Shorter costs frames: 2 a neighbour and interval."""
+    suspect_after: float = 1.5
+    """Seconds of silence after which a watched broker is dead. Shorter mistakes a slow broker for a dead one."""
+    dead_after: float = 1.0
+    """Seconds after which a broker whose link broke is dead, unless it answers."""
+    probe: float = 1.0
+    """Seconds between two attempts to reach a dead broker again (one of them at a time), to heal a partition."""
+
+
+class _Watched:
+    __slots__ = ("answered", "broken", "heard", "pinged", "ref")
+
+    def __init__(self, ref: BrokerRef, now: float) -> None:
+        self.ref = ref
+        self.heard = now
+        self.pinged = now
+        self.answered = False
+        """It has been heard since it was first watched, last addressed, or last pinged."""
+        self.broken: float | None = None
+        """When its link broke; None if it has been heard since."""
+
+
+class Detector:
+    """The opinion of one broker about the others. `dead` is called once for each broker given up."""
+
+    def __init__(
+        self, port: Port, settings: DetectorSettings, dead: Callable[[BrokerRef], None], members: Members
+    ) -> None:
+        self._port = port
+        self.settings = settings
+        self._on_dead = dead
+        self._members = members
+        self._watched: dict[str, _Watched] = {}
+        self._hearsay: dict[BrokerRef, _Watched] = {}
+        """Lives that others have told of, later than the newest one heard."""
+        self._dead: dict[str, BrokerRef] = {}
+        self._silent: dict[str, BrokerRef] = {}
+        """Of hearsay, what was given up."""
+        self._false: dict[str, BrokerRef] = {}
+        """Of that, what an earlier life has spoken against since."""
+        self._newest: dict[str, int] = {}
+        """Newest incarnation seen of each broker."""
+        self._to_probe: dict[BrokerRef, None] = {}
+        """All that were given up and not heard since, the one to be probed next first."""
+
+    @property
+    def suspects(self) -> list[str]:
+        """Names of the watched brokers whose link broke and that have not answered since."""
+        return [watched.ref.name for watched in self._all() if watched.broken is not None]
+
+    def lost(self, broker: BrokerRef) -> bool:
+        """True if this life of the broker is over."""
+        dead = self._dead.get(broker.name)
+        if dead is not None and dead.incarnation >= broker.incarnation:
+            return True
+        if broker in (self._silent.get(broker.name), self._false.get(broker.name)):
+            return True
+        return self.superseded(broker)
+
+    def superseded(self, broker: BrokerRef) -> bool:
+        """True if a newer life of the broker has been heard of, or this one has taken its leave."""
+        return self._newest.get(broker.name, 0) > broker.incarnation
+
+    def reachable(self, broker: BrokerRef) -> bool:
+        if not self._to_probe and self._newest.get(broker.name) == broker.incarnation:  # none is dead
+            watched = self._watched.get(broker.name)
+            return watched is None or watched.broken is None
+        watched = self._hearsay.get(broker) if self.is_hearsay(broker) else self._watched.get(broker.name)
+        return (watched is None or watched.broken is None) and not self.lost(broker)
+
+    def heard(self, broker: BrokerRef) -> BrokerRef | None:
+        """A sign of life. Returns the ref under which the broker was taken for dead, if it was."""
+        newest = self._newest.get(broker.name, 0)
+        if broker.incarnation > newest:
+            self._newest[broker.name] = broker.incarnation
+            watched = self._watched.pop(broker.name, None)
+            if watched is not None and watched.ref.incarnation < broker.incarnation:
+                self._on_dead(watched.ref)
+            elif newest:
+                self._on_dead(msgspec.structs.replace(broker, incarnation=newest))
+            if (told := self._hearsay.pop(broker, None)) is not None:
+                self._watched[broker.name] = told
+            if self._false.get(broker.name) == broker:
+                del self._false[broker.name]
+            self._members.heard(broker)
+        watched = self._watched.get(broker.name)
+        if watched is not None:
+            watched.heard = self._port.now
+            watched.answered = True
+            if watched.broken is not None:
+                watched.broken = None
+                self._members.heard(broker)
+        if not self._to_probe:
+            return None
+        dead, silent = self._dead.pop(broker.name, None), self._silent.pop(broker.name, None)
+        if dead is not None and dead.incarnation == broker.incarnation:
+            self._members.heard(broker)
+        for given_up in (dead, silent):
+            if given_up is not None:
+                self._to_probe.pop(given_up, None)
+        if silent is not None and silent.incarnation > broker.incarnation:
+            self._false[broker.name] = silent
+            silent = None
+        return dead or silent
+
+    @property
+    def dead(self) -> bool:
+        """Has anyone been given up, and not been heard since?"""
+        return bool(self._to_probe)
+
+    def is_dead(self, broker: BrokerRef) -> bool:
+        """True if just this life of the broker was given up."""
+        return broker in self._to_probe
+
+    def broke(self, broker: BrokerRef) -> None:
+        """The link to a broker went down: it has `dead_after` seconds to answer."""
+        if self.lost(broker):
+            return
+        watched = self._watch(broker)
+        if watched.broken is None:
+            watched.broken = self._port.now
+            if not self.is_hearsay(broker):
+                self._members.suspected(broker)
+            self._port.send(broker, Ping())
+            self._port.after(self.settings.dead_after, partial(self._still_broken, watched, watched.broken))
+
+    def _still_broken(self, watched: _Watched, since: float) -> None:
+        if watched.broken == since and watched in self._all():
+            self._give_up(watched.ref)
+
+    def left(self, broker: BrokerRef) -> None:
+        """A broker has taken its leave: nothing more is expected of it."""
+        self._watched.pop(broker.name, None)
+        self._newest[broker.name] = max(self._newest.get(broker.name, 0), broker.incarnation + 1)
+        self._members.left(broker)
+
+    def tick(self, needed: Iterable[BrokerRef], addressed: Iterable[tuple[BrokerRef, float]] = ()) -> None:
+        """Once a heartbeat: ping the silent, give up the dead, stop watching those that are not `needed` any more and
+        have been heard since they were last `addressed` (when something was sent to them)."""
+        now, settings = self._port.now, self.settings
+        wanted = set()
+        for broker in needed:
+            if not self.lost(broker):
+                wanted.add(self._watch(broker))
+        for broker, when in addressed:
+            if not self.lost(broker):
+                watched = self._watch(broker)
+                wanted.add(watched)
+                if watched.heard <= when:
+                    watched.answered = False
+        for watched in self._all():
+            silent = now - watched.heard
+            if silent >= settings.suspect_after and now - watched.pinged < settings.suspect_after:
+                self._give_up(watched.ref)
+            elif watched not in wanted and watched.broken is None and watched.answered:
+                self._unwatch(watched.ref)
+            elif silent >= settings.heartbeat or watched.broken is not None:
+                watched.pinged = now
+                watched.answered = False
+                self._port.send(watched.ref, Ping())
+
+    def probe(self, count: int = 1) -> None:
+        """Try to reach so many of the dead, in turn."""
+        for broker in list(islice(self._to_probe, count)):
+            del self._to_probe[broker]
+            self._to_probe[broker] = None
+            self._port.send(broker, Ping())
+
+    def is_hearsay(self, broker: BrokerRef) -> bool:
+        """True if this life of a broker is later than the newest one heard: others only have told of it."""
+        return broker.incarnation > self._newest.get(broker.name, broker.incarnation)
+
+    def _all(self) -> list[_Watched]:
+        return [*self._watched.values(), *self._hearsay.values()]
+
+    def _watch(self, broker: BrokerRef) -> _Watched:
+        if self.is_hearsay(broker):
+            told = self._hearsay.get(broker)
+            if told is None:
+                told = self._hearsay[broker] = _Watched(broker, self._port.now)
+            return told
+        watched = self._watched.get(broker.name)
+        if watched is None or watched.ref.incarnation < broker.incarnation:
+            watched = self._watched[broker.name] = _Watched(broker, self._port.now)
+        return watched
+
+    def _give_up(self, broker: BrokerRef) -> None:
+        given_up = self._silent if self._unwatch(broker) else self._dead
+        if given_up is self._dead:
+            self._members.died(broker)
+        if (earlier := given_up.get(broker.name)) is not None:
+            self._to_probe.pop(earlier, None)
+        given_up[broker.name] = broker
+        self._to_probe[broker] = None
+        if len(self._to_probe) > REMEMBERED:
+            self._forget_one()
+        self._on_dead(broker)
+
+    def _forget_one(self) -> None:
+        """Whoever was probed longest ago is a stranger again."""
+        broker = next(iter(self._to_probe))
+        del self._to_probe[broker]
+        for given_up in (self._dead, self._silent):
+            if given_up.get(broker.name) == broker:
+                del given_up[broker.name]
+
+    def _unwatch(self, broker: BrokerRef) -> bool:
+        """True if it was hearsay."""
+        if self._hearsay.pop(broker, None) is not None:
+            return True
+        self._watched.pop(broker.name, None)
+        return False

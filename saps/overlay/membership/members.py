@@ -1,0 +1,144 @@
+"""Who has come and gone, as one broker sees it: for operators. Nothing in the overlay depends on it.
+
+A broker finds out for itself only about those it watches (`saps.overlay.membership.failure_detector`), so what the
+brokers of a mesh know
+adds up to the whole. A broker that died is known, and away, until it is back, is forgotten by hand, or for `FORGOTTEN`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef
+
+FORGOTTEN = 86_400.0
+"""Seconds after which a broker that is away is forgotten."""
+KEPT = 100
+"""Events that are kept, the latest."""
+REMEMBERED = 1 << 16
+"""Brokers of which is known what became of them, at most: more than a mesh has."""
+WINDOW = 10.0
+LINES = 20
+"""Events told one by one in `WINDOW` seconds; those beyond are added up at its end."""
+
+
+class What(StrEnum):
+    """What became of a broker."""
+
+    JOINED = "joined"
+    SUSPECTED = "suspected"
+    """Its link broke, and it has not answered since."""
+    DEAD = "dead"
+    LEFT = "left"
+    BACK = "back"
+    """It was suspected or dead and is heard again, or has been restarted."""
+
+
+class Event(NamedTuple):
+    """What became of a broker, and when (seconds since the epoch)."""
+
+    at: float
+    what: What
+    broker: BrokerRef
+
+
+_WORDS = {
+    What.JOINED: "broker %s (%s) joined, at %s",
+    What.SUSPECTED: "broker %s (%s) is suspected: the link to it broke, at %s",
+    What.DEAD: "broker %s (%s) is taken for dead: no answer from %s",
+    What.LEFT: "broker %s (%s) left, at %s",
+    What.BACK: "broker %s (%s) is back, at %s",
+}
+
+Tell = Callable[[str, bool], None]
+"""Gets a line for the log, and whether it is a warning."""
+
+
+class Members:
+    """The brokers that one broker has heard of, and the latest events."""
+
+    def __init__(self, port: Port, wall: Callable[[], float]) -> None:
+        self._port = port
+        self._wall = wall
+        self._known: dict[str, Event] = {}
+        """The last event of each broker, the one that came first first. One that was there before this broker has come
+        in silence, as `What.JOINED`."""
+        self.events: deque[Event] = deque(maxlen=KEPT)
+        self.counts: Counter[What] = Counter()
+        self.tell: Tell | None = None
+        """Told of each event."""
+        self._told = 0
+        self._untold: Counter[What] = Counter()
+
+    @property
+    def away(self) -> list[Event]:
+        """The brokers that are dead, and when they died, by name."""
+        oldest = self._wall() - FORGOTTEN
+        for event in list(self._known.values()):
+            if event.what is What.DEAD and event.at < oldest:
+                del self._known[event.broker.name]
+        return sorted((e for e in self._known.values() if e.what is What.DEAD), key=lambda event: event.broker.name)
+
+    def forget(self, name: str) -> bool:
+        """An operator wants a dead broker forgotten. False if it is not known as dead."""
+        event = self._known.get(name)
+        if event is None or event.what is not What.DEAD:
+            return False
+        del self._known[name]
+        return True
+
+    def heard(self, broker: BrokerRef) -> None:
+        """A broker is heard for the first time in this life of it, or after it was suspected or dead."""
+        last = self._known.get(broker.name)
+        if last is not None and last.what is not What.LEFT:
+            self._happened(What.BACK, broker)
+        elif last is not None or broker.incarnation > self._port.me.incarnation:
+            self._happened(What.JOINED, broker)
+        else:
+            self._keep(Event(self._wall(), What.JOINED, broker))
+
+    def suspected(self, broker: BrokerRef) -> None:
+        """The link to a broker broke."""
+        self._happened(What.SUSPECTED, broker)
+
+    def died(self, broker: BrokerRef) -> None:
+        """A broker is given up."""
+        self._happened(What.DEAD, broker)
+
+    def left(self, broker: BrokerRef) -> None:
+        """A broker has taken its leave."""
+        last = self._known.get(broker.name)
+        if last is None or last.what is not What.LEFT:
+            self._happened(What.LEFT, broker)
+
+    def _happened(self, what: What, broker: BrokerRef) -> None:
+        event = Event(self._wall(), what, broker)
+        self._keep(event)
+        self.events.append(event)
+        self.counts[what] += 1
+        if self.tell is None:
+            return
+        if not self._told:
+            self._port.after(WINDOW, self._add_up)
+        self._told += 1
+        if self._told > LINES:
+            self._untold[what] += 1
+        else:
+            line = _WORDS[what] % (broker.name, broker.cluster or "no cluster", broker.address)
+            self.tell(line, what in (What.SUSPECTED, What.DEAD))
+
+    def _keep(self, event: Event) -> None:
+        self._known.pop(event.broker.name, None)
+        self._known[event.broker.name] = event
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+    def _add_up(self) -> None:
+        untold, self._untold, self._told = self._untold, Counter(), 0
+        if untold and self.tell is not None:
+            parts = ", ".join(f"{number} {what.value}" for what, number in untold.items())
+            self.tell(f"{untold.total()} more changes of brokers within {WINDOW:.0f} s: {parts}", True)

@@ -1,0 +1,1 @@
+"""Publishers find subscribers: registrations, range calls, designed overlays, domains."""

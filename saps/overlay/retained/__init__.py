@@ -1,0 +1,1 @@
+"""Retained messages of the mesh: partitions, their replicas, and notices to them."""

@@ -1,0 +1,200 @@
+"""What one broker tells the holders of the buckets: its claims and releases, of each bucket one call at a time.
+
+The first call to a bucket is a range call, which finds whoever holds it. The holders answer who else holds it, so later
+claims go straight to all that are known, with one message there and one back each. Whenever what they answer does not
+fit (one holds it no longer, or cannot be reached, or names somebody who was not asked) the same claim goes as a range
+call once more. Why no claim is missed is in decision 065.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from saps.overlay.frames.kinds import Claim, Tenures
+from saps.overlay.port import Port
+from saps.overlay.rendezvous.range_calls import AT_ONCE, ATTEMPT, PAUSE, Outcome, RangeCalls
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.directory import bucket_of, holder_key, shelf
+
+SEARCH = 3.0
+"""Seconds after which an incomplete range call is not repeated: what it has brought must do."""
+LINGER = 1.0
+"""Seconds for which ended tenures gather, so that many are told in one call, or with the next claim. A client that has
+moved on meanwhile costs its new broker a question more."""
+
+Q = TypeVar("Q")
+Names = frozenset[str]
+
+
+class _Desk(Generic[Q]):
+    """What is to be told to the holders of one bucket."""
+
+    __slots__ = ("busy", "claims", "holders", "released", "scheduled")
+
+    def __init__(self) -> None:
+        self.claims: dict[str, Q] = {}
+        self.released: dict[str, int] = {}
+        self.busy = False
+        self.scheduled = False
+        self.holders: dict[str, BrokerRef] = {}
+        """Who holds the bucket, by name; empty if that is to be found out."""
+
+
+class _Telling:
+    """A claim on its way."""
+
+    __slots__ = ("begun", "body", "done", "holders", "patience", "pause", "tried")
+
+    def __init__(
+        self, body: Claim, holders: dict[str, BrokerRef], begun: float, done: Callable[[Outcome], None]
+    ) -> None:
+        self.body = body
+        self.holders = holders
+        self.begun = begun
+        self.done = done
+        self.tried: Names = frozenset()
+        """Whom it went straight to last, and they did not do."""
+        self.pause, self.patience = PAUSE, ATTEMPT
+
+
+class Notices(Generic[Q]):
+    """The claims and releases of one broker. A claim is told with what it is made for (`Q`)."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        joined: Callable[[], bool],
+        tenures: dict[str, int],
+        keeps: Callable[[str], bool],
+        answered: Callable[[int, dict[str, Q], Outcome], None],
+    ) -> None:
+        """`joined` says if this broker is in the mesh: until then what is to be told waits. `tenures`: the stamps of
+        the clients claimed here; `keeps`: does the session of one outlive this broker?
+        `answered` gets a bucket, the claims that the holders have heard of, and their
+        answers."""
+        self._port = port
+        self._calls = calls
+        self._joined = joined
+        self._tenures = tenures
+        self._keeps = keeps
+        self._answered = answered
+        self._desks: dict[int, _Desk[Q]] = {}
+        self.straight = 0
+        """Calls that needed no search."""
+        self.searched = 0
+        """Range calls."""
+
+    def claim(self, client: str, what: Q) -> None:
+        """Tell of a client's tenure here."""
+        number = bucket_of(client)
+        self._desk(number).claims[client] = what
+        self._write(number)
+
+    def claim_again(self, claims: dict[str, Q]) -> None:
+        """The holders did not know; later claims of the same clients take the place of these."""
+        for client, what in claims.items():
+            self._desk(bucket_of(client)).claims.setdefault(client, what)
+        for number in {bucket_of(client) for client in claims}:
+            self._write(number)
+
+    def release(self, client: str, stamp: int) -> None:
+        """Tell, some time soon, that a tenure up to this stamp has ended."""
+        number = bucket_of(client)
+        desk = self._desk(number)
+        desk.released[client] = stamp
+        if not desk.scheduled:
+            desk.scheduled = True
+
+            def due() -> None:
+                desk.scheduled = False
+                self._write(number)
+
+            self._port.after(LINGER, due)
+
+    def search_again(self, claims: dict[str, Q]) -> None:
+        """This broker has joined, or two parts of the mesh may have become one: the holders known may not be all. These
+        claims and what has waited are told; of a client that has a claim waiting, that one."""
+        for client, what in claims.items():
+            self._desk(bucket_of(client)).claims.setdefault(client, what)
+        for number, desk in list(self._desks.items()):
+            desk.holders = {}
+            self._write(number)
+
+    def _desk(self, number: int) -> _Desk[Q]:
+        desk = self._desks.get(number)
+        if desk is None:
+            desk = self._desks[number] = _Desk()
+        return desk
+
+    def _write(self, number: int) -> None:
+        desk = self._desks[number]
+        if desk.busy or not self._joined() or not (desk.claims or desk.released):
+            return
+        desk.busy = True
+        claims, desk.claims = desk.claims, {}
+        released, desk.released = desk.released, {}
+        for client in claims:
+            released.pop(client, None)  # the new tenure takes the place of the old one
+        told = {client: self._tenures[client] for client in claims if client in self._tenures}
+        kept = [client for client in told if self._keeps(client)]
+        body = Claim(number, self._port.me, list(told.items()), list(released.items()), kept=kept)
+
+        def done(outcome: Outcome) -> None:
+            if outcome.complete:
+                desk.holders = _holders(outcome)
+            desk.busy = False
+            self._answered(number, {client: what for client, what in claims.items() if client in told}, outcome)
+            self._write(number)
+
+        self._call(_Telling(body, desk.holders, self._port.now, done))
+
+    def _call(self, telling: _Telling) -> None:
+        """Straight to the holders that are known, but to none that are dead; else, and if just these did not do, by a
+        search."""
+        asked = {name: ref for name, ref in telling.holders.items() if not self._port.lost(ref)}
+        names = frozenset(asked)
+        if not names or names == telling.tried or not all(map(self._port.reachable, asked.values())):
+            self._search(telling)
+            return
+
+        def answered(outcome: Outcome) -> None:
+            if outcome.complete and self._agreed(outcome, names):
+                self.straight += 1
+                telling.done(outcome)
+            else:
+                telling.tried = names
+                telling.holders = _holders(outcome) if outcome.complete else telling.holders
+                self._call(telling)
+
+        number, order = telling.body.bucket, self._port.order
+        self._calls.call_at([(holder_key(number, ref, order), ref) for ref in asked.values()], telling.body, answered)
+
+    def _search(self, telling: _Telling) -> None:
+        """By a range call. If it is incomplete because of a crash the other holders are asked straight as soon as it is
+        known who has crashed: that is before the crash is repaired."""
+
+        def found(outcome: Outcome) -> None:
+            if outcome.complete or self._port.now - telling.begun >= SEARCH:
+                telling.done(outcome)
+            else:
+                self._port.after(telling.pause, lambda: self._call(telling))
+                telling.pause = min(2 * telling.pause, AT_ONCE)
+                telling.patience *= 2
+
+        self.searched += 1
+        self._calls.call(shelf(telling.body.bucket), telling.body, found, 1, telling.patience)
+
+    def _agreed(self, outcome: Outcome, asked: Names) -> bool:
+        """Do answers of all that were `asked` name nobody else, and does one of these know the whole bucket?"""
+        answers = [result for result in outcome.results if isinstance(result, Tenures)]
+        answered = {answer.broker.name for answer in answers}
+        named = {ref.name for answer in answers for ref in answer.holders if not self._port.lost(ref)}
+        return answered == asked and named <= answered and any(answer.ready for answer in answers)
+
+
+def _holders(outcome: Outcome) -> dict[str, BrokerRef]:
+    answers = [result for result in outcome.results if isinstance(result, Tenures)]
+    found = {ref.name: ref for answer in answers for ref in answer.holders}
+    return found | {answer.broker.name: answer.broker for answer in answers}

@@ -1,0 +1,353 @@
+"""Retained messages in the mesh, as one broker publishes them and asks for them (MQTT 5.0, section 3.3.1.3).
+
+A retained publication goes to the topic's members like any other, and to the holders of the topic's bucket
+(`saps.overlay.retained.store`). It has a stamp from a hybrid logical clock (Kulkarni et al. 2014), so that all
+brokers agree
+which one of a topic is the last. A new subscriber's broker asks the holders after its filter has been taken up by all
+publishers: what was published before is with the holders, or is told by its publisher, who has not finished to keep
+it; what is published later comes as a publication.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import blake2b
+from math import ceil
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from saps.local.batch import Batch
+from saps.mesh import Recalled
+from saps.messages import Message, Properties, stamp_of
+from saps.overlay.delivery.order import Inbox
+from saps.overlay.frames.kinds import Keep, Kept, Recall, Record, Stored
+from saps.overlay.port import Port
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
+from saps.overlay.rendezvous.subscriber_registry import Registration, Subscriptions
+from saps.overlay.retained.store import BUCKETS, DELETED, HOLDERS, Vault, bucket_of, newer
+from saps.overlay.ring.keys import ALL_VAULTS, Range, vault
+from saps.overlay.slices import Slices
+from saps.topics import is_wildcard, matches
+
+PATIENCE = 3.0
+"""Seconds after which a publication that has not come is taken for lost."""
+AT_ONCE = 1000
+"""Retained messages that one broker answers with when asked for all buckets in one call; above it each bucket is asked
+by itself, so that no answer takes longer than a call may."""
+ROUNDS_AT_ONCE = 8
+"""Calls to holders under way at which the next ones wait."""
+RECALL_STEPS = 4
+"""What one filter counts in a slice: each holder looks for it in each of its buckets."""
+ROUNDS = 3
+"""Attempts to enlist holders for a publication; then those that there are must do."""
+AHEAD = 86_400.0
+"""Seconds by which a stamp may be ahead of this broker's clock, if that is to follow it. Less keeps brokers with wrong
+clocks from agreeing what was the last."""
+
+LONGEST_EXPIRY = 0xFFFFFFFF
+"""Seconds (MQTT 5.0, section 3.3.2.3.3)."""
+_LOGICAL, _NAME = 6, 16
+"""Bits of a stamp below the milliseconds: for 1/64 ms and the logical part, and for the name of the broker."""
+
+Told = Callable[[], None]
+
+
+class Clock:
+    """A hybrid logical clock: close to the wall clock, and later than every stamp this broker has seen."""
+
+    def __init__(self, name: str, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self._name = int.from_bytes(blake2b(name.encode(), digest_size=_NAME // 8).digest())
+        self._last = 0
+
+    def stamp(self) -> int:
+        """A new stamp. Those of different brokers differ, but for a chance of 1 in 65,536 at the same moment."""
+        self._last = max(int(self._wall() * (1000 << _LOGICAL)), self._last + 1)
+        return self._last << _NAME | self._name
+
+    def seen(self, stamp: int) -> None:
+        """A stamp of another broker; it is not followed beyond `AHEAD`: nobody can have this clock run out."""
+        stamp >>= _NAME
+        if (stamp >> _LOGICAL) - self._wall() * 1000 <= AHEAD * 1000:
+            self._last = max(self._last, stamp)
+
+
+class _Writer:
+    """What this broker has to keep in one bucket: one call at a time, with the last record of each topic."""
+
+    __slots__ = ("busy", "next", "rounds", "sent")
+
+    def __init__(self) -> None:
+        self.sent: dict[str, tuple[Record, list[Told]]] = {}
+        """By topic: what is under way to the holders, and who is to be told."""
+        self.next: dict[str, tuple[Record, list[Told]]] = {}
+        """What follows."""
+        self.busy = False
+        self.rounds = 0
+
+
+class _Question(NamedTuple):
+    """What is retained that matches a filter?"""
+
+    topic_filter: str
+    registration: Registration
+    epoch: int
+    done: Callable[[Sequence[Recalled]], None]
+
+
+class Retention:
+    """The retained messages that one broker publishes, or wants. `kept` is told of each that the holders have."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        vault: Vault,
+        inbox: Inbox,
+        subscriptions: Subscriptions,
+        wall: Callable[[], float],
+        kept: Callable[[Message], None],
+    ) -> None:
+        """`wall`: the time that brokers agree on, in seconds."""
+        self._port = port
+        self._calls = calls
+        self._vault = vault
+        self._inbox = inbox
+        self._subscriptions = subscriptions
+        self._wall = wall
+        self._kept = kept
+        self.clock = Clock(port.me.name, wall)
+        self._writers: dict[int, _Writer] = {}
+        self._recalled: dict[str, int] = {}
+        """Filters of which everything retained is known here, and when it was found out (`_epoch`)."""
+        self._epoch = 0
+        """Counts what may have kept a publication from this broker."""
+        self._lost = 0
+        self._asked: deque[_Question] = deque()
+        """What the holders are to be asked."""
+        self._asking = 0
+        """Calls to the holders that are under way."""
+        self._slices = Slices(port, self._work)
+        self._told: dict[str, list[Record]] = {}
+        """By filter: what publishers told when it was announced to them."""
+
+    # --- publishing ---------------------------------------------------------------------------------------------
+
+    def stamp(self, properties: Properties | None) -> Properties:
+        """The properties with a stamp later than all that this broker knows of."""
+        return replace(properties or Properties(), stamp=self.clock.stamp())
+
+    def keep(self, message: Message, seq: int, done: Told | None) -> None:
+        """Have a publication with the sequence number `seq` kept by the holders of its topic."""
+        expires = 0.0
+        if not message.payload:
+            expires = self._wall() + DELETED
+        elif message.properties is not None and message.properties.message_expiry is not None:
+            expires = self._wall() + message.properties.message_expiry
+        self.keep_record(Record(message, int(expires * 1000), self._port.me, seq), done)
+
+    def keep_record(self, record: Record, done: Told | None) -> None:
+        """Have a record kept by the holders of its topic, unless they know a later one."""
+        message = record.message
+        number = bucket_of(message.topic)
+        writer = self._writers.get(number)
+        if writer is None:
+            writer = self._writers[number] = _Writer()
+        _, waiters = writer.next.get(message.topic, (record, []))
+        if done is not None:
+            waiters.append(done)
+        writer.next[message.topic] = record, waiters
+        if not writer.busy:
+            self._write(number, writer)
+
+    def _write(self, number: int, writer: _Writer) -> None:
+        """Send the holders what waits for them."""
+        writer.busy, writer.rounds = True, 0
+        writer.sent, writer.next = writer.next, {}
+        self._attempt(number, writer)
+
+    def _attempt(self, number: int, writer: _Writer) -> None:
+        records = [record for record, _ in writer.sent.values()]
+        self._calls.call(vault(number), Keep(records), lambda outcome: self._answered(number, writer, outcome))
+
+    def _answered(self, number: int, writer: _Writer, outcome: Outcome) -> None:
+        holders = {result.broker.name for result in outcome.results if isinstance(result, Kept)}
+        if len(holders) >= HOLDERS or (writer.rounds >= ROUNDS and holders):
+            self._written(number, writer)
+            return
+        writer.rounds += 1
+
+        def enlisted(some: bool) -> None:
+            if some or not (holders or self._vault.leaving):
+                self._attempt(number, writer)
+            else:
+                self._written(number, writer)
+
+        self._vault.enlist(number, holders, HOLDERS - len(holders), enlisted)
+
+    def _written(self, number: int, writer: _Writer) -> None:
+        sent, writer.sent = writer.sent, {}
+        if writer.next:
+            self._write(number, writer)
+        else:
+            del self._writers[number]
+        for record, waiters in sent.values():
+            self._kept(record.message)
+            for waiter in waiters:
+                waiter()
+
+    @property
+    def settled(self) -> bool:
+        """True if all that this broker has published is kept."""
+        return not self._writers
+
+    def pending(self, topic_filters: list[str]) -> list[Stored]:
+        """Own publications that the holders may not have yet (answers `Announce`)."""
+        found = {}
+        for writer in self._writers.values():
+            for waiting in (writer.sent, writer.next):
+                for topic, (record, _) in waiting.items():
+                    if any(matches(topic_filter, topic) for topic_filter in topic_filters):
+                        found[topic] = record
+        return [Stored(list(found.values()))] if found else []
+
+    # --- subscribing ----------------------------------------------------------------------------------------------
+
+    def told(self, topic_filter: str, records: list[Record]) -> None:
+        """Publishers have answered the announcement of a filter with what they have not finished to keep."""
+        if records:
+            self._told[topic_filter] = records
+        else:
+            self._told.pop(topic_filter, None)
+
+    def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
+        """Ask the holders for what matches, unless everything is known already: `saps.mesh.Mesh.recall`."""
+        epoch = self._present_epoch()
+        registration = self._subscriptions.ready(topic_filter)
+        if registration is None or self._recalled.get(topic_filter) == epoch:
+            done(())
+            return
+
+        self._asked.append(_Question(topic_filter, registration, epoch, done))
+        self._slices.wake()
+
+    def _work(self, most: int) -> int:
+        """Ask the holders for what matches some of the filters that wait for it, in one call for all that concern the
+        same holders. Returns how many they are."""
+        if self._asking >= ROUNDS_AT_ONCE or not self._asked:
+            return 0
+        places: dict[int | None, list[_Question]] = {}
+        count = min(most, len(self._asked))
+        for _ in range(count):
+            question = self._asked.popleft()
+            bucket = None if is_wildcard(question.topic_filter) else bucket_of(question.topic_filter)
+            places.setdefault(bucket, []).append(question)
+        for bucket, questions in places.items():
+            self._asking += 1
+            filters = [question.topic_filter for question in questions]
+            found = partial(self._found, questions)
+            if bucket is None:
+                self._ask_all(filters, found)
+            else:
+                self._ask([vault(bucket)], Recall(filters), found)
+        return count * RECALL_STEPS
+
+    def _found(self, questions: list[_Question], records: list[Record]) -> None:
+        """The holders have told what matches one of the filters."""
+        self._asking -= 1
+        self._slices.wake()
+        for topic_filter, registration, epoch, done in questions:
+            if self._subscriptions.ready(topic_filter) is registration:
+                self._recalled[topic_filter] = epoch
+            matching = [record for record in records if matches(topic_filter, record.message.topic)]
+            done(self._recalled_from(matching + self._told.pop(topic_filter, [])))
+
+    def _ask_all(self, topic_filters: list[str], found: Callable[[list[Record]], None]) -> None:
+        """Ask the holders of all buckets: in one call, or if that is too much in one for each bucket."""
+
+        def answered(outcome: Outcome) -> None:
+            if any(isinstance(result, Stored) and result.more for result in outcome.results):
+                self._ask([vault(number) for number in range(BUCKETS)], Recall(topic_filters), found)
+            else:
+                found(_records(outcome))
+
+        self._calls.call(ALL_VAULTS, Recall(topic_filters, AT_ONCE), answered)
+
+    def _ask(self, places: list[Range], question: Recall, found: Callable[[list[Record]], None]) -> None:
+        """Ask the holders at these places, one after the other."""
+        records: list[Record] = []
+        places = places[:]
+
+        def answered(outcome: Outcome) -> None:
+            records.extend(_records(outcome))
+            following()
+
+        def following() -> None:
+            if places:
+                self._calls.call(places.pop(), question, answered)
+            else:
+                found(records)
+
+        following()
+
+    def withdrawn(self, topic_filter: str) -> None:
+        """The filter is not subscribed any more."""
+        self._recalled.pop(topic_filter, None)
+        self._told.pop(topic_filter, None)
+
+    def observed(self, batch: Batch) -> None:
+        """Retained publications of another broker have come."""
+        for properties in batch.properties or ():
+            if properties is not None and properties.stamp is not None:
+                self.clock.seen(properties.stamp)
+
+    def unsure(self) -> None:
+        """A publication may have been lost on its way here: ask again when somebody subscribes."""
+        self._epoch += 1
+
+    def _present_epoch(self) -> int:
+        if self._inbox.given_up != self._lost:
+            self._lost = self._inbox.given_up
+            self._epoch += 1
+        return self._epoch
+
+    def _recalled_from(self, records: list[Record]) -> list[Recalled]:
+        last: dict[str, Record] = {}
+        now = self._wall()
+        for record in records:
+            if newer(record, last.get(record.message.topic)):
+                last[record.message.topic] = record
+        found = []
+        for record in last.values():
+            self.clock.seen(stamp_of(record.message))
+            left = record.expires / 1000 - now
+            if not record.expires or left > 0:
+                found.append(Recalled(_aged(record, left), self._coming(record)))
+        return found
+
+    def _coming(self, record: Record) -> bool:
+        """Is the publication owed to this broker, and under way?"""
+        topic, origin = record.message.topic, record.origin
+        return (
+            self._wall() - (stamp_of(record.message) >> _LOGICAL + _NAME) / 1000 < PATIENCE
+            and not self._port.lost(origin)
+            and self._subscriptions.promised(topic, (origin.name, origin.incarnation), record.seq)
+            and self._inbox.delivered(origin, topic) < record.seq
+        )
+
+
+def _records(outcome: Outcome) -> list[Record]:
+    return [record for result in outcome.results if isinstance(result, Stored) for record in result.records]
+
+
+def _aged(record: Record, left: float) -> Message:
+    """The message with what is left of its life."""
+    message = record.message
+    if message.properties is None or message.properties.message_expiry is None:
+        return message
+    return replace(
+        message, properties=replace(message.properties, message_expiry=min(max(1, ceil(left)), LONGEST_EXPIRY))
+    )

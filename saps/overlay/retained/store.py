@@ -1,0 +1,293 @@
+"""Where retained messages are kept: each topic falls into one of `BUCKETS`, each bucket is held by `HOLDERS` brokers.
+
+A holder has a key at its bucket's place in the overlay, so a range call to the place reaches all of them. It puts the
+key in and *then* collects what the others have, as a publisher does with filters (decision 010): what is kept later
+reaches it, what was kept before is collected. So any one holder that lives has everything. The holders of a bucket are
+neighbours on level 0 and so watch each other: when one is gone, another one is enlisted. Nobody holds what nobody uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+
+from saps.local.retained import RetainedStore
+from saps.messages import stamp_of
+from saps.overlay.frames.kinds import Enlist, Enlisted, Keep, Kept, Recall, Record, Result, Stored
+from saps.overlay.port import Handlers, Port
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
+from saps.overlay.retained.partitions import Bucket, Holder, State, rank
+from saps.overlay.ring.keys import BrokerRef, Key, Range, bucket_of_key, vault, vault_key
+from saps.overlay.ring.skip_graph import SkipGraph
+
+HOLDERS = 3
+"""Brokers that keep each retained message: it survives if all but one of them crash at once. More cost a frame each for
+each retained publication."""
+BUCKETS = 64
+"""Places over which the topics are spread, at `HOLDERS` keys each. More spread the load over more brokers."""
+CENSUS = 30.0
+"""Seconds between two looks at who holds a bucket; crashes are looked after at once."""
+ENLIST = 1.0
+"""Seconds after which a broker that has been enlisted and does not answer is given up."""
+DELETED = 3600.0
+"""Seconds for which a deletion is remembered. A part of the mesh that was cut off for longer may bring the message
+back."""
+TOPICS = 100_000
+"""Topics a holder keeps in each bucket."""
+
+
+def bucket_of(topic: str) -> int:
+    """The bucket of a topic."""
+    return blake2b(topic.encode(), digest_size=1).digest()[0] % BUCKETS
+
+
+def newer(record: Record, known: Record | None) -> bool:
+    """Does `record` replace `known`? All brokers decide alike."""
+    if known is None:
+        return True
+    new, old = record.message, known.message
+    return (stamp_of(new), new.payload) > (stamp_of(old), old.payload)
+
+
+class _Bucket(Bucket):
+    """The retained messages of a bucket held here."""
+
+    __slots__ = ("checking", "records", "unchecked")
+
+    def __init__(self, number: int, key: Key) -> None:
+        super().__init__(number, key)
+        self.records: RetainedStore[Record] = RetainedStore(TOPICS)
+        self.checking = False
+        self.unchecked = False
+        """Somebody has gone while it was being collected."""
+
+
+class Vault(Holder[_Bucket]):
+    """The buckets one broker holds, and the enlisting of others."""
+
+    def __init__(
+        self,
+        port: Port,
+        graph: SkipGraph,
+        calls: RangeCalls,
+        acquaintances: Callable[[], Iterable[BrokerRef]],
+        wall: Callable[[], float],
+    ) -> None:
+        """`acquaintances`: brokers that may be enlisted. `wall`: the time that brokers agree on, in seconds."""
+        super().__init__(port, graph, calls)
+        self._acquaintances = acquaintances
+        self._wall = wall
+        self._enlisting: dict[int, Callable[[bool], None]] = {}
+        """By serial: what to run when the broker asked has answered."""
+        self._serial = 0
+        self.leaving = False
+        self.on_record: Callable[[str, Record | None], None] | None = None
+        """Told of what is kept here, and of what is not any more, by topic: a broker with storage keeps it there."""
+
+    def __len__(self) -> int:
+        """Retained messages held here."""
+        return sum(len(bucket.records) for bucket in self._held.values())
+
+    # --- what others ask of a holder ------------------------------------------------------------------------
+
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            Enlist: self._on_enlist,
+            Enlisted: lambda sender, frame: self._enlisted(frame.serial, frame.taken),
+        }
+
+    def _on_enlist(self, sender: BrokerRef, frame: Enlist) -> None:
+        if self.leaving or not 0 <= frame.bucket < BUCKETS:
+            self._port.send(sender, Enlisted(frame.serial, False))
+        else:
+            self.join(frame.bucket, lambda: self._port.send(sender, Enlisted(frame.serial, True)))
+
+    def run(self, body: Keep | Recall, keys: list[Key]) -> list[Kept | Stored]:
+        """What a range call runs at buckets held here."""
+        held = [self._held[number] for number in map(bucket_of_key, keys) if number in self._held]
+        if isinstance(body, Keep):
+            for bucket in held:
+                self._merge(bucket, [r for r in body.records if bucket_of(r.message.topic) == bucket.number])
+            ready = not self.leaving
+            return [Kept(self._port.me, b.number, ready and b.state is State.READY) for b in held]
+        found: list[Record] = []
+        for bucket in held:
+            records, filters = bucket.records, body.topic_filters
+            if filters is None:
+                found += records.values()
+            elif len(records):
+                found += {id(record): record for each in filters for record in records.matching(each)}.values()
+        if body.limit and len(found) > body.limit:
+            return [Stored([], more=True)]
+        return [Stored(found)] if found else []
+
+    def _empty(self, number: int) -> _Bucket:
+        return _Bucket(number, vault_key(number, self._port.me, self._port.order))
+
+    def _question(self, number: int) -> tuple[Range, Recall]:
+        return vault(number), Recall(None)
+
+    def _take(self, bucket: _Bucket, result: Result) -> None:
+        if isinstance(result, Stored):
+            self._merge(bucket, result.records)
+
+    def _ready(self, bucket: _Bucket) -> None:
+        if bucket.unchecked:
+            bucket.unchecked = False
+            self._check(bucket)
+
+    def _merge(self, bucket: _Bucket, records: Iterable[Record]) -> None:
+        for record in records:
+            topic = record.message.topic
+            taken = newer(record, bucket.records.get(topic)) and bucket.records.put(topic, record)
+            if taken and self.on_record is not None:
+                self.on_record(topic, record)
+
+    # --- who holds a bucket ------------------------------------------------------------------------------------
+
+    def enlist(self, number: int, holders: set[str], wanted: int, done: Callable[[bool], None]) -> None:
+        """Have `wanted` more brokers hold a bucket that `holders` hold. `done` runs when they do, or when there is
+        nobody else to be asked; False if none was found."""
+        known = {broker.name: broker for broker in self._acquaintances() if self._port.reachable(broker)}
+        known[self._port.me.name] = self._port.me
+        names = sorted(known.keys() - holders, key=lambda name: rank(number, name))
+        candidates = [known[name] for name in names]
+        found = waiting = 0
+
+        def answered(taken: bool) -> None:
+            nonlocal found, waiting
+            waiting -= 1
+            found += taken
+            go_on()
+
+        def go_on() -> None:
+            nonlocal waiting
+            while candidates and found + waiting < wanted:
+                waiting += 1
+                self._enlist_one(number, candidates.pop(0), answered)
+            if not waiting:
+                finish()
+
+        finished = False
+
+        def finish() -> None:
+            nonlocal finished
+            if not finished:
+                finished = True
+                done(found > 0)
+
+        go_on()
+
+    def _enlist_one(self, number: int, broker: BrokerRef, answered: Callable[[bool], None]) -> None:
+        self._serial += 1
+        serial = self._serial
+        self._enlisting[serial] = answered
+        if broker.name != self._port.me.name:
+            self._port.send(broker, Enlist(number, serial))
+        elif self.leaving:
+            self._enlisted(serial, False)
+        else:
+            self.join(number, lambda: self._enlisted(serial, True))
+        if serial in self._enlisting:
+            self._port.after(ENLIST, lambda: self._enlisted(serial, False))
+
+    def _enlisted(self, serial: int, taken: bool) -> None:
+        answered = self._enlisting.pop(serial, None)
+        if answered is not None:
+            answered(taken)
+
+    def check(self) -> None:
+        """Look after all buckets held here: too few holders, or too many, or what is out of date."""
+        for bucket in list(self._held.values()):
+            self._sweep(bucket)
+            self._check(bucket)
+
+    def _check(self, bucket: _Bucket, in_turn: bool = False) -> None:
+        """Count the holders. `in_turn`: those that are preferred to this one have had time to act."""
+        if bucket.state is State.COLLECTING:
+            bucket.unchecked = True
+        if bucket.checking or bucket.state is not State.READY or self._held.get(bucket.number) is not bucket:
+            return
+        bucket.checking = True
+
+        def counted(outcome: Outcome) -> None:
+            bucket.checking = False
+            bucket.unchecked |= bucket.state is State.COLLECTING
+            kept = [result for result in outcome.results if isinstance(result, Kept)]
+            if self._held.get(bucket.number) is bucket and bucket.state is State.READY and not self.leaving:
+                self._balance(bucket, kept, in_turn)
+
+        self._calls.call(vault(bucket.number), Keep([]), counted)
+
+    def _balance(self, bucket: _Bucket, kept: list[Kept], in_turn: bool) -> None:
+        """The first holder enlists who is missing, the next one if that one has not noticed; those beyond enough
+        holders that are ready give the bucket up."""
+        names = sorted({result.broker.name for result in kept}, key=lambda name: rank(bucket.number, name))
+        me = self._port.me.name
+        if len(names) < HOLDERS and (in_turn or names[:1] == [me]):
+            self.enlist(bucket.number, set(names), HOLDERS - len(names), lambda some: None)
+        elif len(names) < HOLDERS and me in names:
+            self._port.after(names.index(me) * ENLIST, lambda: self._check(bucket, in_turn=True))
+        elif me in names[HOLDERS:] and all(result.ready for result in kept if result.broker.name in names[:HOLDERS]):
+            self._give_up(bucket)
+
+    def _dropped(self, bucket: _Bucket) -> None:
+        for record in bucket.records.values() if self.on_record is not None else ():
+            self._forgotten(record.message.topic)
+
+    def _sweep(self, bucket: _Bucket) -> None:
+        now = self._wall()
+        for record in bucket.records.values():
+            if record.expires and record.expires / 1000 <= now:
+                bucket.records.remove(record.message.topic)
+                self._forgotten(record.message.topic)
+
+    def _forgotten(self, topic: str) -> None:
+        if self.on_record is not None:
+            self.on_record(topic, None)
+
+    def purge(self, kept: Callable[[str], bool]) -> None:
+        """Hold nothing any more of the topics that are not to be `kept`."""
+        for bucket in self._held.values():
+            for record in bucket.records.values():
+                if not kept(record.message.topic):
+                    bucket.records.remove(record.message.topic)
+                    self._forgotten(record.message.topic)
+
+    def holds(self, topic: str) -> bool:
+        """Is this broker a holder of the topic?"""
+        return bucket_of(topic) in self._held
+
+    # --- what happens to brokers ---------------------------------------------------------------------------------
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died or has left: it may have been a holder."""
+        if self._held:
+            self._port.after(0, self.check)
+
+    def leave(self, done: Callable[[], None]) -> None:
+        """Hand over what is held here; `done` runs when enough others have it."""
+        self.leaving = True
+        missing = 1 + len(self._held)
+
+        def one_done(some: bool = True) -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                done()
+
+        for bucket in list(self._held.values()):
+            self._hand_over(bucket, one_done)
+        one_done()
+
+    def _hand_over(self, bucket: _Bucket, done: Callable[[bool], None]) -> None:
+        def counted(outcome: Outcome) -> None:
+            ready = {r.broker.name for r in outcome.results if isinstance(r, Kept) and r.ready}
+            others = ready - {self._port.me.name}
+            if len(others) < HOLDERS:
+                self.enlist(bucket.number, ready | {self._port.me.name}, HOLDERS - len(others), done)
+            else:
+                done(True)
+
+        self._calls.call(vault(bucket.number), Keep([]), counted)

@@ -1,0 +1,148 @@
+"""After a cut: a broker that was taken for dead is heard of again, and perhaps the ring is two.
+
+One that returns is seldom alone, so some more of the dead are probed at once, and what was not said meanwhile is said
+and asked again. Whether there are two rings is found out by letting the one that has returned search for an own key.
+If there are, own keys are put into the other ring (`saps.overlay.ring.partition_merge`), and all others in this one
+hear of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saps.overlay.frames.kinds import Forgot, Heal, Ping
+from saps.overlay.membership.failure_detector import Detector
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.ring.ring_probe import RollCalls
+from saps.overlay.ring.skip_graph import SkipGraph
+
+HEAL_EVERY = 1.0
+"""Seconds between two merges that a broker begins, between two calls to heal that it passes on, and between two looks
+at those that have returned."""
+LOOKS = 8
+"""Of how many of those at a time."""
+PROBES = 4
+"""The dead that are probed when one of them has returned. Fewer than 2 would not go on until all are found."""
+RENEW = (0.5, 1.5, 3.0)
+"""Seconds from a broker's return until everything is said and asked again, and from each such time to the next. By then
+the rings are to be one; it goes on for as long as brokers return, and this long after the last."""
+HEARD = 1024
+"""Calls to heal that are remembered."""
+
+
+class Healing:
+    """What one broker does about it. `renew` says and asks everything again."""
+
+    def __init__(
+        self,
+        port: Port,
+        graph: SkipGraph,
+        detector: Detector,
+        roll_calls: RollCalls,
+        renew: Callable[[], None],
+    ) -> None:
+        self._port = port
+        self._graph = graph
+        self._detector = detector
+        self._roll_calls = roll_calls
+        self._renew = renew
+        self._serial = 0
+        self._heard: dict[tuple[BrokerRef, int], None] = {}
+        """The last calls to heal, in order."""
+        self._call_next = self._merge_next = 0.0
+        """When the next call may be passed on, and the next merge begin."""
+        self._to_look_at: dict[str, BrokerRef] = {}
+        """Brokers that may be in another ring."""
+        self._looking = False
+        self._renewed: int | None = None
+        """Times that everything has been said again since the first broker returned; None: it is over."""
+        self._renew_until = 0.0
+
+    def back(self, was: BrokerRef, now: BrokerRef) -> None:
+        """A broker taken for dead is heard of again: after a restart it may be alone, after a partition the two sides
+        must become one ring again."""
+        if was.incarnation != now.incarnation:
+            self._serial += 1
+            self._port.send(now, Heal(self._port.me, self._serial))
+            return
+        self._port.send(now, Forgot())
+        self._detector.probe(PROBES)
+        self.forgotten(now)
+
+    def forgotten(self, by: BrokerRef) -> None:
+        """One of two brokers had given up the other."""
+        self._say_again()
+        self.suspect(by)
+
+    def heal(self, sender: BrokerRef, call: Heal) -> None:
+        """Somewhere two rings have met; or the sender has met this broker, which has begun a new life."""
+        name = (call.contact, call.serial)
+        if name in self._heard or call.contact == self._port.me:
+            return
+        self._heard[name] = None
+        if len(self._heard) > HEARD:
+            del self._heard[next(iter(self._heard))]
+        self._say_again()
+        if sender != call.contact:
+            self._pass_on(call)
+        if sender == call.contact or not self._detector.dead:
+            self.suspect(call.contact)
+        else:
+            self._detector.probe(PROBES)  # not all brokers through one contact
+
+    def merge(self, contact: BrokerRef) -> None:
+        """The ring of a broker and this one are two."""
+        now = self._port.now
+        if now < self._merge_next:
+            self.suspect(contact)
+            return
+        self._merge_next = now + HEAL_EVERY
+        self._graph.rejoin(contact)
+        self._serial += 1
+        self._pass_on(Heal(contact, self._serial))
+        self._say_again()
+
+    def _pass_on(self, call: Heal) -> None:
+        if self._port.now < self._call_next:
+            return
+        self._call_next = self._port.now + HEAL_EVERY
+        for neighbour in self._graph.neighbours().values():
+            if neighbour.name != call.contact.name:
+                self._port.send(neighbour, call)
+
+    def suspect(self, broker: BrokerRef) -> None:
+        """A broker may be in another ring."""
+        if len(self._to_look_at) < LOOKS:
+            self._to_look_at[broker.name] = broker
+        if not self._looking:
+            self._look()
+
+    def _look(self) -> None:
+        brokers, self._to_look_at = self._to_look_at, {}
+        self._looking = bool(brokers)
+        for broker in brokers.values():
+            self._roll_calls.look(broker, self.merge)
+        if brokers:
+            self._port.after(HEAL_EVERY, self._look)
+
+    def _say_again(self) -> None:
+        self._renew_until = self._port.now + sum(RENEW)
+        if self._renewed is None:
+            self._renewed = 0
+            self._port.after(RENEW[0], self._say_now)
+
+    def _say_now(self) -> None:
+        assert self._renewed is not None
+        self._renew()
+        self._renewed += 1
+        pause = RENEW[min(self._renewed, len(RENEW) - 1)]
+        if self._port.now + pause / 2 < self._renew_until:
+            self._port.after(pause, self._say_now)
+        else:
+            self._renewed = None
+
+    def told_of(self, broker: BrokerRef) -> None:
+        """Others have passed on what a broker said: perhaps it is not dead."""
+        if self._detector.is_dead(broker):
+            self._port.send(broker, Ping())

@@ -1,0 +1,464 @@
+"""Level 0 of the Skip Graph: the ring of all keys in order (list maintenance without locks after Abe & Yoshida, DDLL).
+
+The right links are the truth: a key is in the overlay from the moment its predecessor points at it, and only the
+predecessor changes that. Left links are hints that lead to the predecessor.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+
+from saps.overlay.frames.kinds import Astray, Check, Frame, Insert, Inserted, Ping, SetLeft, Unlink, Unlinked
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef, Key, Ref, between
+from saps.overlay.ring.routing import Done, Node, Routing, State
+from saps.overlay.ring.sorted_keys import SortedKeys
+
+RETRY = 0.5
+"""Seconds after which an insertion or removal that got no answer is repeated."""
+PATIENCE = 4
+"""Repetitions for which a joining node waits for the answer that names its right neighbour."""
+CHECK_EVERY = 2
+"""Heartbeats between two rounds of checking own nodes against their neighbours."""
+RISE_AT_MOST = 32
+"""Rounds between two nodes that look for all their upper neighbours anew, when the last of them found nothing new."""
+RISE_AFTER = 0.01
+"""Seconds until the last node of a row looks for neighbours in the levels above, and between two lots of such nodes."""
+RISES = 64
+"""Nodes in a lot: less than 5 ms of work. What is not linked there yet is found by more hops."""
+DOUBT_AT_MOST = 120.0
+"""Seconds, whatever others say: twice the slowest heartbeat, and well below what a frame may tell."""
+TOUCHED = 4096
+"""Changes of right links that are remembered; a broker outside the simulator never looks."""
+CLAIM_EVERY = 8
+"""In each such round a node tells its right neighbour that it points there, in the others it asks the left one whether
+that does. So two nodes that point at the same one do not stay unnoticed."""
+CHECKS = 64
+"""Nodes checked a round. More finds damage sooner, at one frame a node whose left neighbour is on another broker."""
+
+
+class Ring(Routing, ABC):
+    """The own nodes in level 0: insertion, removal, repair."""
+
+    def __init__(self, port: Port) -> None:
+        super().__init__(port)
+        self.touched: deque[tuple[Key, Ref | None]] = deque(maxlen=TOUCHED)
+        """Changes of right links since the last look (for the simulator)."""
+        self._unsettled: dict[Key, None] = {}
+        """Nodes that wait for an answer, in the order they began to (a set's order would differ from run to run)."""
+        self._ticking = False
+        self._asked: dict[Key, None] = {}
+        """Linked nodes that have been inserted once more and have no answer yet."""
+        self.doubted = SortedKeys()
+        """Nodes whose right link is in doubt, or was."""
+        self._cursor = 0
+        self._round = 0
+        self._risen = 0
+        self._rise_every = self._rise_in = 1
+        self.rising: Key | None = None
+        """The node that last looked for all of its upper neighbours."""
+        self.improved = False
+        """It has found nearer ones than it knew, or the ring was put in order."""
+        self._stays = 0
+        self._to_rise: deque[Key] = deque()
+        """The last of rows, in the order they became it."""
+        self.on_end = self._rise_soon
+        self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
+        """Takes frames that were kept for a node back to where all frames come in."""
+        self.on_repaired: Callable[[Key], None] = lambda key: None
+        """Told of each linked key that had to be linked again."""
+
+    @abstractmethod
+    def handle(self, sender: BrokerRef, frame: Frame) -> None:
+        """Handle one frame that concerns the overlay's links."""
+
+    @abstractmethod
+    def rise(self, node: Node, *, anew: bool = False) -> None:
+        """A node has been linked, or misses neighbours in the levels above: look for these, or for all `anew`."""
+
+    @abstractmethod
+    def claim(self, node: Node, left: Ref) -> None:
+        """`left` points at a linked node: settle whether it is its left neighbour."""
+
+    @abstractmethod
+    def merge_right(self, node: Node, other: Ref | None) -> None:
+        """A linked node has been linked into another ring, too, before `other`."""
+
+    @abstractmethod
+    def part(self, node: Node) -> None:
+        """A node has left the ring: let go of its neighbours in the levels above."""
+
+    # --- what the broker asks for ---------------------------------------------------------------------
+
+    def start_alone(self, key: Key) -> None:
+        """Begin a new mesh: the ring of one."""
+        node = Node(self._new_ref(key), self._port.now)
+        self.nodes[key] = node
+        self._close_ring(node)
+        self._link_node(node)
+
+    def close_alone(self, key: Key) -> None:
+        """An own key that was being inserted finds nobody: it is the ring of one."""
+        node = self.nodes.get(key)
+        if node is not None and node.state is State.JOINING:
+            self._close_ring(node)
+            self._link_node(node)
+
+    def insert(self, key: Key, done: Done) -> None:
+        """Put a key into the overlay. `done` runs once every range call started from then on will find it."""
+        node = self.nodes.get(key)
+        if node is None:
+            node = self.nodes[key] = Node(self._new_ref(key), self._port.now)
+            node.waiters.append(done)
+            self._wait(key)
+            self._send_insert(node)
+        elif node.state is State.JOINING:
+            node.waiters.append(done)
+        elif node.state is State.LINKED:
+            done()
+        else:
+            node.waiters.append(lambda: self.insert(key, done))
+
+    def remove(self, key: Key, done: Done) -> None:
+        """Take a key out. `done` runs when its predecessor has let go of it."""
+        node = self.nodes.get(key)
+        if node is None:
+            done()
+        elif node.state is State.JOINING or node.asked:
+            node.waiters.append(lambda: self.remove(key, done))
+        elif node.state is State.LEAVING:
+            node.waiters.append(done)
+        else:
+            node.state = State.LEAVING
+            node.waiters.append(done)
+            node.since = self._port.now
+            self._wait(key)
+            self._send_unlink(node)
+
+    @property
+    def settled(self) -> bool:
+        """False while a linked key of this broker may be out of its place."""
+        return not self._asked
+
+    @property
+    def alone(self) -> bool:
+        """The ring has own keys only, and none is about to be put in: nobody else has to do with their removal."""
+        return not self._beside and not self._asked and len(self.order) == len(self.nodes)
+
+    def neighbours(self) -> dict[str, BrokerRef]:
+        """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
+        me = self._port.me.name
+        return {broker.name: broker for broker in self._next_to if broker.name != me}
+
+    def _wait(self, key: Key) -> None:
+        """An answer is awaited."""
+        self._unsettled[key] = None
+        self._tick_later()
+
+    def _tick_later(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self._port.after(RETRY / 2, self._tick)
+
+    def _tick(self) -> None:
+        """Repeat what got no answer."""
+        self._ticking = False
+        now = self._port.now
+        for key in list(self.doubted):
+            node = self.nodes.get(key)
+            if node is not None and node.right[0] is None and node.state is not State.JOINING:
+                self._keep_doubt(node, self._port.grace)
+            elif node is None or node.doubt_until <= now:
+                self.doubted.discard(key)
+        for key in list(self._unsettled):
+            node = self.nodes.get(key)
+            if node is None or (node.state is State.LINKED and not node.asked):
+                self._unsettled.pop(key, None)
+                self._asked.pop(key, None)
+            elif now - node.since >= RETRY:
+                node.since = now
+                if node.state is State.LEAVING:
+                    self._send_unlink(node)
+                else:
+                    node.asked = min(node.asked, 1)  # what has no answer by now gets none
+                    self._send_insert(node)
+        if self._unsettled or len(self.doubted):
+            self._tick_later()
+
+    def check(self) -> None:
+        """One round of `CHECKS` own nodes: do they and their neighbours agree? Mend the levels."""
+        self._round += 1
+        for _ in range(min(CHECKS, len(self.order))):
+            self._cursor = (self._cursor + 1) % len(self.order)
+            node = self.nodes[self.order[self._cursor]]
+            if node.state is State.LINKED:
+                self._check(node)
+                if None in node.right[1:] or None in node.left[1:]:
+                    self.rise(node)
+        self._rise_again()
+
+    def _check(self, node: Node) -> None:
+        left, right = node.left[0], node.right[0]
+        if left is None or self._port.lost(left.broker):
+            self._again(node)
+        elif self._round % CLAIM_EVERY or right is None:
+            self._port.send(left.broker, Check(left.key, node.ref))
+        else:
+            self._port.send(right.broker, SetLeft(right.key, node.ref, None))
+
+    def mend_levels(self) -> None:
+        """The ring has changed so much that neighbours in the levels above may be wrong."""
+        self.improved = True
+        self._rise_in = 1
+
+    def _rise_again(self) -> None:
+        """Now and then one node looks for all its upper neighbours anew: while many came and went at the same time,
+        searches may have ended too soon. The more seldom the less there is to be found."""
+        self._rise_in -= 1
+        if self._rise_in > 0 or not len(self.ends):
+            return
+        self._rise_every = 1 if self.improved else min(2 * self._rise_every, RISE_AT_MOST)
+        self._rise_in, self.improved = self._rise_every, False
+        self._risen = (self._risen + 1) % len(self.ends)
+        self.rising = self.ends[self._risen]
+        self.rise(self.nodes[self.rising], anew=True)
+
+    def _rise_soon(self, key: Key) -> None:
+        """A key is the last of a row: many will not be for long, while others are put in behind them."""
+        if not self._to_rise:
+            self._port.after(RISE_AFTER, self._rise_ends)
+        self._to_rise.append(key)
+
+    def _rise_ends(self) -> None:
+        """Find neighbours in the levels above for those that are still the last of a row."""
+        for _ in range(min(RISES, len(self._to_rise))):
+            node = self.nodes.get(self._to_rise.popleft())
+            if node is not None and node.state is State.LINKED:
+                self.rise(node)
+        if self._to_rise:
+            self._port.after(RISE_AFTER, self._rise_ends)
+
+    # --- insertion ------------------------------------------------------------------------------------
+
+    def _new_ref(self, key: Key) -> Ref:
+        self._stays += 1
+        return Ref(key, self._port.me, self._stays)
+
+    def _send_insert(self, node: Node) -> None:
+        """Start an insertion near the node: at an own node, or at a neighbour on whatever level. Each repetition takes
+        the next of them: a crash that nobody has noticed yet may block the way from one, seldom from all."""
+        frame = Insert(0, None, node.ref)
+        starts = self._starts(node)
+        node.attempts += 1
+        if starts:
+            self._port.send(starts[(node.attempts - 1) % len(starts)], frame)
+        elif node.state is State.LINKED and self._left_lost(node):
+            self._close_ring(node)
+        elif self.contact is not None:
+            self._port.send(self.contact, frame)
+
+    def _starts(self, node: Node) -> list[BrokerRef]:
+        """The brokers where an insertion of the node may start, the best first."""
+        starts: dict[str, BrokerRef] = {}
+        if self.nearest(node.key, but=node.key) is not None:
+            starts[self._port.me.name] = self._port.me
+        for ref in (*node.left, *node.right):
+            if ref is not None and ref.broker != self._port.me and self._port.reachable(ref.broker):
+                starts[ref.broker.name] = ref.broker
+        return list(starts.values())
+
+    def _close_ring(self, node: Node) -> None:
+        """Everyone else is gone: the last node's neighbour is the node itself."""
+        for links in (node.right, node.left):
+            for level in range(len(links) - 1, -1, -1):
+                self.point(node, links is node.right, level, None if level else node.ref)
+        node.right, node.left = [node.ref], [node.ref]
+
+    def _on_insert(self, sender: BrokerRef, frame: Insert) -> None:
+        ref = frame.ref
+        if self._port.lost(ref.broker):
+            # Not so, if it hears this: then it says so itself, and inserts the key from here.
+            self._port.send(ref.broker, Astray(ref, self._port.me))
+            return
+        node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
+        if node is None:
+            self.forward(None, ref.key, frame)
+            return
+        right = node.right[0]
+        if right == ref:
+            self._confirm(node, ref, frame)
+        elif node.state is State.LEAVING:
+            node.waiting.append((sender, frame))
+        elif right is not None and right.key == ref.key:
+            if right.broker == ref.broker and right.stay < ref.stay:
+                # It has been taken out and put in again, and this node has not heard of it: what is behind is unknown.
+                self._link(node, ref, None, frame.hops)
+            elif right.broker.incarnation < ref.broker.incarnation:
+                # Others may say so; once the later life says it itself, the earlier one is out of the way.
+                self._port.send(ref.broker, Ping())
+        elif self.takes(node, ref.key):
+            self._link(node, ref, None if right is None or self._port.lost(right.broker) else right, frame.hops)
+        else:
+            self.forward(node, ref.key, frame)
+
+    def _confirm(self, node: Node, ref: Ref, frame: Insert) -> None:
+        granted = node.granted[1] if node.granted and node.granted[0] == ref.key else None
+        self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, self._doubt_left(node), again=True))
+
+    def _link(self, node: Node, ref: Ref, right: Ref | None, hops: int) -> None:
+        """The moment at which `ref` is in the overlay."""
+        self._doubt(node, right)
+        self.point(node, True, 0, ref)
+        node.granted = (ref.key, right)
+        self.touched.append((node.key, node.right[0]))
+        self._port.send(ref.broker, Inserted(ref, node.ref, right, hops, self._doubt_left(node)))
+        if right is not None:
+            self._port.send(right.broker, SetLeft(right.key, ref, None))
+
+    def _on_inserted(self, sender: BrokerRef, frame: Inserted) -> None:
+        node = self.nodes.get(frame.ref.key)
+        if node is None or node.ref != frame.ref:
+            # A repeated insertion came after the removal.
+            self._port.send(sender, Unlink(0, None, frame.ref, frame.right, frame.doubt))
+            return
+        if frame.again and frame.right is None and node.state is State.JOINING and node.attempts <= PATIENCE:
+            return  # the first answer, which says what is to the right, is still on its way
+        if node.state is State.JOINING:
+            self.point(node, False, 0, frame.left)
+        else:
+            self.claim(node, frame.left)
+        node.asked = max(0, node.asked - 1)
+        if not node.asked:
+            self._asked.pop(node.key, None)
+        node.attempts = 0
+        self._doubt_for(node, frame.doubt)
+        if node.state is State.JOINING:
+            self._doubt(node, frame.right)
+            self.point(node, True, 0, frame.right)
+            self._link_node(node)
+            return
+        if not frame.again:
+            self.merge_right(node, frame.right)
+            self.on_repaired(node.key)
+        if node.state is State.LINKED and not node.asked:
+            self._run_waiters(node)
+
+    def _link_node(self, node: Node) -> None:
+        node.state = State.LINKED
+        self.into_order(node)
+        self.touched.append((node.key, node.right[0]))
+        self._unsettled.pop(node.key, None)
+        early, node.waiting = node.waiting, []
+        for sender, frame in early:
+            self.redeliver(sender, frame)
+        self._run_waiters(node)
+
+    def _run_waiters(self, node: Node) -> None:
+        waiters, node.waiters = node.waiters, []
+        for done in waiters:
+            done()
+
+    # --- repair -----------------------------------------------------------------------------------------
+
+    def _again(self, node: Node) -> None:
+        """Insert a linked node once more; it cannot leave until that is answered."""
+        self._ask_again(node)
+        self._send_insert(node)
+
+    def _ask_again(self, node: Node) -> None:
+        node.asked += 1
+        self._asked[node.key] = None
+        node.since = self._port.now
+        self._wait(node.key)
+
+    def _on_check(self, sender: BrokerRef, frame: Check) -> None:
+        node = self.nodes.get(frame.at)
+        if node is None or node.right[0] != frame.ref:
+            self._port.send(sender, Astray(frame.ref))
+        elif 0 < self._doubt_left(node) < frame.doubt - self._port.grace / 4:  # else it would go round for ever
+            self._keep_doubt(node, frame.doubt)
+
+    def _doubt(self, node: Node, right: Ref | None) -> None:
+        """A right link is about to be made; `right` is the one before, None if that was lost."""
+        if right is None:
+            self._doubt_for(node, self._port.grace)
+
+    def _doubt_for(self, node: Node, seconds: float) -> None:
+        if seconds > 0:
+            node.doubt_until = max(node.doubt_until, self._port.now + min(seconds, DOUBT_AT_MOST))
+            self.doubted.add(node.key)
+            self._tick_later()
+
+    def _keep_doubt(self, node: Node, seconds: float) -> None:
+        """What was put into a gap one after the other stays in doubt until something is behind the last of it: whoever
+        is to close the gap may be held up by another crash."""
+        self._doubt_for(node, seconds)
+        left = node.left[0]
+        if left is not None and left.key != node.key:
+            self._port.send(left.broker, Check(left.key, node.ref, seconds))
+
+    def _doubt_left(self, node: Node) -> float:
+        return max(0.0, node.doubt_until - self._port.now)
+
+    def _left_lost(self, node: Node) -> bool:
+        left = node.left[0]
+        return left is None or self._port.lost(left.broker)
+
+    # --- removal ----------------------------------------------------------------------------------------
+
+    def _send_unlink(self, node: Node) -> None:
+        right = node.right[0]
+        if right is not None and right.key == node.key:
+            self._gone(node, None)
+            return
+        frame = Unlink(0, None, node.ref, right, self._doubt_left(node))
+        left = node.left[0]
+        if left is not None and left.broker != self._port.me and self._port.reachable(left.broker):
+            self._port.send(left.broker, frame)
+        elif self.nearest(node.key, but=node.key) is not None:
+            self._port.send(self._port.me, frame)
+        elif right is not None:
+            self._port.send(right.broker, frame)
+
+    def _on_unlink(self, sender: BrokerRef, frame: Unlink) -> None:
+        ref = frame.ref
+        node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
+        if node is None:
+            self.forward(None, ref.key, frame)
+            return
+        right = node.right[0]
+        if node.state is State.LEAVING:
+            node.waiting.append((sender, frame))
+        elif right == ref or right is None:
+            self._doubt(node, right)
+            self._doubt_for(node, frame.doubt)
+            self.point(node, True, 0, frame.right)
+            self.touched.append((node.key, node.right[0]))
+            if frame.right is not None:
+                self._port.send(frame.right.broker, SetLeft(frame.right.key, node.ref, ref.key))
+            self._port.send(ref.broker, Unlinked(ref, node.ref))
+        elif right.key == ref.key or between(node.key, ref.key, right.key):
+            self._port.send(ref.broker, Unlinked(ref, node.ref))
+        else:
+            self.forward(node, ref.key, frame)
+
+    def _on_unlinked(self, sender: BrokerRef, frame: Unlinked) -> None:
+        node = self.nodes.get(frame.ref.key)
+        if node is None or node.ref != frame.ref or node.state is not State.LEAVING:
+            return
+        self._gone(node, frame.by.broker)
+
+    def _gone(self, node: Node, left: BrokerRef | None) -> None:
+        self.out_of_order(node)
+        self._unsettled.pop(node.key, None)
+        self._asked.pop(node.key, None)
+        self.part(node)
+        for sender, frame in node.waiting:
+            if left is not None and isinstance(frame, Insert | Unlink):
+                self._port.send(left, frame)
+            else:
+                self.redeliver(sender, frame)
+        for done in node.waiters:
+            done()

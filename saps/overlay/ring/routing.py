@@ -1,0 +1,257 @@
+"""The nodes of one broker, and how a routed frame finds the way among them and onward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from msgspec.structs import replace
+
+from saps.overlay.frames.kinds import Frame, Gone, Routed
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef, Key, Ref, between, membership
+from saps.overlay.ring.sorted_keys import SortedKeys
+
+MAX_HOPS = 256
+"""A routed frame is dropped after so many hops; whoever sent it repeats it."""
+
+Done = Callable[[], None]
+
+
+class State(Enum):
+    JOINING = "joining"
+    LINKED = "linked"
+    LEAVING = "leaving"
+
+
+class Node:
+    """One key of this broker and its neighbours: `right[i]`, `left[i]` in the list of level i."""
+
+    __slots__ = (
+        "asked",
+        "attempts",
+        "awaited",
+        "doubt_until",
+        "gone",
+        "granted",
+        "key",
+        "left",
+        "ref",
+        "right",
+        "since",
+        "sought",
+        "state",
+        "vector",
+        "waiters",
+        "waiting",
+    )
+
+    def __init__(self, ref: Ref, now: float) -> None:
+        self.ref = ref
+        self.key = ref.key
+        self.vector = membership(ref.key)
+        self.state = State.JOINING
+        self.right: list[Ref | None] = [None]
+        self.left: list[Ref | None] = [None]
+        self.granted: tuple[Key, Ref | None] | None = None
+        """The last node linked to the right of this one, and what it was told its right neighbour is."""
+        self.waiting: list[tuple[BrokerRef, Frame]] = []
+        """Frames that came too early (joining), or that would change the right link (leaving)."""
+        self.waiters: list[Done] = []
+        self.since = now
+        self.doubt_until = 0.0
+        """Until then a live node may stand between this one and the one to its right: their common neighbour crashed,
+        and it has not noticed yet. What a range call brings from there is not complete."""
+        self.gone: tuple[Ref, float] | None = None
+        """The right neighbour of which its broker said that it is not there, and since when."""
+        self.attempts = 0
+        """Insertions sent so far."""
+        self.asked = 0
+        """Insertions of the linked node that are under way: it does not leave before they are answered, or one of them
+        could put it in again behind its removal."""
+        self.sought = 0
+        """The highest level whose neighbours were looked for, and how many answers are awaited."""
+        self.awaited = 0
+
+    def links(self, rightward: bool) -> list[Ref | None]:
+        return self.right if rightward else self.left
+
+    def known(self, level: int, rightward: bool) -> Ref | None:
+        """The neighbour at a level."""
+        links = self.links(rightward)
+        return links[level] if level < len(links) else None
+
+    def hint(self, level: int, rightward: bool) -> Ref | None:
+        """The neighbour at the highest level up to `level` where there is one; None at the end of the list."""
+        links = self.links(rightward)
+        for i in range(min(level, len(links) - 1), -1, -1):
+            ref = links[i]
+            if ref is not None:
+                return ref if (ref.key > self.key) == rightward and ref.key != self.key else None
+        return None
+
+
+class Routing:
+    """The nodes of one broker, by key and in order, and the way from them to any key."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self.nodes: dict[Key, Node] = {}
+        self.order = SortedKeys()
+        """Keys of the nodes that are in the overlay, sorted."""
+        self.ends = SortedKeys()
+        """Those of them whose right link does not lead to the next own key: between two of them the ring has own nodes
+        only. A search leaves this broker from them alone, so the others need no neighbours in the levels above."""
+        self.on_end: Callable[[Key], None] = lambda key: None
+        """Told of each key that is put into `ends`."""
+        self._beside: dict[Key, None] = {}
+        """Nodes beside another broker's in level 0, or with a link lost."""
+        self._next_to: dict[BrokerRef, int] = {}
+        """Other broker -> links of own nodes to it in level 0."""
+        self._linking: dict[BrokerRef, set[Key]] = {}
+        """Other broker -> own nodes with a link to it on some level."""
+        self.contact: BrokerRef | None = None
+        """Where to start while no own node is linked."""
+
+    def point(self, node: Node, rightward: bool, level: int, ref: Ref | None) -> None:
+        """Set a link. All are set here, so that those to one broker, and to others at all, are found at once."""
+        links = node.links(rightward)
+        before, links[level] = links[level], ref
+        if ref is not None and ref.broker != self._port.me:
+            self._linking.setdefault(ref.broker, set()).add(node.key)
+        if before is not None and before.broker != self._port.me and (ref is None or ref.broker != before.broker):
+            self._unlinked_from(node, before.broker)
+        if not level:
+            self._count_next_to(before, -1)
+            self._count_next_to(ref, 1)
+            self.look_beside(node)
+
+    def _count_next_to(self, ref: Ref | None, links: int) -> None:
+        """So many more links lead to a neighbour in level 0."""
+        if ref is not None and ref.broker != self._port.me:
+            count = self._next_to.get(ref.broker, 0) + links
+            if count:
+                self._next_to[ref.broker] = count
+            else:
+                del self._next_to[ref.broker]
+
+    def _unlinked_from(self, node: Node, broker: BrokerRef) -> None:
+        """One link of a node to a broker is no more: was it the last?"""
+        linking = self._linking.get(broker)
+        if linking is not None and not any(
+            ref is not None and ref.broker == broker for links in (node.right, node.left) for ref in links
+        ):
+            linking.discard(node.key)
+            if not linking:
+                del self._linking[broker]
+
+    def look_beside(self, node: Node) -> None:
+        """Who is beside a node in level 0 may have changed."""
+        key, me = node.key, self._port.me
+        right, left = node.right[0], node.left[0]
+        if right is not None and left is not None and right.broker == me and left.broker == me:
+            self._beside.pop(key, None)
+        else:
+            self._beside[key] = None
+        if node.state is State.JOINING or self.nodes.get(key) is not node:
+            return
+        following = self.order.after(key)
+        if right is not None and following is not None and right.key == following and right.broker == me:
+            self.ends.discard(key)
+        elif self.ends.add(key):
+            self.on_end(key)
+
+    def into_order(self, node: Node) -> None:
+        """A node is in the overlay now."""
+        self.order.add(node.key)
+        self.look_beside(node)
+        self._look_before(node.key)
+
+    def out_of_order(self, node: Node) -> None:
+        """A node has left the overlay: it is forgotten."""
+        self.order.discard(node.key)
+        self.ends.discard(node.key)
+        self._beside.pop(node.key, None)
+        del self.nodes[node.key]
+        for links in (node.right, node.left):
+            self._count_next_to(links[0], -1)
+            for ref in links:
+                if ref is not None and (linking := self._linking.get(ref.broker)) is not None:
+                    linking.discard(node.key)
+                    if not linking:
+                        del self._linking[ref.broker]
+        self._look_before(node.key)
+
+    def _look_before(self, key: Key) -> None:
+        before = self.order.before(key)
+        if before is not None:
+            self.look_beside(self.nodes[before])
+
+    def last_in_row(self, node: Node, end: Key) -> Node:
+        """The last own node that can be reached from a node by right links that lead from own to next own one, before
+        `end`."""
+        if node.state is State.JOINING:
+            return node
+        row = self.ends.at_or_after(node.key)
+        if row is not None and row < end:
+            return self.nodes[row]
+        before = self.order.before(end)
+        return node if before is None or before <= node.key else self.nodes[before]
+
+    def is_end(self, node: Node) -> bool:
+        """Is it the last of a row of own nodes?"""
+        return self.ends.at_or_after(node.key) == node.key
+
+    def end_of_row(self, node: Node) -> Node:
+        """The last own node of the row that a linked node is in."""
+        end = self.ends.at_or_after(node.key)
+        return node if end is None else self.nodes[end]
+
+    def start_of_row(self, node: Node) -> Node:
+        """The first own node of the row that a linked node is in."""
+        end = self.ends.before(node.key)
+        start = self.order.first() if end is None else self.order.after(end)
+        return node if start is None else self.nodes[start]
+
+    def nearest(self, target: Key, but: Key | None = None) -> Node | None:
+        """The own node closest to the left of `target` going around the ring, leaving out `but`."""
+        order = self.order
+        key = order.before(target) or order.last()
+        if key is not None and key == but:
+            key = order.before(key) or order.last()
+        return None if key is None or key == but else self.nodes[key]
+
+    def next_hop(self, node: Node, target: Key) -> Ref | None:
+        """The farthest right neighbour of `node`, which is the own node nearest to `target`, that is not past `target`.
+        An own node in between can only be a link to one that has gone: it leads nowhere."""
+        me = self._port.me
+        for ref in reversed(node.right):
+            if ref is None or ref.broker == me or not between(node.key, ref.key, target):
+                continue
+            if self._port.reachable(ref.broker):
+                return ref
+        return None
+
+    def takes(self, node: Node, target: Key) -> bool:
+        """True if `target` belongs directly to the right of `node`."""
+        right = node.right[0]
+        return right is None or self._port.lost(right.broker) or between(node.key, target, right.key)
+
+    def check_via(self, sender: BrokerRef, frame: Routed) -> None:
+        if frame.via is not None and frame.via not in self.nodes:
+            self._port.send(sender, Gone(frame.via))
+
+    def forward(self, node: Node | None, target: Key, frame: Routed) -> bool:
+        """Send a routed frame one hop nearer to `target`. False, and the frame dropped, if there is no way now."""
+        if frame.hops >= MAX_HOPS:
+            return False
+        if node is None:
+            if self.contact is None:
+                return False
+            self._port.send(self.contact, replace(frame, hops=frame.hops + 1, via=None))
+            return True
+        ref = self.next_hop(node, target)
+        if ref is None:
+            return False
+        self._port.send(ref.broker, replace(frame, hops=frame.hops + 1, via=ref.key))
+        return True

@@ -1,0 +1,308 @@
+"""The Skip Graph of keys (Aspnes & Shah, Skip Graphs): level 0 (`saps.overlay.ring.ring`), the levels above it, search.
+
+The links of the levels above are hints that make search short; a wrong one costs a retry, never a key. This is what a
+range call (`saps.overlay.rendezvous.range_calls`) stands on: going right from any node, no key that was linked before
+is missed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Set
+
+from saps.overlay.frames.kinds import (
+    Astray,
+    Check,
+    Find,
+    Found,
+    Frame,
+    Gone,
+    Insert,
+    Inserted,
+    Level,
+    Relink,
+    Routed,
+    Seek,
+    SetLeft,
+    Unlink,
+    Unlinked,
+)
+from saps.overlay.port import Handlers, Port
+from saps.overlay.ring.keys import MEMBERSHIP_BITS, BrokerRef, Key, Ref, common_prefix, membership
+from saps.overlay.ring.partition_merge import Merging
+from saps.overlay.ring.routing import MAX_HOPS, Node, State
+
+GONE_AFTER = 1.0
+"""Seconds for which a right link to a node that is not there is kept, in case it is being taken out properly."""
+
+
+class SkipGraph(Merging):
+    """The nodes of one broker, and the one mutator `handle` for the frames that concern them."""
+
+    def __init__(self, port: Port) -> None:
+        super().__init__(port)
+        self._finds: dict[int, Callable[[Found], None]] = {}
+        self._serial = 0
+        self._gone_here: set[Key] = set()
+        """Own keys that a frame was sent to and that have no node, since own links to them were last dropped."""
+        self._on: Handlers = {
+            Insert: self._on_insert,
+            Inserted: self._on_inserted,
+            SetLeft: self._on_set_left,
+            Unlink: self._on_unlink,
+            Unlinked: self._on_unlinked,
+            Relink: self._on_relink,
+            Seek: self._on_seek,
+            Level: self._on_level,
+            Find: self._on_find,
+            Found: self._on_found,
+            Gone: self._on_gone,
+            Check: self._on_check,
+            Astray: self._on_astray,
+        }
+
+    @property
+    def handlers(self) -> Handlers:
+        return dict.fromkeys(self._on, self.handle)
+
+    def handle(self, sender: BrokerRef, frame: Frame) -> None:
+        """Handle one frame that is one of the Skip Graph's."""
+        if isinstance(frame, Routed):
+            self.check_via(sender, frame)
+        self._on[type(frame)](sender, frame)
+
+    def forget(self, broker: BrokerRef) -> None:
+        """Drop every link to a broker that died; nodes that lost their left neighbour look for a new one."""
+        keys = set(self._beside).union(*(keys for ref, keys in self._linking.items() if ref.same_life(broker)))
+        for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
+            for rightward in (True, False):
+                for i, link in enumerate(node.links(rightward)):
+                    if link is not None and link.broker.same_life(broker):
+                        self.point(node, rightward, i, None)
+            if node.left[0] is None and node.state is State.LINKED:
+                self._again(node)
+
+    def _on_gone(self, sender: BrokerRef, frame: Gone) -> None:
+        if sender != self._port.me:
+            self._drop_links(self._linking.get(sender, ()), sender, {frame.key})
+            return
+        if not self._gone_here:  # a client that goes takes many nodes with it: all own nodes are looked through once
+            self._port.after(0.0, self._drop_own)
+        self._gone_here.add(frame.key)
+
+    def _drop_own(self) -> None:
+        """Drop the links between own nodes to those that are gone."""
+        gone, self._gone_here = self._gone_here, set()
+        self._drop_links(self.nodes, self._port.me, gone)
+
+    def _drop_links(self, keys: Iterable[Key], broker: BrokerRef, gone: Set[Key]) -> None:
+        """Drop the links that the own nodes at `keys` have to a broker's nodes that are `gone`."""
+        for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
+            for rightward in (True, False):
+                for i, known in enumerate(node.links(rightward)):
+                    if known is None or known.key not in gone or known.broker != broker:
+                        continue
+                    if i or not rightward or self._is_lost_for_good(node, known):
+                        self.point(node, rightward, i, None)
+
+    def _is_lost_for_good(self, node: Node, right: Ref) -> bool:
+        """The node to the right is not there. If a repeated insertion has put it in after its removal, its broker takes
+        it out again, and says what is behind it; a right link is given up only if that does not happen."""
+        if node.gone is None or node.gone[0] != right:
+            node.gone = right, self._port.now
+        return self._port.now - node.gone[1] > GONE_AFTER
+
+    # --- levels above 0 -------------------------------------------------------------------------------
+
+    def rise(self, node: Node, *, anew: bool = False) -> None:
+        if not self.is_end(node):
+            return  # a search never leaves the row from here
+        missing = [side.index(None, 1) for side in (node.right, node.left) if None in side[1:]]
+        self._seek(node, 1 if anew else min(missing, default=1))
+
+    def _seek(self, node: Node, level: int) -> None:
+        """Look for the neighbours of a node in the list of `level`, then in the next one, until it is alone."""
+        if level >= MEMBERSHIP_BITS:
+            return
+        starts = [
+            (rightward, start)
+            for rightward in (True, False)
+            if node.known(level - 1, rightward) is not None
+            and (start := node.hint(level - 1, rightward)) is not None
+            and not self._past_next(node, start, rightward)
+        ]
+        node.sought, node.awaited = level, len(starts)
+        for rightward, start in starts:
+            seek = Seek(start.key, level, rightward, node.ref, MAX_HOPS)
+            if start.broker == self._port.me:
+                self._on_seek(self._port.me, seek)
+            else:
+                self._port.send(start.broker, seek)
+
+    def _past_next(self, node: Node, ref: Ref, rightward: bool) -> bool:
+        """Does a link lead past the next own node? A search begins at the own node nearest to its target, so it never
+        takes such a link, nor those of the levels above it."""
+        following = self.order.after(node.key) if rightward else self.order.before(node.key)
+        return following is not None and (ref.key > following) == rightward and ref.key != following
+
+    def _on_seek(self, sender: BrokerRef, frame: Seek) -> None:
+        if frame.origin.broker != self._port.me:
+            self.meet(frame.origin)
+        vector = membership(frame.origin.key)
+        at: Key | None = frame.at
+        found: Ref | None = None
+        while at is not None:
+            node = self.nodes.get(at)
+            if node is None or node.state is State.JOINING:
+                break
+            if frame.rightward:
+                node = self.end_of_row(node)
+            if self.is_end(node) and common_prefix(node.vector, vector) >= frame.level:
+                found = node.ref
+                self._improve(node, frame.level, not frame.rightward, frame.origin)
+                break
+            if not frame.rightward:
+                node = self.start_of_row(node)
+            ahead = node.hint(frame.level - 1, frame.rightward)
+            if ahead is None or frame.ttl <= 0:
+                break
+            if ahead.broker != self._port.me:
+                self._port.send(
+                    ahead.broker, Seek(ahead.key, frame.level, frame.rightward, frame.origin, frame.ttl - 1)
+                )
+                return
+            at = ahead.key
+        answer = Level(frame.origin.key, frame.level, frame.rightward, found)
+        if frame.origin.broker == self._port.me:
+            self._on_level(self._port.me, answer)
+        else:
+            self._port.send(frame.origin.broker, answer)
+
+    def _on_level(self, sender: BrokerRef, frame: Level) -> None:
+        node = self.nodes.get(frame.at)
+        if node is None:
+            return
+        if frame.found is not None:
+            if frame.found.broker != self._port.me:
+                self.meet(frame.found)
+            if self._improve(node, frame.level, frame.rightward, frame.found) and node.key == self.rising:
+                self.improved = True
+        else:
+            self._end(node, frame.level, frame.rightward)
+        if frame.level == node.sought:
+            node.awaited -= 1
+            if node.awaited == 0:
+                self._seek(node, frame.level + 1)
+
+    def _improve(self, node: Node, level: int, rightward: bool, ref: Ref) -> bool:
+        """Take `ref` as neighbour if it is nearer than the one known, or the known one is lost. True if it is."""
+        links = node.links(rightward)
+        while len(links) <= level:
+            links.append(None)
+        known = links[level]
+        if known == ref:
+            return False
+        if known is None or self._port.lost(known.broker) or known.key == ref.key or (ref.key < known.key) == rightward:
+            self.point(node, rightward, level, ref)
+            return True
+        return False
+
+    def _end(self, node: Node, level: int, rightward: bool) -> None:
+        """A search along this side found nobody at a level. If nobody is known above it either the list ends there."""
+        links = node.links(rightward)
+        if level < len(links) and links[level] is None:
+            above = next((ref for ref in links[level:] if ref is not None), None)
+            if above is None:
+                del links[level:]
+            else:
+                self.point(node, rightward, level, above)  # who is in a list above is in this one
+
+    def part(self, node: Node) -> None:
+        for rightward in (True, False):
+            for level in range(1, len(node.links(rightward))):
+                ref = node.links(rightward)[level]
+                others = node.links(not rightward)
+                if ref is not None:
+                    other = others[level] if level < len(others) else None
+                    self._port.send(ref.broker, Relink(ref.key, level, not rightward, node.key, other))
+
+    def _on_relink(self, sender: BrokerRef, frame: Relink) -> None:
+        node = self.nodes.get(frame.at)
+        if node is None or frame.level >= len(node.links(frame.rightward)):
+            return
+        links = node.links(frame.rightward)
+        ref = links[frame.level]
+        if ref is not None and ref.key == frame.gone:
+            beyond = frame.ref is not None and (frame.ref.key > node.key) == frame.rightward
+            self.point(node, frame.rightward, frame.level, frame.ref if beyond else None)
+
+    def linked_brokers(self) -> Iterator[BrokerRef]:
+        """The other brokers that own nodes have links to, on any level; some may come twice."""
+        return (ref for ref in list(self._linking) if ref.name != self._port.me.name)
+
+    # --- search -----------------------------------------------------------------------------------------
+
+    def find(self, target: Key, found: Callable[[Found], None], start: BrokerRef | None = None) -> None:
+        """Search, beginning at `start` (None: here): the node before `target`, and the one at it or behind it, by
+        O(log n) hops. `found` may never run if a broker fails meanwhile."""
+        self._serial += 1
+        self._finds[self._serial] = found
+        self._finds.pop(self._serial - MAX_HOPS, None)
+        self._port.send(start or self._port.me, Find(0, None, target, self._port.me, self._serial))
+
+    def _on_find(self, sender: BrokerRef, frame: Find) -> None:
+        node = self.nearest(frame.target)
+        right = None if node is None else node.right[0]
+        if node is not None and (self.takes(node, frame.target) or (right is not None and right.key == frame.target)):
+            self._port.send(frame.origin, Found(frame.token, node.ref, right, frame.hops))
+        else:
+            self.forward(node, frame.target, frame)
+
+    def _on_found(self, sender: BrokerRef, frame: Found) -> None:
+        found = self._finds.pop(frame.token, None)
+        if found is not None:
+            found(frame)
+
+    # --- invariants -------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise AssertionError if an own node breaks what holds after every event, faults or not."""
+        order = list(self.order)
+        assert order == sorted(order), "own nodes out of order"
+        linked = set(order)
+        self._validate_indexes(order)
+        for node in self.nodes.values():
+            assert (node.state is State.JOINING) == (node.key not in linked), f"state of {node.key}"
+            for rightward in (True, False):
+                for level, ref in self._hints(node, rightward):
+                    assert (ref.key > node.key) == rightward, f"{node.key}: level {level} points back"
+                    shared = common_prefix(membership(ref.key), membership(node.key))
+                    assert shared >= level, f"{node.key}: level {level} neighbour shares {shared} bits only"
+
+    def _validate_indexes(self, order: list[Key]) -> None:
+        me, linking = self._port.me, defaultdict[BrokerRef, set[Key]](set)
+        next_to = Counter(
+            ref.broker for n in self.nodes.values() for ref in (n.right[0], n.left[0]) if ref and ref.broker != me
+        )
+        assert next_to == self._next_to, "links by broker in level 0"
+        for node in self.nodes.values():
+            for ref in (*node.right, *node.left):
+                if ref is not None and ref.broker != me:
+                    linking[ref.broker].add(node.key)
+            beside = any(ref is None or ref.broker != me for ref in (node.right[0], node.left[0]))
+            assert beside == (node.key in self._beside) or node.state is State.JOINING, f"beside {node.key}"
+        assert linking == self._linking, "links by broker"
+        for key, following in zip(order, [*order[1:], None], strict=False):
+            right = self.nodes[key].right[0]
+            straight = right is not None and right.key == following and right.broker == me
+            assert straight == (self.ends.at_or_after(key) != key), f"end of a row at {key}"
+
+    def _hints(self, node: Node, rightward: bool) -> Iterator[tuple[int, Ref]]:
+        for level, ref in enumerate(node.links(rightward)):
+            if level > 0 and ref is not None:
+                yield level, ref
+
+
+def _stay(node: Node) -> int:
+    """The order in which own nodes came."""
+    return node.ref.stay

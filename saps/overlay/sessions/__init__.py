@@ -1,0 +1,1 @@
+"""Sessions in the mesh: one broker each; directory, migration, replicas."""

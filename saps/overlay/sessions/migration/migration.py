@@ -1,0 +1,110 @@
+"""Moving a session from one broker to another, so that nothing is lost and nothing comes twice.
+
+The **taker**, to which the client has connected, leads; the **giver** answers, and may be asked the same thing again.
+
+1. `TakeOver`: the giver closes the client's connection. From now on it only takes in messages for the session.
+2. `Pull` of stage 0: the taker subscribes to the session's filters. When that has been taken up everywhere it asks the
+   publishers until all that they had published by then is acknowledged by its members (`Unsettled`): so what was
+   published before is with the giver, what is published later comes to the taker.
+3. `Pull` of stage 1: the giver packs what there is, and the taker asks the publishers once more, so that what comes by
+   both ways has come. Both brokers know which publication each message was, so the taker drops of its own what is among
+   the giver's, or had passed there before.
+4. `Arrived`: the taker has it all, stored if it stores sessions. The giver forgets the session and says `Departed`;
+   only then does the taker serve the client.
+
+So one broker has the session at any time. If the taker dies before `Arrived` came the giver goes on with it; if the
+giver dies before `Departed`, the taker does so after `Arrived`, and without the session before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from saps.overlay.frames.kinds import Arrived, Departed, Luggage, Offer, Pull, TakeOver, Tenure, Yielded
+from saps.overlay.port import Handlers, Port
+from saps.overlay.rendezvous.range_calls import RangeCalls
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.migration.source import Giver
+from saps.overlay.sessions.migration.target import Taker
+from saps.overlay.sessions.sessions import Quest, Sessions
+
+logger = logging.getLogger(__name__)
+
+
+class Handovers:
+    """The sessions that come to one broker and leave it."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        sessions: Sessions,
+        passed: Callable[[BrokerRef, str], int],
+        waiting: Callable[[list[str]], bool],
+    ) -> None:
+        """`passed`: the number of the last publication of a broker to a topic that has gone to the subscribers here.
+        `waiting`: is there a matching one that has come and could not yet?"""
+        self._sessions = sessions
+        self.taker = Taker(port, calls, sessions, waiting)
+        self.giver = Giver(port, sessions, passed, waiting)
+
+    def giving(self, client: str) -> bool:
+        """Is the client's session on its way to another broker?"""
+        return client in self.giver.leaving
+
+    def taking(self, client: str) -> bool:
+        """Is another broker being asked for the client's session?"""
+        return any(taking.quest.client == client for taking in self.taker.takings.values())
+
+    def take(self, quest: Quest, stamp: int, sources: list[Tenure]) -> None:
+        """Have the session from the first of these brokers that has one; the others end theirs."""
+        self.taker.take(quest, stamp, sources)
+
+    def awaited(self) -> dict[str, BrokerRef]:
+        """The brokers that something is expected of: their failure must be noticed."""
+        found = {giving.to.name: giving.to for giving in self.giver.leaving.values()}
+        found.update((t.source.name, t.source) for t in self.taker.takings.values() if t.source is not None)
+        found.update((broker.name, broker) for broker, _ in self.taker.dropping.values())
+        return found
+
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            TakeOver: self.giver.on_take_over,
+            Yielded: self.taker.on_yielded,
+            Pull: self.giver.on_pull,
+            Luggage: self.taker.on_luggage,
+            Arrived: self.giver.on_arrived,
+            Departed: self.taker.on_departed,
+            Offer: self._on_offer,
+        }
+
+    def _on_offer(self, sender: BrokerRef, frame: Offer) -> None:
+        sessions, client = self._sessions, frame.client
+        if sessions.host is None or client in sessions.quests or not sessions.host.birth(client):
+            self.offered(sender, client)
+        else:  # which of the two wins the holders tell
+            sessions.sync_one(client)
+
+    def offered(self, sender: BrokerRef, client: str) -> None:
+        """A broker has an older session of a client: it ends, unless the client is waiting for one."""
+        sessions = self._sessions
+        if sessions.host is None or self.giving(client):
+            return
+        if (quest := sessions.quests.get(client)) is not None:
+            quest.offered[sender] = None
+        elif client not in sessions.tenures:
+            sessions.withdraw(client)
+        elif self.taker.ends(sender, client):
+            return
+        elif sessions.host.birth(client):
+            self.taker.gather(sender, client, sessions.tenures[client])
+        else:
+            logger.warning("an older session of %r at %s ends: there is a later one here", client, sender.name)
+            self.taker.drop(sender, client, sessions.tenures[client], sessions.host.user(client))
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died, or has left."""
+        self.giver.forget(broker)
+        self.taker.forget(broker)

@@ -1,0 +1,145 @@
+"""The giver's side of a hand-over (`saps.overlay.sessions.migration.migration`): it answers, and may be asked the
+same thing again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from saps.mesh import SessionHost, Yields
+from saps.overlay.frames.kinds import Arrived, Departed, Luggage, Pull, TakeOver, Yielded
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.sessions import Sessions
+
+REMEMBERED = 4096
+"""Hand-overs that are remembered as done."""
+
+
+class _Giving:
+    """A session that leaves."""
+
+    __slots__ = ("branch", "contents", "description", "passed", "serial", "since", "to")
+
+    def __init__(self, to: BrokerRef, serial: int, description: list[bytes], branch: bool) -> None:
+        self.branch = branch
+        """It is a branch of a session there."""
+        self.to = to
+        self.serial = serial
+        self.description = description
+        self.contents: list[bytes] | None = None
+        self.passed: list[int] = []
+        self.since: float | None = None
+        """When the contents were asked for first."""
+
+
+class Giver:
+    """The sessions that leave one broker."""
+
+    def __init__(
+        self,
+        port: Port,
+        sessions: Sessions,
+        passed: Callable[[BrokerRef, str], int],
+        waiting: Callable[[list[str]], bool],
+    ) -> None:
+        """`passed` and `waiting` as for `saps.overlay.sessions.migration.migration.Handovers`."""
+        self._port = port
+        self._sessions = sessions
+        self._passed = passed
+        self._waiting = waiting
+        self.leaving: dict[str, _Giving] = {}
+        """By client."""
+        self._done: OrderedDict[tuple[BrokerRef, int], None] = OrderedDict()
+        """Hand-overs in which the session has departed from here."""
+        self.given = 0
+        """Sessions that have gone."""
+
+    @property
+    def _host(self) -> SessionHost:
+        assert self._sessions.host is not None
+        return self._sessions.host
+
+    def on_take_over(self, sender: BrokerRef, frame: TakeOver) -> None:
+        self._port.send(sender, Yielded(frame.serial, self._yield(sender, frame)))
+
+    def _yield(self, sender: BrokerRef, frame: TakeOver) -> int:
+        client, sessions = frame.client, self._sessions
+        if sessions.host is None:
+            return Yields.NOTHING
+        giving = self.leaving.get(client)
+        if giving is not None:
+            if giving.to == sender and giving.serial == frame.serial:
+                return Yields.SESSION
+            if giving.to != sender and not self._port.lost(giving.to):
+                return Yields.MOVING
+            self._end_giving(client)
+            sessions.host.stay(client)
+        mine = sessions.tenures.get(client, 0)
+        if client in sessions.quests:
+            return Yields.LATER if mine > frame.stamp else Yields.WAIT
+        if mine > frame.stamp:
+            return Yields.LATER
+        branch = bool(frame.birth) and sessions.host.birth(client) == frame.birth
+        answer = sessions.host.surrender(client, frame.user, frame.keep or branch)
+        if answer is Yields.NOTHING:
+            sessions.withdraw(client)
+        elif answer is Yields.SESSION:
+            self.leaving[client] = _Giving(sender, frame.serial, sessions.host.describe(client), branch)
+            sessions.tenures[client] = max(0, frame.stamp - 1)
+        return answer
+
+    def _end_giving(self, client: str) -> None:
+        del self.leaving[client]
+
+    def _given_to(self, sender: BrokerRef, serial: int) -> str | None:
+        """The client of a hand-over."""
+        for client, giving in self.leaving.items():
+            if giving.to == sender and giving.serial == serial:
+                return client
+        return None
+
+    def on_pull(self, sender: BrokerRef, frame: Pull) -> None:
+        client = self._given_to(sender, frame.serial)
+        if client is None:
+            self._port.send(sender, Departed(frame.serial, False))
+            return
+        giving = self.leaving[client]
+        if frame.stage and giving.contents is None:
+            self._pack(client, giving, frame.asked)
+        parts = giving.contents if frame.stage else giving.description
+        if parts is None:
+            self._port.send(sender, Luggage(frame.serial, frame.stage, frame.part, 0, b""))
+        elif frame.part < len(parts):
+            passed = giving.passed if frame.stage and not frame.part else []
+            part = Luggage(frame.serial, frame.stage, frame.part, len(parts), parts[frame.part], passed)
+            self._port.send(sender, part)
+
+    def _pack(self, client: str, giving: _Giving, asked: Iterable[tuple[BrokerRef, str]]) -> None:
+        now = self._port.now
+        if giving.since is None:
+            giving.since = now
+        late = now - giving.since > self._sessions.patience
+        if self._waiting(self._host.filters(client)) and not late:
+            return
+        giving.contents = self._host.pack(client, late, giving.branch)
+        giving.passed = [self._passed(origin, topic) for origin, topic in asked]
+
+    def on_arrived(self, sender: BrokerRef, frame: Arrived) -> None:
+        client = self._given_to(sender, frame.serial)
+        if client is not None:
+            self._end_giving(client)
+            self._host.depart(client)
+            self.given += 1
+            self._done[sender, frame.serial] = None
+            if len(self._done) > REMEMBERED:
+                self._done.popitem(last=False)
+        self._port.send(sender, Departed(frame.serial, (sender, frame.serial) in self._done))
+
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died, or has left: what was on its way to it stays."""
+        for client, giving in list(self.leaving.items()):
+            if giving.to == broker:
+                self._end_giving(client)
+                self._host.stay(client)
+                self._sessions.sync_one(client)

@@ -1,0 +1,155 @@
+"""How the heir makes a dead owner's sessions its own.
+
+1. It claims each client in the directory, with the owner's stamp and one more: any CONNECT counts as later. Whoever
+   asks for the session meanwhile is told to wait.
+2. It has the sessions begin, with their subscriptions. They take in what is published from now on.
+3. When these have been taken up everywhere it asks all brokers for what the owner has missed (`Inherit`): what it had
+   not acknowledged, and what has been published for it since. All that it had acknowledged is in the copy.
+4. It waits until what was published meanwhile has come, and completes the sessions: first what is in the copy, then
+   the rest in each publisher's order, each once.
+5. The sessions are in use; what the directory knows of later or earlier ones is settled as after a partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from saps.mesh import Arrival
+from saps.overlay.delivery.publications import batch_of
+from saps.overlay.delivery.settling import Settling
+from saps.overlay.frames.kinds import Bequeathed, Inherit, Publish
+from saps.overlay.port import Port
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
+from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
+from saps.overlay.sessions.replicas.copies import Copy
+from saps.overlay.sessions.sessions import Quest, Sessions
+from saps.storage.saved import SavedMessage, SavedSession
+from saps.topics import shared
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 4
+"""Range calls for what the owner has missed; the last one counts, complete or not."""
+ROUNDS = 5
+"""Times that all are asked, while frames they have sent do not come."""
+ARRIVE = 0.5
+"""Seconds within which these come, or a link has broken."""
+
+ATTENDED, AGAIN = 40, 0.05
+"""Times, and seconds between two of them, that it is looked whether another broker is still asked for one of them."""
+
+
+class _Adopted:
+    """One session on its way."""
+
+    __slots__ = ("complete", "quest")
+
+    def __init__(self, quest: Quest, complete: Callable[[], None]) -> None:
+        self.quest = quest
+        self.complete = complete
+
+
+class Adoption:
+    """The adoption of one owner's sessions."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        sessions: Sessions,
+        waiting: Callable[[list[str]], bool],
+        serial: int,
+        copy: Copy,
+        done: Callable[[], None],
+    ) -> None:
+        """`done` runs when all are here."""
+        self._port = port
+        self._calls = calls
+        self._sessions = sessions
+        self._waiting = waiting
+        self._serial = serial
+        self._owner = copy.owner
+        self._copy = copy
+        self._done = done
+        self.clients: dict[str, _Adopted] = {}
+        self._filters: dict[str, None] = {}
+        self._unsubscribed = 0
+        self._rounds = 0
+        self._come: dict[str, list[tuple[BrokerRef, Publish]]] = {}
+        """What has come of those that sent it, in the present round."""
+
+    def begin(self, now: float, elsewhere: dict[str, int], attempt: int = 0) -> None:
+        """`now`: seconds since the epoch; `elsewhere`: stamps of later copies of the same clients' sessions."""
+        clients = [each.client for each in self._copy.sessions.values()]
+        if attempt < ATTENDED and any(map(self._sessions.handovers.taking, clients)):  # perhaps it is elsewhere
+            self._port.after(AGAIN, lambda: self.begin(now, elsewhere, attempt + 1))
+            return
+        saved, messages = self._copy.saved()
+        stamps = {each.client: each.stamp for each in self._copy.sessions.values()}
+        self._unsubscribed = 1
+        for each in saved:
+            stamp = stamps[each.client_id]
+            over = each.ends is not None and each.ends <= now
+            if not over and elsewhere.get(each.client_id, -1) <= stamp:
+                self._adopt(each, messages, stamp)
+        self._subscribed()
+
+    def _adopt(self, saved: SavedSession, messages: dict[int, SavedMessage], stamp: int) -> None:
+        client, host = saved.client_id, self._sessions.host
+        assert host is not None
+        quest = self._sessions.inherit(client, saved.user, stamp)
+        if quest is None:
+            return
+        self._unsubscribed += 1
+        filters, arrived, complete = host.inherit(saved, messages, self._subscribed)
+        quest.done = arrived
+        self._filters.update(dict.fromkeys(each for each in filters if shared(each) is None))
+        self.clients[client] = _Adopted(quest, complete)
+
+    def _subscribed(self) -> None:
+        self._unsubscribed -= 1
+        if not self._unsubscribed:
+            self._inherit()
+
+    # ---- what the owner has missed
+
+    def _inherit(self) -> None:
+        self._rounds += 1
+        self._come.clear()
+        body = Inherit(self._owner, self._port.me, self._serial)
+        self._calls.call(ALL_BROKERS, body, self._told, ATTEMPTS)
+
+    def bequeathed(self, sender: BrokerRef, body: Publish) -> None:
+        """A publishers' broker has sent something."""
+        self._come.setdefault(sender.name, []).append((sender, body))
+
+    def _told(self, outcome: Outcome) -> None:
+        expected = {each.broker: each.frames for each in outcome.results if isinstance(each, Bequeathed)}
+        self._collect(expected, outcome.complete, self._port.now + ARRIVE)
+
+    def _collect(self, expected: dict[str, int], complete: bool, limit: float) -> None:
+        missing = any(len(self._come.get(name, ())) < count for name, count in expected.items())
+        if missing and self._port.now < limit:
+            self._port.after(0.02, partial(self._collect, expected, complete, limit))
+        elif (missing or not complete) and self._rounds < ROUNDS:
+            self._inherit()
+        else:
+            self._make_up()
+
+    def _make_up(self) -> None:
+        host = self._sessions.host
+        assert host is not None
+        for frames in self._come.values():
+            for sender, body in frames:
+                host.make_up(self.clients, batch_of(body, sender))
+        limit = self._port.now + self._sessions.patience
+        Settling(self._port, self._calls, self._waiting, list(self._filters), limit, lambda: True, self._complete)
+
+    def _complete(self) -> None:
+        for client, adopted in self.clients.items():
+            adopted.complete()
+            self._sessions.inherited(adopted.quest, Arrival.MOVED)
+            self._sessions.sync_one(client)
+        self._done()

@@ -1,0 +1,98 @@
+"""What a commit of the journal says of sessions that last, as a frame carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from saps.overlay.frames.kinds import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
+from saps.storage.journal import Batch, Row, Table
+
+PART = 1 << 16
+"""Payload bytes of a frame of a snapshot above which another one is begun."""
+ROWS = 512
+"""The same in rows."""
+_EXPIRY = 3
+"""Column of a session's row."""
+_GONE = {
+    Table.SESSIONS: "no_sessions",
+    Table.SUBSCRIPTIONS: "no_subscriptions",
+    Table.MESSAGES: "no_messages",
+    Table.COPIES: "no_copies",
+    Table.RELEASES: "no_releases",
+    Table.INCOMING: "no_incoming",
+}
+Stamp = Callable[[str], int]
+
+
+def changes_of(batch: Batch, stamp: Stamp) -> Changes:
+    """The changes of a batch. `stamp`: of the owner's tenure of a client. Sessions without an expiry are none here."""
+    changes = empty()
+    for table, rows in batch.items():
+        gone = _GONE.get(table)
+        if gone is None:
+            continue
+        for key, row in rows.items():
+            if row is None or (table is Table.SESSIONS and not row[_EXPIRY]):
+                getattr(changes, gone).append(key)
+            else:
+                _add(changes, table, row, stamp)
+    return changes
+
+
+def snapshot(rows: Iterable[tuple[Table, Any, Row]], stamp: Stamp) -> Iterator[Changes]:
+    """The rows in order, as many together as make a frame; one at least."""
+    changes, size, count = empty(), 0, 0
+    for table, _, row in rows:
+        _add(changes, table, row, stamp)
+        count += 1
+        if table is Table.MESSAGES:
+            size += len(row[1].payload)
+        if size >= PART or count >= ROWS:
+            yield changes
+            changes, size, count = empty(), 0, 0
+    yield changes
+
+
+def empty() -> Changes:
+    """Changes with lists of their own."""
+    return Changes(*([] for _ in Changes.__struct_fields__))
+
+
+def join(first: Changes, second: Changes) -> Changes:
+    """Both, of which the second came later and puts nothing back that the first has removed."""
+    return Changes(*(getattr(first, name) + getattr(second, name) for name in Changes.__struct_fields__))
+
+
+def urgent(changes: Changes) -> bool:
+    """Does an acknowledgement depend on it? Not on messages that clients have, which only become fewer."""
+    late = {"no_messages", "no_copies"}
+    return any(getattr(changes, name) for name in Changes.__struct_fields__ if name not in late)
+
+
+def some(changes: Changes) -> bool:
+    """Is there anything in it?"""
+    return any(getattr(changes, name) for name in Changes.__struct_fields__)
+
+
+def _add(changes: Changes, table: Table, row: Row, stamp: Stamp) -> None:
+    if table is Table.SESSIONS:
+        number, client, user, expiry, ends, _, _, _, birth = row
+        ends = None if ends is None else max(0.0, ends)
+        changes.sessions.append(SessionCopy(number, client, user, expiry, ends, birth, stamp(client)))
+    elif table is Table.SUBSCRIPTIONS:
+        number, _, each = row
+        options = each.qos, each.no_local, each.retain_as_published, each.retain_handling, each.identifier
+        changes.subscriptions.append(SubscriptionCopy(number, each.filter, *options))
+    elif table is Table.MESSAGES:
+        number, message, expires, origin = row
+        expires = None if expires is None else max(0.0, expires)
+        changes.messages.append(MessageCopy(number, message, expires, origin))
+    elif table is Table.COPIES:
+        serial, session, number, packet_id, form = row
+        copy = QueuedCopy(serial, session, number, packet_id, form.qos, form.retain, form.identifiers)
+        changes.copies.append(copy)
+    elif table is Table.RELEASES:
+        changes.releases.append(row)
+    else:
+        changes.incoming.append(row)

@@ -1,0 +1,118 @@
+"""The copy of one owner's sessions, as its log has told."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from saps.local.batch import Origin
+from saps.messages import Subscription
+from saps.overlay.frames.kinds import Append, Changes, MessageCopy, ProtocolError, QueuedCopy, SessionCopy
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.replicas.states import State
+from saps.storage.saved import SavedCopy, SavedForm, SavedMessage, SavedSession
+
+RECENT = 1024
+"""Messages of each session that it is remembered to have had."""
+MOST_SESSIONS = 1 << 20
+"""Of one owner."""
+UNNUMBERED = 1 << 62
+
+
+class Copy:
+    """What this broker has of an owner's log, and what it does about it."""
+
+    def __init__(self, owner: BrokerRef, log: int, stream: int) -> None:
+        self.owner = owner
+        self.log = log
+        self.stream = stream
+        self.seq = 0
+        self.commit = 0
+        self.whole = False
+        """It has all there is."""
+        self.holders: list[BrokerRef] = []
+        self.state = State.FOLLOWING
+        self.sessions: dict[int, SessionCopy] = {}
+        self.subscriptions: dict[int, dict[str, Subscription]] = {}
+        self.messages: dict[int, MessageCopy] = {}
+        self.copies: dict[int, QueuedCopy] = {}
+        self.releases: dict[int, tuple[int, int]] = {}
+        self.incoming: dict[tuple[int, int], int] = {}
+        self._recent: dict[int, OrderedDict[Origin, None]] = {}
+
+    def take(self, frame: Append) -> None:
+        """The next frame of the log. Raises `ProtocolError` if it has too much."""
+        self.seq, self.commit = frame.seq, frame.commit
+        self.whole = frame.whole
+        self.holders = frame.holders
+        self._apply(frame.changes)
+        if len(self.sessions) > MOST_SESSIONS:
+            raise ProtocolError(f"{self.owner.name} has more than {MOST_SESSIONS} sessions")
+
+    def _apply(self, changes: Changes) -> None:
+        for session in changes.sessions:
+            self.sessions[session.number] = session
+        for each in changes.subscriptions:
+            options = each.qos, each.no_local, each.retain_as_published, each.retain_handling, each.identifier
+            self.subscriptions.setdefault(each.session, {})[each.filter] = Subscription(each.filter, *options)
+        for message in changes.messages:
+            self.messages[message.number] = message
+        for copy in changes.copies:
+            self.copies[copy.serial] = copy
+            self._remember(copy)
+        for serial, number, packet_id in changes.releases:
+            self.releases[serial] = number, packet_id
+        for number, packet_id, reached in changes.incoming:
+            self.incoming[number, packet_id] = reached
+        self._remove(changes)
+
+    def _remove(self, changes: Changes) -> None:
+        for number in changes.no_sessions:
+            self.sessions.pop(number, None)
+            self.subscriptions.pop(number, None)
+            self._recent.pop(number, None)
+        for number, topic_filter in changes.no_subscriptions:
+            self.subscriptions.get(number, {}).pop(topic_filter, None)
+        for number in changes.no_messages:
+            self.messages.pop(number, None)
+        for serial in changes.no_copies:
+            self.copies.pop(serial, None)
+        for serial in changes.no_releases:
+            self.releases.pop(serial, None)
+        for key in changes.no_incoming:
+            self.incoming.pop(key, None)
+
+    def _remember(self, copy: QueuedCopy) -> None:
+        message = self.messages.get(copy.message)
+        if message is not None:
+            recent = self._recent.setdefault(copy.session, OrderedDict())
+            recent[self._origin(message)] = None
+            if len(recent) > RECENT:
+                recent.popitem(last=False)
+
+    def _origin(self, message: MessageCopy) -> Origin:
+        return message.origin or Origin(self.owner.name, self.owner.incarnation, UNNUMBERED + message.number)
+
+    def saved(self) -> tuple[list[SavedSession], dict[int, SavedMessage]]:
+        """All of it, as a file would have it."""
+        found = {
+            number: SavedSession(
+                number, each.client, each.user, each.expiry, each.ends, None, 0, None, each.birth,
+                [*self.subscriptions.get(number, {}).values()], had=dict(self._recent.get(number, ())),
+            )
+            for number, each in self.sessions.items()
+        }  # fmt: skip
+        for serial, copy in sorted(self.copies.items()):
+            if copy.session in found and copy.message in self.messages:
+                form = SavedForm(copy.qos, copy.retain, copy.identifiers)
+                found[copy.session].copies.append(SavedCopy(serial, copy.message, copy.packet_id, form))
+        for serial, (number, packet_id) in sorted(self.releases.items()):
+            if number in found:
+                found[number].releases.append((serial, packet_id))
+        for (number, packet_id), reached in self.incoming.items():
+            if number in found:
+                found[number].incoming[packet_id] = reached
+        messages = {
+            number: SavedMessage(number, each.message, each.expires, self._origin(each))
+            for number, each in self.messages.items()
+        }
+        return list(found.values()), messages

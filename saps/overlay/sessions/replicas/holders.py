@@ -1,0 +1,297 @@
+"""The holders' side: copies of other brokers' sessions, and who adopts them when their owner dies.
+
+1. A holder watches the owners whose logs it follows. When one is dead to it, it asks the other holders (`Heir`).
+2. If one of them hears the owner, it asks again after `ASK_AGAIN`: of three brokers two decide.
+3. Else the one whose copy reaches furthest adopts (`saps.overlay.sessions.replicas.adoption`), of equals the first in
+the
+   owner's list. The others stand by, and ask again if that one dies. Who reaches nobody decides alone.
+4. From then on the owner's frames are refused: it learns that it was taken for dead.
+5. When what has been adopted is stored and copied as the heir's own, the others forget theirs (`Inherited`).
+
+What follows what is in `saps.overlay.sessions.replicas.states`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+from saps.overlay.frames.kinds import (
+    Append,
+    Appended,
+    Bequest,
+    Heir,
+    HeirAnswer,
+    Inherited,
+    Tenure,
+)
+from saps.overlay.port import Handlers, Port
+from saps.overlay.rendezvous.range_calls import RangeCalls
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.replicas.adoption import Adoption
+from saps.overlay.sessions.replicas.copies import Copy
+from saps.overlay.sessions.replicas.source import Source
+from saps.overlay.sessions.replicas.states import Event, State, following
+from saps.overlay.sessions.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+ASK_AGAIN = 0.1
+"""Seconds until the other holders are asked again, while one of them hears the owner."""
+ANSWER = 1.0
+"""Seconds for which a holder that is not known to be dead may take to answer."""
+STAND_BY = 15.0
+"""Seconds within which another holder has to adopt."""
+FENCED = 4096
+"""Logs that are remembered to be over."""
+
+Log = tuple[BrokerRef, int]
+
+
+class _Vote:
+    """What the other holders of a log have said."""
+
+    __slots__ = ("answers", "heir", "limit")
+
+    def __init__(self) -> None:
+        self.answers: dict[str, HeirAnswer] = {}
+        self.limit = 0.0
+        self.heir: BrokerRef | None = None
+
+
+class Replicas:
+    """The copies that one broker has made, and those it holds."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        sessions: Sessions,
+        source: Source,
+        waiting: Callable[[list[str]], bool],
+        wall: Callable[[], float],
+    ) -> None:
+        """`waiting` as for `saps.overlay.sessions.migration.migration.Handovers`; `wall`: seconds since the epoch."""
+        self._port = port
+        self._calls = calls
+        self._sessions = sessions
+        self._waiting = waiting
+        self._wall = wall
+        self.source = source
+        self.copies: dict[Log, Copy] = {}
+        self._votes: dict[Log, _Vote] = {}
+        self._over: OrderedDict[Log, None] = OrderedDict()
+        self._serial = 0
+        self.adoptions: dict[int, Adoption] = {}
+        """Under way, by the serial of their `Inherit`."""
+        self.adopted = 0
+        """Sessions adopted."""
+        self.when_stored: Callable[[Callable[[], None]], None] = _at_once
+        """Does something when all that has changed is stored, and copied."""
+
+    @property
+    def held(self) -> int:
+        """Sessions of other brokers that are held here."""
+        return sum(len(copy.sessions) for copy in self.copies.values())
+
+    # ---- frames
+
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            Append: self._on_append,
+            Appended: self.source.on_appended,
+            Heir: self._on_heir,
+            HeirAnswer: self._on_answer,
+            Inherited: lambda sender, frame: self._done((frame.owner, frame.log)),
+            Bequest: self._on_bequest,
+        }
+
+    def _on_bequest(self, sender: BrokerRef, frame: Bequest) -> None:
+        if (adoption := self.adoptions.get(frame.serial)) is not None:
+            adoption.bequeathed(sender, frame.body)
+
+    def _on_append(self, sender: BrokerRef, frame: Append) -> None:
+        log = sender, frame.log
+        copy = self.copies.get(log)
+        if log in self._over or (copy is not None and copy.state is State.ADOPTING):
+            self._port.send(sender, Appended(frame.stream, 0, True))
+            return
+        if copy is None or copy.stream < frame.stream:
+            if frame.seq != 1:  # what came before is repeated
+                return
+            self._begin_anew(sender, frame.log)
+            copy = self.copies[log] = Copy(sender, frame.log, frame.stream)
+        if copy.stream > frame.stream:
+            return
+        self._step(copy, Event.OWNER_HEARD)
+        if frame.seq == copy.seq + 1:
+            copy.take(frame)
+        if frame.seq <= copy.seq:
+            self._port.send(sender, Appended(frame.stream, copy.seq))
+
+    def _begin_anew(self, owner: BrokerRef, number: int) -> None:
+        """An owner begins anew: what there is of its log, or of one before, is of no use."""
+        for log, copy in list(self.copies.items()):
+            if copy.owner == owner and copy.log <= number:
+                self._step(copy, Event.RENEWED)
+                if copy.state is State.FORGOTTEN:
+                    self._forget_log(log)
+
+    # ---- the owners' fate
+
+    def watched(self) -> dict[str, BrokerRef]:
+        """The brokers whose failure must be noticed."""
+        found = self.source.awaited()
+        for log, copy in self.copies.items():
+            if copy.state is State.FOLLOWING:
+                found[copy.owner.name] = copy.owner
+            for ref in copy.holders if log in self._votes else ():
+                if ref.name != self._port.me.name:
+                    found[ref.name] = ref
+        return found
+
+    def died(self, broker: BrokerRef) -> None:
+        """A broker is dead to this one, or has left."""
+        self.source.forget(broker)
+        for log, copy in list(self.copies.items()):
+            if copy.owner.name == broker.name and copy.owner.incarnation <= broker.incarnation:
+                if copy.state is State.FOLLOWING and not (copy.whole and copy.sessions):
+                    self._forget_log(log)
+                elif self._step(copy, Event.OWNER_LOST):
+                    self._ask(log, copy)
+            elif (vote := self._votes.get(log)) is not None:
+                if vote.heir is not None and vote.heir == broker and self._step(copy, Event.HEIR_LOST):
+                    self._ask(log, copy)
+                self._decide(log, copy)
+
+    def back(self, broker: BrokerRef) -> None:
+        """It is heard again, in the same life."""
+        for log, copy in self.copies.items():
+            if copy.owner == broker and self._step(copy, Event.OWNER_HEARD):
+                self._votes.pop(log, None)
+
+    def _step(self, copy: Copy, event: Event) -> bool:
+        """True if the state has changed."""
+        before, copy.state = copy.state, following(copy.state, event)
+        return copy.state is not before
+
+    def _forget_log(self, log: Log) -> None:
+        self.copies.pop(log, None)
+        self._votes.pop(log, None)
+
+    def _done(self, log: Log) -> None:
+        """Its sessions are another broker's own now, or this one's."""
+        self._over[log] = None
+        if len(self._over) > FENCED:
+            self._over.popitem(last=False)
+        copy = self.copies.get(log)
+        if copy is not None and self._step(copy, Event.DONE):
+            self._forget_log(log)
+
+    # ---- who adopts
+
+    def _others(self, copy: Copy) -> list[BrokerRef]:
+        me = self._port.me.name
+        return [ref for ref in copy.holders if ref.name != me and not self._port.lost(ref)]
+
+    def _ask(self, log: Log, copy: Copy) -> None:
+        """Find out whether to adopt."""
+        vote = self._votes[log] = _Vote()
+        vote.limit = self._port.now + ANSWER
+        for ref in self._others(copy):
+            self._port.send(ref, Heir(*log))
+        self._port.after(ANSWER, lambda: self._decide(log, copy))
+        self._decide(log, copy)
+
+    def _on_heir(self, sender: BrokerRef, frame: Heir) -> None:
+        log = frame.owner, frame.log
+        copy = self.copies.get(log)
+        alive = copy is not None and copy.state is State.FOLLOWING
+        adopts = log in self._over or (copy is not None and copy.state is State.ADOPTING)
+        commit = copy.commit if copy is not None and copy.whole else 0
+        self._port.send(sender, HeirAnswer(*log, alive, adopts, commit))
+
+    def _on_answer(self, sender: BrokerRef, frame: HeirAnswer) -> None:
+        log = frame.owner, frame.log
+        copy, vote = self.copies.get(log), self._votes.get(log)
+        if copy is not None and vote is not None and any(sender == ref for ref in copy.holders):
+            vote.answers[sender.name] = frame
+            self._decide(log, copy)
+
+    def _decide(self, log: Log, copy: Copy) -> None:
+        vote = self._votes.get(log)
+        if vote is None or copy.state is not State.ASKING or self.copies.get(log) is not copy:
+            return
+        others = self._others(copy)
+        if any(ref.name not in vote.answers for ref in others) and self._port.now < vote.limit:
+            return
+        answers = [(ref, vote.answers[ref.name]) for ref in others if ref.name in vote.answers]
+        heir = next((ref for ref, answer in answers if answer.adopts), None)
+        if heir is None and any(answer.alive for _, answer in answers):
+            vote.answers.clear()
+            vote.limit = float("inf")
+            self._port.after(ASK_AGAIN, lambda: self._ask_again(log, copy, vote))
+            return
+        names = [ref.name for ref in copy.holders]
+        reach = {self._port.me: copy.commit, **{ref: answer.commit for ref, answer in answers}}
+        if heir is None:
+            heir = max(reach, key=lambda ref: (reach[ref], -names.index(ref.name) if ref.name in names else 0))
+        if heir == self._port.me:
+            self._step(copy, Event.FIRST)
+            self._adopt(log, copy)
+        else:
+            self._step(copy, Event.SECOND)
+            vote.heir = heir
+            self._port.after(STAND_BY, lambda: self._overdue(log, copy, vote))
+
+    def _ask_again(self, log: Log, copy: Copy, vote: _Vote) -> None:
+        if self._votes.get(log) is vote and copy.state is State.ASKING:
+            self._ask(log, copy)
+
+    def _overdue(self, log: Log, copy: Copy, vote: _Vote) -> None:
+        if self._votes.get(log) is vote and self._step(copy, Event.HEIR_LOST):
+            self._ask(log, copy)
+
+    def _adopt(self, log: Log, copy: Copy) -> None:
+        self._votes.pop(log, None)
+        if self._sessions.host is None:
+            self._done(log)
+            return
+        self._serial += 1
+        serial = self._serial
+        logger.warning("%s is dead: its sessions are adopted here, %d", copy.owner.name, len(copy.sessions))
+
+        def done() -> None:
+            self.adopted += len(adoption.clients)
+            self.when_stored(over)
+
+        def over() -> None:
+            del self.adoptions[serial]
+            self._done(log)
+            for ref in self._others(copy):
+                self._port.send(ref, Inherited(*log))
+
+        adoption = self.adoptions[serial] = Adoption(
+            self._port, self._calls, self._sessions, self._waiting, serial, copy, done
+        )
+        adoption.begin(self._wall(), self._elsewhere(copy))
+
+    def _elsewhere(self, copy: Copy) -> dict[str, int]:
+        """Clients of whose sessions there are copies from others, with the stamps."""
+        found: dict[str, int] = {}
+        for other in self.copies.values():
+            if other is not copy and other.state is not State.FORGOTTEN:
+                for each in other.sessions.values():
+                    found[each.client] = max(found.get(each.client, -1), each.stamp)
+        return found
+
+    def tenures(self) -> list[Tenure]:
+        """Of owners that are dead: nobody else tells of them."""
+        lost = [copy for copy in self.copies.values() if copy.state is not State.FOLLOWING]
+        return [Tenure(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()]
+
+
+def _at_once(action: Callable[[], None]) -> None:
+    action()

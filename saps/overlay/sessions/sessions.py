@@ -1,0 +1,406 @@
+"""The sessions of one broker in the mesh: each client has one at a time, at the broker it connected to last.
+
+A CONNECT **claims** the client: a stamp of the hybrid clock goes to the holders of the client's bucket
+(`saps.overlay.sessions.directory`), which tell who else has tenure. Of two claims at least one sees the other, as
+both reach
+every holder; the greater stamp is the later one. Who finds a greater one than its own has lost against a CONNECT that
+came after its own; if that stamp is beyond the present, the clocks differ, and it claims again. So claims are in one
+order, and each takes the session over from the one before (`saps.overlay.sessions.migration.migration`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from saps.mesh import Arrival
+from saps.overlay.frames.kinds import Offer, Roster, Tenure, Tenures
+from saps.overlay.port import Port
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
+from saps.overlay.retained.notices import Notices
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.directory import Directory, bucket_of
+from saps.overlay.timeouts import Patience
+from saps.storage.journal import Row, Table
+
+if TYPE_CHECKING:
+    from saps.mesh import SessionHost
+    from saps.overlay.sessions.migration.migration import Handovers
+
+logger = logging.getLogger(__name__)
+
+ROUNDS = 3
+"""Times a claim is made again with a later stamp, before the client is told to try again."""
+
+HEIR = 0.1
+"""Seconds between two questions whether somebody has adopted a session."""
+
+HEIRS_SHARE = 0.8
+"""Of the time that a CONNECT waits: so long for an heir, before older sessions of the client are looked for."""
+
+Done = Callable[[Arrival], None]
+
+
+class Quest:
+    """A claim under way."""
+
+    __slots__ = (
+        "asked",
+        "branch",
+        "client",
+        "done",
+        "given",
+        "inheriting",
+        "keep",
+        "offered",
+        "over",
+        "rounds",
+        "since",
+        "user",
+    )
+
+    def __init__(self, client: str, user: str | None, keep: bool, done: Done) -> None:
+        self.client = client
+        self.user = user
+        self.keep = keep
+        self.done = done
+        self.rounds = 0
+        self.given: Tenure | None = None
+        """Nobody has connected: the broker of this tenure leaves, and the session is to be here instead."""
+        self.asked: set[BrokerRef] = set()
+        """Who has been asked for the session."""
+        self.offered: dict[BrokerRef, None] = {}
+        """Who has said meanwhile that it has an older session."""
+        self.over = False
+        self.branch = False
+        """The session is here, and another broker has adopted it: what that one has beside is to come."""
+        self.inheriting = False
+        """The session is being adopted here from a broker that has died."""
+        self.since = 0.0
+
+
+class Sessions:
+    """Claims and tenures of one broker. (A `saps.mesh.Sessions`.)"""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        directory: Directory,
+        stamp: Callable[[int], int],
+        joined: Callable[[], bool],
+        alone: Callable[[], bool],
+        patience: float,
+        copies: int = 1,
+    ) -> None:
+        """`copies`: brokers that have each session that lasts.
+
+        `stamp` gives a stamp later than all before and than the one it is told; `joined` says if this broker is in
+        the mesh, `alone` if nobody else is; `patience`: seconds that a CONNECT waits for somebody who does not
+        answer."""
+        self._port = port
+        self._directory = directory
+        self._stamp = stamp
+        self._alone = alone
+        self.patience = patience
+        self._waiting: Patience[Quest] = Patience(port, patience, self._give_up)
+        self.host: SessionHost | None = None
+        """Who has the sessions; until there is somebody, nothing is ever claimed."""
+        self.handovers: Handovers
+        """Set by whoever puts the two together."""
+        self.tenures: dict[str, int] = {}
+        """Clients claimed here, with the stamps."""
+        self.quests: dict[str, Quest] = {}
+        self._unsure: set[str] = set()
+        """Sessions of an earlier life that may have a later one elsewhere."""
+        self._returned: dict[tuple[str, BrokerRef], None] = {}
+        """Sessions adopted from brokers that live, which have been told so once."""
+        self._untold: set[str] = set()
+        """Whose sessions were here when this broker joined, and the holders may not know of yet."""
+        self._told: Callable[[], None] = _nothing
+        """Waits until there are none."""
+        self._copied = copies > 1
+        self.copied: Callable[[], Iterable[Tenure]] = tuple
+        """Tenures of dead brokers whose sessions this one has copies of."""
+        self.notices: Notices[Quest | None] = Notices(port, calls, joined, self.tenures, self._keeps, self._answered)
+
+    # --- the frontend's side ----------------------------------------------------------------------------------------
+
+    def at_home(self, client: str) -> bool:
+        return self._alone() or (
+            client in self.tenures
+            and client not in self.quests
+            and client not in self._unsure
+            and not self.handovers.giving(client)
+        )
+
+    def claimed(self, client: str) -> bool:
+        return client in self.tenures
+
+    def claim(self, client: str, user: str | None, keep: bool, arrived: Done) -> None:
+        if self._alone():
+            arrived(Arrival.HERE)
+            return
+        quest = self.quests[client] = Quest(client, user, keep, arrived)
+        quest.since = self._port.now
+        self.tenures[client] = self._stamp(0)
+        self._waiting.add(quest)
+        self.notices.claim(client, quest)
+
+    def adopt(self, tenure: Tenure, user: str | None, arrived: Done) -> bool:
+        """Have the session of a client that has not connected here, from a broker that leaves. Every CONNECT since the
+        claim of that one counts as later. False if there was one here, or the session is coming anyway."""
+        client = tenure.client
+        if client in self.quests or self.tenures.get(client, -1) > tenure.stamp:
+            return False
+        quest = self.quests[client] = Quest(client, user, True, arrived)
+        quest.given = tenure
+        self.tenures[client] = tenure.stamp + 1
+        self._waiting.add(quest)
+        self.notices.claim(client, quest)
+        return True
+
+    def inherit(self, client: str, user: str | None, stamp: int) -> Quest | None:
+        """The session of a broker that has died is to go on here; `stamp`: of its tenure. Returns the claim of whoever
+        waits for it, or one without `done`; None if there is a later session here, or on its way."""
+        quest = self.quests.get(client)
+        if quest is None:
+            assert self.host is not None
+            if self.tenures.get(client, -1) > stamp and self.host.birth(client):
+                return None
+            quest = self.quests[client] = Quest(client, user, True, _waits)
+            self.tenures[client] = max(self.tenures.get(client, 0), stamp + 1)
+        elif self.handovers.taking(client) or not quest.keep or quest.branch:
+            return None
+        quest.inheriting = True
+        self.notices.claim(client, quest)
+        return quest
+
+    def inherited(self, quest: Quest, arrival: Arrival) -> None:
+        """It is here."""
+        quest.inheriting = False
+        self.finish(quest, arrival)
+
+    def await_heir(self, quest: Quest) -> bool:
+        """The session was at a broker that is dead, and has copies elsewhere: somebody is about to adopt it. False if
+        that has been waited for long enough, or is not wanted."""
+        late = self._port.now - quest.since >= HEIRS_SHARE * self.patience
+        if late or not quest.keep or quest.given is not None:
+            return False
+
+        def again() -> None:
+            if not (quest.over or quest.inheriting) and self.quests.get(quest.client) is quest:
+                self.notices.claim(quest.client, quest)
+
+        self._port.after(HEIR, again)
+        return True
+
+    def refresh(self, client: str) -> None:
+        if client in self.tenures and not self._alone():
+            self.notices.claim(client, self.quests.get(client))
+
+    def rows(self) -> Iterable[tuple[Table, Any, Row]]:
+        """Of all sessions here that last, as the journal has them."""
+        return () if self.host is None else self.host.rows()
+
+    def _keeps(self, client: str) -> bool:
+        return self._copied and self.host is not None and self.host.lasting(client)
+
+    def release(self, client: str) -> None:
+        self._unsure.discard(client)
+        self._settled((client,))
+        stamp = self.tenures.pop(client, None)
+        if stamp is not None and not self._alone():
+            self.notices.release(client, stamp)
+
+    def withdraw(self, client: str) -> None:
+        """Somebody takes this broker for the one that has the client's session, and there is none."""
+        self.tenures.pop(client, None)
+        self._settled((client,))
+        self.notices.release(client, self._stamp(0))
+
+    def restored(self, clients: Iterable[str]) -> None:
+        self._unsure.update(clients)
+
+    def roster(self, body: Roster) -> list[Tenures]:
+        """This broker's tenures in a bucket (answers `Roster`)."""
+        if self.host is None:
+            return []
+        me, tenures = self._port.me, self.tenures
+        mine = {client: 0 for client in self.host.clients() if bucket_of(client) == body.bucket}
+        mine.update((client, stamp) for client, stamp in tenures.items() if bucket_of(client) == body.bucket)
+        found = [Tenure(client, me, stamp, self._keeps(client)) for client, stamp in mine.items()]
+        found += [tenure for tenure in self.copied() if bucket_of(tenure.client) == body.bucket]
+        return [Tenures(me, True, found)] if found else []
+
+    def begin(self, told: Callable[[], None]) -> None:
+        """This broker has joined. `told` runs when a client that connects elsewhere from then on is found to have its
+        session here, if it has one; after `patience` seconds in any case."""
+        if self.host is None or self._alone():
+            told()
+            return
+        self._untold, self._told = set(self.host.clients()), told
+        if self._untold:
+            self._port.after(self.patience, self._told_late)
+        self.sync()
+        self._settled(())
+
+    def _settled(self, clients: Iterable[str]) -> None:
+        """The holders know of these clients' sessions here, or there are none any more."""
+        self._untold.difference_update(clients)
+        if not self._untold:
+            told, self._told = self._told, _nothing
+            told()
+
+    def _told_late(self) -> None:
+        if self._untold:
+            logger.warning(
+                "the mesh has not heard in %g s of all sessions that are here, %d are missing: clients of these that "
+                "connect elsewhere may be served without",
+                self.patience,
+                len(self._untold),
+            )
+        told, self._told = self._told, _nothing
+        told()
+
+    def sync(self) -> None:
+        """Tell the holders of all sessions here: some may not know of them, or of later ones elsewhere."""
+        if self.host is None or self._alone():
+            return
+        clients = [client for client in self.host.clients() if client not in self.quests]
+        for client in clients:
+            self.tenures.setdefault(client, 0)
+        self.notices.search_again(dict.fromkeys(clients))
+
+    def sync_one(self, client: str) -> None:
+        """The same for one client."""
+        if client not in self.quests:
+            self.tenures.setdefault(client, 0)
+            self.notices.claim(client, None)
+
+    def finish(self, quest: Quest, arrival: Arrival) -> None:
+        """A claim is over."""
+        if not quest.over:
+            quest.over = True
+            if self.quests.get(quest.client) is quest:
+                del self.quests[quest.client]
+            quest.done(arrival)
+            if arrival in (Arrival.HERE, Arrival.MOVED):
+                self._unsure.discard(quest.client)
+                for broker in [each for each in quest.offered if each not in quest.asked]:
+                    self.handovers.offered(broker, quest.client)
+
+    # --- what the holders answer ------------------------------------------------------------------------------------
+
+    def _answered(self, number: int, claims: dict[str, Quest | None], outcome: Outcome) -> None:
+        answers = [result for result in outcome.results if isinstance(result, Tenures)]
+        ready = {answer.broker.name for answer in answers if answer.ready}
+        if claims and not ready:  # nobody knows: find out, and be the one who does
+            self._directory.join(number, lambda: self.notices.claim_again(claims))
+            return
+        if outcome.complete:
+            self._settled(claims)
+        else:
+            self.notices.claim_again(dict.fromkeys(self._untold.intersection(claims)))
+        self._directory.balance(number, ready, {answer.broker.name for answer in answers})
+        others: dict[str, dict[BrokerRef, Tenure]] = {}
+        for answer in answers:
+            for tenure in answer.tenures:
+                if tenure.broker != self._port.me and (tenure.kept or not self._port.lost(tenure.broker)):
+                    known = others.setdefault(tenure.client, {})
+                    first = known.setdefault(tenure.broker, tenure)
+                    if first.stamp < tenure.stamp:
+                        known[tenure.broker] = tenure
+        for client, quest in claims.items():
+            found = sorted(others.get(client, {}).values(), key=_age, reverse=True)
+            if quest is None:
+                self._synced(client, found)
+            elif not quest.over and self.quests.get(client) is quest:
+                self._resolve(quest, found)
+
+    def _resolve(self, quest: Quest, others: list[Tenure]) -> None:
+        """It is known who else has tenure."""
+        client, mine = quest.client, self.tenures.get(quest.client, 0)
+        given = quest.given
+        if quest.inheriting:
+            return
+        if quest.branch:
+            self._reunite(quest, mine, [tenure for tenure in others if not self._port.lost(tenure.broker)])
+            return
+        if beside := quest.offered.keys() - {tenure.broker for tenure in others}:
+            others = sorted([*others, *(Tenure(client, broker, 0) for broker in beside)], key=_age, reverse=True)
+        if given is not None and all(tenure.broker != given.broker for tenure in others):
+            others = sorted([*others, given], key=_age, reverse=True)
+        if others and _age(others[0]) > (mine, self._port.me.name):
+            quest.rounds += 1
+            if given is not None or others[0].stamp < self._stamp(0):  # made while this claim was under way
+                if client in self._unsure:  # who has claimed later may have done so before it was known here
+                    self._port.send(others[0].broker, Offer(client))
+                self.finish(quest, Arrival.LATER)
+                return
+            if quest.rounds > ROUNDS:
+                self.finish(quest, Arrival.BUSY)
+                return
+            self.tenures[client] = self._stamp(others[0].stamp)
+            self.notices.claim(client, quest)
+        else:
+            self.handovers.take(quest, mine, others)
+
+    def _reunite(self, quest: Quest, mine: int, others: list[Tenure]) -> None:
+        """Have what those who have adopted the session from here have beside; unless its client is there by now."""
+        if others and _age(others[0]) > (mine, self._port.me.name):
+            self._port.send(others[0].broker, Offer(quest.client))
+            self.finish(quest, Arrival.LATER)
+        else:
+            self.handovers.take(quest, mine, others)
+
+    def _synced(self, client: str, others: list[Tenure]) -> None:
+        """The holders know of a session here. Of several the broker of the latest one sees that the others end."""
+        mine = self.tenures.get(client)
+        if mine is None or client in self.quests or self.handovers.giving(client):
+            return
+        others = [tenure for tenure in others if not self._port.lost(tenure.broker)]
+        if others and others[0].stamp == mine + 1 and client not in self._unsure and self._keeps(client):
+            assert self.host is not None  # it was adopted while this broker was taken for dead
+            quest = self.quests[client] = Quest(client, self.host.user(client), True, _waits)
+            quest.branch, quest.since = True, self._port.now
+            self.tenures[client] = self._stamp(others[0].stamp)
+            self._waiting.add(quest)
+            self.notices.claim(client, quest)
+        elif others and _age(others[0]) > (mine, self._port.me.name):
+            self._port.send(others[0].broker, Offer(client))
+        else:
+            self._unsure.discard(client)
+            for tenure in others:
+                if tenure.stamp and tenure.stamp + 1 == mine and (client, tenure.broker) not in self._returned:
+                    self._returned[client, tenure.broker] = None  # adopted from one that lives: it may have it back
+                    self._port.send(tenure.broker, Offer(client))
+                else:
+                    self._returned.pop((client, tenure.broker), None)
+                    self.handovers.offered(tenure.broker, client)
+
+    def _give_up(self, quest: Quest) -> None:
+        """It has not been found out in time who has the session."""
+        if not self.handovers.taking(quest.client) and not quest.inheriting:
+            if quest.given is None and not quest.branch:
+                logger.warning(
+                    "the session of %r: the mesh does not say in %g s where it is; the client is served without",
+                    quest.client,
+                    self.patience,
+                )
+            self.finish(quest, Arrival.HERE)
+            self.sync_one(quest.client)  # when it has been found out, the one elsewhere ends
+
+
+def _nothing() -> None:
+    pass
+
+
+def _waits(arrival: Arrival) -> None:
+    """Of a claim that nobody waits for."""
+
+
+def _age(tenure: Tenure) -> tuple[int, str]:
+    """The order of claims."""
+    return tenure.stamp, tenure.broker.name

@@ -1,0 +1,1 @@
+"""Checks of a frame's content, sender and ranges before a machine sees it."""

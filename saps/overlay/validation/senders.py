@@ -1,0 +1,54 @@
+"""What a frame says of its sender, against who has sent it: nobody speaks for another where only its own word counts.
+
+Most frames are passed on from broker to broker, so that who hands one over says nothing of who began it. Checked here
+are those that always come from the broker they speak of, and keys, which name their broker and its cluster. The
+identity of the sender itself is a matter of the link (`saps.identity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from saps.overlay.frames.kinds import Check, Find, Found, Frame, Insert, Inserted, Locate, ProtocolError
+from saps.overlay.ring.keys import BrokerRef, KeyOrder, Ref, broker_key, place
+from saps.overlay.validation.contents import UNSOUND
+
+Rule = Callable[[BrokerRef, Any, KeyOrder], "str | None"]
+
+
+def key_fault(ref: Ref, order: KeyOrder) -> str | None:
+    """Why a key cannot be that of the broker it is said to be at, or None if it can."""
+    key, broker = ref.key, ref.broker
+    if key.broker != broker.name:
+        return f"a key of {key.broker} at {broker.name}"
+    if key.place != place(broker, order) and key != broker_key(broker.name):
+        return f"a key of {key.broker} in a place that is not of cluster {broker.cluster}"
+    return None
+
+
+def check_claims(sender: BrokerRef, frames: list[Frame], order: KeyOrder) -> None:
+    """Raises `ProtocolError` for the first frame that says what its sender, or anybody, cannot say."""
+    rule_of, unsound_of = _RULES.get, UNSOUND.get
+    for frame in frames:
+        kind = type(frame)
+        unsound = unsound_of(kind)
+        if unsound is not None and (fault := unsound(frame)) is not None:
+            raise ProtocolError(f"{kind.__name__} from {sender.name}: {fault}")
+        rule = rule_of(kind)
+        if rule is not None and (fault := rule(sender, frame, order)) is not None:
+            raise ProtocolError(f"{kind.__name__} from {sender.name}: {fault}")
+
+
+def _own(sender: BrokerRef, broker: BrokerRef) -> str | None:
+    return None if broker == sender else f"in the name of {broker.name}"
+
+
+_RULES: dict[type[Frame], Rule] = {
+    Insert: lambda sender, frame, order: key_fault(frame.ref, order),
+    Inserted: lambda sender, frame, order: _own(sender, frame.left.broker),
+    Found: lambda sender, frame, order: _own(sender, frame.left.broker),
+    Check: lambda sender, frame, order: _own(sender, frame.ref.broker),
+    Find: lambda sender, frame, order: _own(sender, frame.origin) if frame.hops == 0 else None,
+    Locate: lambda sender, frame, order: _own(sender, frame.origin) if frame.hops <= 1 else None,
+}

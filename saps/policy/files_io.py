@@ -1,0 +1,65 @@
+"""Policy files on disk: read together, applied or refused as a whole, and read again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from saps.config.knobs import SettingError
+from saps.frontend.mqtt.access.faults import FileError
+from saps.policy.model import Policy, StaleError, merged
+from saps.policy.toml_file import parse_toml
+from saps.policy.xml_file import parse_xml
+
+logger = logging.getLogger(__name__)
+
+
+class PolicyFiles:
+    """The policy that files say together: `policy`, in force until `reload` finds another one."""
+
+    def __init__(self, setting: str, files: Iterable[str | Path], obey: Callable[[Policy], None]) -> None:
+        """`setting` names the files. `obey` is called with the policy, now and whenever it changes. Raises
+        `SettingError` with every fault of the first file that has one."""
+        self._setting = setting
+        self._obey = obey
+        self.taken = True
+        """The files as they are now are in force: False after a reload that was refused."""
+        self._read = {Path(file): _read(setting, Path(file)) for file in files}
+        self.policy = merged(self._read.values())
+        obey(self.policy)
+
+    def reload(self) -> bool:
+        """Read the files again. False: something is wrong, which is logged, and the policy is what it was. A file with
+        another content must have a higher version."""
+        try:
+            fresh = {file: _read(self._setting, file, before) for file, before in self._read.items()}
+        except SettingError as error:
+            self.taken = False
+            logger.error("%s", error)
+            logger.error("the policy stays as it is, version %d", self.policy.version)
+            return False
+        policy = merged(fresh.values())
+        if policy != self.policy:
+            self._obey(policy)
+        self._read, self.policy, self.taken = fresh, policy, True
+        logger.info("policy of version %d, for %d topics and all below them", policy.version, len(policy.topics))
+        return True
+
+
+def _read(setting: str, file: Path, before: Policy | None = None) -> Policy:
+    try:
+        data = file.read_bytes()
+        text = data.decode()
+        policy = parse_xml(text) if file.suffix == ".xml" else parse_toml(text)
+        return policy if before is None else policy.after(before)
+    except OSError as error:
+        raise SettingError(setting, f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SettingError(setting, f"{file}:{line}: not UTF-8") from None
+    except FileError as error:
+        faults = "; ".join(f"{file}:{fault.line}: {fault.reason}" for fault in error.faults)
+        raise SettingError(setting, faults) from None
+    except StaleError as error:
+        raise SettingError(setting, f"{file}: {error}") from None

@@ -1,0 +1,1 @@
+"""The process: event loop, log lines, memory, service manager, files written whole."""

@@ -1,0 +1,185 @@
+"""A broker's counts as rolled Parquet files: one file for each interval, complete or not there at all.
+
+The event loop only copies counters, in small pieces; encoding and writing happen on a thread of their own. A file is
+written beside its place and renamed into it. Its name says broker, incarnation and begin of the interval, so the same
+counts can never stand in two files: ``2026-11-21/b1-1795257960000-1795257990000.parquet``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from saps.runtime.atomic_file import replacing
+from saps.statistics import REST, SCHEMA_VERSION, Row, Statistics, TopicCount, row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+VERSION_KEY = b"saps.statistics.version"
+"""Key of the schema's version in a file's metadata."""
+WAITING = 60
+"""Intervals whose rows are kept while the directory cannot be written; older ones are given up, and that is said."""
+
+
+def arrow_schema() -> pa.Schema:
+    """The columns of a file: those of `saps.statistics.Row`."""
+    import pyarrow as pa
+
+    kinds: dict[Any, pa.DataType] = {
+        str: pa.string(),
+        int: pa.int64(),
+        float: pa.float64(),
+        list[int]: pa.list_(pa.int64()),
+    }
+    hints = get_type_hints(Row)
+    fields = [pa.field(name, kinds[hints[name]], nullable=False) for name in Row._fields]
+    return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+def write_rows(file: Path, rows: Sequence[Row]) -> None:
+    """Write a file of rows, atomically. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    columns = list(zip(*rows, strict=True)) or [()] * len(Row._fields)
+    schema = arrow_schema()
+    table = pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+    with replacing(file) as out:
+        pq.write_table(table, out, compression="zstd")
+
+
+def file_of(directory: Path, broker: str, incarnation: int, start: int) -> Path:
+    """Where the rows of one broker's interval that begins at `start` (ms since 1970) belong."""
+    day = datetime.datetime.fromtimestamp(start / 1000, datetime.UTC).strftime("%Y-%m-%d")
+    return directory / day / f"{broker}-{incarnation}-{start}.parquet"
+
+
+def left(begun: float, now: float, interval: float) -> float:
+    """Seconds until the interval ends that began then. It ends at a multiple of its length, so that those of all
+    brokers fall together, but not before half of it: a timer that wakes a little early has ended it, what is left until
+    the multiple is not another one. A clock that was set back does not make it longer."""
+    rest = interval - begun % interval
+    length = rest if 2 * rest >= interval else rest + interval
+    return min(max(begun + length - now, 0.0), length)
+
+
+class StatisticsFiles:
+    """Empties a broker's counters each interval, and writes them. `start` on the loop, `stop` at the end."""
+
+    def __init__(
+        self,
+        statistics: Statistics,
+        directory: Path,
+        interval: float,
+        keep: float,
+        me: tuple[str, int, str],
+        brokers: Callable[[str], int],
+        priority: Callable[[str], int] = lambda topic: 0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`interval` and `keep` (how long own files stay) in seconds; `me`: broker, incarnation, cluster; `brokers`
+        tells how many other brokers a publication to a topic reaches, `priority` its level. Raises ImportError without
+        pyarrow."""
+        import pyarrow.parquet  # noqa: F401  # now, not in the middle of the traffic
+
+        self._statistics = statistics
+        self._directory = directory
+        self._interval = interval
+        self._keep = keep
+        self._me = me
+        self._brokers = brokers
+        self._priority = priority
+        self._clock = clock
+        self._begun = clock()
+        self._waiting: deque[tuple[int, list[Row]]] = deque()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="statistics")
+        self._task: asyncio.Task[None] | None = None
+        self._failed = False
+        self.latest: list[Row] = []
+        """The rows of the last complete interval."""
+        self.written = 0
+        """Files."""
+
+    def start(self) -> None:
+        """Begin the first interval."""
+        self._begun = self._clock()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Write what has been counted so far, and end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            await self.roll()
+        self._writer.shutdown()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(left(self._begun, self._clock(), self._interval))
+            await self.roll()
+
+    async def roll(self) -> None:
+        """End the interval now. Returns when its file is written, or could not be."""
+        begun, self._begun = self._begun, self._clock()
+        rows: list[Row] = []
+        for piece in self._statistics.drain():
+            rows += [
+                row(
+                    past, *self._me, int(begun * 1000), self._begun - begun, self._brokers(topic), self._priority(topic)
+                )
+                for _, past in piece
+                for topic in (past.topic,)
+            ]
+            await asyncio.sleep(0)
+        if not rows:  # time has passed nevertheless: what went on before has ended
+            rows = [row(TopicCount(REST), *self._me, int(begun * 1000), self._begun - begun, 0)]
+        self.latest = rows
+        self._waiting.append((int(begun * 1000), rows))
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._write)
+
+    def _write(self) -> None:
+        """On the writer's thread: everything that waits, oldest first."""
+        while self._waiting:
+            start, rows = self._waiting[0]
+            try:
+                write_rows(file_of(self._directory, self._me[0], self._me[1], start), rows)
+            except OSError as error:
+                self._say(error)
+                break
+            self._waiting.popleft()
+            self.written += 1
+            self._say(None)
+        while len(self._waiting) > WAITING:
+            start, rows = self._waiting.popleft()
+            logger.error("statistics: %d rows of the interval at %d are given up", len(rows), start)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Delete own files that are older than `keep`."""
+        oldest = (self._clock() - self._keep) * 1000
+        for file in self._directory.glob(f"*/{self._me[0]}-*-*.parquet"):
+            incarnation, _, start = file.stem.removeprefix(self._me[0] + "-").partition("-")
+            if incarnation.isdecimal() and start.isdecimal() and int(start) < oldest:
+                file.unlink(missing_ok=True)
+
+    def _say(self, error: OSError | None) -> None:
+        """One line when the directory cannot be written, one when it can again."""
+        if (error is not None) != self._failed:
+            self._failed = error is not None
+            if error is not None:
+                logger.error("statistics cannot be written to %s, they are kept: %s", self._directory, error)
+            else:
+                logger.info("statistics are written to %s again", self._directory)

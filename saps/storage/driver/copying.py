@@ -1,0 +1,102 @@
+"""Reading, repairing and copying a storage file without changing it, also beside the broker that writes it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from saps.storage.damage import DamagedError, StorageError
+from saps.storage.driver.clock import moment
+from saps.storage.driver.files import PRIVATE, make, publish, reader_of, told
+from saps.storage.driver.marks import Mark, Marks, mark_path, read_marks, shortfall
+from saps.storage.driver.reading import Reader
+
+
+class Examined(NamedTuple):
+    """What a file holds, and what is wrong with it."""
+
+    reader: Reader
+    marks: Marks
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong, a line each."""
+        return [*self.reader.lost, *map(str, self.reader.saved.damaged)]
+
+
+def examine(path: Path) -> Examined:
+    """Read the file as far as it can be. Raises `StorageError` if nothing of it can."""
+    with _snapshot(path) as (connection, marks):
+        reader = Reader(connection)
+        reader.read()
+        if reader.state is not None:
+            fault = shortfall(marks, reader.state.store, reader.state.number)
+            reader.lost += [fault] if fault is not None else []
+    return Examined(reader, marks)
+
+
+def repair(path: Path, new: Path) -> Examined:
+    """Make a new file of all that is sound in this one; what was wrong with it. Raises `StorageError`."""
+    _free(new)
+    found = examine(path)
+    last, state = found.marks.last, found.reader.state
+    number = max(last.number if last is not None else 0, state.number if state is not None else 0)
+    with told(new):
+        make(new, found.reader.saved.rows(), last.moment if last is not None else moment(), number)
+    return found
+
+
+def backup(path: Path, new: Path) -> int:
+    """Copy the file as it is at this moment, checked; the bytes of the copy. Raises `StorageError`."""
+    _free(new)
+    partial = new.with_name(new.name + ".new")
+    with told(new):
+        partial.unlink(missing_ok=True)
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+    try:
+        with _snapshot(path) as (connection, marks), closing(sqlite3.connect(partial)) as copy:
+            connection.backup(copy)
+        with told(partial), closing(reader_of(partial)) as copy:
+            reader = Reader(copy)
+            reader.read()
+        state = reader.state
+        if state is not None and (fault := shortfall(marks, state.store, state.number)) is not None:
+            reader.lost.append(fault)
+        if reader.lost or state is None:
+            raise DamagedError(path, reader.lost)
+        then = marks.last.moment if marks.last is not None else moment()
+        with told(new):
+            publish(partial, new, Mark(state.store, state.number, then, "full", clean=True))
+    finally:
+        for ending in ("", "-wal", "-shm"):
+            partial.with_name(partial.name + ending).unlink(missing_ok=True)
+    return new.stat().st_size
+
+
+@contextmanager
+def _snapshot(path: Path) -> Iterator[tuple[sqlite3.Connection, Marks]]:
+    """A connection to one state of the file, and marks that are not later."""
+    with told(path):
+        if not path.stat().st_size:
+            raise StorageError(f"{path} is empty: nothing can be read")
+        try:
+            with mark_path(path).open("rb") as file:
+                marks = read_marks(file.fileno())
+        except FileNotFoundError:
+            marks = Marks(None, whole=False)
+        try:
+            with closing(reader_of(path, damaged=True)) as connection:
+                connection.execute("BEGIN")
+                yield connection, marks
+        except sqlite3.DatabaseError as error:
+            raise StorageError(f"{path}: {error}") from None
+
+
+def _free(new: Path) -> None:
+    """Raises `StorageError` if there is something under a name that is to be written to."""
+    if new.exists():
+        raise StorageError(f"{new} is there already")

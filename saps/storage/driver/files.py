@@ -1,0 +1,152 @@
+"""The files of a storage: made complete or not at all, private, and examined before anything is changed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from saps.runtime.atomic_file import sync_directory
+from saps.storage.damage import DamagedError, StorageError
+from saps.storage.driver import reading
+from saps.storage.driver.clock import Moment
+from saps.storage.driver.marks import Mark, MarkFile, make_marks, mark_path, read_marks, shortfall
+from saps.storage.journal import Batch
+from saps.storage.records import PUT, PUT_STATE, SCHEMA, SEEDS, State, seal, seal_state
+
+logger = logging.getLogger(__name__)
+
+Sync = Literal["full", "normal", "off"]
+"""When the operating system is asked to have written what was committed: with each commit, at checkpoints, never."""
+
+APPLICATION_ID = 0x53415053
+"""``SAPS``, in the file's header."""
+FORMAT = 2
+"""Raised when a file can no longer be read by an earlier version."""
+PRIVATE = 0o600
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What goes wrong with a file becomes a `StorageError` that names it."""
+    try:
+        yield
+    except reading.FAULTS as error:
+        if not isinstance(error, sqlite3.OperationalError) or error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
+            raise DamagedError(path, [str(error)]) from None
+        reason = "another process uses it" if "locked" in str(error) else str(error)
+        raise StorageError(f"{path}: {reason}") from None
+    except OSError as error:
+        raise StorageError(f"{path}: {os.strerror(error.errno) if error.errno else error}") from None
+
+
+def make(path: Path, content: Batch, now: Moment, number: int = 0) -> None:
+    """Make a file with this content, complete or not at all. `number`: of its last transaction so far. Raises
+    `StorageError`, `sqlite3.Error` or `OSError`."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+    totals, store = {}, os.urandom(16)
+    with closing(sqlite3.connect(new)) as connection:
+        connection.executescript(SCHEMA)
+        for table, rows in content.items():
+            sealed = [seal(row, SEEDS[table]) for row in rows.values() if row is not None]
+            connection.executemany(PUT[table], sealed)
+            totals[table.value] = len(sealed), sum(columns[-1] for columns in sealed)
+        connection.execute(PUT_STATE, seal_state(State(store, number, totals)))
+        connection.commit()
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+    publish(new, path, Mark(store, number, now, "full", clean=True))
+
+
+def publish(new: Path, path: Path, mark: Mark) -> None:
+    """Give a complete file its name, with its mark. Raises `StorageError` if something of another file is there."""
+    with new.open("rb") as file:
+        os.fsync(file.fileno())
+    left = [path.with_name(path.name + ending) for ending in ("-wal", "-journal", "-mark")]
+    for other in left:  # of a file that somebody has taken away: its changes are not this one's
+        if other.exists() and not (other == mark_path(path) and _of_an_empty_file(other)):
+            raise StorageError(f"{other} is there, but {path} is not: put it back, or take both away")
+    make_marks(path, mark)
+    new.rename(path)
+    sync_directory(path.parent)
+
+
+def _of_an_empty_file(mark: Path) -> bool:
+    """A start was cut short between the mark and its file."""
+    with mark.open("rb") as file:
+        marks = read_marks(file.fileno())
+    return marks.whole and marks.last is not None and not marks.last.number
+
+
+def locked(path: Path) -> MarkFile:
+    """The file's mark, when all that belongs to it is its owner's only."""
+    for ending in ("", "-wal", "-shm", "-mark"):
+        found = path.with_name(path.name + ending)
+        if found.exists() and found.stat().st_mode & 0o777 != PRIVATE:
+            found.chmod(PRIVATE)
+    if not path.stat().st_size:
+        raise DamagedError(path, ["it is empty"])
+    try:
+        return MarkFile(path)
+    except FileNotFoundError:
+        raise DamagedError(path, [f"{mark_path(path).name} is gone"]) from None
+
+
+def reader_of(path: Path, *, damaged: bool = False) -> sqlite3.Connection:
+    """A connection that changes nothing, also beside a broker that writes. `damaged`: read a file that was cut, too.
+    Raises `StorageError` if it is no file of this format, `sqlite3.Error`."""
+    logged = path.with_name(path.name + "-wal").exists()  # else nobody has it open, and there is nothing to lock
+    mode = "mode=ro" if logged else "mode=ro&immutable=1"
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+    try:
+        connection.text_factory = reading.as_text
+        connection.execute(f"PRAGMA writable_schema = {int(damaged)}")  # SQLite then takes the file for what it is
+        found = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found != APPLICATION_ID:
+            raise StorageError(f"{path} is not a storage file of this program")
+        if version != FORMAT:
+            raise StorageError(f"{path} has format {version}, this version reads {FORMAT}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def examined(path: Path, file: MarkFile, now: Moment) -> tuple[State, Moment]:
+    """The file's state, and when it was written last, if it goes as far as its marks say. Nothing is changed: SQLite
+    would bring what it can read of the write-ahead log into the file and throw the rest away."""
+    with closing(reader_of(path)) as connection:
+        found = reading.state(connection)
+    if found is None:
+        raise DamagedError(path, ["the record that says what must be there is damaged"])
+    marks = file.read()
+    fault, last = shortfall(marks, found.store, found.number), marks.last
+    if last is None:
+        raise DamagedError(path, [fault or ""])
+    if fault is not None:
+        if last.sync == "full" or last.moment.boot == now.boot or last.number <= found.number:
+            raise DamagedError(path, [fault])
+        logger.warning("%s: power was lost, and storage.sync was %r: %s", path, last.sync, fault)
+        file.reset(Mark(found.store, found.number, last.moment, last.sync))
+    elif not last.clean:
+        logger.info("%s was not closed in order; all of its %d transactions are there", path, found.number)
+    return found, last.moment
+
+
+def opened(path: Path, sync: Sync) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+    try:
+        connection.text_factory = reading.as_text
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {sync.upper()}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,257 @@
+"""A storage file read as a whole, each record compared with its checksum, and the whole with its totals."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from saps.local.batch import Origin
+from saps.messages import Message, Subscription
+from saps.storage.damage import Damage
+from saps.storage.journal import Row, Table
+from saps.storage.records import KINDS, SEEDS, SELECT, SELECT_STATE, State, key_of, sound, state_of
+from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
+
+CHANGED = "its checksum is wrong"
+UNREADABLE = "its content cannot be decoded"
+FAULTS = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What a damaged file raises; the latter for its names of columns."""
+_decode = msgspec.msgpack.decode
+
+
+def as_text(data: bytes) -> str:
+    """A text of the file, also one that damage has made none. (A connection's `text_factory`.)"""
+    return data.decode(errors="surrogateescape")
+
+
+def state(connection: sqlite3.Connection) -> State | None:
+    """The file's state, None if it is damaged. Raises one of `FAULTS`."""
+    return state_of(connection.execute(SELECT_STATE).fetchone())
+
+
+class SetAside(NamedTuple):
+    """A record that an earlier start found damaged."""
+
+    table: str
+    reason: str
+    content: bytes
+    """MessagePack of its columns as they were found, texts as bytes."""
+
+
+class Reader:
+    """Reads a file once. Damage never stops it: what can be read is read."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.saved = Saved()
+        """What is sound."""
+        self.state: State | None = None
+        self.sums: dict[Table, dict[Any, int]] = {table: {} for table in Table}
+        """By table and key: the checksums of what is sound."""
+        self.set_aside: list[Row] = []
+        """The rows of `saved.damaged`, as they are."""
+        self.quarantine: list[SetAside] = []
+        """What earlier starts set aside."""
+        self.lost: list[str] = []
+        """What may be missing, a line each."""
+        self._connection = connection
+        self._sessions: dict[int, SavedSession] = {}
+
+    def read(self) -> None:
+        """Read everything."""
+        with self._looking("the file"):
+            told = [row[0] for row in self._connection.execute("PRAGMA quick_check(5)")]
+            lines = [line for text in told for line in text.splitlines() if not line.startswith("***")]
+            self.lost += [] if lines == ["ok"] else lines
+        with self._looking("the state"):
+            self.state = state(self._connection)
+        if self.state is None:
+            self.lost.append("the record that says what must be there is damaged: nobody can tell what is missing")
+        for table, take in (
+            (Table.SESSIONS, self._session),
+            (Table.SUBSCRIPTIONS, self._subscription),
+            (Table.MESSAGES, self._message),
+            (Table.COPIES, self._copy),
+            (Table.RELEASES, self._release),
+            (Table.INCOMING, self._incoming),
+            (Table.RETAINED, self._retained),
+        ):
+            self._table(table, take)
+        self.saved.sessions = list(self._sessions.values())
+        self.saved.highest = max([0, *self._sessions, *self.saved.messages, *self.sums[Table.COPIES]])
+        self.saved.highest = max([self.saved.highest, *self.sums[Table.RELEASES]])
+        with self._looking("quarantine"):
+            found = self._connection.execute("SELECT origin, reason, content FROM quarantine")
+            self.quarantine += [SetAside(*row) for row in found]
+        if self.saved.damaged:
+            self._drop_unclaimed()
+
+    def _looking(self, at: str) -> _Looking:
+        return _Looking(self.lost, at)
+
+    def _table(self, table: Table, take: Callable[[Row], None]) -> None:
+        sums, damaged, seed = self.sums[table], 0, SEEDS[table]
+        for row in self._rows(table):
+            key, fault = key_of(table, row), CHANGED
+            if sound(row, seed):
+                try:
+                    take(row)
+                except (msgspec.MsgspecError, TypeError):
+                    fault = UNREADABLE
+                except _OrphanError as orphan:
+                    fault = str(orphan)
+                else:
+                    sums[key] = row[-1]
+                    continue
+            damaged += 1
+            self._damage(table, row, fault)
+        if self.state is None:
+            return
+        count, total = self.state.totals.get(table.value, (0, 0))
+        if len(sums) + damaged != count:
+            self.lost.append(f"{table.value}: {len(sums) + damaged} of {count} records can be read")
+        elif not damaged and sum(sums.values()) != total:
+            self.lost.append(f"{table.value}: not all of the {count} records are those that were stored last")
+
+    def _rows(self, table: Table) -> Iterator[Row]:
+        """The table's rows in the order of their keys; where pages cannot be read, what is before and after them."""
+        columns, last, misplaced = KINDS[table].keys, None, False
+        with self._looking(table.value):
+            for row in self._connection.execute(f"{SELECT[table]} ORDER BY {', '.join(columns)}"):
+                key = key_of(table, row)
+                if not (misplaced or last is None or _ascending(last, key)):
+                    misplaced = True
+                    self.lost.append(f"{table.value}: record {key!r} is not in its place")
+                last = key
+                yield row
+            return
+        backwards = ", ".join(f"{column} DESC" for column in columns)
+        with suppress(*FAULTS):
+            for row in self._connection.execute(f"{SELECT[table]} ORDER BY {backwards}"):
+                key = key_of(table, row)
+                if last is not None and not _ascending(last, key):
+                    return
+                yield row
+
+    # ---- the tables
+
+    def _session(self, row: Row) -> None:
+        number, client, user, expiry, ends, will, delay, due, birth, _ = row
+        message = _decode(will, type=Message) if will is not None else None
+        self._sessions[number] = SavedSession(number, client, user, expiry, ends, message, delay, due, birth)
+
+    def _subscription(self, row: Row) -> None:
+        self._of(row[0]).subscriptions.append(_decode(row[2], type=Subscription))
+
+    def _message(self, row: Row) -> None:
+        number, body, expires, origin, _ = row
+        known = None if origin is None else _decode(origin, type=Origin)
+        self.saved.messages[number] = SavedMessage(number, _decode(body, type=Message), expires, known)
+
+    def _copy(self, row: Row) -> None:
+        serial, session, message, packet_id, form, _ = row
+        if message not in self.saved.messages:
+            raise _OrphanError(f"its message {message} is damaged")
+        copy = SavedCopy(serial, message, packet_id, _decode(form, type=SavedForm))
+        self._of(session).copies.append(copy)
+
+    def _release(self, row: Row) -> None:
+        self._of(row[1]).releases.append((row[0], row[2]))
+
+    def _incoming(self, row: Row) -> None:
+        self._of(row[0]).incoming[row[1]] = row[2]
+
+    def _retained(self, row: Row) -> None:
+        self.saved.retained[row[0]] = row[1]
+
+    def _of(self, number: int) -> SavedSession:
+        session = self._sessions.get(number)
+        if session is None:
+            raise _OrphanError(f"its session {number} is damaged")
+        return session
+
+    # ---- what is damaged
+
+    def _damage(self, table: Table, row: Row, reason: str) -> None:
+        named = Damage(table, key_of(table, row), reason, self._client(table, row), self._topic(table, row))
+        self.saved.damaged.append(named)
+        self.set_aside.append(row)
+
+    def _client(self, table: Table, row: Row) -> str | None:
+        """The client it belongs to, as far as that can be read."""
+        if table is Table.SESSIONS:
+            return row[1] if isinstance(row[1], str) else None
+        if table in (Table.MESSAGES, Table.RETAINED):
+            return None
+        session = self._sessions.get(row[1 if table in (Table.COPIES, Table.RELEASES) else 0])
+        return None if session is None else session.client_id
+
+    def _topic(self, table: Table, row: Row) -> str | None:
+        """Its topic or filter, as far as that can be read."""
+        if table is Table.SUBSCRIPTIONS:
+            return row[1] if isinstance(row[1], str) else None
+        if table is Table.RETAINED:
+            return row[0] if isinstance(row[0], str) else None
+        if table is Table.MESSAGES:
+            return _topic_in(row[1])
+        if table is Table.COPIES:
+            return self._topic_of(row[2])
+        return None
+
+    def _topic_of(self, message: Any) -> str | None:
+        saved = self.saved.messages.get(message)
+        if saved is not None:
+            return saved.message.topic
+        found = (d.topic for d in self.saved.damaged if d.table is Table.MESSAGES and d.key == message)
+        return next(found, None)
+
+    def _drop_unclaimed(self) -> None:
+        """Messages whose copies are all damaged: nobody knows whose they are."""
+        claimed = {copy.message for session in self.saved.sessions for copy in session.copies}
+        for number in self.saved.messages.keys() - claimed:
+            row = None
+            with self._looking("messages"):
+                row = self._connection.execute(f"{SELECT[Table.MESSAGES]} WHERE id = ?", (number,)).fetchone()
+            if row is None:
+                self.lost.append(f"messages: record {number} is not in its place")
+            else:
+                self._damage(Table.MESSAGES, row, "the record that says whose it is is damaged")
+            del self.saved.messages[number], self.sums[Table.MESSAGES][number]
+
+
+class _OrphanError(Exception):
+    """The record refers to one that is damaged."""
+
+
+class _Looking:
+    """Notes what SQLite says is damaged, and goes on behind it."""
+
+    def __init__(self, lost: list[str], at: str) -> None:
+        self._lost = lost
+        self._at = at
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, FAULTS):
+            self._lost.append(f"{self._at}: {error}")
+            return True
+        return False
+
+
+def _ascending(one: Any, other: Any) -> bool:
+    try:
+        return bool(one < other)
+    except TypeError:  # no key that was ever stored
+        return False
+
+
+def _topic_in(body: Any) -> str | None:
+    try:
+        return _decode(body, type=Message).topic
+    except (msgspec.MsgspecError, TypeError):
+        return None

@@ -1,0 +1,84 @@
+"""The storage of one broker: what an earlier life left, and the journal and commits of this one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from saps.storage.commits import Commits
+from saps.storage.driver.database import Database
+from saps.storage.driver.files import Sync
+from saps.storage.driver.writer import NoFile, Writer
+from saps.storage.error import Trouble
+from saps.storage.journal import Journal
+from saps.storage.saved import Saved
+
+
+class Store:
+    """An open storage file, or none: then other brokers alone have what is stored. To be made within an event loop."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        sync: Sync,
+        maximum_size: int = 0,
+        with_wills: bool = True,
+        on_backlog: Callable[[bool], None] = lambda behind: None,
+    ) -> None:
+        """`maximum_size`: bytes of the file beyond which nothing new is taken; 0: any. `with_wills`: nobody else has
+        published the wills that are stored. `on_backlog`: publishers are to be held back, or not any more.
+
+        Raises `StorageError`; a `DamagedError` lists what is lost. Damaged records that could be named are in
+        `saved.damaged` (`saps.storage.damage`).
+        """
+        self.with_wills = with_wills
+        self.journal = Journal()
+        self.on_trouble: list[Callable[[Trouble | None], None]] = []
+        """Who is told when nothing new can be stored, and with None when it can again."""
+        self.quarantined = 0
+        """Damaged records that are kept aside in the file, from this start and earlier ones."""
+        self.missing = 0
+        """Transactions that other brokers remember and the file lacks (`saps.storage.witness`)."""
+        self.saved = Saved()
+        self._database: Database | None = None
+        self._writer: Writer | NoFile
+        if path is None:
+            self.journal.disk = False
+            self.journal.epoch = time.time() - time.monotonic()
+            self._writer = NoFile()
+        else:
+            self._writer = Writer(self._open(path, sync))
+        self.commits = self._writer.commits = Commits(self.journal, self._writer, maximum_size, self._tell, on_backlog)
+
+    def _open(self, path: Path, sync: Sync) -> Database:
+        database = Database(path, sync)
+        try:
+            self.saved = database.load()
+        except BaseException:
+            database.close()
+            raise
+        self.quarantined = database.quarantined
+        self.journal.epoch = database.epoch
+        self._database = database
+        return database
+
+    @property
+    def identity(self) -> bytes:
+        """Which file it is: no other one has it, but its copies."""
+        assert self._database is not None
+        return self._database.state.store
+
+    @property
+    def number(self) -> int:
+        """Its last transaction."""
+        assert self._database is not None
+        return self._database.state.number
+
+    def _tell(self, trouble: Trouble | None) -> None:
+        for told in self.on_trouble:
+            told(trouble)
+
+    async def close(self) -> None:
+        """Write what is left and close the file."""
+        await self._writer.close()

@@ -1,0 +1,148 @@
+"""Retained messages of the whole mesh, on the simulator, with random schedules."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from saps.local.batch import Batch
+from saps.messages import Message, Properties
+from saps.overlay.retained import publisher as retention
+from saps.overlay.retained.store import BUCKETS, HOLDERS, bucket_of
+from saps.simulator import Network
+from tests.overlay.hubs import TOPICS, Hubs, random_act
+
+pytestmark = pytest.mark.simulation
+
+SEEDS = st.integers(0, 2**32 - 1)
+SCHEDULES = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def scene(seed: int, steps: int, churn: bool, brokers: int = 5) -> tuple[random.Random, Hubs]:
+    rng = random.Random(seed)
+    mesh = Hubs(seed, network=Network(latency=(0.001, rng.choice([0.002, 0.02, 0.08]))))
+    mesh.build(brokers, 3)
+    for _ in range(steps):
+        random_act(rng, mesh, churn)
+        mesh.run(rng.choice([0, 0, 0, 0.001, 0.01, 0.05]))
+    return rng, mesh
+
+
+@SCHEDULES
+@given(SEEDS)
+def test_retained_then_live_without_loss_or_double(seed: int) -> None:
+    """Publications and subscriptions at the same moments, all over the mesh; brokers that come and go."""
+    _, mesh = scene(seed, 80, churn=True)
+    mesh.run(6)
+    mesh.judge_clients()
+    mesh.judge_newcomers()
+
+
+@SCHEDULES
+@given(SEEDS)
+def test_what_was_acknowledged_survives_crashes(seed: int) -> None:
+    """Two brokers at once, and a third later, of six: each message has three holders."""
+    rng, mesh = scene(seed, 40, churn=False, brokers=6)
+    for victims in (2, 1):
+        for broker in rng.sample(mesh.there(), victims):
+            mesh.crash(broker.name)
+        mesh.run(rng.choice([4, 8]))
+        for _ in range(10):
+            random_act(rng, mesh, churn=False)
+            mesh.run(0.01)
+    mesh.run(8)
+    mesh.judge_newcomers(acknowledged=True)
+
+
+@SCHEDULES
+@given(SEEDS)
+def test_after_a_partition_all_agree(seed: int) -> None:
+    """Both sides write the same topics; when they are one again, the last writer has won everywhere."""
+    rng, mesh = scene(seed, 30, churn=False)
+    mesh.run(2)
+    names = [broker.name for broker in mesh.alive()]
+    rng.shuffle(names)
+    mesh.partition(names[: rng.randrange(1, len(names))])
+    for _ in range(20):
+        random_act(rng, mesh, churn=False)
+        mesh.run(rng.choice([0.05, 0.2]))
+    mesh.run(4)
+    mesh.heal()
+    mesh.run(15)
+    mesh.judge_newcomers(acknowledged=True)
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_after_crashes_each_bucket_has_enough_holders_again(seed: int) -> None:
+    """Whoever notices: the holder that is to act need not be a neighbour of the one that died."""
+    mesh = Hubs(seed)
+    brokers = mesh.build(16, 4)
+    for number in range(60):
+        mesh.publish(brokers[number % 16], f"many/{number}", 1)
+    mesh.run(3)
+    assert len(mesh.acknowledged) == 60
+    for broker in mesh.rng.sample(brokers, 2):
+        mesh.crash(broker.name)
+    mesh.run(12)
+    holders = Counter(number for broker in mesh.alive() for number in broker.node.vault.buckets)
+    assert holders.keys() == {bucket_of(f"many/{number}") for number in range(60)}
+    assert min(holders.values()) >= HOLDERS
+
+
+def test_many_retained_messages_are_asked_for_bucket_by_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 3)
+    mesh = Hubs(5)
+    one, *_, last = mesh.build(4, 2)
+    for number in range(30):
+        mesh.publish(one, f"many/{number}", 1)
+    mesh.run(3)
+    before = mesh.counters.by_kind["Gathered"]
+    client = mesh.client(last, "many/+")
+    mesh.run_until(lambda: client.ready)
+    assert sorted(got.topic for got in client.got) == sorted(f"many/{number}" for number in range(30))
+    assert mesh.counters.by_kind["Gathered"] - before > BUCKETS
+
+
+def test_a_retained_message_lives_as_long_as_it_says() -> None:
+    """MQTT 5.0, 3.3.2.3.3: also where it is kept, and what is left of it is told."""
+    mesh = Hubs(6)
+    one, *_, last = mesh.build(4, 2)
+    hub = mesh.hubs[one]
+    one.act(lambda: hub.publish(Batch.of(Message("a", b"x", 1, True, Properties(message_expiry=10)))))
+    mesh.run(6)
+    early = mesh.client(last, "a")
+    mesh.run(1)
+    assert [got.payload for got in early.got] == [b"x"]
+    (kept,) = mesh.hubs[last].retained_for("a")
+    assert kept.deadline is not None
+    assert 9 < kept.deadline < 12
+    mesh.run(5)
+    late = mesh.client(mesh.alive()[1], "a")
+    mesh.run(1)
+    assert late.ready
+    assert late.got == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_what_both_sides_of_a_cut_have_retained_the_later_one_stays_everywhere(seed: int) -> None:
+    rng = random.Random(seed)
+    mesh = Hubs(seed, check=False, trace=False)
+    brokers = mesh.build(rng.choice([2, 4, 6]), 2)
+    mesh.run(2)
+    for topic in TOPICS:
+        mesh.publish(rng.choice(brokers), topic, 1)
+    mesh.run(3)
+    names = [broker.name for broker in brokers]
+    rng.shuffle(names)
+    mesh.partition(names[: len(names) // 2])
+    mesh.run(5)
+    for _ in range(40):
+        mesh.publish(rng.choice(brokers), rng.choice(TOPICS), rng.choice([1, 2]))
+        mesh.run(rng.choice([0.1, 2]))
+    mesh.heal()
+    mesh.run(25)
+    mesh.judge_newcomers(acknowledged=True)

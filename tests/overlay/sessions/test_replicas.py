@@ -1,0 +1,181 @@
+"""Sessions with copies at other brokers: what was acknowledged outlives its broker, wherever its client goes."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from saps.overlay.sessions.replicas.states import drawn
+from saps.simulator import Network, SimBroker
+from tests.overlay.replicated import Replicated
+from tests.overlay.roams import Nomad
+from tests.overlay.sessions.test_roaming import difference, numbers
+
+pytestmark = pytest.mark.simulation
+
+SCHEDULES = pytest.mark.parametrize("seed", range(int(os.environ.get("REPLICA_SCHEDULES", "8"))))
+"""More, to look for what nobody has seen yet: of 600 crash schedules 7 were found to lose something (among them seeds
+1026, 1135, 1189, 1239, 1493, 1518, 1568; docs/guarantees.md), of 300 cut schedules 2 (1070, 1157)."""
+DISKS = pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
+
+
+@DISKS
+@pytest.mark.parametrize("seed", range(3))
+def test_a_session_outlives_its_broker(seed: int, disks: bool) -> None:
+    """The broker is gone for good, an offline session on it: all comes, at another broker, in order, QoS 2 once."""
+    mesh = Replicated(seed, disks=disks)
+    one, two, three = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    nomad.lose()
+    for number in range(100):
+        mesh.tell(three, number, 1 + number % 2)
+    mesh.run(2)
+    assert sorted(ref.name for ref in one.node.replicas.source.in_sync) == ["b1", "b2"]
+    mesh.crash("b0")
+    for number in range(100, 110):
+        mesh.tell(three, number, 1 + number % 2)
+        mesh.run(0.2)
+    mesh.run(1)
+    assert nomad.arrive(two)
+    nomad.until(lambda: len(nomad.got[1]) + len(nomad.got[2]) >= 110)
+    mesh.run(2)
+    nomad.hear()
+    for qos in (1, 2):
+        assert nomad.got[qos] == [b"b2 %d" % n for n in range(110) if 1 + n % 2 == qos]
+
+
+class Ordeal:
+    """A client that goes round while two brokers that never die publish to it, and those that have its session die."""
+
+    def __init__(self, seed: int, disks: bool, brokers: int = 5) -> None:
+        self.rng = random.Random(seed)
+        self.seed = seed
+        slow = self.rng.choice([0.002, 0.02])
+        reset = self.rng.choice([0.0, 0.001])
+        self.mesh = Replicated(seed, disks=disks, network=Network(latency=(0.001, slow), reset=reset))
+        self.mesh.build(brokers)
+        self.mesh.run(1)
+        self.speakers = self.mesh.alive()[:2]
+        self.nomad = Nomad(self.mesh, "c")
+        self.owed: dict[int, list[bytes]] = {1: [], 2: []}
+        self.number = 0
+        self.nomad.arrive(self.rng.choice(self.mesh.alive()))
+        self.nomad.subscribe("t/#")
+        self.moves = 0.2
+        """How often the client connects anew."""
+        for speaker in self.speakers:  # these publish to all of their topics from now on
+            for qos in (1, 1, 2, 2):
+                self.tell(speaker, qos)
+        self.mesh.run(2)
+
+    def tell(self, speaker: SimBroker | None = None, qos: int = 0) -> None:
+        self.number += 1
+        speaker, qos = speaker or self.rng.choice(self.speakers), qos or self.rng.choice([1, 2])
+        self.owed[qos].append(b"%s %d" % (speaker.name.encode(), self.number))
+        self.mesh.tell(speaker, self.number, qos)
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            if self.rng.random() < 0.6:
+                self.tell()
+            else:
+                self.nomad.wander(self.rng, self.moves)
+            self.mesh.run(self.rng.choice([0, 0, 0.001, 0.01, 0.05, 0.3]))
+
+    def victims(self) -> list[str]:
+        """Brokers that may die now, each by itself, those with the session as likely as all others."""
+        there = [broker.name for broker in self.mesh.alive() if broker not in self.speakers and broker.joined]
+        owners = [name for name in self.mesh.sessions("c") if name in there]
+        return [self.rng.choice(owners)] if owners and self.rng.random() < 0.7 else there
+
+    def settle(self) -> None:
+        """The client comes to rest at a broker, and hears all."""
+        for _ in range(20):
+            self.nomad.connect(self.rng.choice([broker for broker in self.mesh.alive() if broker.joined]))
+            self.listen(8)
+            if self.nomad.alive and self.nomad.greeted:
+                break
+        assert self.nomad.greeted, f"not let in (seed {self.seed}): {self.nomad.refused}"
+        self.listen(4)
+
+    def listen(self, seconds: float) -> None:
+        for _ in range(int(seconds / 0.2)):
+            self.nomad.hear()
+            self.nomad.answer()
+            self.mesh.run(0.2)
+        self.nomad.hear()
+
+    def judge(self) -> None:
+        nomad, where = self.nomad, f"(seed {self.seed})"
+        assert all(nomad.present[1:]), f"the session was lost {where}: {nomad.present}"
+        for qos in (1, 2):
+            got = nomad.got[qos] if qos == 2 else list(dict.fromkeys(nomad.got[qos]))
+            assert sorted(got) == sorted(self.owed[qos]), f"QoS {qos} {where}: {difference(got, self.owed[qos])}"
+            for speaker in self.speakers:
+                for parity in (0, 1):
+                    mine = [n for n in numbers(got, speaker.name) if n % 2 == parity]
+                    assert mine == sorted(mine), f"disorder {where}: {mine}"
+        assert len(self.mesh.sessions("c")) == 1, f"{self.mesh.sessions('c')} {where}"
+
+
+def ordeal(seed: int, disks: bool) -> None:
+    """Brokers die, one at a time as a rule, some together, and come back with their disks or without."""
+    trial = Ordeal(seed, disks)
+    mesh, rng = trial.mesh, trial.rng
+    for _ in range(3):
+        trial.steps(15)
+        mesh.run(rng.choice([0, 0.3, 2, 8]))
+        dead = [rng.choice(trial.victims())]
+        for name in dead:
+            mesh.crash(name)
+        trial.steps(10)
+        mesh.run(rng.choice([0, 0.05, 1, 4]))
+        for name in dead:
+            mesh.restart(name, trial.speakers[0].name, wiped=rng.random() < 0.5)
+        trial.steps(10)
+        mesh.run(12)  # there are three copies again
+    trial.settle()
+    trial.judge()
+
+
+@DISKS
+@SCHEDULES
+def test_crashes_of_one_broker_after_the_other_cost_nothing(seed: int, disks: bool) -> None:
+    ordeal(seed, disks)
+
+
+@DISKS
+@SCHEDULES
+def test_a_cut_costs_nothing_to_a_client_that_stays(seed: int, disks: bool) -> None:
+    """The session's broker is cut off for a moment or half a minute, its client with it, or away. Others adopt it; when
+    the cut is over there is one session again, with all that was published meanwhile."""
+    trial = Ordeal(seed, disks)
+    mesh, rng = trial.mesh, trial.rng
+    trial.moves = 0.0
+    for _ in range(2):
+        trial.steps(10)
+        mesh.run(rng.choice([0.3, 2, 8]))
+        home = rng.choice([broker for broker in mesh.alive() if broker not in trial.speakers])
+        trial.nomad.connect(home)
+        trial.listen(4)
+        if rng.random() < 0.5:
+            trial.nomad.lose()
+        mesh.partition([home.name])
+        for _ in range(rng.randrange(2, 25)):
+            trial.tell()
+            mesh.run(rng.choice([0.05, 0.3, 1]))
+        mesh.heal()
+        trial.steps(6)
+        mesh.run(15)
+    trial.settle()
+    trial.judge()
+
+
+def test_the_record_draws_the_table_that_is_in_force() -> None:
+    record = Path(__file__).parents[2] / "docs/decisions/131-replicated-sessions.md"
+    assert drawn() in record.read_text()
