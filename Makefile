@@ -7,7 +7,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
 JS := tests/interop_js
-CODE := saps monitoring tests $(wildcard examples benchmarks scripts)
+CODE := saps lab research monitoring tests $(wildcard examples benchmarks scripts)
 
 # A stamp is newer than what it was made from, so that a second set-up does nothing.
 DEBIAN_DONE := .setup-debian

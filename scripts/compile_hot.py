@@ -24,30 +24,29 @@ from importlib.util import source_hash
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MQTT = (
-    *(
-        "connection",
-        "decode",
-        "durable",
-        "encode",
-        "frontend",
-        "intake",
-        "outbound",
-        "properties",
-        "publish_cut",
-        "publish_encode",
-    ),
-    *("publish_handler", "session", "tcp_client", "timers", "turn", "waiters", "wire"),
-)
-COMPILED = (
-    *(f"saps/{name}.py" for name in ("agents/user", "batch", "hub", "subscriptions", "topics")),
-    *(f"saps/frontend/mqtt/{name}.py" for name in MQTT),
-    *("saps/embedded/inbox.py", "saps/frontend/upstream/exporter.py"),
+COMPILED = tuple(
+    f"saps/{folder}/{name}.py".replace("/./", "/")
+    for folder, names in {
+        ".": ("topics",),
+        "agents": ("user",),
+        "embedded": ("inbox",),
+        "frontend/mqtt": ("frontend", "timers"),
+        "frontend/mqtt/codec": ("decode", "encode", "properties", "publish_cut", "publish_encode", "wire"),
+        "frontend/mqtt/connection": ("connection", "flow_control", "outbound", "publish_handler", "turn", "waiters"),
+        "frontend/mqtt/driver": ("tcp_client",),
+        "frontend/mqtt/session": ("durable", "session"),
+        "frontend/upstream": ("exporter",),
+        "local": ("batch", "hub", "subscriptions"),
+    }.items()
+    for name in names
 )
 """What every publication passes. Nothing that is not compiled may have subclasses of these."""
 READ = (
-    *(f"saps/{name}.py" for name in ("messages", "mesh", "priority", "retained_messages")),
-    *(f"saps/frontend/mqtt/{name}.py" for name in ("counts", "limits", "packets", "reasons", "traffic")),
+    *(f"saps/{name}.py" for name in ("mesh", "messages", "local/priority", "local/retained_messages")),
+    *(
+        f"saps/frontend/mqtt/{name}.py"
+        for name in ("counts", "limits", "codec/packets", "codec/reasons", "driver/traffic")
+    ),
 )
 """What those take from these is known by its type; of all other modules nothing is."""
 GROUP = "saps.hot"

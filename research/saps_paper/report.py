@@ -105,8 +105,9 @@ _PAGE = """\
 # SAPS (2016): Figures 8 to 13
 
 Computed by `saps reproduce saps --seed {seed} --overlays {overlays}`: {overlays} random overlays for each point and
-one publication in each, by the product's own keys and multicast trees (`saps.overlay.delivery.tree`). Tests compare these with
-the links of the running protocol (`tests/research/test_reproduce_saps_trees.py`). The file saps.json has every point.
+one publication in each, by the product's own keys and multicast trees (`saps.overlay.delivery.tree`). Tests compare
+these with the links of the running protocol (`tests/research/test_reproduce_saps_trees.py`). The file saps.json has
+every point.
 
 ## Paper and ours
 
@@ -172,8 +173,8 @@ farther: in links it saves little. With random numbers it halves the links as we
 ## Figure 11: entries and buckets of one topic
 
 16 clusters, 100 subscribers, all switches together. The paper counts a flow entry on each switch of the tree and a
-bucket for each rewritten address. The product's plan (`saps.ofm.flows.plan`) adds an entry for each broker, which returns its
-loopback packet, by default one for each tree link, and buckets for the tree links.
+bucket for each rewritten address. The product's plan (`saps.ofm.flows.plan`) adds an entry for each broker, which
+returns its loopback packet, by default one for each tree link, and buckets for the tree links.
 
 {examples}
 

@@ -54,6 +54,8 @@ GROUPS = {
     },
 }
 """By what they are for."""
+CHECKOUT_ONLY = ("lab", "research")
+"""Packages beside `saps` that its wheel does not carry."""
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 OPTIONS = {
     "--version": "print the version",
@@ -72,8 +74,15 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
+        module = COMMANDS[cmd_name].module
         with Loading():
-            group: typer.Typer = importlib.import_module(COMMANDS[cmd_name].module).app
+            try:
+                group: typer.Typer = importlib.import_module(module).app
+            except ModuleNotFoundError as error:
+                if error.name not in CHECKOUT_ONLY:
+                    raise
+                typer.echo(f"saps: {cmd_name!r} is in the source checkout only, not in the wheel", err=True)
+                raise typer.Exit(2) from None
         command = typer.main.get_command(group)
         command.name = cmd_name
         return command

@@ -15,7 +15,7 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 from importlib.util import source_hash
 from types import ModuleType
 
-FOLDER = os.path.dirname(__file__)
+FOLDER = os.path.dirname(os.path.dirname(__file__))
 STAMP = os.path.join(FOLDER, "compiled.json")
 """The hash of each source as it was compiled, by its path below the folder that holds the package."""
 ASKED_FOR = "PURE_SAPS"

@@ -18,7 +18,7 @@ from saps.config.sources_io import KNOBS, faults_of_file, load, variable_of
 from saps.frontend.mqtt.limits import Limits
 from saps.overlay.membership.failure_detector import DetectorSettings
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 COMPLETE = """\
 name = "b1"

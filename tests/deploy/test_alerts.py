@@ -16,7 +16,7 @@ import pytest
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
-DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RULES = yaml.safe_load((DEPLOY / "prometheus-rules.yml").read_text())["groups"][0]["rules"]
 PATIENCE = 60.0
 BROKER = 'job="saps", instance="b1:8080"'

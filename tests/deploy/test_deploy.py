@@ -21,7 +21,7 @@ from saps.config import Address
 from saps.config.sources_io import faults_of_file, load
 from saps.ofm.switch.topologies import parse as parse_topology
 
-DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SAPS = Path(sys.executable).with_name("saps")
 PATIENCE = 120.0
 """Seconds a test waits for what must come."""

@@ -19,7 +19,7 @@ from saps.overlay.frames.kinds import AnyFrame, Body, Result
 from saps.overlay.ring.keys import BrokerRef, Key, Ref
 from tests.batches import frame as publication
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "**/*.md"), (ROOT / "examples", "*.md"))

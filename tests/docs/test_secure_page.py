@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs/secure.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs/secure.md").read_text()
 PATIENCE = 300.0
 
 

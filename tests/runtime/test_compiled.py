@@ -18,7 +18,7 @@ from scripts import compile_hot
 pytestmark = pytest.mark.interop
 
 ROOT = compile_hot.ROOT
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TESTS = (
     *("test_codec.py", "test_publish_cut.py", "test_publish_encode.py", "test_batches.py", "test_wire.py"),
     *("test_connect.py", "test_publish.py", "test_session_machine.py", "test_shared.py", "test_server.py"),
@@ -77,7 +77,8 @@ def compiled(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def runs(folder: Path, **given: str) -> str:
     """What the SAPS in a folder says of its modules, and where it has its hub from."""
-    program = "from saps import compiled, hub; print(compiled.modules, hub.__file__.endswith('.py'))"
+    imports = "from saps.local import hub; from saps.runtime import compiled"
+    program = f"{imports}; print(compiled.modules, hub.__file__.endswith('.py'))"
     return python("-c", program, folder=folder, given=given).strip()
 
 
@@ -90,7 +91,7 @@ def test_a_wheel_is_pure_where_nobody_asks_for_more(sources: Path, tmp_path: Pat
 
 def test_without_a_compiler_it_is_said_what_to_install(sources: Path, tmp_path: Path) -> None:
     script = sources / "scripts" / "compile_hot.py"
-    changed = sources / "saps" / "hub.py"
+    changed = sources / "saps" / "local" / "hub.py"
     before = changed.read_text()
     changed.write_text(before + "\n")
     try:
@@ -106,7 +107,8 @@ def test_without_a_compiler_it_is_said_what_to_install(sources: Path, tmp_path: 
 
 
 def test_they_pass_the_tests_of_their_sources(compiled: Path) -> None:
-    (compiled / "only_compiled.py").write_text("from saps import compiled\nassert compiled.modules == 'compiled'\n")
+    plugin = "from saps.runtime import compiled\nassert compiled.modules == 'compiled'\n"
+    (compiled / "only_compiled.py").write_text(plugin)
     options = (
         f"-q -n 0 -c {ROOT / 'pyproject.toml'} --rootdir {ROOT} -o pythonpath= -p only_compiled -p no:cacheprovider"
     )
@@ -118,7 +120,7 @@ def test_they_pass_the_tests_of_their_sources(compiled: Path) -> None:
 
 
 def test_a_source_that_was_changed_runs_as_it_is(compiled: Path) -> None:
-    source = compiled / "saps" / "batch.py"
+    source = compiled / "saps" / "local" / "batch.py"
     before = source.read_text()
     try:
         source.write_text(before + "\n")

@@ -60,7 +60,9 @@ def test_an_interrupt_while_a_program_is_loaded_ends_it_quietly(program: str, se
 
 
 def test_where_an_interrupt_is_ignored_it_stays_so() -> None:
-    program = "import os, signal\nfrom saps.runtime.loading import Loading\nwith Loading(): os.kill(os.getpid(), signal.SIGINT)"
+    program = """import os, signal
+from saps.runtime.loading import Loading
+with Loading(): os.kill(os.getpid(), signal.SIGINT)"""
     with inherited(signal.SIG_IGN):
         done = subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=False)
     assert done.returncode == 0

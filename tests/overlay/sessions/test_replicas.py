@@ -177,5 +177,5 @@ def test_a_cut_costs_nothing_to_a_client_that_stays(seed: int, disks: bool) -> N
 
 
 def test_the_record_draws_the_table_that_is_in_force() -> None:
-    record = Path(__file__).parents[2] / "docs/decisions/131-replicated-sessions.md"
+    record = Path(__file__).parents[3] / "docs/decisions/131-replicated-sessions.md"
     assert drawn() in record.read_text()
