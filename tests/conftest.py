@@ -1,7 +1,8 @@
 """What every test shares: property-test profiles, printed seeds, and tiers that say why they cannot run.
 
 `HYPOTHESIS_PROFILE=ci` (the default) draws the same examples in every run, so that a failure is the change's; `dev`
-draws fresh ones, and `thorough` ten times as many: with them one goes looking for what nobody has seen yet.
+draws fresh ones, `thorough` ten times as many, and `soak` forty times: with them one goes looking for what nobody has
+seen yet. Tests marked `soak` run with the last alone.
 `TEST_SEED` fixes the seed of the fixture `seed`.
 
 What runs within the tests' own processes is Python, for the tests put things in the place of others; the programs that
@@ -14,7 +15,9 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,7 +34,11 @@ settings.register_profile("dev", deadline=None, print_blob=True, max_examples=60
 settings.register_profile(
     "thorough", deadline=None, print_blob=True, max_examples=600, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.register_profile(
+    "soak", deadline=None, print_blob=True, max_examples=2400, suppress_health_check=[HealthCheck.too_slow]
+)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+settings.load_profile(PROFILE)
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun by a shell in its background
@@ -59,6 +66,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     that take a whole processor are in one group, and say so. First, as pytest-xdist reads the groups in this hook.
 
     Not under pytest 9.2, where pytest-xdist 3.8 sees no groups: pyproject.toml keeps to 9.1 until it does."""
+    if PROFILE != "soak":
+        _keep(config, items, lambda item: item.get_closest_marker("soak") is None)
+    if config.getoption("--mesh") > 1:  # what has no broker to deal clients to would only run a second time
+        _keep(config, items, lambda item: _on_bench(item.module))
     for item in items:
         if config.getoption("--mesh") > 1 and (mark := item.get_closest_marker("one_broker")) is not None:
             item.add_marker(pytest.mark.skip(f"of one broker: {mark.args[0]}"))
@@ -66,6 +77,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.get_closest_marker(mark) for mark in ("network", "chaos", "spark", "interop")
         ):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], wanted: Callable[[Any], bool]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
+    items[:] = filter(wanted, items)
+
+
+def _on_bench(module: ModuleType) -> bool:
+    """It has clients on `Bench` or on the servers of `peers`."""
+    places = {f"tests.frontend.mqtt.{name}" for name in ("bench", "peers")}
+    return any(getattr(value, "__module__", "") in places for value in vars(module).values())
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saps.agents.switchover import Mode
@@ -15,14 +14,13 @@ from saps.overlay.delivery.tree import divide
 from saps.overlay.rendezvous.domains import Domains, representative
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from tests.agents.domain_scenes import DOMAINS, TOPIC, TwoDomains
+from tests.drawn import schedules
 
 pytestmark = pytest.mark.simulation
 
 MODES = [Mode.EITHER, Mode.BOTH]
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(
-    max_examples=int(os.environ.get("OFM_SCHEDULES", "2")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+SCHEDULES = schedules(2)
 QUIET = 6.0
 
 

@@ -1,15 +1,12 @@
 """Topics move between ALM and OFM while they are live, on the simulator, with random schedules.
 
-A seed that fails is to be kept. `OFM_SCHEDULES` is how many each property draws for each mode; to look
-for what nobody has seen yet: ``OFM_SCHEDULES=200 HYPOTHESIS_PROFILE=dev pytest tests/agents/test_switchover.py``.
+A seed that fails is to be kept. `make soak` draws fresh schedules, and many more.
 """
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.api import Answers
@@ -21,14 +18,13 @@ from saps.ofm.northbound.schema import Status
 from saps.ofm.simulated import OfmFaults
 from saps.overlay.frames.kinds import Answer
 from tests.agents.switchovers import Scene, failures, losses, moves, partitions
+from tests.drawn import schedules
 
 pytestmark = pytest.mark.simulation
 
 MODES = [Mode.EITHER, Mode.BOTH, None]
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(
-    max_examples=int(os.environ.get("OFM_SCHEDULES", "4")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+SCHEDULES = schedules(2)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.switchover import Mode
 from saps.ofm.northbound.schema import Status
 from saps.ofm.simulated import OfmFaults
 from tests.agents.switchovers import QUIET, TOPICS, Scene
+from tests.drawn import schedules
 
 pytestmark = pytest.mark.simulation
 
 
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
-@settings(
-    max_examples=int(os.environ.get("OFM_SCHEDULES", "2")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+@schedules(2)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_tree_that_moves_costs_nothing_and_is_followed(mode: Mode, seed: int) -> None:
     """No message of any QoS is lost, doubled or disordered, nobody sends to a tree that is not as it was told, and

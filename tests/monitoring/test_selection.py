@@ -82,10 +82,14 @@ def test_small_cases_reach_the_optimum_and_its_bound_holds() -> None:
 @pytest.mark.simulation
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["zipf", "flat", "room"])
-def test_60_to_300_topics_reach_995_permille_of_the_optimum(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each against a bound that no selection exceeds: HiGHS's own, or the linear relaxation's."""
+@pytest.mark.parametrize("cases", ["1", pytest.param("", marks=pytest.mark.soak)])
+def test_60_to_300_topics_reach_995_permille_of_the_optimum(
+    kind: str, cases: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each against a bound that no selection exceeds: HiGHS's own, or the linear relaxation's. Those of
+    `make soak` take HiGHS minutes."""
     monkeypatch.setattr("monitoring.knapsack.LIMIT", 120.0)  # the machine may be busy
-    rng = random.Random(kind)
+    rng = random.Random(f"{kind} {cases}" if cases else kind)
     for _ in range(3):
         items = drawn(rng, rng.randint(60, 300), kind)
         found = solve(items)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
@@ -17,12 +17,13 @@ from saps.local.subscriptions import Takes, Target
 from saps.messages import Message, Reached, Subscription
 from saps.overlay.ring.keys import filter_key
 from saps.simulator import Network, SimBroker
+from tests.drawn import schedules
 from tests.overlay.hubs import Hubs
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = schedules(3)
 GROUPS = ["$share/g/a/b", "$share/h/a/+", "$share/g/#"]
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
 from saps.messages import Message
 from saps.overlay.wills import LEFT
 from saps.simulator import Network, SimBroker
+from tests.drawn import schedules
 from tests.overlay.hubs import Client, Hubs
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = schedules(3)
 
 
 def entrust(mesh: Hubs, broker: SimBroker, client: str, delay: float = 0.0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from saps.marks import hit
 from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.pending import Owed, Pending
 from saps.overlay.delivery.publications import select, to_parts, to_topic
@@ -63,6 +64,7 @@ class Acknowledgements:
         """A child has answered."""
         owed = self._owed.get(ack.token)
         if owed is None or owed.child.name != sender.name:
+            hit("late acknowledgement")
             return
         owed.answered(ack)
         del self._owed[ack.token]
@@ -98,6 +100,7 @@ class Acknowledgements:
                 pending.missing.append(ref)
             else:
                 parts = [number for number, is_wanted in enumerate(wanted) if is_wanted]
+                hit("publication sent again to one member")
                 self._send(pending, body, Owed(pending, branch, parts), branch)
         if not pending.waiting:
             self._settle(pending)
@@ -127,6 +130,7 @@ class Acknowledgements:
                     pending.missing.append(member)
             if not rest:
                 continue
+            hit("missed publications made up")
             body = select(body, rest)
             pending = Pending(self._port.me, body)
             pending.streams = [self._presence.stream(part.topic) for part in body.parts]
@@ -177,6 +181,7 @@ class Acknowledgements:
         which is tried again later."""
         for token in tokens:
             if (owed := self._owed.pop(token, None)) is not None:
+                hit("slice handed on without its child")
                 owed.pending.waiting -= 1
                 owed.pending.missing.append(owed.child)
                 self.entrust(owed.pending, divide(self._port.me, owed.slice, self._port.order))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from saps.marks import hit
 from saps.overlay.frames.kinds import Publish
 from saps.overlay.ring.keys import BrokerRef
 
@@ -63,6 +64,7 @@ class Missed:
         held.publications.append(body)
         self.bytes += _size(body)
         while self.bytes > MOST_BYTES and held.publications:
+            hit("no room for what is missed")
             oldest = held.publications.popleft()
             self.bytes -= _size(oldest)
             self.dropped += len(oldest.which)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from saps.local.batch import Batch
+from saps.marks import hit
 from saps.overlay.delivery.numbers import Numbers
 from saps.overlay.delivery.publications import batch_of, prevs_of
 from saps.overlay.frames.kinds import Nack, Publish
@@ -190,6 +191,7 @@ class Inbox:
             self._hold(origin, single, seq, prev, sequence)
             return self._matching(topic) if single.qos else 0
         if sequence.first and sequence.first < seq:
+            hit("held before a gap nobody owes")
             self._release(sequence, seq)  # of an earlier subscription: if they are delivered, then before this one
         reached = self._pass(sequence, single, seq)
         self._drain(origin, topic, sequence)
@@ -305,6 +307,7 @@ class Inbox:
 
     def _disown(self, origin: BrokerRef, topic: str, sequence: _Sequence, seq: int, given: int) -> None:
         """Somebody has published in the name of the origin: by `seq`, and whatever else has such numbers."""
+        hit("number disowned")
         self.disowned += 1
         if sequence.last >= seq:
             sequence.go_back(given)
@@ -344,6 +347,7 @@ class Inbox:
                 if self._port.now - sequence.noticed >= ASK_AFTER:
                     self._nack(origin, topic, sequence)
                 return
+            hit("gap filled")
             sequence.since = self._port.now
             self._pass(sequence, self._taken(sequence, seq), seq)
         sequence.first = 0
@@ -380,6 +384,7 @@ class Inbox:
         self._port.send(origin, Nack(topic, sequence.missing, after))
 
     def _give_up(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
+        hit("gap given up")
         self.given_up += 1
         sequence.last = sequence.missing
         self._drain(origin, topic, sequence)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC
 
+from saps.marks import hit
 from saps.overlay.frames.kinds import Astray, Insert, SetLeft
 from saps.overlay.ring.keys import BrokerRef, Key, Ref, between
 from saps.overlay.ring.ring import Ring
@@ -77,6 +78,7 @@ class Merging(Ring, ABC):
             self.point(node, True, 0, other)
             self._port.send(other.broker, Insert(0, None, right))
         else:
+            hit("farther neighbour of another ring handed on")
             self._port.send(right.broker, Insert(0, None, other))
         self.touched.append((node.key, node.right[0]))
         self.mend_levels()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.local.batch import MOST, Batch
@@ -26,12 +26,14 @@ from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation
 from saps.statistics import Statistics
+from tests import marks
 from tests.batches import batch_of
+from tests.drawn import schedules
 from tests.overlay.scenes import TOPICS, Recorder, random_step
 
 pytestmark = pytest.mark.simulation
 
-SCHEDULES = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = schedules(3)
 SEEDS = st.integers(0, 1 << 32)
 URGENT = frozenset(TOPICS[:1])
 
@@ -339,6 +341,7 @@ def test_who_has_left_a_topic_gets_the_rest_of_the_frame() -> None:
     assert [message.payload for _, message in member.delivered if message.payload != b"before"] == [b"1", b"3"]
 
 
+@marks.expect("missed publications made up")
 def test_what_is_made_up_for_two_members_with_different_topics_is_all_of_each() -> None:
     """They come back while the first of them is still being told."""
     simulation = Counted(6)

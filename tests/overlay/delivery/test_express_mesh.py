@@ -6,13 +6,14 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.overlay.delivery.express import by_express
 from saps.overlay.frames.kinds import Frame
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.simulator import GRAIN, Network, SimBroker, Simulation
+from tests.drawn import schedules
 
 pytestmark = pytest.mark.simulation
 
@@ -47,7 +48,7 @@ class TwoLanes(Simulation):
         self.at(self._clear_at[lane], lambda: target.act(lambda: target.node.receive(source.ref, [frame])))
 
 
-@settings(max_examples=8)
+@schedules(3)
 @given(st.integers(0, 1 << 32), st.sampled_from(list(KeyOrder)))
 def test_each_publisher_s_order_is_kept_within_each_topic_and_alerts_pass_the_rest(seed: int, order: KeyOrder) -> None:
     """Every broker subscribes to both topics, and all publish to both at once, with all qualities of service."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.messages import Reached
 from saps.overlay.ring.keys import KeyOrder
 from saps.simulator import Network, Simulation
+from tests import marks
+from tests.drawn import schedules
 from tests.overlay.scenes import Recorder, random_step, split_and_heal
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-EXAMPLES = settings().max_examples // 4
-"""The profile says how many (tests/conftest.py); these take long."""
-SCHEDULES = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = schedules(4)
 FAILED_ONCE = {
     "churn": [
         0,
@@ -165,7 +165,7 @@ def test_broken_links_lose_no_qos_1(seed: int) -> None:
     reset(seed)
 
 
-@settings(SCHEDULES, max_examples=EXAMPLES // 2)
+@schedules(2)
 @given(SEEDS)
 def test_processes_that_stand_still_lose_nothing_or_come_back(seed: int) -> None:
     pause(seed)
@@ -179,14 +179,29 @@ def test_a_partition_heals(seed: int) -> None:
 
 @pytest.mark.parametrize("milliseconds", range(0, 14, 2))
 def test_an_acknowledgement_that_is_lost_is_asked_for_again(milliseconds: int) -> None:
-    """Only the way back breaks: who published learns of it by the next session that the other side begins."""
-    simulation = Simulation(1, network=Network(latency=(0.002, 0.003)))
+    """Whenever only the way back breaks."""
+    way_back_breaks(milliseconds, 0.002)
+
+
+@marks.expect("slice handed on without its child", "publication sent again to one member")
+def test_who_published_asks_again_when_the_other_side_begins_a_session() -> None:
+    way_back_breaks(10, 0.002)
+
+
+@marks.expect("late acknowledgement")
+def test_an_acknowledgement_that_comes_after_it_was_asked_for_again_counts_once() -> None:
+    way_back_breaks(100, 0.2)
+
+
+def way_back_breaks(milliseconds: int, latency: float) -> None:
+    """After a publication to two others, which both get it and are counted once."""
+    simulation = Simulation(1, network=Network(latency=(latency, latency + 0.001)))
     publisher, *others = simulation.build(3)
     for broker in others:
         broker.subscribe("t")
-    simulation.run(2)
+    simulation.run(6)
     publisher.publish("t", b"opens the stream")
-    simulation.run(1)
+    simulation.run(4)
     reached: list[Reached] = []
     publisher.publish("t", b"acknowledged", 1, reached.append)
     simulation.run(milliseconds / 1000)
@@ -197,6 +212,13 @@ def test_an_acknowledgement_that_is_lost_is_asked_for_again(milliseconds: int) -
     assert [len(broker.delivered) for broker in others] == [2, 2]
 
 
-@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, seeds in FAILED_ONCE.items() for seed in seeds])
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        pytest.param(kind, seed, marks=[pytest.mark.soak] if number >= 3 else [])
+        for kind, seeds in FAILED_ONCE.items()
+        for number, seed in enumerate(seeds)
+    ],
+)
 def test_what_failed_once(kind: str, seed: int) -> None:
     {"churn": churn, "crash": crash, "reset": reset, "pause": pause, "partition": partition}[kind](seed)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saps.overlay.delivery import missed
@@ -15,7 +15,9 @@ from saps.overlay.rendezvous.publisher_registry import IDLE
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import Network, SimBroker, Simulation
 from saps.topics import matches
+from tests import marks
 from tests.batches import frame
+from tests.drawn import schedules
 from tests.overlay.scenes import Recorder
 
 TOPICS, FILTERS = ("a", "a/b", "x"), ("a", "a/#", "x", "+/b")
@@ -72,7 +74,7 @@ def stop(rng: random.Random, simulation: Simulation) -> Callable[[], None]:
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("fault", [cut, stop])
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@schedules(2)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_nothing_is_lost_while_a_broker_is_taken_for_dead_wrongly(
     fault: Callable[[random.Random, Simulation], Callable[[], None]], seed: int
@@ -89,7 +91,7 @@ def test_nothing_is_lost_while_a_broker_is_taken_for_dead_wrongly(
 
 
 @pytest.mark.simulation
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@schedules(1)
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=5)  # what came past a gap was delivered at the origin's second death, and so what filled the gap was not
 def test_nothing_is_lost_over_a_link_that_comes_and_goes(seed: int) -> None:
@@ -155,6 +157,7 @@ def test_a_later_life_gets_nothing_that_an_earlier_one_has_missed() -> None:
     assert not publisher.node.multicast.missed.bytes
 
 
+@marks.expect("no room for what is missed")
 def test_what_is_kept_is_bounded_and_the_latest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(missed, "MOST_BYTES", 10 * (EACH + 8))
     kept, broker = Missed(), BrokerRef("b", 1, "b:1", "c")

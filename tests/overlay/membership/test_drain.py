@@ -6,7 +6,7 @@ import random
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.drain.adoption import Adopter
@@ -18,6 +18,7 @@ from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.overlay.wills import LEFT
 from saps.simulator import Network, SimBroker
+from tests.drawn import schedules
 from tests.overlay.roams import Nomad, Roams
 
 pytestmark = pytest.mark.simulation
@@ -92,7 +93,7 @@ def guests(mesh: Drains, home: SimBroker, count: int, rng: random.Random) -> lis
     return found
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@schedules(4)
 @given(SEEDS)
 def test_whatever_clients_do_a_drain_loses_and_doubles_nothing(seed: int) -> None:
     """Some follow the Server Reference, some go elsewhere, some stay away; links break now and then."""

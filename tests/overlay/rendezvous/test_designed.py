@@ -5,21 +5,20 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.ring.keys import KeyOrder
 from saps.simulator import Network, Simulation
+from tests.drawn import schedules
 from tests.overlay.designs import designer_of, mesh, publish_all, settled, subscribe
 from tests.overlay.scenes import Recorder, random_step, split_and_heal
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(
-    max_examples=settings().max_examples // 8, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+SCHEDULES = schedules(2)
 LEVELS = {1: 2, 2: 4}
 """Levels of the trees -> hops of a publication at most."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.overlay.delivery.missed import KEPT
@@ -13,6 +13,7 @@ from saps.overlay.rendezvous.publisher_registry import Phase
 from saps.overlay.rendezvous.subscriber_registry import Baselines
 from saps.simulator import SimBroker, Simulation
 from saps.topics import matches, shared
+from tests.drawn import schedules
 from tests.overlay.scenes import FILTERS, TOPICS, Recorder, random_step
 
 pytestmark = pytest.mark.simulation
@@ -60,7 +61,7 @@ def judge(broker: SimBroker) -> None:
                 assert set(found) == wanting, stream.topic
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@schedules(2)
 @given(st.integers(0, 2**32 - 1))
 def test_indexes_answer_as_a_look_at_every_filter(seed: int) -> None:
     rng = random.Random(seed)

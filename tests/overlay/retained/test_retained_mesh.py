@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.local.batch import Batch
@@ -14,12 +14,13 @@ from saps.messages import Message, Properties
 from saps.overlay.retained import publisher as retention
 from saps.overlay.retained.store import BUCKETS, HOLDERS, bucket_of
 from saps.simulator import Network
+from tests.drawn import schedules
 from tests.overlay.hubs import TOPICS, Hubs, random_act
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = schedules(2)
 
 
 def scene(seed: int, steps: int, churn: bool, brokers: int = 5) -> tuple[random.Random, Hubs]:

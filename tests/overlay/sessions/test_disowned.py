@@ -14,6 +14,7 @@ from saps.overlay.delivery.acknowledgements import REPEAT
 from saps.overlay.delivery.numbers import STILL
 from saps.overlay.frames.kinds import Frame, Nack, Publish
 from saps.overlay.ring.keys import BrokerRef
+from tests import marks
 from tests.batches import frame as publication
 from tests.overlay.ports import LonePort
 
@@ -145,6 +146,7 @@ def test_whatever_is_forged_nothing_comes_twice_and_it_is_over_soon(
     assert later - used <= set(own)
 
 
+@marks.expect("number disowned")
 def test_an_origin_that_comes_back_is_heard_although_its_floor_was_forged() -> None:
     """It was dead for long, so that only a number is left of it: a forged one, that counts for all of its topics."""
     receiver = Receiver()

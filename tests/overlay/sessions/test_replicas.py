@@ -10,6 +10,7 @@ import pytest
 
 from saps.overlay.sessions.replicas.states import drawn
 from saps.simulator import Network, SimBroker
+from tests import marks
 from tests.overlay.replicated import Replicated
 from tests.overlay.roams import Nomad
 from tests.overlay.sessions.test_roaming import difference, numbers
@@ -22,6 +23,7 @@ SCHEDULES = pytest.mark.parametrize("seed", range(int(os.environ.get("REPLICA_SC
 DISKS = pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
 
 
+@marks.expect("another holder adopts")
 @DISKS
 @pytest.mark.parametrize("seed", range(3))
 def test_a_session_outlives_its_broker(seed: int, disks: bool) -> None:
@@ -149,6 +151,7 @@ def test_crashes_of_one_broker_after_the_other_cost_nothing(seed: int, disks: bo
     ordeal(seed, disks)
 
 
+@marks.expect("log fenced")
 @DISKS
 @SCHEDULES
 def test_a_cut_costs_nothing_to_a_client_that_stays(seed: int, disks: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
@@ -15,12 +15,13 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.ring import RETRY
 from saps.overlay.sessions.directory import BUCKETS, bucket_of
 from saps.simulator import Network, SimBroker
+from tests.drawn import schedules
 from tests.overlay.roams import Nomad, Roams
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = schedules(2)
 EXPIRY = 3600.0
 
 

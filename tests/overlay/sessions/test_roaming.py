@@ -5,20 +5,21 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.frontend.mqtt.codec.packets import V5, V311, Disconnect, Will
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.simulator import Network
+from tests.drawn import schedules
 from tests.overlay.hubs import Client as Watcher
 from tests.overlay.roams import Nomad, Roams
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = schedules(2)
 
 
 def test_a_session_follows_its_client() -> None:

@@ -6,19 +6,20 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.overlay.sessions.directory import BUCKETS, HOLDERS, bucket_of
 from saps.overlay.timeouts import Patience
 from saps.simulator import Network, SimBroker
+from tests.drawn import schedules
 from tests.overlay.roams import Nomad, Roams
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SCHEDULES = schedules(2)
 FULL = [name for name in (f"c{n}" for n in range(40 * BUCKETS)) if bucket_of(name) == 3]
 """Clients of one bucket."""
 

@@ -17,6 +17,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
+from saps.marks import hit
 from saps.overlay.frames.kinds import (
     Append,
     Appended,
@@ -242,6 +243,7 @@ class Replicas:
             self._step(copy, Event.FIRST)
             self._adopt(log, copy)
         else:
+            hit("another holder adopts")
             self._step(copy, Event.SECOND)
             vote.heir = heir
             self._port.after(STAND_BY, lambda: self._overdue(log, copy, vote))

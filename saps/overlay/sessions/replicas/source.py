@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any
 
+from saps.marks import hit
 from saps.overlay.frames.kinds import Append, Appended, Changes
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
@@ -252,6 +253,7 @@ class Source:
             return
         if frame.fenced:
             logger.warning("%s has adopted the sessions of this broker, which it took for dead", sender.name)
+            hit("log fenced")
             self._refused[sender.name] = self._port.now
             self._log += 1
             for each in [*self._holders.values()]:

@@ -1,0 +1,14 @@
+"""How many schedules a property of the simulator draws: few in `make test`, `TIMES` as many, and fresh ones, in
+`make soak`."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+TIMES = max(1, settings().max_examples // 60)
+"""60 is the profile `ci`; the profile says how many times as many are drawn (tests/conftest.py)."""
+
+
+def schedules(count: int) -> settings:
+    """`count` schedules in `make test`; a schedule takes 0.1 to 2 s."""
+    return settings(max_examples=count * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
