@@ -106,10 +106,10 @@ class Program:
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
             if not selector.select(PATIENCE):
-                raise LabError(f"{self.name} did not answer within {PATIENCE:.0f} s; its last words:\n{self.words}")
+                raise LabError(f"{self.name} did not answer within {PATIENCE:.0f} s; its last output:\n{self.words}")
         line: bytes = output.readline()
         if not line:
-            raise LabError(f"{self.name} ended with status {self._process.wait()}; its last words:\n{self.words}")
+            raise LabError(f"{self.name} ended with status {self._process.wait()}; its last output:\n{self.words}")
         return line.decode().strip()
 
     def signal(self, number: signal.Signals) -> None:

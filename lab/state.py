@@ -71,7 +71,9 @@ def topology_of(text: str) -> Topology:
 def checked_name(name: str) -> str:
     """`name`, if a lab can have it. Raises `LabError`."""
     if not _NAME.fullmatch(name):
-        raise LabError(f"{name!r} cannot name a lab: a lower-case letter, then up to 19 letters, digits or hyphens")
+        raise LabError(
+            f"{name!r} is no name for a lab: use a lower-case letter, then up to 19 letters, digits or hyphens"
+        )
     return name
 
 

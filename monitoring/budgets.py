@@ -77,10 +77,10 @@ class Budgets:
             self._reachable = error is None
             if error is not None:
                 logger.warning(
-                    "the switches' budgets are taken as they were, %s does not tell: %s", self._source, error
+                    "the last known budgets of the switches stay in use, %s does not answer: %s", self._source, error
                 )
             else:
-                logger.info("%s tells the switches' budgets again", self._source)
+                logger.info("%s answers with the switches' budgets again", self._source)
 
 
 def read(budgets: Any, ofms: Any) -> Told:

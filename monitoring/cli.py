@@ -50,7 +50,7 @@ def monitor(
         str | None,
         typer.Option("--master", metavar="MASTER", help="local\\[*], spark://..., k8s://..., as Spark has it."),
     ] = "local[*]",
-    once: Annotated[bool, typer.Option("--once", help="Take what is there, decide, send, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process what is there, send the decisions, and exit.")] = False,
     interval: Annotated[str, typer.Option("--interval", metavar="TIME", help="Time between two batches.")] = "60s",
     window: Annotated[str, typer.Option("--window", metavar="TIME", help="Length of a window of event time.")] = "5m",
     lateness: Annotated[
@@ -59,7 +59,7 @@ def monitor(
     ] = "2m",
     horizon: Annotated[int, typer.Option("--horizon", min=1, max=168, help="Hours ahead whose mean decides.")] = 6,
     hysteresis: Annotated[
-        float, typer.Option("--hysteresis", min=0, max=10, help="Share by which a tree that is there counts for more.")
+        float, typer.Option("--hysteresis", min=0, max=10, help="Share by which an existing tree counts for more.")
     ] = 0.25,
     least: Annotated[
         float,

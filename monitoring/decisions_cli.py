@@ -26,7 +26,8 @@ def decisions(
     state: Annotated[Path, typer.Option("--state", metavar="DIR", help="The directory that `saps monitor` keeps.")],
     epoch: Annotated[int | None, typer.Option("--epoch", help="Of this epoch, not of the last one.")] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="The history of this topic: each change, and why.")
+        str | None,
+        typer.Option("--topic", metavar="TOPIC", help="The history of this topic: each change and its reason."),
     ] = None,
     changes: Annotated[bool, typer.Option("--changes", help="Only what changed.")] = False,
     what_if: Annotated[
@@ -38,7 +39,7 @@ def decisions(
     audit: Annotated[
         bool, typer.Option("--audit", help="What each tree has saved beside what was predicted, and all together.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Lines at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Greatest number of lines shown.")] = 50,
 ) -> None:
     """Show the decisions of the job, and the reason of each."""
     try:

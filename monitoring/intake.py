@@ -201,7 +201,7 @@ class Intake:
         reasons = pa.array([bad[number] for number in sorted(bad)], pa.string())
         kept = table.take(pa.array(sorted(bad), pa.int64())).append_column("fault", reasons)
         said = "; ".join(f"row {number}: {bad[number]}" for number in sorted(bad)[:5])
-        reason = f"{len(bad)} of {len(table)} rows cannot be: {said}{'; ...' if len(bad) > 5 else ''}"
+        reason = f"{len(bad)} of {len(table)} rows are impossible: {said}{'; ...' if len(bad) > 5 else ''}"
         logger.error("%s: %s; these rows are put into quarantine", file, reason)
         self.bad_rows += len(bad)
         with replacing(self._store.quarantine / file.name) as out:

@@ -43,7 +43,7 @@ class Calm(NamedTuple):
     """How hard it is to change a decision."""
 
     hysteresis: float = 0.25
-    """Share by which a tree that is there counts for more."""
+    """Share by which an existing tree counts for more."""
     dwell: int = 900_000
     """Milliseconds for which a decision stays at least."""
     review: float = 6.0

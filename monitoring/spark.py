@@ -91,7 +91,7 @@ def session(
         kept = {name: known[name] for name in defaults if known.get(name, defaults[name]) != defaults[name]}
         if kept:
             said = ", ".join(f"{name}={value}" for name, value in sorted(kept.items()) if name not in given)
-            logger.info("as Spark's own configuration says: %s", said)
+            logger.info("from Spark's own configuration: %s", said)
         settings = {name: value for name, value in defaults.items() if name not in known} | given
         builder = SparkSession.builder
         for name, value in settings.items():

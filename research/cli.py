@@ -19,7 +19,7 @@ from research.engine import Engine, executor
 DOCS = Path("docs/reproduction")
 QUICK = Path("build/reproduction")
 
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Of all chance.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the random numbers.")]
 Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help=f"Where the results go.  [default: {DOCS}, with --quick {QUICK}]"),

@@ -166,7 +166,7 @@ class BrokerProcess:
     def _report(self, what: str) -> str:
         """One clear line, then the broker's own words, indented."""
         words = self._errors or ["(nothing on standard error)"]
-        return "\n    ".join([f"{self.label} {what}; its last words:", *words])
+        return "\n    ".join([f"{self.label} {what}; its last output:", *words])
 
     async def _read_output(self, stream: asyncio.StreamReader) -> None:
         async for line in stream:

@@ -424,7 +424,7 @@ async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
     process.allow_many_files()
     keep_freed()
     if modules is Modules.STALE:
-        logger.warning("what is compiled is older than its sources, which run instead, slower: run make setup")
+        logger.warning("compiled modules are older than their sources, so the slower sources run: run make setup")
     broker = Broker(settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.reload)
     for number, order in DRAINING.items():

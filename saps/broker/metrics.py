@@ -103,7 +103,7 @@ def _mesh(broker: Broker) -> Iterator[Sample]:
     yield Sample("overlay_links", "Brokers it has overlay links to.", len(broker.watch.linked))
     yield Sample("brokers_away", "Brokers that this one takes for dead, until they are forgotten.", len(members.away))
     events = {what.value: float(members.counts[what]) for what in What}
-    yield Sample("broker_events", "What became of brokers that this one knows.", events, "what", counter=True)
+    yield Sample("broker_events", "Events of brokers that this one knows.", events, "what", counter=True)
     yield Sample(
         "clock_ahead_seconds",
         "By how much clocks of other brokers are ahead of this one's, if by more than 1 s; negative: behind.",

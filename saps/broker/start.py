@@ -48,7 +48,7 @@ class Members:
         except FileNotFoundError:
             pass
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            logger.warning("%s: the last members are not known: %s", self._file, error)
+            logger.warning("%s: cannot read the last members: %s", self._file, error)
         return self._written
 
     def write(self, members: Sequence[BrokerRef]) -> None:
@@ -60,7 +60,7 @@ class Members:
             with replacing(self._file) as file:
                 file.write(msgspec.json.encode(found))
         except OSError as error:
-            logger.warning("%s: the last members are not remembered: %s", self._file, error)
+            logger.warning("%s: cannot write the last members: %s", self._file, error)
         self._written = found
 
 
@@ -189,7 +189,9 @@ class Entrance:
                 self._start.deny(f"there is a broker with the same name, {name!r}, at {holder.address}")
                 return
             if holder.incarnation >= links.me.incarnation:
-                logger.warning("by the clock %s began before its last life: one of the two clocks was wrong", name)
+                logger.warning(
+                    "the clock of %s is behind the start of its last incarnation: one of the two was wrong", name
+                )
                 links.me = self._start.me = replace(links.me, incarnation=holder.incarnation + 1)
         self._contact.set_result(contact)
 

@@ -63,9 +63,9 @@ def issue(
         list[str] | None,
         typer.Option("--host", metavar="NAME", help="Host name or IP address, for what is reached by https: URLs."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to; else DIR/issued/BROKER.pem.")] = (
-        None
-    ),
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="File to write; else DIR/issued/BROKER.pem.")
+    ] = (None),
 ) -> None:
     r"""Issue a certificate to a broker, OFGate or a controller: one file with key and certificate.
 
@@ -105,7 +105,7 @@ def server(
 
 @app.command()
 def client(
-    user: Annotated[str, typer.Argument(metavar="USER", help="The user it stands for.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="The user whom the certificate identifies.")],
     ca: _Directory = _FOLDER,
     days: _Days = 365,
 ) -> None:
@@ -143,7 +143,7 @@ def revoke(
 @app.command("list")
 def list_issued(
     ca: _Directory = _FOLDER,
-    everything: Annotated[bool, typer.Option("--all", help="Those that have ended, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="List ended ones, too.")] = False,
 ) -> None:
     """List what the authority has issued."""
     with _refusing():
@@ -158,7 +158,7 @@ def list_issued(
 
 @app.command()
 def secret(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Must not be there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not exist.")],
 ) -> None:
     """Write a secret for a small mesh (`links.secret_file`): whoever has it can be any broker."""
     with _refusing():

@@ -34,18 +34,18 @@ def drain(
     port: WebPort,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="BROKER", help="Its name, to be sure that it is the one meant.", show_default=False),
+        typer.Argument(metavar="BROKER", help="The broker's name, as a check.", show_default=False),
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="End a drain: the broker serves again.")] = False,
     moved: Annotated[
-        bool, typer.Option("--moved", help="It will not come back: clients are told so (0x9D in place of 0x9C).")
+        bool, typer.Option("--moved", help="The broker will not come back: tell clients 0x9D instead of 0x9C.")
     ] = False,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.01, help="Clients a second.", show_default="drain.rate")
     ] = None,
     grace: Annotated[
         float | None,
-        typer.Option("--grace", min=0, help="Seconds a client has to come elsewhere.", show_default="drain.grace"),
+        typer.Option("--grace", min=0, help="Seconds a client has to connect elsewhere.", show_default="drain.grace"),
     ] = None,
     timeout: Annotated[
         float | None,

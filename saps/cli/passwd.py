@@ -27,7 +27,7 @@ MAX_PASSWORD_BYTES = 65535
 def passwd(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file; made if missing.")],
     user: Annotated[str, typer.Argument(metavar="USER", help="The user's name.")],
-    delete: Annotated[bool, typer.Option("--delete", "-d", help="Take the user out of the file.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", "-d", help="Remove the user from the file.")] = False,
 ) -> None:
     r"""Set a user's password in a password file.
 

@@ -92,7 +92,7 @@ def draw(
     out: Annotated[Path, typer.Argument(help="A file .svg or .png.")],
     topic: Annotated[str | None, typer.Option(help="Draw its tree.")] = None,
     plan: PlanFile = PLAN,
-    seed: Annotated[int, typer.Option(min=0, help="Of the places of the nodes.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the nodes' positions.")] = 1,
 ) -> None:
     """Draw the network, the load of its links, and a tree."""
     with _Failing():

@@ -91,5 +91,5 @@ def tls_fault(tls: TlsSettings) -> SettingError | None:
     if tls.listen and not tls.certificate:
         return SettingError("tls.listen", "needs tls.certificate")
     if tls.client_certificates != "none" and not tls.client_ca:
-        return SettingError("tls.client_certificates", "needs tls.client_ca: nobody's certificate could be verified")
+        return SettingError("tls.client_certificates", "needs tls.client_ca to verify clients' certificates")
     return None

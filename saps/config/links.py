@@ -73,7 +73,7 @@ def links_fault(links: LinkSettings) -> SettingError | None:
     """The first pair of these settings, each good alone, that cannot be used together, or None."""
     sealed = links.tls.certificate or links.secret_file
     if links.tls.certificate and not links.tls.authority:
-        return SettingError("links.tls.certificate", "needs links.tls.authority: nobody else could be verified")
+        return SettingError("links.tls.certificate", "needs links.tls.authority to verify other brokers")
     if not links.tls.certificate and (links.tls.authority or links.tls.key or links.tls.revoked):
         return SettingError("links.tls.authority", "needs links.tls.certificate")
     if links.tls.certificate and links.secret_file:

@@ -165,7 +165,7 @@ def _read(which: str, path: str) -> bytes:
 
 
 def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase, and there is nobody to ask for it")
+    raise ValueError("the key has a passphrase: use a key without one")
 
 
 def _said(error: Exception) -> str:

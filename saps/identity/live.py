@@ -138,12 +138,12 @@ class LinkIdentity:
                     raise CredentialError("revoked", "is older than the list in force")
         except CredentialError as error:
             self.taken = False
-            logger.error("identity of the links not taken, the one before stays: %s: %s", error.which, error.reason)
+            logger.error("new identity of the links refused, the old one stays: %s: %s", error.which, error.reason)
             return False
         self.credentials, self.taken = fresh, True
         show(self.https, fresh.chain)
         self._warned = False
-        logger.info("identity of the links read again: %d certificates revoked", len(fresh.revoked.serials))
+        logger.info("identity of the links reloaded: %d certificates revoked", len(fresh.revoked.serials))
         return True
 
     def _checked(self, found: Credentials) -> Credentials:

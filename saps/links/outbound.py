@@ -86,7 +86,7 @@ class Outbound(asyncio.Protocol):
     def fail(self) -> None:
         """To be called when an exception is handled: the link cannot be written. It breaks, as anything lost with a
         link does: what follows must not pass for all."""
-        logger.exception("link to %s broken: it cannot be written", self.to.name)
+        logger.exception("link to %s broken: cannot write", self.to.name)
         if self._transport is None:
             self._drop()
             return

@@ -37,7 +37,7 @@ class PolicyFiles:
         except SettingError as error:
             self.taken = False
             logger.error("%s", error)
-            logger.error("the policy stays as it is, version %d", self.policy.version)
+            logger.error("policy unchanged, version %d stays in force", self.policy.version)
             return False
         policy = merged(fresh.values())
         if policy != self.policy:

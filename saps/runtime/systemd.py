@@ -41,7 +41,7 @@ class ServiceManager:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
                 sender.sendto("\n".join(states).encode(), self._address)
         except OSError as error:
-            logger.warning("the service manager cannot be told %s: %s", states[0], error)
+            logger.warning("cannot notify the service manager of %s: %s", states[0], error)
 
     async def attend(self, stop: asyncio.Event) -> None:
         """Feed the watchdog to the end of the event loop, and tell of the stop."""

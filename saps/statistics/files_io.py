@@ -164,7 +164,7 @@ class StatisticsFiles:
             self._say(None)
         while len(self._waiting) > WAITING:
             start, rows = self._waiting.popleft()
-            logger.error("statistics: %d rows of the interval at %d are given up", len(rows), start)
+            logger.error("statistics: %d rows of the interval at %d are dropped", len(rows), start)
         self._tidy()
 
     def _tidy(self) -> None:
@@ -180,6 +180,6 @@ class StatisticsFiles:
         if (error is not None) != self._failed:
             self._failed = error is not None
             if error is not None:
-                logger.error("statistics cannot be written to %s, they are kept: %s", self._directory, error)
+                logger.error("cannot write statistics to %s, keeping them: %s", self._directory, error)
             else:
                 logger.info("statistics are written to %s again", self._directory)

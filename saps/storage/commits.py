@@ -182,7 +182,7 @@ class Commits:
         if trouble is None:
             logger.warning("storage: writing again")
         else:
-            logger.error("storage: %s; what would have to be stored is refused", trouble.text)
+            logger.error("storage: %s; sessions and messages that need it are refused", trouble.text)
         self._on_trouble(trouble)
 
     def _hold_back(self, behind: bool) -> None:

@@ -74,8 +74,8 @@ def test_the_common_values_are_specified_field_by_field(value: type, fields: tup
 
 
 def test_the_specification_names_each_property_of_a_message_in_order() -> None:
-    (line,) = (line for line in PROTOCOL.splitlines() if line.startswith("- `properties` are"))
-    said = [name.strip() for name in line.partition("nil:")[2].rstrip(".").split(",")]
+    (item,) = re.findall(r"^- `properties` are .*?\.$", PROTOCOL, re.MULTILINE | re.DOTALL)
+    said = [" ".join(name.split()) for name in item.partition("nil:")[2].rstrip(".").split(",")]
     assert said == [
         "user properties" if field == "user" else field.replace("_", " ") for field in Properties.__struct_fields__
     ]
@@ -101,7 +101,7 @@ def test_recovery_times_are_those_of_the_default_settings() -> None:
     beat, dead, suspect = overlay.heartbeat_interval, overlay.dead_after, overlay.suspect_after
     assert f"| `dead_after` | {dead} |" in GUARANTEES
     assert f"| {suspect} + {beat} = {suspect + beat} |" in GUARANTEES
-    assert f"about {dead + 2 * beat + 0.5:.1f} s after a kill" in GUARANTEES
+    assert f"about {dead + 2 * beat + 0.5:.1f} s after a kill" in " ".join(GUARANTEES.split())
 
 
 def test_every_guarantee_names_what_shows_it() -> None:

@@ -44,7 +44,7 @@ async def test_a_broker_that_fails_to_start_shows_its_own_words() -> None:
     with pytest.raises(BrokerError) as caught:
         await broker.start()
     first, *words = str(caught.value).splitlines()
-    assert first == "broker b9 did not start, exit status 1; its last words:"
+    assert first == "broker b9 did not start, exit status 1; its last output:"
     assert [word.strip() for word in words] == ["b9: mqtt: 127.0.0.1:1883: address in use"]
 
 

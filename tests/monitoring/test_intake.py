@@ -261,7 +261,7 @@ def test_a_row_that_cannot_be_is_put_aside_and_the_others_count(
     (kept,) = pq.read_table(store.quarantine / file.name).to_pylist()
     assert kept.pop("fault").startswith(said)
     assert repr(Row(**kept)) == repr(poison)
-    assert f"1 of {len(plain)} rows cannot be: row 1: {said}" in caplog.text
+    assert f"1 of {len(plain)} rows are impossible: row 1: {said}" in caplog.text
     assert said in (store.quarantine / f"{file.name}.txt").read_text()
     assert Intake(source, store).take() == 0
     assert (fault(poison) or "").startswith(said)

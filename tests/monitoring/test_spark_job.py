@@ -222,7 +222,7 @@ def test_poison_rows_are_put_aside_and_the_files_others_count(spark: SparkSessio
     assert job(spark, source, state) == table
     store = Store(state)
     (note,) = store.quarantine.glob("*.txt")
-    assert f"5 of {len(own) + 5} rows cannot be" in note.read_text()
+    assert f"5 of {len(own) + 5} rows are impossible" in note.read_text()
     assert job(spark, source, state) == table
     assert len(list(store.quarantine.glob("*.txt"))) == 1
 

@@ -74,7 +74,7 @@ async def test_rows_wait_for_a_directory_that_cannot_be_written(
         with caplog.at_level(logging.INFO):
             await writer.roll()
     assert writer.written == 0
-    assert caplog.text.count("cannot be written") == 1
+    assert caplog.text.count("cannot write statistics") == 1
     (tmp_path / "counts").unlink()
     clock.now += 60
     with caplog.at_level(logging.INFO):

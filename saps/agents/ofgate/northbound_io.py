@@ -74,7 +74,7 @@ class LiveController:
                     self._say(True, "")
                     self._act(partial(changed, state))
             except NorthboundError as error:
-                logger.warning("the controller does not tell its changes: %s", error)
+                logger.warning("cannot follow the controller's changes: %s", error)
             except UnreachableError as error:
                 self._say(False, str(error))
             await asyncio.sleep(AGAIN)

@@ -19,9 +19,7 @@ from saps.frontend.web.mesh.report import Broker, Brokers, Forgotten
 
 app = command_app("brokers")
 
-Forget = Annotated[
-    str | None, typer.Option("--forget", metavar="BROKER", help="Show this broker, which is away, no more.")
-]
+Forget = Annotated[str | None, typer.Option("--forget", metavar="BROKER", help="Forget this broker, which is away.")]
 Cell: TypeAlias = Callable[[Broker], Text | str]
 
 NAMES: dict[str, Cell] = {"broker": lambda row: safe(row.name), "cluster": lambda row: safe(row.cluster)}

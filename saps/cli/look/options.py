@@ -76,7 +76,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
 
 def _authorization(user: str | None, password_file: Path | None, token_file: Path | None) -> str | None:
     if user is not None and token_file is not None:
-        raise AskError("--user and --token-file are two ways to say who you are: give one of them")
+        raise AskError("give --user or --token-file, not both")
     if token_file is not None:
         return f"Bearer {_first_line(token_file)}"
     if user is None:

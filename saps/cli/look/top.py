@@ -52,9 +52,9 @@ class Glance(NamedTuple):
 @asks
 def top(
     port: WebPort,
-    interval: Annotated[float, typer.Option("--interval", "-i", min=0.2, help="Seconds from look to look.")] = 2.0,
+    interval: Annotated[float, typer.Option("--interval", "-i", min=0.2, help="Seconds between refreshes.")] = 2.0,
     sort: Sort = "rate",
-    rounds: Annotated[int, typer.Option("--rounds", "-n", min=0, help="Looks; 0: until Ctrl-C.")] = 0,
+    rounds: Annotated[int, typer.Option("--rounds", "-n", min=0, help="Number of refreshes; 0: until Ctrl-C.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Watch the mesh: the busiest brokers and topics. Ctrl-C ends it."""

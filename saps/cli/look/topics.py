@@ -19,7 +19,7 @@ from saps.topics import filter_fault, matches
 
 app = command_app("topics")
 
-Sort = Annotated[str, typer.Option("--sort", metavar="|".join(SORTS), help="What comes first.")]
+Sort = Annotated[str, typer.Option("--sort", metavar="|".join(SORTS), help="Sort order.")]
 Cell: TypeAlias = Callable[[TopicRow], Text | str]
 
 URGENT: dict[str, Cell] = {
@@ -50,7 +50,7 @@ def topics(
     ] = None,
     mode: Annotated[str | None, typer.Option("--mode", metavar="|".join(MODES), help="Only those.")] = None,
     sort: Sort = "rate",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_ROWS, help="Topics at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_ROWS, help="Greatest number of topics shown.")] = 50,
     as_json: Json = False,
 ) -> None:
     """Show topics: mode (ALM or OpenFlow tree), rate, subscribers, and the time until all have confirmed."""
@@ -67,7 +67,7 @@ def chosen(port: WebPort, wanted: str | None, mode: str | None, sort: str, limit
     if wanted is None or not ("+" in wanted or "#" in wanted):
         return port.get("/v1/topics", TopicList, search=wanted, mode=mode, sort=sort, limit=limit)
     if (fault := filter_fault(wanted)) is not None:
-        raise AskError(f"{wanted!r} is no topic filter: {fault}")
+        raise AskError(f"{wanted!r} is not a topic filter: {fault}")
     found = port.get("/v1/topics", TopicList, mode=mode, sort=sort, limit=MOST_ROWS)
     rows = [row for row in found.topics if matches(wanted, row.topic)]
     return msgspec.structs.replace(found, total=len(rows), topics=rows[:limit])

@@ -24,13 +24,13 @@ def trace(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")],
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="BROKER", help="Published there. Else: at a broker that publishes to it."),
+        typer.Option("--from", metavar="BROKER", help="The broker it is published at; else one that publishes to it."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Show where a message to a topic would go now, and why. Nothing is published: each broker on the way is asked."""
     if (fault := topic_fault(topic)) is not None:
-        raise AskError(f"{topic!r} is no topic name: {fault}")
+        raise AskError(f"{topic!r} is not a topic name: {fault}")
     found = port.get(f"/v1/trace/{topic_path(topic)}", Trace, from_=start)
     if as_json:
         emit(found)

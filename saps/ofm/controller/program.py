@@ -71,7 +71,7 @@ class OfcProgram:
         if not (is_loopback(settings.northbound.host) or settings.token or settings.clients):
             raise SettingError(
                 "northbound",
-                "beyond loopback it needs --token-file, or --certificate and --clients: whoever asks may change trees",
+                "beyond loopback it needs --token-file, or --certificate and --clients, as requests change trees",
             )
         self._tls, self._visitors = northbound_tls(settings), visitors(settings)
         self.northbound = NorthboundServer(
@@ -161,7 +161,7 @@ class OfcProgram:
             if self._visitors is not None:
                 self._visitors.reload()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, CertificateError a ValueError
-            logger.error("certificates of the northbound not taken, those before stay: %s", error)
+            logger.error("new certificates of the northbound refused, the old ones stay: %s", error)
 
     async def stop(self) -> None:
         """Answer no more; the switches forward on as they are."""
@@ -261,7 +261,7 @@ def tls(settings: ControllerSettings, certificate: str, clients: str) -> ssl.SSL
     own, authorities = getattr(settings, certificate), getattr(settings, clients)
     if own is None:
         if authorities is not None:
-            raise SettingError(clients, f"needs {certificate}: without TLS nobody shows a certificate")
+            raise SettingError(clients, f"needs {certificate}: clients show certificates under TLS only")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -294,7 +294,7 @@ def visitors(settings: ControllerSettings) -> Visitors | None:
     if settings.clients is None:
         for setting in ("client_names", "revoked"):
             if getattr(settings, setting):
-                raise SettingError(setting, "needs clients: nobody is asked for a certificate")
+                raise SettingError(setting, "needs clients: without it no certificate is asked for")
         return None
     from saps.identity.https import Visitors  # here, so that a controller without TLS needs none of it
 

@@ -103,7 +103,7 @@ class Demands(NamedTuple):
         flat = np.array([node for nodes in members for node in nodes], np.int32)
         fathers = np.full(len(members), father, np.int32)
         if (fathers >= np.arange(len(members))).any() or (fathers < -1).any():
-            raise ValueError("a father must have a lower number than its child")
+            raise ValueError("a parent must have a lower number than its child")
         sizes = np.diff(at)
         return cls(
             at,

@@ -135,4 +135,4 @@ class Forwarder:
 
 
 def _unknown(sender: BrokerRef, error: KeyError) -> ProtocolError:
-    return ProtocolError(f"{sender.name} uses the number {error} without having said what for")
+    return ProtocolError(f"{sender.name} uses the number {error} without having defined it")

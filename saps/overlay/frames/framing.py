@@ -93,7 +93,7 @@ class FrameReader:
         pos = 0
         end = len(unread)
         if self.peer is None and unread.startswith(_TLS_ALERT):
-            raise WireError("the other side wants TLS: see links.tls and links.secret_file")
+            raise WireError("the other side requires TLS: see links.tls and links.secret_file")
         with memoryview(unread) as view:
             while end - pos >= _LENGTH:
                 size = int.from_bytes(view[pos : pos + _LENGTH])

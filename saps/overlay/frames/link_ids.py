@@ -79,11 +79,11 @@ class NumbersLearnt:
     def define(self, number: int, members: tuple[BrokerRef, ...], me: BrokerRef, order: KeyOrder) -> None:
         """The number stands for a slice. Raises `ProtocolError` if it cannot be for this broker."""
         if any(ref.name == me.name for ref in members):
-            raise ProtocolError("a slice with the broker in it that is to pass it on")
+            raise ProtocolError("a slice that contains its receiver")
         self.listed += len(members) - self.sizes.get(number, 0)
         self.sizes[number] = len(members)
         if len(self.sizes) > 2 * SLICES or self.listed > 3 * ENTRIES:
-            raise ProtocolError("more slices than are remembered")
+            raise ProtocolError("too many slices")
         self.branches[number] = divide(me, members, order)
 
     def without(self, ended: Callable[[int], bool]) -> NumbersLearnt:

@@ -385,7 +385,7 @@ class Sessions:
         if not self.handovers.taking(quest.client) and not quest.inheriting:
             if quest.given is None and not quest.branch:
                 logger.warning(
-                    "the session of %r: the mesh does not say in %g s where it is; the client is served without",
+                    "the session of %r was not found within %g s; the client is served without it",
                     quest.client,
                     self.patience,
                 )

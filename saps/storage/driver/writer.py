@@ -48,7 +48,7 @@ class Writer:
                     idle.clear()
                     await idle.wait()
         except TimeoutError:
-            logger.error("%s: not everything could be written", self._database.path)
+            logger.error("%s: could not write everything", self._database.path)
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
         self._database.close()

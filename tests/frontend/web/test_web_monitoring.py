@@ -132,8 +132,8 @@ async def test_who_is_turned_away_is_counted_and_said(
     assert value(found, "saps_origins_refused_total") == 3
     told = [record.getMessage() for record in caplog.records if "web.origins" in record.getMessage()]
     assert told == [
-        f"pages of https://elsewhere.example may not ask here, at {site.url.removeprefix('http://')}: "
-        "name that origin in web.origins if they are yours"
+        f"pages of origin https://elsewhere.example are refused at {site.url.removeprefix('http://')}: "
+        "add it to web.origins if they are yours"
     ]
 
 

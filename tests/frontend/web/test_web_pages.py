@@ -144,7 +144,7 @@ async def test_who_must_log_in_gets_a_form_and_a_clear_refusal(start: Start, tmp
         await page.open(f"{site.url}/")
         await page.until("document.getElementById('login')?.hidden === false")
         told = "document.getElementById('login-fault').innerText"
-        assert await page.run(told) == "This broker wants to know who looks."
+        assert await page.run(told) == "Sign in to see this broker."
         await page.screenshot(tmp_path / "login.png")
         for password, done in (("guess", f"{told}.includes('bad user name or password')"), ("secret", READY)):
             await fields(page, **{"login-user": "ann", "login-password": password})

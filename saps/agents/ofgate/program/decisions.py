@@ -126,9 +126,7 @@ class DecisionService:
             for name, by in found.skew.refused.items():
                 logger.warning("the clock of %s is %.0f s ahead of this machine's: not counted", name, by / 1000)
             if found.impossible:
-                logger.warning(
-                    "%d rows cannot be, they are not counted: %s", len(found.impossible), found.impossible[0]
-                )
+                logger.warning("%d impossible rows are not counted: %s", len(found.impossible), found.impossible[0])
             table = decider.decide()
             if table is not None and self._gateway.gate.leading:
                 trees = [

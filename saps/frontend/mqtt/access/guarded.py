@@ -60,4 +60,6 @@ class GuardedAuthorizer:
         self._guard.counts.publications += len(topics)
         if not self._told:
             self._told = True
-            logger.warning("MQTT client %s may not publish to %r (said once a connection)", connection.label, topics[0])
+            logger.warning(
+                "MQTT client %s may not publish to %r (logged once a connection)", connection.label, topics[0]
+            )

@@ -50,7 +50,7 @@ class NamePattern:
     def __init__(self, text: str) -> None:
         """Raises `ValueError`, saying what is wrong."""
         if not text:
-            raise ValueError("'' stands for nobody: write a name, or a pattern such as 'ward-*'")
+            raise ValueError("'' matches nobody: write a name, or a pattern such as 'ward-*'")
         self._pieces = [Template(piece) for piece in text.split("*")]
         self.exact = text if "*" not in text and "%" not in text else None
         """The one name it stands for, if it is not a pattern."""

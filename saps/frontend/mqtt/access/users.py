@@ -139,12 +139,12 @@ def _stored(text: str) -> Stored:
     if (found := _SCRYPT.fullmatch(text)) is not None:
         ln, r, p = (int(group) for group in found.groups()[:3])
         if not 1 <= ln <= 24 or not r or not p or (128 << ln) * r > _MAX_MEMORY or (r * p) << ln > _MAX_WORK:
-            raise ValueError(f"ln={ln},r={r},p={p} is no cost this broker can afford")
+            raise ValueError(f"ln={ln},r={r},p={p} costs more than this broker accepts")
         return Scrypt(ln, r, p, _decoded(found[4] + "=" * (-len(found[4]) % 4)), _digest(found[5]))
     if (found := _PBKDF2.fullmatch(text)) is not None:
         iterations = int(found[1])
         if not 1 <= iterations <= _MAX_ITERATIONS:
-            raise ValueError(f"{iterations} iterations are no cost this broker can afford")
+            raise ValueError(f"{iterations} iterations cost more than this broker accepts")
         return Pbkdf2(iterations, _decoded(found[2]), _digest(found[3]))
     raise ValueError("not a password hash of a known kind: write the line with 'saps passwd'")
 

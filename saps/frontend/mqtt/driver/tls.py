@@ -71,7 +71,7 @@ def _readable(option: str, path: str) -> None:
 
 
 def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase, and there is nobody to ask for it")
+    raise ValueError("the key has a passphrase: use a key without one")
 
 
 def _said(error: Exception) -> str:

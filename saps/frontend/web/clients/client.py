@@ -107,7 +107,7 @@ class WebClient:
         if connack.reason:
             self.close()
             if credentials == ANONYMOUS and connack.reason == Reason.NOT_AUTHORIZED:
-                raise ProblemError(401, "Unauthorized", "say who you are", field="Authorization")
+                raise ProblemError(401, "Unauthorized", "credentials are needed", field="Authorization")
             raise refused(connack.reason)
         self.client_id = connack.properties.get(Property.ASSIGNED_CLIENT_IDENTIFIER, client_id)
         self._window = asyncio.Semaphore(connack.properties.get(Property.RECEIVE_MAXIMUM, 0xFFFF))

@@ -50,7 +50,7 @@ class Events:
         retained = asked.text("retained") or "new"
         expiry = asked.number("expiry", 0xFFFFFFFF)
         if not filters:
-            raise ProblemError(400, "No filter", "say what to subscribe: ?filter=air/%23", field="filter")
+            raise ProblemError(400, "No filter", "name a topic filter: ?filter=air/%23", field="filter")
         if retained not in ("send", "new", "never"):
             raise ProblemError(400, "Bad parameter", "it is send, new or never", field="retained")
         last_client, _, last_packet = request.headers.get("Last-Event-ID", "").rpartition("/")

@@ -63,7 +63,7 @@ class TopicSockets:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One client, from its request to its end."""
         if request.headers.get("Upgrade", "").lower() != "websocket":
-            raise ProblemError(426, "WebSocket only", "this is no page: open a WebSocket")
+            raise ProblemError(426, "WebSocket only", "this address takes WebSockets only")
         asked = Parameters(request, ("client", "expiry", "window", "clean"))
         client_id, clean = asked.text("client"), asked.flag("clean")
         expiry, window = asked.number("expiry", 0xFFFFFFFF), asked.number("window", 0xFFFF, least=1)

@@ -45,7 +45,7 @@ class Origins:
         origin = request.headers.get(hdrs.ORIGIN)
         named = origin is not None and _parts(origin).netloc == request.host and hdrs.AUTHORIZATION in request.headers
         if not named and not self.allows(origin, request.host):
-            raise ProblemError(403, "Foreign page", f"pages of {origin} may not ask here (web.origins)", field="Origin")
+            raise ProblemError(403, "Foreign page", f"pages of {origin} are refused (web.origins)", field="Origin")
         if origin is None and self._rebound(request):
             detail = f"the broker is not known as {request.host}: ask by IP address, or name it in web.origins"
             raise ProblemError(421, "Unknown host", detail, field="Host")
@@ -68,7 +68,7 @@ class Origins:
         if len(self._told) < TOLD and origin is not None and origin not in self._told:
             self._told.add(origin)
             logger.warning(
-                "pages of %s may not ask here, at %s: name that origin in web.origins if they are yours", origin, host
+                "pages of origin %s are refused at %s: add it to web.origins if they are yours", origin, host
             )
         return False
 

@@ -113,7 +113,7 @@ class Live:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One watcher, from its request to its end."""
         if request.headers.get("Upgrade", "").lower() != "websocket":
-            raise ProblemError(426, "WebSocket only", "this is no page: open a WebSocket")
+            raise ProblemError(426, "WebSocket only", "this address takes WebSockets only")
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=4096)
         await socket.prepare(request)
         self._watchers.add(socket)
@@ -148,7 +148,7 @@ class Live:
             except ProblemError as error:
                 self._fault = f"{error.problem.title}: {error.problem.detail}"
             except Exception:
-                logger.exception("the state of the mesh could not be had")
+                logger.exception("cannot get the state of the mesh")
                 self._fault = "internal error"
             async with self._turn:
                 self._turn.notify_all()

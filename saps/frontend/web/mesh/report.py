@@ -200,7 +200,7 @@ class Brokers(msgspec.Struct, frozen=True, kw_only=True):
     away: list[Away] = []
     """Brokers that others take for dead."""
     events: list[Event] = []
-    """What became of brokers: the latest, the latest first."""
+    """Broker events: the latest, the latest first."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ function status() {
   by("login").hidden = !store.locked;
   if (store.locked) {
     const again = sessionStorage.getItem("authorization");
-    fill(by("login-fault"), again ? store.fault : "This broker wants to know who looks.");
+    fill(by("login-fault"), again ? store.fault : "Sign in to see this broker.");
     if (!by("login").contains(document.activeElement)) by("login-user").focus();
   }
   const state = store.locked ? ["warn", "log in"] : lost ? ["bad", "no connection, last seen"] : !store.connected ? ["bad", store.fault ?? "no connection yet"] : store.fault ? ["warn", store.fault] : store.complete ? ["ok", "live"] : ["warn", "not all brokers answer"];

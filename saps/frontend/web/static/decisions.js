@@ -7,9 +7,9 @@ const net = (tree) => (tree.saving ?? 0) - (tree.cost ?? 0);
 // Name, title, what it is sorted by, is it a number, what it means.
 const COLUMNS = [
   ["topic", "Topic", (tree) => tree.topic, false, null],
-  ["saving", "Saves", (tree) => tree.saving ?? 0, true, "Bytes a second between clusters that the tree spares, as expected"],
-  ["cost", "Costs", (tree) => tree.cost ?? 0, true, "Bytes a second that keeping the tree takes"],
-  ["net", "Net", net, true, "What it saves beyond its cost"],
+  ["saving", "Saves", (tree) => tree.saving ?? 0, true, "Expected saving between clusters, bytes a second"],
+  ["cost", "Costs", (tree) => tree.cost ?? 0, true, "Cost of keeping the tree, bytes a second"],
+  ["net", "Net", net, true, "Saving less cost"],
   ["since", "Since", (tree) => tree.since ?? 0, true, "When this was decided"],
   ["state", "State", (tree, state) => state?.status ?? "", false, "What became of it at OFGate"],
   ["reason", "Why", (tree) => tree.reason ?? "", false, null],
@@ -37,7 +37,7 @@ export class DecisionsView {
       return;
     }
     if (!decisions.configured) {
-      fill(this.body, h("div.empty", {}, h("h2", {}, "No decisions"), h("p", {}, "This broker has not been told where OFGate takes decisions. Set ", h("code", {}, "web.ofgate"), " to the address of ", h("code", {}, "saps ofgate --decisions"), ", such as http://127.0.0.1:8282, to see here which topics get an OpenFlow tree, and why.")));
+      fill(this.body, h("div.empty", {}, h("h2", {}, "No decisions"), h("p", {}, "This broker knows no address for OFGate's decisions. Set ", h("code", {}, "web.ofgate"), " to the address of ", h("code", {}, "saps ofgate --decisions"), ", such as http://127.0.0.1:8282, to see here which topics get an OpenFlow tree, and why.")));
       return;
     }
     this.#table(decisions);
@@ -46,7 +46,7 @@ export class DecisionsView {
       h("h2", {}, decisions.trees.length === 1 ? "1 topic shall have a tree" : `${plural(decisions.trees.length, "topic")} shall have trees`),
       h("p.hint", {}, decisions.epoch ? `Table of ${new Date(decisions.epoch).toLocaleString("en-GB")}` : "OFGate has been given no table yet."),
       h("div.table", { tabindex: "0", role: "region", "aria-label": "Decisions" }, this.table),
-      h("h2", {}, "What came and went"),
+      h("h2", {}, "History of the trees"),
       decisions.history.length ? h("ol.history", {}, decisions.history.map((change) => h("li", {}, h("time", {}, clock(change.at)), h("span.badge", { class: change.action === "build" ? "constructed" : "alm" }, change.action), h("b", {}, change.topic), h("span", {}, change.reason)))) : h("p.hint", {}, "Nothing since this broker began to look. It looks while a page is open."));
   }
 

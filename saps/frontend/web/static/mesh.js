@@ -27,7 +27,7 @@ export class MeshView {
     this.detail = h("div.detail");
     element.append(h("div.stage", {}, this.canvas, this.legend, this.note), this.side);
     this.side.append(this.detail, this.summary, this.chart.element, h("div.bar", {}, this.search), this.table,
-      h("h2.small", {}, "What became of brokers"), this.events);
+      h("h2.small", {}, "Broker events"), this.events);
     this.graph = new Graph(this.canvas, meshStyle, (target) => {
       if (target?.isNode() && !target.isParent()) this.show(target.id());
       else if (!target) { this.show(null); this.mark(null); }
@@ -154,7 +154,7 @@ export class MeshView {
     fill(this.events, shown.map((event) => h("li", {},
       h("time", { title: new Date(event.at * 1000).toLocaleString() }, clock(event.at)),
       h("b", { class: event.what }, event.what), h("span", {}, event.broker))));
-    if (!shown.length) fill(this.events, h("li.hint", {}, "Nothing has changed since the brokers began."));
+    if (!shown.length) fill(this.events, h("li.hint", {}, "No changes since the brokers started."));
   }
 
   #list() {
@@ -220,8 +220,8 @@ export class MeshView {
 
 const TERMS = {
   Cluster: "The site: messages cross from one to another once", Address: "Where other brokers reach it", Clients: "Connected, of those whose sessions are kept",
-  "From brokers": "Messages that other brokers sent it", "Kept for slow": "Waits for clients that do not read fast enough", Dropped: "Messages given up for clients that were away or too slow",
-  OpenFlow: "Its address in the network of switches", "Overlay links": "Brokers next to it in the Skip Graph", "Kept for lost brokers": "Publications for brokers that are taken for dead, at most 30 s",
+  "From brokers": "Messages that other brokers sent it", "Kept for slow": "Waiting for clients that read too slowly", Dropped: "Messages given up for clients that were away or too slow",
+  OpenFlow: "Its address in the network of switches", "Overlay links": "Brokers next to it in the Skip Graph", "Kept for lost brokers": "Publications for brokers that are considered dead, at most 30 s",
   Mode: "ALM: from broker to broker. OFM: by the switches, along a tree", Tree: "The multicast address of the topic's tree", Latency: "Until all members had confirmed a publication of QoS 1 or 2",
   Priority: "Of the topic: priority.topics", Upstream: "The MQTT broker that this one joins to the mesh",
 };

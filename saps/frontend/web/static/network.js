@@ -40,7 +40,7 @@ export class NetworkView {
       return;
     }
     if (!known) {
-      fill(this.empty, h("h2", {}, "No controller"), h("p", {}, "This broker has not been told of an OpenFlow controller. Set ", h("code", {}, "web.controller"), " to the address of its northbound, such as http://127.0.0.1:8181, to see the network here. Without one all topics go by ALM."));
+      fill(this.empty, h("h2", {}, "No controller"), h("p", {}, "This broker knows no OpenFlow controller. Set ", h("code", {}, "web.controller"), " to the address of its northbound, such as http://127.0.0.1:8181, to see the network here. Without one all topics go by ALM."));
       return;
     }
     this.fault.hidden = !network.fault;

@@ -140,7 +140,7 @@ class PairedController(Seat):
         try:
             service = self._make(self._replica.data)
         except ValueError as error:
-            logger.error("what the peer knew is lost: %s", error)
+            logger.error("the peer's state is lost: %s", error)
             service = self._make(b"")
         service.machine.version += LEAP
         service.on_change, service.on_slave = self._tell, lambda: self._spawn(self._check())
@@ -208,11 +208,11 @@ class PairedController(Seat):
                 word = await self._peer.word(run, revision, wait)
         except (UnreachableError, NorthboundError, TimeoutError) as error:
             if not self._silent:
-                logger.warning("the peer is not heard: %s", error or type(error).__name__)
+                logger.warning("no answer from the peer: %s", error or type(error).__name__)
             self._silent = True
             return None
         if self._silent:
-            logger.warning("the peer is heard: it is %s", word.post)
+            logger.warning("the peer answers: it is %s", word.post)
         self._silent = False
         self._handle(Heard(word))
         return word
@@ -228,7 +228,7 @@ class PairedController(Seat):
                 await self._ask_peer()  # a large state takes its time: the peer lives meanwhile, or does not
             replica = Replica.of(fetching.result())
         except (UnreachableError, NorthboundError, ValueError) as error:
-            logger.warning("what the peer knows did not come: %s", error)
+            logger.warning("cannot fetch the peer's state: %s", error)
             return False
         finally:
             fetching.cancel()
@@ -297,4 +297,4 @@ class PairedController(Seat):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            logger.error("a part of this controller has failed", exc_info=fault)
+            logger.error("internal error of this controller", exc_info=fault)

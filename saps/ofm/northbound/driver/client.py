@@ -217,7 +217,7 @@ def _read(answer: bytes, status: int, kind: type[T]) -> T:
             return msgspec.json.decode(answer, type=kind)
         problem = msgspec.json.decode(answer, type=Problem)
     except msgspec.MsgspecError as error:
-        raise UnreachableError(f"status {status}, and no sensible answer: {error}") from error
+        raise UnreachableError(f"status {status}, and an unreadable answer: {error}") from error
     if kind is OfmState and isinstance(problem.ofm, kind):
         return problem.ofm
     if problem.type == STANDBY:

@@ -247,7 +247,7 @@ def _refuse_pages(request: web.Request) -> None:
     """No page asks here; a browser lets any page ask any address, with the rights of the machine it runs on. One whose
     own name was pointed here (DNS rebinding) sends no `Origin`, but that name as `Host`, and has no token."""
     if hdrs.ORIGIN in request.headers:
-        raise ProblemError(403, "Foreign page", "pages may not ask here")
+        raise ProblemError(403, "Foreign page", "requests of web pages are refused")
     peer = request.get_extra_info("peername")
     local = isinstance(peer, tuple) and is_loopback(str(peer[0]))
     trusted = hdrs.AUTHORIZATION in request.headers or request.get_extra_info("peercert")

@@ -186,7 +186,7 @@ class OpenFlowServer:
             if self._roles is None or await self._roles.agree(switch):
                 await switch.apply([PutFlow(flow) for flow in BASE_FLOWS])
         except ChannelError as error:
-            logger.warning("switch %s does not take the base flows: %s", session.label, error)
+            logger.warning("switch %s refuses the base flows: %s", session.label, error)
             session.close("it does not take the base flows")
             return
         if session not in self._sessions:

@@ -184,7 +184,7 @@ class Session(asyncio.Protocol):
     def _complain(self, error: SwitchError) -> None:
         if self.switch is not None and error.name == "OFPBRC_IS_SLAVE":
             self.switch.granted = Role.SLAVE
-        logger.warning("switch %s complains: %s, message %s", self.label, error, error.data[:32].hex())
+        logger.warning("switch %s reports an error: %s, message %s", self.label, error, error.data[:32].hex())
 
     def _done(self, done: Done) -> None:
         if (commit := self._commits.pop(done.ticket, None)) is not None:

@@ -109,7 +109,7 @@ class Switch:
         try:
             return list(await self._channel.ask(r.AskMeters()))
         except RefusedError as refused:
-            logger.debug("switch %016x does not tell its meters: %s", self.dpid, refused.error)
+            logger.debug("cannot read the meters of switch %016x: %s", self.dpid, refused.error)
             return []
 
     # ---- statistics
@@ -124,7 +124,7 @@ class Switch:
         found = await self._channel.ask(r.AskFlows(cookie, mask))
         known = [count for count in found if count is not None]
         if len(known) < len(found):
-            logger.debug("switch %016x: %d flow entries of others left out", self.dpid, len(found) - len(known))
+            logger.debug("switch %016x: %d flow entries of others ignored", self.dpid, len(found) - len(known))
         return known
 
     async def group_stats(self) -> list[GroupCount]:

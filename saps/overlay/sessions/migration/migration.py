@@ -101,7 +101,7 @@ class Handovers:
         elif sessions.host.birth(client):
             self.taker.gather(sender, client, sessions.tenures[client])
         else:
-            logger.warning("an older session of %r at %s ends: there is a later one here", client, sender.name)
+            logger.warning("ended an older session of %r at %s: a later one is here", client, sender.name)
             self.taker.drop(sender, client, sessions.tenures[client], sessions.host.user(client))
 
     def forget(self, broker: BrokerRef) -> None:

@@ -282,7 +282,7 @@ class Taker:
             taking.marks = dict(zip(taking.pending, frame.passed, strict=False))
         taking.parts.append(frame.data)
         if frame.parts > MOST_PARTS or sum(map(len, taking.parts)) > MOST_BYTES:
-            raise ProtocolError(f"{sender.name} has a session that nobody can have")
+            raise ProtocolError(f"{sender.name} sends an impossible session")
         if len(taking.parts) < frame.parts:
             self._ask(taking, Pull(frame.serial, frame.stage, len(taking.parts)))
         else:

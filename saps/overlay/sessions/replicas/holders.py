@@ -263,7 +263,7 @@ class Replicas:
             return
         self._serial += 1
         serial = self._serial
-        logger.warning("%s is dead: its sessions are adopted here, %d", copy.owner.name, len(copy.sessions))
+        logger.warning("%s is dead: adopted its sessions, %d", copy.owner.name, len(copy.sessions))
 
         def done() -> None:
             self.adopted += len(adoption.clients)

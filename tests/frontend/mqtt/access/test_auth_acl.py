@@ -209,7 +209,7 @@ FAULTS = [
         [
             "line 4: anonymous can only be true, not False: leave it out",
             "line 4: an anonymous client has no user: give users or anonymous",
-            "line 5: users: '' stands for nobody: write a name, or a pattern such as 'ward-*'",
+            "line 5: users: '' matches nobody: write a name, or a pattern such as 'ward-*'",
             "line 5: users: '%u': %u is the user itself",
         ],
     ),

@@ -71,12 +71,12 @@ def test_a_file_without_a_last_newline_or_with_crlf_is_taken() -> None:
         (f" ann:{GOOD}", "line 1: the user name ' ann' must be of printable characters"),
         (f"a\x85b:{GOOD}", "line 1: the user name 'a\\x85b' must be of printable characters"),
         (f"ann:{GOOD}\n#\nann:{GOOD}", "line 3: the user 'ann' is in line 1 already"),
-        (f"ann:{GOOD.replace('ln=1,', 'ln=23,')}", "line 1: ln=23,r=1,p=1 is no cost this broker can afford"),
-        (f"ann:{GOOD.replace('r=1', 'r=0')}", "line 1: ln=1,r=0,p=1 is no cost this broker can afford"),
-        (f"ann:{GOOD.replace('p=1', 'p=9999').replace('ln=1', 'ln=14')}", "line 1: ln=14,r=1,p=9999 is no cost"),
+        (f"ann:{GOOD.replace('ln=1,', 'ln=23,')}", "line 1: ln=23,r=1,p=1 costs more than this broker accepts"),
+        (f"ann:{GOOD.replace('r=1', 'r=0')}", "line 1: ln=1,r=0,p=1 costs more than this broker accepts"),
+        (f"ann:{GOOD.replace('p=1', 'p=9999').replace('ln=1', 'ln=14')}", "line 1: ln=14,r=1,p=9999 costs more"),
         ("ann:$scrypt$ln=1,r=1,p=1$AAAA$AAAA", "line 1: a digest of 3 bytes; 16 to 64 are expected"),
         ("ann:$scrypt$ln=1,r=1,p=1$AAAAA$AAAA", "line 1: salt or digest is not base64"),
-        ("ann:$7$0$AAAA$AAAAAAAAAAAAAAAAAAAAAA==", "line 1: 0 iterations are no cost this broker can afford"),
+        ("ann:$7$0$AAAA$AAAAAAAAAAAAAAAAAAAAAA==", "line 1: 0 iterations cost more than this broker accepts"),
     ],
 )
 def test_every_fault_is_told_with_its_line_and_never_with_a_password(text: str, fault: str) -> None:
