@@ -88,24 +88,20 @@ def _figures(rows: Sequence[Row]) -> str:
 
 def _savings(rows: Sequence[Row]) -> str:
     by = {(row.clusters, row.way): row for row in rows}
+    numbers = sorted({row.clusters for row in rows})
     lines = [
-        "| OFM against | clusters | traffic: paper | ours | difference | most hops: paper | ours | difference |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        f"| OFM against: traffic, most hops | {' | '.join(f'{number} clusters' for number in numbers)} |",
+        f"| --- |{' ---: |' * len(numbers)}",
     ]
-    for clusters in sorted({row.clusters for row in rows}):
-        ofm = by[clusters, "OFM"]
-        for way in ("ALM", "ALM-LA", "cluster-aware ALM"):
-            base = by[clusters, way]
-            paper = clusters == PAPER_CLUSTERS and way == "ALM-LA"
-            traffic, hops = change(ofm.copies, base.copies), change(ofm.hops_max, base.hops_max)
-            lines.append(
-                f"| {way} | {clusters} | {_beside(traffic, PAPER_TRAFFIC if paper else None)} "
-                f"| {_beside(hops, PAPER_HOPS if paper else None)} |"
-            )
+    for way in ("ALM", "ALM-LA", "cluster-aware ALM"):
+        cells = [_saving(by[number, "OFM"], by[number, way]) for number in numbers]
+        lines.append(f"| {way} | {' | '.join(cells)} |")
+    if PAPER_CLUSTERS in numbers:
+        before = " |" * numbers.index(PAPER_CLUSTERS)
+        after = " |" * (len(numbers) - numbers.index(PAPER_CLUSTERS) - 1)
+        lines.append(f"| ALM-LA, paper |{before} {PAPER_TRAFFIC:.1f} %, {PAPER_HOPS:.1f} % |{after}")
     return "\n".join(lines)
 
 
-def _beside(ours: float, paper: float | None) -> str:
-    if paper is None:
-        return f" | {ours:.1f} % | "
-    return f"{paper:.1f} % | {ours:.1f} % | {ours - paper:+.1f} points"
+def _saving(ofm: Row, base: Row) -> str:
+    return f"{change(ofm.copies, base.copies):.1f} %, {change(ofm.hops_max, base.hops_max):.1f} %"

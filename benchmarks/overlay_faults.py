@@ -347,12 +347,10 @@ def markdown(outcomes: list[Outcome]) -> str:
     for outcome in outcomes:
         chosen = outcome.settings
         lines += [
-            f"**{chosen.brokers:,} brokers**, heartbeat {chosen.heartbeat:g} s, {chosen.topics} topics with "
-            f"{chosen.subscribers} subscribing brokers each and a publication a second, seed {chosen.seed}. "
-            f"Churn: median session {chosen.session / 60:g} min ({outcome.joined} joined, {outcome.left} left in",
-            f"order). Crash: {chosen.crash:.0%} at once, {outcome.killed:,} killed in all. Cut: two halves for",
-            f"{chosen.cut:g} s. Deliveries repeated: {outcome.repeated}. It took {outcome.cpu / 60:.1f} minutes",
-            f"of one core and {outcome.memory:.1f} GiB.",
+            f"**{chosen.brokers:,} brokers**, heartbeat {chosen.heartbeat:g} s, {chosen.topics} topics, "
+            f"seed {chosen.seed}: {outcome.joined:,} joined, {outcome.left} left in order, {outcome.killed:,} killed, "
+            f"{outcome.repeated} deliveries",
+            f"repeated; {outcome.cpu / 60:.1f} minutes of one core, {outcome.memory:.1f} GiB.",
             "",
             "| " + " | ".join(HEADERS) + " |",
             "| --- |" + " ---: |" * (len(HEADERS) - 1),

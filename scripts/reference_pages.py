@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,10 @@ def _described(thing: Any) -> str:
         if name.startswith("_") and not (made and name == "__init__"):
             continue
         if isinstance(member, property):
-            parts.append(f"\n**`{name}`**: {_text(member)}")
+            parts.append(_filled(f"\n**`{name}`**: {_text(member)}"))
         elif callable(member) and member.__doc__:
             shown = "" if name == "__init__" else f"**`{_signature(member, name)}`**: "
-            parts.append(f"\n{shown}{_text(member)}")
+            parts.append(_filled(f"\n{shown}{_text(member)}"))
     return "".join(parts)
 
 
@@ -78,6 +79,12 @@ def _with_marks(parameters: list[inspect.Parameter]) -> Iterator[str]:
 def _text(thing: Any) -> str:
     text = inspect.cleandoc(thing.__doc__ or "").replace("``", "`")
     return f"{text}\n"
+
+
+def _filled(text: str) -> str:
+    """The first paragraph, lengthened by what stands before it, in lines of 120 characters."""
+    first, blank, rest = text.strip().partition("\n\n")
+    return "\n" + textwrap.fill(first, 120, break_on_hyphens=False, break_long_words=False) + blank + rest + "\n"
 
 
 def trees() -> str:
@@ -112,10 +119,10 @@ def _diagram(order: KeyOrder) -> str:
 
 
 def packages() -> str:
-    """A table of all packages and of the modules directly in ``saps``, each with its docstring's first paragraph."""
+    """A table of the packages and of the modules directly in ``saps``, each with its docstring's first paragraph."""
     folders = {file.parent for file in ROOT.glob("*/__init__.py")} - {ROOT / "tests", ROOT / "scripts"}
     found = [*folders, *(file.parent for file in (ROOT / "saps").rglob("__init__.py")), *(ROOT / "saps").glob("*.py")]
-    rows = {_dotted(path): _summary(path) for path in found if path.stem not in {"__init__", "__main__"}}
+    rows = {_dotted(path): _summary(path) for path in found if path.stem not in {"__init__", "__main__", "driver"}}
     lines = [f"| `{name}` | {text} |\n" for name, text in sorted(rows.items())]
     return "".join(["\n| package or module | |\n| --- | --- |\n", *lines])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import fill
 
 import msgspec
 
@@ -121,13 +122,19 @@ def markdown(results: Sequence[Result]) -> str:
         )
     )
     lines = [
-        *(f"- `{result.command}`, {result.date}" for result in results),
+        *(
+            fill(f"- `{result.command}`, {result.date}", 120, subsequent_indent="  ", break_on_hyphens=False)
+            for result in results
+        ),
         "",
-        f"{brokers} brokers in two clusters, {where}. At each broker {takers} subscribers and a publisher of each QoS,"
-        f" with {topics} topics and {rates} messages a second to each.",
-        f"All of it on {machine.processors} processors ({machine.processor}), {system}.",
+        fill(
+            f"{brokers} brokers in two clusters, {where}. At each broker {takers} subscribers and a publisher of each"
+            f" QoS, with {topics} topics and {rates} messages a second to each. All of it on {machine.processors}"
+            f" processors ({machine.processor}), {system}.",
+            120,
+        ),
         "",
-        f"{verdict(outcome)}.",
+        fill(f"{verdict(outcome)}.", 120),
         "",
         *_table(COUNTS, count_rows(outcome)),
         "",

@@ -26,6 +26,15 @@ PAGES = sorted(
     for path in folder.glob(pattern)
 )
 
+WORDS = 104_000
+"""In README, CONTRIBUTING, CHANGELOG and docs, tables and generated sections included, as `wc -w` counts them."""
+
+UNWRAPPED = re.compile(
+    "CHANGELOG.md|docs/(decisions/.*|reproduction/.*"
+    "|(benchmarks|guarantees|monitoring|ofm|performance|secure|security|settings|wire-protocol).md)"
+)
+"""Pages with lines of any width, for now."""
+
 PROTOCOL = (ROOT / "docs" / "wire-protocol.md").read_text()
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
 
@@ -144,6 +153,20 @@ def test_settings_that_are_named_exist(page: str) -> None:
     assert "overlay" in groups
     for name in re.findall(rf"`((?:{'|'.join(groups)})\.\w+)`", (ROOT / page).read_text()):
         assert name in KNOBS, f"{page}: {name}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not UNWRAPPED.fullmatch(page)])
+def test_prose_is_wrapped_at_120_columns(page: str) -> None:
+    """Tables, code, headings and pictures stay on their lines."""
+    prose = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    wide = [line for line in prose.splitlines() if len(line) > 120 and not line.startswith(("|", "    ", "#", "!["))]
+    assert wide == []
+
+
+def test_the_documents_have_no_more_words() -> None:
+    """The limit falls when pages shrink; whoever adds a page removes words elsewhere."""
+    counted = [page for page in PAGES if not page.startswith("examples/")]
+    assert sum(len((ROOT / page).read_text().split()) for page in counted) <= WORDS
 
 
 def test_every_decision_is_numbered_once_and_says_when_to_undo_it() -> None:

@@ -22,7 +22,7 @@ from paho.mqtt.properties import Properties
 from benchmarks.processes import free_port
 from tests.frontend.upstream.sites import Mosquitto, Peer
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "moving.md").read_text()
 SAPS = Path(sys.executable).with_name("saps")
 PATIENCE = 60.0
