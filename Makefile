@@ -44,17 +44,17 @@ lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OF
 examples: setup ## Run five smaller applications, one after the other; about 2 minutes.
 	@for name in air_quality traffic_lights parking social_feed replay; do $(BIN)/python -m examples.$$name $(ARGS); done
 
-test: setup ## Run all tests, those of MQTT against a mesh of three brokers as well.
+test: setup ## Run all tests, those of MQTT against a mesh of three brokers as well: about 8 minutes on two processors.
 	@$(PYTEST) $(ARGS)
 	@$(PYTEST) --mesh 3 tests/frontend/mqtt
 
 soak: setup ## Draw 40 times as many schedules as `make test`, and fresh ones: about 4,000 in the simulator, an hour.
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 7200 -m "simulation or soak" $(ARGS)
 
-fast: ready ## Run the tests that start no other programs: about 2 minutes.
+fast: ready ## Run the tests that start no other programs.
 	@$(PYTEST) -m "$(FAST)" $(ARGS)
 
-check: lint fast ## Check format, lint and types, and run the fast tests: about 4 minutes.
+check: lint fast ## Check format, lint and types, and run the fast tests: about 2 minutes on two processors.
 
 lint: ready ## Check format, lint and types only.
 	@$(BIN)/ruff format --check $(CODE)
