@@ -1,14 +1,24 @@
-"""Everything the decisions depend on, in one value: the job, OFGate's own decider and the replay take the same."""
+"""The settings of `saps monitor` (``[monitor]``), and everything the decisions depend on, in one value.
+
+The job, OFGate's own decider and the replay take the same `Rules`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
 
 from monitoring.forecast import DEFAULT_MEMORY, Memory
 from monitoring.model import Pace
-from monitoring.network import Network
+from monitoring.network import Network, parse_budget, read_network
 from monitoring.score import Weights
 from monitoring.selection import Calm
+from saps.config import Address, SettingError
+from saps.config.knobs import knob
+from saps.config.sources_io import Program
 
 LEAST_SKEW = 1000
 """Milliseconds by which synchronised clocks may differ, however short the lateness is."""
@@ -47,3 +57,169 @@ def rules_for(interval: float, rules: Rules | None = None) -> Rules:
         calm=given.calm._replace(dwell=3 * milliseconds),
         lateness=milliseconds // 2,
     )
+
+
+def duration(text: str) -> float:
+    """``60``, ``60s``, ``5m``, ``1h`` in seconds. Raises ValueError."""
+    number, unit = (text[:-1], text[-1]) if text and text[-1] in "smh" else (text, "s")
+    value = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+    if not 0 < value <= 7 * 86_400:
+        raise ValueError(f"{text!r}: more than 0, at most 7 days")
+    return value
+
+
+def budget_fault(text: str) -> str | None:
+    """Why `text` is no budget of a switch, or None if it is one."""
+    try:
+        parse_budget(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything `saps monitor` can be told (``[monitor]``). Times are written ``60``, ``60s``, ``5m`` or ``1h``."""
+
+    source: Annotated[Path, knob("Where the brokers leave their counts", flag="--source DIR")]
+    ofgate: Annotated[
+        tuple[str, ...], knob("Where OFGates take decisions (`saps ofgate --decisions`)", flag="--ofgate URL")
+    ] = ()
+    state: Annotated[Path | None, knob("What the job keeps; none: SOURCE/../monitor", flag="--state DIR")] = None
+    master: Annotated[
+        str, knob("local[*], spark://..., k8s://..., as Spark has it; empty: as it is told", flag="--master MASTER")
+    ] = "local[*]"
+    once: Annotated[bool, knob("Process what is there, send the decisions, and exit", flag="--once")] = False
+    interval: Annotated[
+        float,
+        knob(
+            "Time between two batches",
+            unit="s",
+            cost="decisions come later; lowering it makes more and smaller files",
+            parse=duration,
+            flag="--interval TIME",
+        ),
+    ] = 60.0
+    window: Annotated[
+        float,
+        knob(
+            "Length of a window of event time",
+            unit="s",
+            cost="decisions come later",
+            parse=duration,
+            flag="--window TIME",
+        ),
+    ] = 300.0
+    lateness: Annotated[
+        float,
+        knob(
+            "How late rows may come: a window is closed that much later",
+            unit="s",
+            cost="decisions come later; lowering it loses rows of slow writers",
+            parse=duration,
+            flag="--lateness TIME",
+        ),
+    ] = 120.0
+    horizon: Annotated[
+        int,
+        knob("Hours ahead whose mean decides", unit="h", cost="slower to follow", flag="--horizon N", ge=1, le=168),
+    ] = 6
+    hysteresis: Annotated[
+        float,
+        knob(
+            "Share by which an existing tree counts for more",
+            unit="fraction",
+            cost="trees that pay less stay longer",
+            flag="--hysteresis SHARE",
+            ge=0,
+            le=10,
+        ),
+    ] = 0.25
+    least: Annotated[
+        float,
+        knob(
+            "What a tree must save a second beyond what it costs",
+            unit="bytes",
+            cost="fewer trees",
+            flag="--least BYTES",
+            ge=0,
+        ),
+    ] = 1000.0
+    dwell: Annotated[
+        float,
+        knob(
+            "How long a decision stays at least",
+            unit="s",
+            cost="slower to follow",
+            parse=duration,
+            flag="--dwell TIME",
+        ),
+    ] = 900.0
+    budget: Annotated[
+        tuple[str, ...],
+        knob("Room for OFMs on a switch, or on each", check=budget_fault, flag="--budget [SWITCH=]ENTRIES:BUCKETS"),
+    ] = ()
+    network: Annotated[
+        Path | None, knob("File with budgets and switches of clusters, in JSON", flag="--network FILE")
+    ] = None
+    budgets: Annotated[
+        str,
+        knob("The controller's northbound, or its /v1/budgets: the room there is", flag="--budgets URL|FILE"),
+    ] = ""
+    budgets_token_file: Annotated[
+        Path | None,
+        knob("File whose first line goes to the controller", flag="--budgets-token-file FILE"),
+    ] = None
+    both: Annotated[bool, knob("Membership is managed by BOTH, not by EITHER", flag="--both")] = False
+    token_file: Annotated[
+        Path | None, knob("File whose first line goes to OFGate with each table", flag="--token-file FILE")
+    ] = None
+    certificate: Annotated[
+        Path | None, knob("For https: OFGates: own certificate and key (`saps ca`)", flag="--certificate FILE")
+    ] = None
+    authority: Annotated[Path | None, knob("With it: certificate of the mesh's authority", flag="--authority FILE")] = (
+        None
+    )
+    memory: Annotated[str, knob("Java heap of the driver; empty: as Spark is told, else 3g", flag="--memory SIZE")] = ""
+    partitions: Annotated[
+        int | None,
+        knob(
+            "Parts of the topics, as spark.sql.shuffle.partitions; stays as it was with the first run",
+            flag="--partitions N",
+            ge=1,
+        ),
+    ] = None
+    metrics: Annotated[
+        Address | None, knob("Where GET /metrics is answered, for Prometheus", flag="--metrics HOST:PORT")
+    ] = None
+    event_log: Annotated[
+        str, knob("Where Spark's event log is kept, for its history server", flag="--event-log DIR|URI")
+    ] = ""
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        knob("Least severe log line written to standard error", flag="--log-level LEVEL"),
+    ] = "info"
+
+    def rules(self) -> Rules:
+        """How it is decided. Raises SettingError if the file of the network cannot be used."""
+        try:
+            known = read_network(self.network) if self.network is not None else Network()
+        except (ValueError, OSError) as error:
+            raise SettingError("network", f"cannot use {self.network}: {error}") from None
+        given = dict(map(parse_budget, self.budget))
+        default = given.pop("", known.default)
+        return Rules(
+            pace=Pace(window=int(self.window * 1000), horizon=self.horizon),
+            weights=Weights(both=self.both),
+            calm=Calm(self.hysteresis, int(self.dwell * 1000), review=self.horizon, least=self.least),
+            network=Network(default, {**known.budgets, **given}, known.switches, known.dpids),
+            lateness=int(self.lateness * 1000),
+        )
+
+
+def _disagreement(settings: MonitorSettings) -> SettingError | None:
+    if (settings.certificate is None) != (settings.authority is None):
+        return SettingError("certificate", "certificate and authority belong together")
+    return None
+
+
+PROGRAM = Program(MonitorSettings, "monitor.", disagreement=_disagreement)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +75,12 @@ def _computing(engine: Engine, master: str | None, console: Console) -> Iterator
         raise typer.Exit(2) from None
 
 
+def _shown(progress: Progress, what: str) -> Callable[[int, int], None]:
+    """A line of the progress, to be called with how many are done and how many there are."""
+    task = progress.add_task(what, total=None)
+    return lambda done, total: progress.update(task, completed=done, total=total)
+
+
 @app.command()
 def tdcdoda(
     quick: Annotated[
@@ -102,10 +108,7 @@ def tdcdoda(
     repetitions = seeds or (study.QUICK_REPETITIONS if quick else study.REPETITIONS)
     study.measure(study.Instance(Setting(8, 4, 2), 0), seed)  # compiles once, before there are several processes
     with _computing(engine, master, console) as (computes, progress):
-        task = progress.add_task("instances", total=None)
-        measured = study.run(
-            lines, repetitions, seed, computes, lambda done, total: progress.update(task, completed=done, total=total)
-        )
+        measured = study.run(lines, repetitions, seed, computes, _shown(progress, "instances"))
     cells, others = study.records(lines, measured), study.readings(lines, measured)
     data: dict[str, object] = {
         "tdcdoda.json": [cell._asdict() for cell in cells],
@@ -146,21 +149,10 @@ def saps(
         from research.saps_paper import switches as saps_switches
     count = overlays or (saps_records.QUICK_OVERLAYS if quick else saps_records.OVERLAYS)
     with _computing(engine, master, console) as (computes, progress):
-        task = progress.add_task("overlays", total=None)
         measured, series = study.run(
-            study.settings(quick=quick),
-            count,
-            seed,
-            computes,
-            lambda done, total: progress.update(task, completed=done, total=total),
-            more=study.SERIES,
+            study.settings(quick=quick), count, seed, computes, _shown(progress, "overlays"), more=study.SERIES
         )
-        counted = None
-        if not quick:
-            queries = progress.add_task("queries", total=None)
-            counted = saps_counted.run(
-                seed, computes, lambda done, total: progress.update(queries, completed=done, total=total)
-            )
+        counted = None if quick else saps_counted.run(seed, computes, _shown(progress, "queries"))
     saps_splits.growth([2], seed)  # compiles, so that the first time counted is that of the multicast
     results = saps_report.Results(
         count,

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/settings.md, one for each group of settings, from the declarations in `saps.config`.
+"""Writes the tables of docs/settings.md, one for each group of settings, from the declarations.
 
 Usage: python scripts/settings_table.py [--check]. With --check it writes nothing; exit status 1 if it would.
 """
@@ -6,27 +6,29 @@ Usage: python scripts/settings_table.py [--check]. With --check it writes nothin
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from saps.config.knobs import Knob
-from saps.config.sources_io import FLAGS, KNOBS
+from saps.config.sources_io import BROKER, TABLES, Program
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 BEGIN = "<!-- settings: written by scripts/settings_table.py -->\n"
 END = "<!-- end of settings -->"
 
 
-def row(knob: Knob) -> str:
+def row(program: Program[Any], knob: Knob) -> str:
     """One setting as a row of the table."""
-    flag = f"<br>`{FLAGS[knob.name]}`" if knob.name in FLAGS else ""
+    flag = f"<br>`{program.flag_of(knob.name)}`" if knob.name in program.options else ""
     if knob.default is msgspec.NODEFAULT:
         default = "(required)"
     elif isinstance(knob.default, float):
         default = f"{knob.default:g} {knob.about.unit}".strip()
-    elif knob.default == ():
+    elif knob.default in ((), None):
         default = "(none)"
     else:
         default = f"{knob.default} {knob.about.unit}".strip()
@@ -37,8 +39,12 @@ def tables() -> str:
     """All settings in Markdown, under a heading for each group."""
     head = "| setting and flag | default | what it is | raising it costs |\n| --- | --- | --- | --- |\n"
     parts = []
-    for group, knobs in groupby(KNOBS.values(), key=lambda knob: knob.name.rpartition(".")[0]):
-        parts.append(f"\n## {group or 'The broker'}\n\n{head}{''.join(map(row, knobs))}")
+    programs = {"": BROKER} | {f"{table}.": import_module(module).PROGRAM for table, module in TABLES.items()}
+    for table, program in programs.items():
+        own = [knob for knob in program.knobs.values() if knob.name.startswith(table)]
+        for group, knobs in groupby(own, key=lambda knob: knob.name.rpartition(".")[0]):
+            rows = "".join(row(program, knob) for knob in knobs)
+            parts.append(f"\n## {group or 'The broker'}\n\n{head}{rows}")
     return "".join(parts) + "\n"
 
 

@@ -1,16 +1,107 @@
-"""What a module with one command of `saps` declares it in. Light: a broker is started by such a module, too."""
+"""How commands are declared. Light: a broker is started by such a module, too."""
 
 from __future__ import annotations
 
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin
+
+import msgspec
 import typer
 
+if TYPE_CHECKING:
+    from saps.config.sources_io import Loaded, Program
 
-def command_app(name: str) -> typer.Typer:
+S = TypeVar("S", bound=msgspec.Struct)
+Run = Callable[[S], int]
+
+
+def command_app(name: str, completion: bool = False) -> typer.Typer:
     """What a module with one command of `saps` declares it in."""
     return typer.Typer(
         name=name,
-        add_completion=False,
+        add_completion=completion,
         rich_markup_mode="markdown",
         pretty_exceptions_show_locals=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+
+def settings_command(app: typer.Typer, program: Program[S]) -> Callable[[Run[S]], Run[S]]:
+    """Declares a command whose options are the flags of a program's settings; it is given the settings.
+
+    Its result is the exit status. A `SettingError`, while loading or from it, is one line on standard error that
+    names the setting, where it was set and what is wrong, and status 2.
+    """
+    from saps.config.knobs import SettingError
+    from saps.config.sources_io import assigned
+
+    def declare(run: Run[S]) -> Run[S]:
+        def command(config: Path | None, assignments: list[str] | None = None, **flags: Any) -> None:
+            loaded: Loaded[S] | None = None
+            given = {name: _given(flags[_parameter(name)], program, name) for name in program.options}
+            try:
+                loaded = program.load(given | assigned(assignments or ()), os.environ, config)
+                status = run(loaded.settings)
+            except SettingError as error:
+                typer.echo(f"saps: {loaded.locate(error) if loaded is not None else error}", err=True)
+                raise typer.Exit(2) from None
+            raise typer.Exit(status)
+
+        command.__doc__ = run.__doc__
+        parameters = _parameters(program)
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what typer reads
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        app.command()(command)
+        return run
+
+    return declare
+
+
+def _parameter(setting: str) -> str:
+    return setting.replace(".", "_")
+
+
+def _given(value: Any, program: Program[Any], setting: str) -> Any:
+    """What a flag says, as text where its setting has a list; None if it was not given."""
+    if isinstance(value, list):
+        return ",".join(value) if program.knobs[setting].about.split else value
+    return None if value is False else value
+
+
+def _parameters(program: Program[Any]) -> list[inspect.Parameter]:
+    from saps.config.sources_io import CONFIG_VARIABLE
+
+    found = [_option(program, name, flag) for name, flag in program.options.items()]
+    if program.options.keys() != program.knobs.keys():
+        some = next(name for name in program.knobs if name not in program.options and "." in name)
+        help_ = f"Any other setting, such as {some}."
+        option = typer.Option("--set", metavar="NAME=VALUE", help=help_, show_default=False)
+        found.append(_keyword("assignments", Annotated[list[str] | None, option]))
+    config = typer.Option(
+        "--config", "-c", metavar="FILE", envvar=CONFIG_VARIABLE, help="Settings in TOML.", show_default=False
+    )
+    return [*found, _keyword("config", Annotated[Path | None, config])]
+
+
+def _option(program: Program[Any], setting: str, flag: str) -> inspect.Parameter:
+    from saps.config.sources_io import kind_of
+
+    knob = program.knobs[setting]
+    name, _, metavar = flag.partition(" ")
+    plain = knob.default in (msgspec.NODEFAULT, (), None, "", False)
+    unit = f" ({knob.about.unit})" if knob.about.unit else ""
+    help_ = f"{knob.about.text}{unit}." + ("" if plain else f" [default: {knob.default}]")
+    option = typer.Option(name, metavar=metavar or None, help=help_.replace("[", r"\["), show_default=False)
+    kind: Any = str | None
+    if kind_of(knob) is bool:
+        kind = bool
+    elif get_origin(kind_of(knob)) is tuple:
+        kind = list[str] | None
+    return _keyword(_parameter(setting), Annotated[kind, option], False if kind is bool else None)
+
+
+def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -23,8 +23,9 @@ def check_config(
 ) -> None:
     """Say what is wrong with a configuration, and where: one line for each fault, and exit status 2.
 
-    The files it names, certificates and their ends, ports, the clock and the brokers of `join` are looked at as the
-    broker does. Nothing is changed.
+    It checks the settings of a broker, and the tables `[controller]`, `[ofgate]` and `[monitor]`. The files that a
+    broker's settings name, certificates and their ends, ports, the clock and the brokers of `join` are looked at as
+    the broker does. Nothing is changed.
     """
     faults: list[SettingError] = faults_of_file(file)
     warnings: list[SettingError] = []

@@ -1,13 +1,14 @@
-"""The settings of one broker: what can be set, in which unit, to what by default, and what raising it costs.
+"""Settings: what can be set, in which unit, to what by default, and what raising it costs, declared once.
 
-`saps.config.sources_io` fills `BrokerSettings` from flags, environment variables and a TOML file. The table in the
-README is written from the declarations here.
+`saps.config.sources_io` fills them from flags, environment variables and a TOML file. Options, `--help` and
+docs/settings.md come from the declarations.
 """
 
 from __future__ import annotations
 
 from saps.config.address import Address
 from saps.config.knobs import SettingError
-from saps.config.settings import BrokerSettings, LimitSettings, OverlaySettings
+from saps.config.limits import LimitSettings
+from saps.config.settings import BrokerSettings, OverlaySettings
 
 __all__ = ["Address", "BrokerSettings", "LimitSettings", "OverlaySettings", "SettingError"]

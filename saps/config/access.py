@@ -1,4 +1,4 @@
-"""The settings of access control: who may attach as an MQTT client, and TLS (docs/security.md)."""
+"""The settings of access control: who may attach as an MQTT client, TLS, and policies (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -84,6 +84,19 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def options(self) -> TlsOptions | None:
         """The same, as the MQTT frontend takes it; None without a TLS listener."""
         return msgspec.convert(self, TlsOptions, from_attributes=True) if self.listen else None
+
+
+class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which clusters must not carry a topic, and which brokers must not receive it; nothing unless there is a file."""
+
+    file: Annotated[
+        tuple[str, ...],
+        knob(
+            "Policy files, .xml or TOML; their prohibitions add up. The same on every broker of a mesh and on the "
+            "controller. Read again on SIGHUP: all are applied, or none",
+            cost="retained messages and wills of the topics named stay at their publisher's broker",
+        ),
+    ] = ()
 
 
 def tls_fault(tls: TlsSettings) -> SettingError | None:

@@ -34,18 +34,19 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """What raising the value costs."""
     check: Callable[[Any], str | None] | None = None
     """A further condition on the decoded value (or on each of a tuple's): why it fails, or None."""
+    parse: Callable[[str], Any] | None = None
+    """From text to the value, where the type alone does not say how. Raises ValueError."""
+    flag: str = ""
+    """The option of the command line, and how its value is called: ``--join HOST:PORT``."""
+    split: bool = True
+    """Commas in text separate the values of a tuple."""
 
 
-def knob(
-    text: str,
-    *,
-    unit: str = "",
-    cost: str = "",
-    check: Callable[[Any], str | None] | None = None,
-    **bounds: Any,
-) -> msgspec.Meta:
-    """To be put into a field's `Annotated` type. `bounds` are those of `msgspec.Meta` (``ge``, ``le``, ``gt``)."""
-    info = About(text=text, unit=unit, cost=cost, check=check)
+def knob(text: str, **described: Any) -> msgspec.Meta:
+    """To be put into a field's `Annotated` type. `described`: fields of `About`, and the bounds of `msgspec.Meta`
+    (``ge``, ``le``, ``gt``)."""
+    bounds = {name: described.pop(name) for name in ("ge", "le", "gt") if name in described}
+    info = About(text=text, **described)
     return msgspec.Meta(description=text, extra={"about": info}, **bounds)
 
 

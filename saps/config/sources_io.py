@@ -1,48 +1,42 @@
 """Reading the settings: flags over `SAPS_` environment variables over a TOML file over the defaults.
 
-Every value keeps the place it came from, so that a fault is one line with setting, place and cause.
+Every value keeps the place it came from, so that a fault is one line with setting, place and cause. One file and one
+environment serve all programs: what the controller, OFGate and the monitor have of their own is in tables of their
+names, which the others pass over.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
+import importlib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
 from saps.config.address import Address
 from saps.config.knobs import Knob, SettingError, knobs
 from saps.config.settings import BrokerSettings, disagreement
+from saps.frontend.mqtt.access.toml_lines import TomlLines
 
-KNOBS = knobs(BrokerSettings)
-"""All settings by dotted name."""
+S = TypeVar("S", bound=msgspec.Struct)
+
 CONFIG_VARIABLE = "SAPS_CONFIG"
 """Names the TOML file, like ``--config``; the only `SAPS_` variable that is not a setting."""
 _PREFIX = "SAPS_"
-FLAGS = {
-    "name": "--name",
-    "cluster": "--cluster",
-    "mqtt": "--mqtt",
-    "overlay.listen": "--overlay",
-    "overlay.alm_order": "--alm",
-    "join": "--join",
-    "web.listen": "--web",
-    "upstream.url": "--upstream",
-    "log_level": "--log-level",
-}
-"""The settings with a flag of their own; all others are given with ``--set``."""
 _SHORTHAND = {"overlay": "overlay.listen", "upstream": "upstream.url", "web": "web.listen"}
 """``overlay``, ``upstream`` or ``web`` alone means the address, in all three sources: the rest of the table has
 defaults."""
-
-
-def flag_of(setting: str) -> str:
-    """How a setting is given on the command line: ``--overlay`` for ``overlay.listen``."""
-    return FLAGS.get(setting, "--set")
+TABLES = {
+    "controller": "saps.ofm.controller.driver.settings",
+    "ofgate": "saps.config.ofgate_io",
+    "monitor": "monitoring.settings",
+}
+"""Tables of programs other than the broker, and the modules whose `PROGRAM` declares them."""
 
 
 def variable_of(setting: str) -> str:
@@ -69,61 +63,158 @@ class Given(NamedTuple):
     text: bool
 
 
-class Loaded(NamedTuple):
-    """The settings, and the place of each one that is not a default."""
+class Loaded(NamedTuple, Generic[S]):
+    """The settings, the place of each one that is not a default, and where the program's own table begins."""
 
-    settings: BrokerSettings
+    settings: S
     sources: Mapping[str, str]
+    program: Program[S]
 
     def locate(self, error: SettingError) -> SettingError:
-        """The error of a running broker, with the value and the place of its setting."""
-        name = _SHORTHAND.get(error.setting, error.setting)
-        source = self.sources.get(name, "default" if name in KNOBS else None)
-        return SettingError(error.setting, error.message, error.source or source)
+        """The error of a running program, with the full name and the place of its setting."""
+        known, own = self.program.knobs, self.program.table + error.setting
+        name = own if own in known else _SHORTHAND.get(error.setting, error.setting)
+        source = self.sources.get(name, "default" if name in known else None)
+        shown = own if own in known else error.setting
+        return SettingError(shown, error.message, error.source or source)
 
 
-def load(
-    flags: Mapping[str, Any] | None = None,
-    environ: Mapping[str, str] | None = None,
-    file: Path | None = None,
-) -> Loaded:
-    """The broker's settings. `flags` maps dotted names to values; None stands for a flag that was not given.
+@dataclass(frozen=True)
+class Program(Generic[S]):
+    """What one program can be told, and how: the one place from which its flags, variables and tables come."""
 
-    Raises SettingError for the first fault: an unreadable file, an unknown key, a bad or a missing value.
-    """
-    given: dict[str, Given] = {}
-    if file is not None:
-        given |= _known(read_file(file))
-    given |= _known(_from_environment(environ or {}))
-    given |= _known(_from_flags(flags or {}))
-    values = {name: _decode(KNOBS[name], entry) for name, entry in given.items()}
-    if "name" not in values:
-        raise SettingError("name", 'is missing: give --name, SAPS_NAME or a line such as name = "b1" in the file')
-    sources = {name: entry.source for name, entry in given.items()}
-    loaded = Loaded(_build(BrokerSettings, values, ""), sources)
-    error = disagreement(loaded.settings)
-    if error is not None:
-        raise loaded.locate(error)
-    return loaded
+    struct: type[S]
+    table: str = ""
+    """What the names of its settings begin with, such as ``controller.``."""
+    flagged: str = ""
+    """What the names of the settings begin with whose declared flags it has."""
+    declared_flags: Mapping[str, str] = field(default_factory=dict)
+    """Flags of further settings, as `About.flag`."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """Settings for which one of the program's own stands, unless a flag gives them."""
+    disagreement: Callable[[S], SettingError | None] = lambda settings: None
+    """The first settings, each good alone, that cannot be used together, or None."""
+
+    @cached_property
+    def knobs(self) -> dict[str, Knob]:
+        """All settings by dotted name."""
+        return knobs(self.struct, self.table)
+
+    @cached_property
+    def options(self) -> dict[str, str]:
+        """By setting: the flag and how its value is called. All others are given with ``--set``."""
+        own = {
+            name: knob.about.flag
+            for name, knob in self.knobs.items()
+            if knob.about.flag and name.startswith(self.flagged)
+        }
+        return {**own, **self.declared_flags}
+
+    def flag_of(self, setting: str) -> str:
+        """How a setting is given on the command line: ``--overlay`` for ``overlay.listen``."""
+        return self.options.get(setting, "--set").partition(" ")[0]
+
+    def load(
+        self,
+        flags: Mapping[str, Any] | None = None,
+        environ: Mapping[str, str] | None = None,
+        file: Path | None = None,
+    ) -> Loaded[S]:
+        """The settings. `flags` maps dotted names to values; None stands for a flag that was not given.
+
+        Raises SettingError for the first fault: an unreadable file, an unknown key, a bad or a missing value.
+        """
+        given: dict[str, Given] = {}
+        if file is not None:
+            given |= self._known(read_file(file))
+        given |= self._known(_from_environment(environ or {}))
+        given = {name: entry for name, entry in given.items() if name not in self.replaced}
+        by_flag = self._from_flags(flags or {})
+        for name, entry in by_flag.items():
+            if name not in self.knobs:
+                raise unknown(name, entry, self.knobs)
+        given |= by_flag
+        values = {name: _decode(self.knobs[name], entry) for name, entry in given.items()}
+        sources = {name: entry.source for name, entry in given.items()}
+        for name, own in self.replaced.items():
+            if name not in by_flag:
+                values[name] = values.get(own, self.knobs[own].default)
+                sources |= {name: sources[own]} if own in sources else {}
+        self._require(values)
+        loaded = Loaded(_build(self.struct, values, self.table), sources, self)
+        error = self.disagreement(loaded.settings)
+        if error is not None:
+            raise loaded.locate(error)
+        return loaded
+
+    def _require(self, values: Mapping[str, Any]) -> None:
+        for name, knob in self.knobs.items():
+            if knob.default is msgspec.NODEFAULT and name not in values:
+                how = f"{self.flag_of(name)}, {variable_of(name)} or a line such as"
+                raise SettingError(name, f'is missing: give {how} {name} = "..." in the file')
+
+    def _from_flags(self, flags: Mapping[str, Any]) -> dict[str, Given]:
+        return {
+            name: Given(value, f"flag {self.flag_of(name)}", text=True)
+            for name, value in flags.items()
+            if value is not None
+        }
+
+    def _known(self, given: Mapping[str, Given]) -> dict[str, Given]:
+        """Those that are settings of this program; SettingError with the nearest one for a name that none has."""
+        for name, entry in given.items():
+            if name not in self.knobs and not self._foreign(name):
+                raise unknown(name, entry, self.knobs)
+        return {name: entry for name, entry in given.items() if name in self.knobs}
+
+    def _foreign(self, name: str) -> bool:
+        """Belongs to another program."""
+        if self.table:
+            return not name.startswith(self.table)
+        table = name.partition(".")[0]
+        return table in TABLES and not any(known.startswith(table + ".") for known in self.knobs)
+
+
+def unknown(name: str, entry: Given, known: Iterable[str]) -> SettingError:
+    """What is said of a name that no setting has."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7) or [
+        full for full in known if full.endswith("." + name)
+    ]
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return SettingError(name, f"there is no such setting{hint}", entry.source)
+
+
+BROKER = Program(BrokerSettings, disagreement=disagreement)
+KNOBS = BROKER.knobs
+"""All settings of a broker by dotted name."""
+load = BROKER.load
 
 
 def faults_of_file(file: Path) -> list[SettingError]:
-    """All that is wrong with a TOML file by itself, in the order of its lines. A missing name is no fault."""
+    """All that is wrong with a TOML file by itself, for every program that has a table in it, in the order of its
+    lines. A missing value is no fault: a flag may give it."""
     try:
         given = read_file(file)
     except SettingError as error:
         return [error]
+    tables = sorted({name.partition(".")[0] for name in given} & TABLES.keys())
+    programs: list[Program[Any]] = [BROKER, *(importlib.import_module(TABLES[table]).PROGRAM for table in tables)]
+    every = {name: knob for program in programs for name, knob in program.knobs.items()}
     faults, values = [], {"name": "unnamed"}
     for name, entry in given.items():
         try:
-            values |= {known: _decode(KNOBS[known], entry) for known in _known({name: entry})}
+            if name not in every:
+                raise unknown(name, entry, every)
+            values[name] = _decode(every[name], entry)
         except SettingError as error:
             faults.append(error)
-    if not faults:
-        sources = {name: entry.source for name, entry in given.items()}
-        loaded = Loaded(_build(BrokerSettings, values, ""), sources)
-        conflict = disagreement(loaded.settings)
-        faults = [] if conflict is None else [loaded.locate(conflict)]
+    sources = {name: entry.source for name, entry in given.items()}
+    for program in programs if not faults else ():
+        if all(knob.default is not msgspec.NODEFAULT or name in values for name, knob in program.knobs.items()):
+            loaded = Loaded(_build(program.struct, values, program.table), sources, program)
+            conflict = program.disagreement(loaded.settings)
+            faults += [loaded.locate(conflict)] if conflict is not None else []
     return faults
 
 
@@ -136,64 +227,34 @@ def read_file(file: Path) -> dict[str, Given]:
         raise SettingError("config", f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError("config", f"{file} is not valid TOML: {error}") from error
-    lines = _line_numbers(text)
+    lines = TomlLines(text)
     found = {}
     for name, value in _leaves(table):
-        line = _line_of(name, lines)
+        line = lines.line_of(name)
         found[_SHORTHAND.get(name, name)] = Given(value, f"{file}:{line}" if line else str(file), text=False)
     return found
 
 
-def token(setting: str, path: str) -> str:
+def token(setting: str, path: str | Path | None) -> str:
     """The first line of the file that a setting names; empty without a file. Raises `SettingError`."""
     if not path:
         return ""
     try:
-        return Path(path).read_text().partition("\n")[0].strip()
+        found = Path(path).read_text().partition("\n")[0].strip()
     except (OSError, ValueError) as error:
         raise SettingError(setting, f"cannot read {path}: {error}") from None
+    if not found:
+        raise SettingError(setting, f"the first line of {path} is empty")
+    return found
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         name = prefix + key
-        if isinstance(value, dict) and (value or any(known.startswith(name + ".") for known in KNOBS)):
+        if isinstance(value, dict) and (value or name in TABLES or any(k.startswith(name + ".") for k in KNOBS)):
             yield from _leaves(value, name + ".")
         else:
             yield name, value
-
-
-_HEADER = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
-_ENTRY = re.compile(r"\s*([A-Za-z0-9_.\-\"' ]+?)\s*=")
-
-
-def _line_numbers(text: str) -> dict[str, int]:
-    """The line of each ``key =``, which `tomllib` does not tell; of a value over several lines, the first."""
-    lines: dict[str, int] = {}
-    prefix = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            prefix = _bare(header[1]) + "."
-        elif entry := _ENTRY.match(line):
-            lines.setdefault(prefix + _bare(entry[1]), number)
-    return lines
-
-
-def _line_of(name: str, lines: Mapping[str, int]) -> int | None:
-    """The line of a setting, or of the inline table it stands in."""
-    while name and name not in lines:
-        name = name.rpartition(".")[0]
-    return lines.get(name)
-
-
-def _bare(key: str) -> str:
-    return ".".join(part.strip().strip("\"'") for part in key.split("."))
-
-
-def _from_flags(flags: Mapping[str, Any]) -> dict[str, Given]:
-    return {
-        name: Given(value, f"flag {flag_of(name)}", text=True) for name, value in flags.items() if value is not None
-    }
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
@@ -205,30 +266,18 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     return found
 
 
-def _known(given: Mapping[str, Given]) -> dict[str, Given]:
-    """`given`, if all its names are settings; else SettingError with the nearest one."""
-    for name, entry in given.items():
-        if name not in KNOBS:
-            close = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.7) or [
-                full for full in KNOBS if full.endswith("." + name)
-            ]
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise SettingError(name, f"there is no such setting{hint}", entry.source)
-    return dict(given)
+def kind_of(knob: Knob) -> Any:
+    """The declared type without its explanation, and without ``| None``."""
+    kind = get_args(knob.type)[0]
+    some = [part for part in get_args(kind) if part is not type(None)]
+    return some[0] if type(None) in get_args(kind) and len(some) == 1 else kind
 
 
 def _decode(knob: Knob, given: Given) -> Any:
     """The value of a setting in its declared type. Raises SettingError with the place it was written at."""
-    kind = get_args(knob.type)[0]
+    kind = kind_of(knob)
     try:
-        if kind is Address:
-            value: Any = _address(given.value)
-        elif kind == tuple[Address, ...]:
-            value = tuple(_address(text) for text in _list(given.value))
-        elif kind == tuple[str, ...]:
-            value = msgspec.convert(_list(given.value, "texts"), knob.type)
-        else:
-            value = msgspec.convert(given.value, knob.type, strict=not given.text)
+        value = _converted(knob, given, kind)
     except ValueError as error:
         raise SettingError(knob.name, _reason(error, given, kind), given.source) from error
     if knob.about.check is not None:
@@ -238,16 +287,31 @@ def _decode(knob: Knob, given: Given) -> Any:
     return value
 
 
+def _converted(knob: Knob, given: Given, kind: Any) -> Any:
+    value = given.value
+    if knob.about.parse is not None:
+        return knob.about.parse(str(value))
+    if kind is Address:
+        return _address(value)
+    if kind == tuple[Address, ...]:
+        return tuple(_address(text) for text in _list(value))
+    if kind == tuple[str, ...]:
+        return msgspec.convert(_list(value, "texts", knob.about.split), knob.type)
+    if kind is Path:
+        return Path(msgspec.convert(value, str))
+    return msgspec.convert(value, knob.type, strict=not given.text)
+
+
 def _address(value: Any) -> Address:
     if not isinstance(value, str):
         raise ValueError(f'{value!r} is not an address: expected text such as "127.0.0.1:1883"')
     return Address.parse(value)
 
 
-def _list(value: Any, of: str = "addresses") -> list[Any]:
+def _list(value: Any, of: str = "addresses", split: bool = True) -> list[Any]:
     """Text is a list joined by commas, as in an environment variable."""
     if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
+        return [part.strip() for part in value.split(",") if part.strip()] if split else [value]
     if not isinstance(value, list | tuple):
         raise ValueError(f"{value!r} is not a list of {of}")
     return list(value)
@@ -263,10 +327,10 @@ def _reason(error: ValueError, given: Given, kind: Any) -> str:
 
 def _build(struct: type[Any], values: Mapping[str, Any], prefix: str) -> Any:
     arguments = {}
-    for field in msgspec.structs.fields(struct):
-        name = prefix + field.encode_name
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            arguments[field.name] = _build(field.type, values, name + ".")
+    for each in msgspec.structs.fields(struct):
+        name = prefix + each.encode_name
+        if isinstance(each.type, type) and issubclass(each.type, msgspec.Struct):
+            arguments[each.name] = _build(each.type, values, name + ".")
         elif name in values:
-            arguments[field.name] = values[name]
+            arguments[each.name] = values[name]
     return struct(**arguments)

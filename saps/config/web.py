@@ -34,7 +34,8 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     listen: Annotated[
         tuple[Address, ...],
         knob(
-            "Where Web clients attach, and MQTT clients over WebSocket at the path /mqtt; the operator's page is at /"
+            "Where Web clients attach, and MQTT clients over WebSocket at the path /mqtt; the operator's page is at /",
+            flag="--web HOST:PORT",
         ),
     ] = ()
     tls: Annotated[bool, knob("With TLS (https, wss), by the certificate of tls.certificate")] = False

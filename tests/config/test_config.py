@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.main import get_command
 
-from saps.config import Address, BrokerSettings, LimitSettings, SettingError
+import monitoring.settings as monitor
+import saps.ofm.controller.driver.settings as controller
+from saps.config import Address, BrokerSettings, LimitSettings, SettingError, ofgate_io
 from saps.config.settings import cluster_fault, name_fault
-from saps.config.sources_io import KNOBS, faults_of_file, load, variable_of
+from saps.config.sources_io import KNOBS, Program, faults_of_file, load, variable_of
 from saps.frontend.mqtt.limits import Limits
 from saps.overlay.membership.failure_detector import DetectorSettings
 
@@ -289,3 +293,91 @@ def test_the_page_has_the_tables_of_these_settings() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+FLAGS = {
+    "saps.cli.broker": "name cluster mqtt overlay alm join* web* upstream log-level set*",
+    "saps.cli.controller": "listen northbound ofm-range addresses topic-code topics loopback parallel-links "
+    "flow-budget "
+    "bucket-budget meter state peer takeover token-file certificate clients client-names revoked openflow-certificate "
+    "openflow-clients grace probe-interval planner clusters capacities demands move-share move-overlap policy "
+    "log-level install-completion! show-completion!",
+    "saps.cli.ofgate": "controller* join* name cluster overlay mode except* domain* token-file lease exploit* "
+    "decisions decisions-token-file decisions-from* decide switch-counts log-level set* "
+    "install-completion! show-completion!",
+    "monitoring.cli": "source ofgate* state master once! interval window lateness horizon hysteresis least dwell "
+    "budget* network budgets budgets-token-file both! token-file certificate authority memory partitions metrics "
+    "event-log log-level install-completion! show-completion!",
+}
+"""Options by command, as they were written by hand. ``*``: to be repeated; ``!``: without a value."""
+
+
+@pytest.mark.parametrize("module", FLAGS)
+def test_the_declarations_give_the_options_that_were_written_by_hand(module: str) -> None:
+    command: Any = get_command(importlib.import_module(module).app)
+    found = {
+        option.opts[0].removeprefix("--") + "*" * option.multiple + "!" * option.is_flag for option in command.params
+    }
+    assert found == {*FLAGS[module].split(), "config"}
+
+
+OFGATE = ofgate_io.PROGRAM
+CONTROLLER = controller.PROGRAM
+MONITOR = monitor.PROGRAM
+
+
+def test_programs_share_a_file_and_an_environment(tmp_path: Path) -> None:
+    file = tmp_path / "saps.toml"
+    file.write_text(
+        'name = "b1"\nlinks.plain = true\nlog_level = "error"\n'
+        '[ofgate]\ncontroller = ["http://a", "http://b"]\nexploit = ["a,b"]\n'
+        '[controller]\nlisten = "127.0.0.1:1"\nstate = "/s"\n[monitor]\nsource = "/c"\nwindow = "10m"\nlateness = 30\n'
+    )
+    environ = {"SAPS_CONTROLLER__GRACE": "3", "SAPS_MONITOR__ONCE": "true", "SAPS_CLUSTER": "osaka"}
+    assert faults_of_file(file) == []
+    broker = load({}, environ, file).settings
+    assert (broker.name, broker.cluster, broker.log_level) == ("b1", "osaka", "error")
+    gate = OFGATE.load({}, environ, file).settings
+    assert (gate.name, gate.cluster, gate.log_level, gate.links.plain) == ("ofgate", "local", "info", True)
+    assert (gate.overlay.listen, gate.mqtt) == (Address("127.0.0.1", 7399), Address("127.0.0.1", 0))
+    assert (gate.ofgate.controller, gate.ofgate.exploit) == (("http://a", "http://b"), ("a,b",))
+    ofc = CONTROLLER.load({"controller.listen": "127.0.0.1:2"}, environ, file).settings
+    assert (ofc.listen, ofc.state, ofc.grace) == (Address("127.0.0.1", 2), Path("/s"), 3.0)
+    job = MONITOR.load({}, environ, file).settings
+    assert (job.source, job.once, job.window, job.lateness) == (Path("/c"), True, 600.0, 30.0)
+
+
+def test_flags_of_ofgate_stand_over_its_table_and_a_brokers_settings(tmp_path: Path) -> None:
+    file = tmp_path / "saps.toml"
+    file.write_text('join = ["a:1"]\n[ofgate]\ncontroller = ["http://a"]\nname = "g1"\n')
+    assert OFGATE.load({}, {}, file).settings.name == "g1"
+    loaded = OFGATE.load({"ofgate.name": "g2", "join": "b:2,c:3", "overlay.listen": "127.0.0.1:9"}, {}, file).settings
+    assert (loaded.name, loaded.join) == ("g2", (Address("b", 2), Address("c", 3)))
+    assert loaded.overlay.listen == Address("127.0.0.1", 9)
+
+
+def test_every_program_refuses_its_own_faults_and_passes_over_those_of_others(tmp_path: Path) -> None:
+    file = tmp_path / "saps.toml"
+    file.write_text(
+        '[controller]\nlisten = "x"\n[ofgate]\nleese = 3\n[monitor]\nsource = "/c"\nwindow = "8d"\nbudget = ["x"]\n'
+    )
+    faults = [f"{error.setting}:{(error.source or '').rpartition(':')[2]}" for error in faults_of_file(file)]
+    assert faults == ["controller.listen:2", "ofgate.leese:4", "monitor.window:7", "monitor.budget:8"]
+    load({"name": "b1"}, {}, file)
+    for program in (CONTROLLER, OFGATE, MONITOR):
+        with pytest.raises(SettingError, match=program.table or "ofgate"):
+            program.load({}, {}, file)
+
+
+@pytest.mark.parametrize(("program", "missing"), [(OFGATE, "ofgate.controller"), (MONITOR, "monitor.source")])
+def test_a_missing_value_is_told_with_its_flag_and_variable(program: Program[Any], missing: str) -> None:
+    with pytest.raises(SettingError, match="is missing") as refused:
+        program.load()
+    assert refused.value.setting == missing
+    for words in (program.flag_of(missing), variable_of(missing)):
+        assert words in refused.value.message
+
+
+def test_the_monitor_wants_certificate_and_authority_together() -> None:
+    with pytest.raises(SettingError, match="belong together"):
+        MONITOR.load({"monitor.source": "/c", "monitor.certificate": "/x"})

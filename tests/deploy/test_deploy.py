@@ -80,9 +80,9 @@ def test_the_compose_file_starts_what_there_is_and_everybody_finds_everybody() -
         assert Address.parse(settings.ofm.listen).host == places[number][1]
         attach = Address.parse(settings.ofm.attach)
         assert attach == (services["switches"]["networks"]["default"]["ipv4_address"], first + number)
-        assert settings.web.controller == options["ofgate"]["controller"][0]
+        assert settings.web.controller == options["ofgate"]["ofgate_controller"][0]
     assert len({settings.cluster for settings in brokers.values()}) == len({cluster for cluster, _ in places})
-    named = [*options["ofgate"]["join"], options["switches"]["controller"], *options["ofgate"]["controller"]]
+    named = [*options["ofgate"]["join"], options["switches"]["controller"], *options["ofgate"]["ofgate_controller"]]
     assert {each.rpartition("//")[2].partition(":")[0] for each in named} <= ours.keys()
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]["static_configs"]
     assert scraped == [{"targets": [f"{name}:{settings.web.listen[0].port}" for name, settings in brokers.items()]}]

@@ -16,11 +16,12 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from saps.agents.ofgate.program.decisions import DecisionOptions, DecisionService
+from saps.agents.ofgate.program.decisions import DecisionService
 from saps.agents.ofgate.program.gateway import Gateway
 from saps.broker.broker import Broker
 from saps.config import Address
 from saps.config.monitoring import MonitoringSettings
+from saps.config.ofgate_io import OfgateSettings
 from saps.ofm.northbound.schema import Status
 from tests.agents.city import PATIENCE, City, Switch, settings
 
@@ -63,7 +64,7 @@ async def test_a_busy_topic_gets_a_tree_and_loses_it_when_it_ends(
         async with asyncio.timeout(PATIENCE):
             await gateway.leads.wait()
         city = City(brokers, gateway, switch)
-        service = DecisionService(gateway, DecisionOptions(decide=INTERVAL))
+        service = DecisionService(gateway, OfgateSettings(controller=("http://ofc",), decide=INTERVAL))
         await service.start()
         stack.push_async_callback(service.stop)
         for broker in brokers[1:]:

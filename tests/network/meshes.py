@@ -15,8 +15,7 @@ from paho.mqtt.properties import Properties
 
 from examples.common.clients import NO_DELAY
 from saps.broker.broker import Broker
-from saps.config import Address, BrokerSettings
-from saps.config.settings import LimitSettings, OverlaySettings
+from saps.config import Address, BrokerSettings, LimitSettings, OverlaySettings
 
 PATIENCE = 20.0
 """Seconds a test waits for what must come. Generous: it is no requirement, only the end of hope."""

@@ -20,7 +20,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from benchmarks.durable_clients import DurableClient, Publisher, Subscriber
 from examples.smart_city.processes import BrokerProcess, saps_broker
 from saps.broker.broker import Broker
-from saps.config.settings import LimitSettings
+from saps.config import LimitSettings
 from tests.network.meshes import Client, mesh
 
 pytestmark = pytest.mark.network

@@ -14,7 +14,7 @@ from examples.smart_city.processes import saps_broker
 from saps.broker.broker import Broker
 from saps.cli.controller import app
 from saps.config import SettingError
-from saps.config.policy import PolicySettings
+from saps.config.access import PolicySettings
 from saps.ofm.controller.driver.settings import ControllerSettings
 from saps.ofm.controller.program import OfcProgram
 from saps.policy.files_io import PolicyFiles
@@ -93,4 +93,4 @@ def test_the_controller_reads_policies_and_refuses_faulty_ones(tmp_path: Path) -
     assert program.machine.admission.barriers.policy.version == 7
     result = CliRunner().invoke(app, ["--policy", str(file)])
     assert result.exit_code == 2
-    assert f"policy (flag --policy): {file}:2: <topic>: needs name" in result.output
+    assert f"controller.policy (flag --policy): {file}:2: <topic>: needs name" in result.output

@@ -17,7 +17,7 @@ from saps.cli.doctor.file_checks import UNNAMED
 from saps.cli.doctor.findings import Finding, fault, good, warning
 from saps.cli.look.http_client import Answer, AskError, WebPort
 from saps.config import Address, BrokerSettings, SettingError
-from saps.config.sources_io import faults_of_file, load, read_file
+from saps.config.sources_io import TABLES, faults_of_file, load, read_file
 from saps.identity.plain import sealed
 from saps.links import LinkError, Links
 from saps.overlay.ring.keys import BrokerRef
@@ -67,8 +67,14 @@ def settled(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
 
 
 def complaints(file: Path) -> tuple[list[SettingError], list[SettingError]]:
-    """The faults and the warnings of a configuration that by itself has none, each with where it was set."""
-    loaded = load({}, {}, file) if "name" in read_file(file) else load({"name": UNNAMED}, {}, file)
+    """The faults and the warnings of a configuration that by itself has none, each with where it was set.
+
+    A file without a broker's settings is that of another program: then there are none.
+    """
+    given = read_file(file)
+    if given and all(name.partition(".")[0] in TABLES for name in given):
+        return [], []
+    loaded = load({}, {}, file) if "name" in given else load({"name": UNNAMED}, {}, file)
     found: dict[str, list[SettingError]] = {"fault": [], "warning": []}
     for finding in (*settled(loaded.settings, False), *machine_checks.clock()):
         if finding.verdict in found:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from saps.config import Address, SettingError
+from saps.config.sources_io import token
 from saps.frontend.mqtt.access.origin import is_loopback
 from saps.ofm.controller.addresses import AddressRange
 from saps.ofm.controller.admission import Rules
@@ -57,6 +58,7 @@ class OfcProgram:
         self._range = addresses(settings)
         self.policy: PolicyFiles | None = None
         state = self._stored()
+        self._token = token("token_file", settings.token_file)
         self.service = self._paired(state) if settings.peer else self._alone(state)
         if settings.policy:
             self.policy = PolicyFiles("policy", settings.policy.split(","), self._obey)
@@ -68,7 +70,7 @@ class OfcProgram:
             tls=tls(settings, "openflow_certificate", "openflow_clients"),
             roles=pair,
         )
-        if not (is_loopback(settings.northbound.host) or settings.token or settings.clients):
+        if not (is_loopback(settings.northbound.host) or settings.token_file or settings.clients):
             raise SettingError(
                 "northbound",
                 "beyond loopback it needs --token-file, or --certificate and --clients, as requests change trees",
@@ -77,7 +79,7 @@ class OfcProgram:
         self.northbound = NorthboundServer(
             self.service,
             ip_version=self._range.network.version,
-            token=settings.token,
+            token=self._token,
             tls=self._tls,
             pair=pair,
             visitors=self._visitors,
@@ -114,7 +116,7 @@ class OfcProgram:
     def _paired(self, state: bytes) -> PairedController:
         settings = self.settings
         try:
-            peer = PeerClient(settings.peer, token=settings.token or None, tls=peer_tls(settings))
+            peer = PeerClient(settings.peer, token=self._token or None, tls=peer_tls(settings))
             return PairedController(self._take_over, peer, settings.takeover, state)
         except ValueError as error:
             raise SettingError("state", f"cannot read {settings.state}: {error}") from None
@@ -283,7 +285,7 @@ def northbound_tls(settings: ControllerSettings) -> ssl.SSLContext | None:
     context = tls(settings, "certificate", "clients")
     if context is not None:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-    if context is not None and settings.clients is not None and settings.token:
+    if context is not None and settings.clients is not None and settings.token_file:
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 

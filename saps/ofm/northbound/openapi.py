@@ -37,6 +37,25 @@ _WAIT = {
     "description": "Seconds to wait, at most, until the state is settled: constructed, refused or none.",
 }
 
+_AFTER = [
+    {"name": "run", "in": "query", "schema": {"type": "string"}},
+    {"name": "after", "in": "query", "schema": {"type": "integer"}},
+]
+
+
+def _problem(text: str) -> dict[str, Any]:
+    return {
+        "description": text,
+        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+
+
+def _json(text: str, schema: Any) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+_UNAUTHORIZED = {"401": _problem("No token, or a wrong one.")}
+
 
 def document(version: str, *, pair: bool = False) -> dict[str, Any]:
     """The document; `version` is the program's. `pair`: of a controller that is one of two."""
@@ -60,63 +79,61 @@ def document(version: str, *, pair: bool = False) -> dict[str, Any]:
 
 
 def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
-    state, problem = schemas["OfmState"], schemas["Problem"]
-
-    def answer(what: str, schema: Any) -> dict[str, Any]:
-        return {"description": what, "content": {"application/json": {"schema": schema}}}
-
-    def fault(what: str) -> dict[str, Any]:
-        return {"description": what, "content": {"application/problem+json": {"schema": problem}}}
-
-    standby = {"503": fault("The other controller is the master; `type` is urn:saps:problem:standby.")} if pair else {}
+    state = schemas["OfmState"]
+    standby = {"503": _problem("The other controller is the master; `type` is urn:saps:problem:standby.")}
+    more = standby if pair else {}
 
     def get(what: str, schema: Any, *parameters: dict[str, Any]) -> dict[str, Any]:
         return {
             "summary": what,
             "parameters": list(parameters),
-            "responses": {"200": answer(what, schema), "401": fault("No token, or a wrong one."), **standby},
+            "responses": {"200": _json(what, schema), **_UNAUTHORIZED, **more},
         }
 
-    put = {
+    def some(name: str) -> dict[str, Any]:
+        return {"type": "array", "items": schemas[name]}
+
+    delete = {
+        "summary": "The OFM is not wanted any more.",
+        "parameters": [_TOPIC, _WAIT],
+        "responses": {"200": _json("There is none.", state), "202": _json("Being deleted.", state), **more},
+    }
+    metrics = {
+        "summary": "Metrics, in the format of Prometheus or OpenMetrics.",
+        "responses": {"200": {"description": "Text"}, **_UNAUTHORIZED, **more},
+    }
+    found = get("The state of an OFM.", state, _TOPIC, _WAIT)
+    paths = {
+        "/healthz": {"get": {"summary": "The process answers.", "responses": {"200": {"description": "ok"}}}},
+        "/metrics": {"get": metrics},
+        "/v1/ofms": {"get": get("All OFMs, by topic.", some("OfmState"))},
+        "/v1/ofms/{topic}": {"get": found, "put": _put(schemas, more), "delete": delete},
+        "/v1/ofms/{topic}/stats": {"get": get("Counters of an OFM.", schemas["OfmStats"], _TOPIC)},
+        "/v1/changes": {"get": get("What has changed since a revision.", schemas["Changes"], *_AFTER, _WAIT)},
+        "/v1/topology": {"get": get("The network as the controller sees it.", schemas["Topology"])},
+        "/v1/budgets": {"get": get("Use and limits.", some("SwitchBudget"))},
+        "/v1/ports": {"get": get("Counters of all ports.", some("PortTraffic"))},
+    }
+    if pair:
+        election = get("What this controller is: master or standby.", schemas["Word"], *_AFTER, _WAIT)
+        paths["/v1/pair"] = {"get": election}
+        paths["/v1/pair/state"] = {"get": get("What a standby needs to go on.", schemas["Saved"])}
+    return paths
+
+
+def _put(schemas: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    state = schemas["OfmState"]
+    refused = "Refused, with the reason: a switch's budget, the address pool, a switch. `ofm` is the state."
+    return {
         "summary": "Wish for an OFM, new or changed. The latest wish wins.",
         "parameters": [_TOPIC, _WAIT],
         "requestBody": {"required": True, "content": {"application/json": {"schema": schemas["OfmWish"]}}},
         "responses": {
-            "200": answer("Constructed.", state),
-            "202": answer("Under way, or waiting for a broker.", state),
-            "400": fault("The request makes no sense; `detail` says why."),
-            "401": fault("No token, or a wrong one."),
-            "409": fault(
-                "Refused, with the reason: a switch's budget, the address pool, a switch. `ofm` is the state."
-            ),
-            **standby,
+            "200": _json("Constructed.", state),
+            "202": _json("Under way, or waiting for a broker.", state),
+            "400": _problem("The request makes no sense; `detail` says why."),
+            **_UNAUTHORIZED,
+            "409": _problem(refused),
+            **more,
         },
     }
-    delete = {
-        "summary": "The OFM is not wanted any more.",
-        "parameters": [_TOPIC, _WAIT],
-        "responses": {"200": answer("There is none.", state), "202": answer("Being deleted.", state), **standby},
-    }
-    metrics = {
-        "summary": "Metrics, in the format of Prometheus or OpenMetrics.",
-        "responses": {"200": {"description": "Text"}, "401": fault("No token, or a wrong one."), **standby},
-    }
-    after = [
-        {"name": "run", "in": "query", "schema": {"type": "string"}},
-        {"name": "after", "in": "query", "schema": {"type": "integer"}},
-    ]
-    paths = {
-        "/healthz": {"get": {"summary": "The process answers.", "responses": {"200": {"description": "ok"}}}},
-        "/metrics": {"get": metrics},
-        "/v1/ofms": {"get": get("All OFMs, by topic.", {"type": "array", "items": state})},
-        "/v1/ofms/{topic}": {"get": get("The state of an OFM.", state, _TOPIC, _WAIT), "put": put, "delete": delete},
-        "/v1/ofms/{topic}/stats": {"get": get("Counters of an OFM.", schemas["OfmStats"], _TOPIC)},
-        "/v1/changes": {"get": get("What has changed since a revision.", schemas["Changes"], *after, _WAIT)},
-        "/v1/topology": {"get": get("The network as the controller sees it.", schemas["Topology"])},
-        "/v1/budgets": {"get": get("Use and limits.", {"type": "array", "items": schemas["SwitchBudget"]})},
-        "/v1/ports": {"get": get("Counters of all ports.", {"type": "array", "items": schemas["PortTraffic"]})},
-    }
-    if pair:
-        paths["/v1/pair"] = {"get": get("What this controller is: master or standby.", schemas["Word"], *after, _WAIT)}
-        paths["/v1/pair/state"] = {"get": get("What a standby needs to go on.", schemas["Saved"])}
-    return paths

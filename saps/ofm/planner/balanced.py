@@ -141,6 +141,17 @@ def _busiest(graph: Graph, load: Floats) -> float:
 
 
 @compiled
+def _joined(store: _Store) -> tuple[Offsets, Ints]:
+    """The edges of all trees, one tree behind the other, and where each begins."""
+    start, size, edges, _ = store
+    at, found = np.zeros(len(size) + 1, np.int64), np.empty(np.sum(size), np.int32)
+    for t in range(len(size)):
+        at[t + 1] = at[t] + size[t]
+        found[at[t] : at[t + 1]] = edges[start[t] : start[t] + size[t]]
+    return at, found
+
+
+@compiled
 def _balanced(
     graph: Graph,
     demands: Demands,
@@ -170,7 +181,6 @@ def _balanced(
             tree = store.edges[store.start[t] : store.start[t] + store.size[t]]
             for e in tree:
                 load[e] -= rate
-            full = False
             if len(forbidden):
                 closed[:] = forbidden[t]
             if budgeted:
@@ -178,8 +188,7 @@ def _balanced(
                     _pass(graph, used, members, tree, -1, seen)
                 for v in range(n):
                     closed[v] = used[v] >= room[v] or (len(forbidden) > 0 and forbidden[t, v])
-            for v in members:
-                full = full or closed[v]
+            full = bool(np.any(closed[members]))
             lengths(graph, load, rate, target if target > 0.0 else rate, steepness, length)
             count = UNREACHABLE
             if not full:
@@ -197,13 +206,8 @@ def _balanced(
                 load[e] += rate
             if budgeted and (len(tree) or (len(members) == 1 and not full)):
                 _pass(graph, used, members, tree, 1, seen)
-        most, edges = _busiest(graph, load), np.int64(0)
-        for t in range(topics):
-            edges += store.size[t]
+        most, edges = _busiest(graph, load), np.sum(store.size)
         if most < least * (1 - 1e-12) or (most <= least * (1 + 1e-12) and edges < fewest):
-            least, fewest = most, edges
-            best = np.empty(edges, np.int32)
-            for t in range(topics):
-                best_at[t + 1] = best_at[t] + store.size[t]
-                best[best_at[t] : best_at[t + 1]] = store.edges[store.start[t] : store.start[t] + store.size[t]]
+            least, fewest = most, np.int64(edges)
+            best_at, best = _joined(store)
     return best_at, best

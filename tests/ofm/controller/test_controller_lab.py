@@ -14,8 +14,8 @@ import pytest
 
 from lab import Lab
 from lab.commands import wait_until
-from saps.cli.controller import settings_of
 from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.settings import ControllerSettings
 from saps.ofm.controller.program import rules
 from saps.ofm.controller.saved import restore
 from saps.ofm.flows.tables import Tables
@@ -145,7 +145,7 @@ async def test_traffic_goes_on_without_the_controller_and_through_its_restart(
 
 def desired(state: Path) -> dict[int, Tables]:
     """What each switch shall hold beside the base flows, planned anew from a state file."""
-    machine = Controller(rules(settings_of({})))
+    machine = Controller(rules(ControllerSettings()))
     restore(machine, state.read_bytes())
     baseline = machine.network.baseline
     return {dpid: baseline.with_(machine.ledger.desired(dpid)) for dpid in machine.topology.switches}

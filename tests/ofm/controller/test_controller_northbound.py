@@ -20,7 +20,6 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.cli.controller import settings_of
 from saps.config import Address, SettingError
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver import request_handler as desk
@@ -137,8 +136,12 @@ async def test_only_who_has_a_certificate_or_the_token_is_answered(token: str, t
     ca, clients = trustme.CA(), trustme.CA()
     ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
     clients.cert_pem.write_to_path(tmp_path / "clients.pem")
-    files = {"certificate": str(tmp_path / "server.pem"), "clients": str(tmp_path / "clients.pem")}
-    settings = msgspec.structs.replace(settings_of(files), token=token)
+    (tmp_path / "token").write_text(token)
+    settings = ControllerSettings(
+        certificate=tmp_path / "server.pem",
+        clients=tmp_path / "clients.pem",
+        token_file=tmp_path / "token" if token else None,
+    )
 
     def shown(authority: trustme.CA | None) -> ssl.SSLContext:
         context = ssl.create_default_context()
@@ -168,18 +171,18 @@ async def test_only_who_has_a_certificate_or_the_token_is_answered(token: str, t
 def test_certificates_that_cannot_be_used_are_named(prefix: str, tmp_path: Path) -> None:
     own, others = f"{prefix}certificate", f"{prefix}clients"
     trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-    good, bad = str(tmp_path / "server.pem"), tmp_path / "bad.pem"
+    good, bad = tmp_path / "server.pem", tmp_path / "bad.pem"
     bad.write_text("nothing")
     for files, setting, words in (
         ({others: good}, others, f"needs {own}"),
-        ({own: str(tmp_path / "none")}, own, "No such file"),
-        ({own: str(bad)}, own, "cannot use"),
-        ({own: good, others: str(bad)}, others, "cannot use"),
+        ({own: tmp_path / "none"}, own, "No such file"),
+        ({own: bad}, own, "cannot use"),
+        ({own: good, others: bad}, others, "cannot use"),
     ):
         with pytest.raises(SettingError, match=words) as refused:
-            tls(settings_of(files), own, others)
+            tls(msgspec.structs.replace(ControllerSettings(), **files), own, others)
         assert refused.value.setting == setting
-    assert tls(settings_of({}), own, others) is None
+    assert tls(ControllerSettings(), own, others) is None
 
 
 async def test_a_controller_that_is_not_there_is_unreachable() -> None:
@@ -273,7 +276,7 @@ def test_a_port_in_use_is_one_line_and_status_2(setting: str) -> None:
     assert out == ""
     [line] = error.splitlines()
     name = setting.removeprefix("--")
-    assert line == f"saps: {name} (flag {setting}): cannot listen on {address}: Address already in use"
+    assert line == f"saps: controller.{name} (flag {setting}): cannot listen on {address}: Address already in use"
 
 
 @pytest.mark.parametrize(
@@ -281,11 +284,17 @@ def test_a_port_in_use_is_one_line_and_status_2(setting: str) -> None:
     [
         (
             ["--ofm-range", "224.0.0.0/24:5000"],
-            "saps: ofm_range (flag --ofm-range): OFM range '224.0.0.0/24:5000'",
+            "saps: controller.ofm_range (flag --ofm-range): OFM range '224.0.0.0/24:5000'",
         ),
-        (["--flow-budget", "-1"], "saps: flow_budget (flag --flow-budget): Expected int >= 0"),
-        (["--loopback", "fd00::1"], "saps: loopback (flag --loopback): fd00::1 is IPv6"),
-        (["--state", "/nonexistent/ofc.json"], "saps: state (flag --state): cannot write /nonexistent/ofc.json"),
+        (
+            ["--flow-budget", "-1"],
+            "saps: controller.flow_budget (flag --flow-budget): '-1' does not fit: ",
+        ),
+        (["--loopback", "fd00::1"], "saps: controller.loopback (flag --loopback): fd00::1 is IPv6"),
+        (
+            ["--state", "/nonexistent/ofc.json"],
+            "saps: controller.state (flag --state): cannot write /nonexistent",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_one_line(arguments: list[str], line: str) -> None:
@@ -301,7 +310,7 @@ def test_a_state_file_that_is_none_is_refused(tmp_path: Path) -> None:
     file.write_text("{}")
     process = controller("--state", str(file))
     _, error = process.communicate(timeout=120)
-    assert (process.returncode, error.startswith("saps: state (flag --state): cannot read")) == (2, True)
+    assert (process.returncode, error.startswith("saps: controller.state (flag --state): cannot read")) == (2, True)
 
 
 async def test_what_is_remembered_of_ofms_that_are_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,8 +372,9 @@ async def test_who_has_the_token_may_ask_by_name() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "controller.example"])
-def test_beyond_loopback_the_northbound_needs_a_token_or_certificates(host: str) -> None:
+def test_beyond_loopback_the_northbound_needs_a_token_or_certificates(host: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="token-file"):
         OfcProgram(ControllerSettings(northbound=Address(host, 8181)))
-    OfcProgram(ControllerSettings(northbound=Address(host, 8181), token="secret"))
+    (tmp_path / "token").write_text("secret\n")
+    OfcProgram(ControllerSettings(northbound=Address(host, 8181), token_file=tmp_path / "token"))
     OfcProgram(ControllerSettings(northbound=Address("127.0.0.1", 8181)))

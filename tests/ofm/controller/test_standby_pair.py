@@ -11,7 +11,6 @@ import msgspec
 import pytest
 import trustme
 
-from saps.cli.controller import settings_of
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.driver.settings import ControllerSettings
@@ -44,7 +43,7 @@ def secured(tmp_path: Path) -> ControllerSettings:
     ca = trustme.CA()
     ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-    settings = settings_of({"certificate": str(tmp_path / "own.pem"), "clients": str(tmp_path / "ca.pem")})
+    settings = ControllerSettings(certificate=tmp_path / "own.pem", clients=tmp_path / "ca.pem")
     return msgspec.structs.replace(settings, peer="https://127.0.0.1")
 
 

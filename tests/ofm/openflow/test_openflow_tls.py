@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import trustme
+from msgspec import structs
 
-from saps.cli.controller import settings_of
+from saps.ofm.controller.driver.settings import ControllerSettings
 from saps.ofm.controller.program import tls
 from saps.ofm.flows.tables import Tables
 from saps.ofm.openflow.base import BASE_FLOWS, COOKIE
@@ -37,7 +38,7 @@ class Authorities:
     async def server(self) -> AsyncIterator[tuple[int, Recorder]]:
         """A server that asks for switches' certificates, as the settings say."""
         files = {"openflow_certificate": "controller.pem", "openflow_clients": "switches-ca.pem"}
-        settings = settings_of({name: str(self.folder / file) for name, file in files.items()})
+        settings = structs.replace(ControllerSettings(), **{name: self.folder / file for name, file in files.items()})
         heard = Recorder()
         context = tls(settings, "openflow_certificate", "openflow_clients")
         server = OpenFlowServer("127.0.0.1", 0, heard, tls=context)

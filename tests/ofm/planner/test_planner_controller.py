@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from saps.cli.controller import settings_of
 from saps.config import SettingError
 from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.settings import PROGRAM
 from saps.ofm.controller.program import planners
 from saps.ofm.network.topology import Port, Topology
 from saps.ofm.network.traffic import Traffic
@@ -77,7 +77,7 @@ def test_a_failed_link_is_walked_around() -> None:
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_planner_is_a_setting(choice: str) -> None:
-    found = planners(settings_of({"planner": choice}), TrafficFiles({}, {}, {}), Traffic())
+    found = planners(PROGRAM.load({"controller.planner": choice}).settings, TrafficFiles({}, {}, {}), Traffic())
     if choice == "steiner":
         assert isinstance(found, SharedTree)
     else:
@@ -87,14 +87,14 @@ def test_the_planner_is_a_setting(choice: str) -> None:
 
 def test_an_unknown_planner_is_refused() -> None:
     with pytest.raises(SettingError, match="planner"):
-        settings_of({"planner": "best"})
+        PROGRAM.load({"controller.planner": "best"})
 
 
 WARM = """
 import os
 import sys
 import numba.core.dispatcher
-from saps.cli.controller import settings_of
+from saps.ofm.controller.driver.settings import PROGRAM
 from saps.ofm.controller.program import planners
 from saps.ofm.network.topology import Port
 from saps.ofm.network.traffic import Traffic
@@ -111,7 +111,7 @@ def machine_code():
     }
 
 def compiled_late(choice):
-    planner = planners(settings_of({"planner": choice}), TrafficFiles({}, {}, {}), Traffic())
+    planner = planners(PROGRAM.load({"controller.planner": choice}).settings, TrafficFiles({}, {}, {}), Traffic())
     warm = machine_code()
     network = square()
     one = planner.for_topic("t")

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
+from msgspec import structs
 
-from saps.cli.controller import settings_of
 from saps.config import SettingError
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.settings import ControllerSettings
 from saps.ofm.controller.events import PortChanged, SwitchUp, Wish, Wished
 from saps.ofm.controller.saved import save
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
@@ -238,7 +239,7 @@ def test_operators_files_are_read_and_refused(tmp_path: Path) -> None:
     capacities.write_bytes(msgspec.json.encode({"links": [link]}))
     rows = [{"topic": "a", "rate": 5e6}, {"topic": "b", "messages": 100, "size": 890}]
     demands.write_bytes(msgspec.json.encode(rows))
-    files = TrafficFiles.of(settings_of({"capacities": str(capacities), "demands": str(demands)}))
+    files = TrafficFiles.of(ControllerSettings(capacities=capacities, demands=demands))
     traffic = files.traffic()
     assert traffic.capacity(Link.of(Port(1, 1), Port(2, 7))) == 2e9
     assert [traffic.rate(topic) for topic in "abc"] == [5e6, 800_000, RATE]
@@ -252,7 +253,7 @@ def test_operators_files_are_read_and_refused(tmp_path: Path) -> None:
     ):
         file.write_bytes(msgspec.json.encode(bad))
         with pytest.raises(SettingError, match=name):
-            TrafficFiles.of(settings_of({name: str(file)}))
+            TrafficFiles.of(structs.replace(ControllerSettings(), **{name: file}))
 
 
 def test_a_plan_goes_by_the_capacities_that_the_controller_tells() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.cli.controller import settings_of
 from saps.config import SettingError
+from saps.ofm.controller.driver.settings import ControllerSettings
 from saps.ofm.controller.program import planners
 from saps.ofm.network.topology import Link, Port, Topology
 from saps.ofm.network.traffic import Traffic
@@ -131,9 +131,9 @@ def test_topics_between_two_clusters_are_split_over_their_parallel_trunks() -> N
 def test_clusters_are_a_setting(tmp_path: Path) -> None:
     file = tmp_path / "clusters.json"
     file.write_text(json.dumps({f"{1:016x}": "west"}))
-    chosen = settings_of({"clusters": str(file), "planner": "balanced"})
+    chosen = ControllerSettings(clusters=file, planner="balanced")
     assert isinstance(planners(chosen, TrafficFiles.of(chosen), Traffic()), TwoLevelPlanner)
-    plain = settings_of({"clusters": str(file)})
+    plain = ControllerSettings(clusters=file)
     with pytest.raises(SettingError, match="balanced"):
         planners(plain, TrafficFiles.of(plain), Traffic())
     file.write_text("[]")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor, Decisions, Tree
-from saps.config import Address, SettingError
+from saps.config import SettingError
+from saps.config.ofgate_io import OfgateSettings
+from saps.config.sources_io import token
 from saps.runtime import process
 from saps.statistics import Row
 from saps.statistics.agent import AT_ONCE, gather
@@ -28,21 +29,6 @@ SWITCHES = 60.0
 """Seconds of an interval of the switches' counters."""
 CARRY_OUT = 2.0
 """Seconds after which what a table or an order wants, and could not be had yet, is tried again."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionOptions:
-    """What OFGate does about decisions."""
-
-    listen: Address | None = None
-    """Where it takes tables."""
-    token: str = ""
-    decide: float | None = None
-    """Seconds of the brokers' interval: decide here, on their counts."""
-    switches: Path | None = None
-    """Directory for the switches' counters."""
-    names: tuple[str, ...] = ()
-    """With sealed links: of brokers whose certificates may bring tables; none: of any broker of the mesh."""
 
 
 class GatewayGate:
@@ -73,34 +59,36 @@ class GatewayGate:
 class DecisionService:
     """From `start` to `stop`."""
 
-    def __init__(self, gateway: Gateway, options: DecisionOptions) -> None:
+    def __init__(self, gateway: Gateway, settings: OfgateSettings) -> None:
+        """Raises `SettingError` if the file of the token cannot be read."""
         gate = GatewayGate(gateway)
+        secret = token("ofgate.decisions_token_file", settings.decisions_token_file)
         self.desk = DecisionDesk(gate, lambda: gateway.pinned)
-        self._door = DecisionDoor(self.desk, gate, options.token, gateway.broker.identity, options.names)
+        self._door = DecisionDoor(self.desk, gate, secret, gateway.broker.identity, settings.decisions_from)
         gateway.demand = self.desk.demand
         self._gateway = gateway
-        self._options = options
+        self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []
         self.port: int | None = None
         self._switches: SwitchFiles | None = None
 
     async def start(self) -> None:
         """Raises `SettingError` if the door's address cannot be had."""
-        listen = self._options.listen
+        listen = self._settings.decisions
         if listen is not None:
             try:
                 self.port = await self._door.start(*listen)
             except OSError as error:
-                raise SettingError("decisions", process.refused(listen, error)) from None
+                raise SettingError("ofgate.decisions", process.refused(listen, error)) from None
         self._tasks.append(asyncio.ensure_future(self._carry_out()))
-        if self._options.decide is not None:
+        if self._settings.decide is not None:
             self._tasks.append(
-                asyncio.ensure_future(self._decide(_decider(self._options.decide), self._options.decide))
+                asyncio.ensure_future(self._decide(_decider(self._settings.decide), self._settings.decide))
             )
 
-        if self._options.switches is not None:
+        if self._settings.switch_counts is not None:
             self._switches = SwitchFiles(
-                self._gateway.northbound, self._options.switches, SWITCHES, self._gateway.broker.ref.name
+                self._gateway.northbound, self._settings.switch_counts, SWITCHES, self._gateway.broker.ref.name
             )
             self._switches.start()
 

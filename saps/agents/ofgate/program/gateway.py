@@ -15,11 +15,13 @@ from saps.agents.api import Answers
 from saps.agents.live_io import modes_of
 from saps.agents.ofgate.northbound_io import LiveController
 from saps.agents.ofgate.ofgate import OFGate
-from saps.agents.ofgate.program.decisions import DecisionOptions, DecisionService
+from saps.agents.ofgate.program.decisions import DecisionService
 from saps.agents.ofgate.record import Topic
 from saps.agents.switchover import OFM, Member
 from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
+from saps.config.ofgate_io import GatewaySettings, OfgateSettings
+from saps.config.sources_io import token
 from saps.ofm.northbound.driver.pair import northbound
 from saps.ofm.northbound.schema import Demand
 from saps.runtime import process
@@ -153,28 +155,23 @@ def _log(topic: Topic) -> None:
     logger.info("OFM of %s is %s%s%s", topic.name, topic.status.value, where, why)
 
 
-def run(
-    settings: BrokerSettings,
-    controllers: Sequence[str],
-    token: str | None,
-    lease: float,
-    exploit: Sequence[str] = (),
-    decisions: DecisionOptions | None = None,
-) -> int:
+def run(settings: GatewaySettings) -> int:
     """Run OFGate until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
-    gateway = Gateway(settings, controllers, token, lease)
-    return process.run(lambda stop: _serve(gateway, exploit, stop, decisions or DecisionOptions()))
+    own = settings.ofgate
+    gateway = Gateway(settings, own.controller, token("ofgate.token_file", own.token_file) or None, own.lease)
+    return process.run(lambda stop: _serve(gateway, own, stop))
 
 
-async def _serve(gateway: Gateway, exploit: Sequence[str], stop: asyncio.Event, decisions: DecisionOptions) -> int:
+async def _serve(gateway: Gateway, settings: OfgateSettings, stop: asyncio.Event) -> int:
     if not await process.started(gateway.start(), stop):
         return 0
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload)
-    gateway.pinned.update(exploit)
-    service = DecisionService(gateway, decisions)
+    gateway.pinned.update(settings.exploit)
+    service = DecisionService(gateway, settings)
     await service.start()
-    door = f" decisions={Address(decisions.listen.host, service.port)}" if decisions.listen and service.port else ""
+    listen = settings.decisions
+    door = f" decisions={Address(listen.host, service.port)}" if listen is not None and service.port else ""
     print(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}{door}", flush=True)
     orders = asyncio.ensure_future(_orders(gateway, lambda line: print(line, flush=True)))
     await stop.wait()

@@ -38,6 +38,16 @@ class TomlLines:
         """The place of a key in the table with this name; `index` counts the tables of an array ``[[table]]``."""
         return self._places.get((table, index, key))
 
+    def line_of(self, name: str) -> int | None:
+        """The line of a value by its dotted name, or of the inline table it stands in."""
+        parts = name.split(".")
+        for end in range(len(parts), 0, -1):
+            for start in range(end):
+                place = self.place(".".join(parts[start:end]), ".".join(parts[:start]))
+                if place is not None:
+                    return place.line
+        return None
+
     def table_line(self, table: str, index: int) -> int | None:
         """The line of the header of an array's table, or of the item, if the array is written in brackets."""
         lines = self.headers.get(table) or self._inline(table)

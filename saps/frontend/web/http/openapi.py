@@ -71,7 +71,7 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _paths(named: dict[str, Any]) -> dict[str, Any]:
-    return {**_topics(named), **_subscribing(named), **_state(named), **_monitoring()}
+    return {**_topics(named), **_subscribing(named), **_mesh(named), **_orders(named), **_monitoring()}
 
 
 def _topics(named: dict[str, Any]) -> dict[str, Any]:
@@ -176,13 +176,27 @@ def _subscribing(named: dict[str, Any]) -> dict[str, Any]:
     return {"/v1/events": {"get": events}, "/v1/socket": {"get": socket}, "/mqtt": {"get": mqtt}}
 
 
-def _state(named: dict[str, Any]) -> dict[str, Any]:
+def _state(named: dict[str, Any], name: str, summary: str, text: str, request: str) -> dict[str, Any]:
+    """A part of the mesh's state, of the type `name`, and an example."""
     refusals = (400, 401, 403, 503, 504)
+    return _operation(summary, _STATUS, {200: _json(text, named[name])}, refusals, [], [_example(request, 200)])
 
-    def state(summary: str, text: str, schema: str, parameters: list[Any], examples: list[Any]) -> dict[str, Any]:
-        answers = {200: _json(text, named[schema])}
-        return {"get": _operation(summary, _STATUS, answers, refusals, parameters, examples)}
 
+def _mesh(named: dict[str, Any]) -> dict[str, Any]:
+    known = "The topics that brokers know, added up."
+    topics = _state(named, "TopicList", "Topics", known, "/v1/topics?search=air&limit=10")
+    topics["parameters"] = [
+        _query("search", _TEXT, "What the topic must contain."),
+        _query("mode", {"enum": list(MODES)}, "How it travels."),
+        _query("sort", {"enum": list(SORTS), "default": "rate"}, "The order."),
+        _query("limit", {"type": "integer", "minimum": 0, "maximum": 20000, "default": 1000}, "At most so many."),
+    ]
+    topics["x-examples"] += [_example("/v1/topics?sort=color", 400)]
+    way = "Where a message to the topic would go, and why."
+    trace = _state(named, "Trace", "The way of a message", way, "/v1/trace/air/ward1")
+    trace["parameters"] = [_path("topic", "The topic."), _query("from", _TEXT, "The broker it is published at.")]
+    trace["responses"]["404"] = _problem("There is no such broker.")
+    trace["x-examples"].append(_example("/v1/trace/air/ward1?from=nobody", 404))
     live = _operation(
         "The state of the mesh, pushed",
         _SOCKET + "First everything, then every 2 seconds what has changed. " + _STATUS,
@@ -191,26 +205,19 @@ def _state(named: dict[str, Any]) -> dict[str, Any]:
         [],
         [_example("/v1/live", 426)],
     )
-    topics = state(
-        "Topics",
-        "The topics that brokers know, added up.",
-        "TopicList",
-        [
-            _query("search", _TEXT, "What the topic must contain."),
-            _query("mode", {"enum": list(MODES)}, "How it travels."),
-            _query("sort", {"enum": list(SORTS), "default": "rate"}, "The order."),
-            _query("limit", {"type": "integer", "minimum": 0, "maximum": 20000, "default": 1000}, "At most so many."),
-        ],
-        [_example("/v1/topics?search=air&limit=10", 200), _example("/v1/topics?sort=color", 400)],
-    )
-    trace = state(
-        "The way of a message",
-        "Where a message to the topic would go, and why.",
-        "Trace",
-        [_path("topic", "The topic."), _query("from", _TEXT, "The broker it is published at.")],
-        [_example("/v1/trace/air/ward1", 200), _example("/v1/trace/air/ward1?from=nobody", 404)],
-    )
-    trace["get"]["responses"]["404"] = _problem("There is no such broker.")
+    wanted = "Topics that shall have trees, and why."
+    network = "Switches, links, trees, budgets."
+    return {
+        "/v1/brokers": {"get": _state(named, "Brokers", "Brokers", "All brokers of the mesh.", "/v1/brokers")},
+        "/v1/topics": {"get": topics},
+        "/v1/trees": {"get": _state(named, "Network", "The OpenFlow network", network, "/v1/trees")},
+        "/v1/trace/{topic}": {"get": trace},
+        "/v1/decisions": {"get": _state(named, "Decisions", "Decisions", wanted, "/v1/decisions")},
+        "/v1/live": {"get": live},
+    }
+
+
+def _orders(named: dict[str, Any]) -> dict[str, Any]:
     login = _operation(
         "Log in",
         "A ticket that lets one request in within 30 s, as its parameter ticket: for a WebSocket, to which a page "
@@ -228,8 +235,7 @@ def _state(named: dict[str, Any]) -> dict[str, Any]:
         [_path("broker", "Its name.")],
         [_example("/v1/brokers/nobody", 404)],
     )
-    drain = state("A drain", "How far this broker is.", "Drained", [], [_example("/v1/drain", 200)])
-    drain["post"] = _operation(
+    drain = _operation(
         "Drain the broker",
         "Its clients are sent to other brokers, their sessions go with them or are given away, then it ends. The "
         "answer comes at once. " + _STATUS + " Anonymous clients of other machines may not.",
@@ -241,20 +247,11 @@ def _state(named: dict[str, Any]) -> dict[str, Any]:
             _example("/v1/drain", 400, body='{"rate": 0}'),
         ],
     )
-    drain["post"]["requestBody"] = {"content": {"application/json": {"schema": named["Order"]}}}
+    drain["requestBody"] = {"content": {"application/json": {"schema": named["Order"]}}}
+    progress = _state(named, "Drained", "A drain", "How far this broker is.", "/v1/drain")
     return {
-        "/v1/drain": drain,
-        "/v1/brokers": state("Brokers", "All brokers of the mesh.", "Brokers", [], [_example("/v1/brokers", 200)]),
+        "/v1/drain": {"get": progress, "post": drain},
         "/v1/brokers/{broker}": {"delete": forget},
-        "/v1/topics": topics,
-        "/v1/trees": state(
-            "The OpenFlow network", "Switches, links, trees, budgets.", "Network", [], [_example("/v1/trees", 200)]
-        ),
-        "/v1/trace/{topic}": trace,
-        "/v1/decisions": state(
-            "Decisions", "Topics that shall have trees, and why.", "Decisions", [], [_example("/v1/decisions", 200)]
-        ),
-        "/v1/live": {"get": live},
         "/v1/login": {"post": login},
     }
 

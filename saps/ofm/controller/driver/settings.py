@@ -9,41 +9,64 @@ import msgspec
 
 from saps.config.address import Address
 from saps.config.knobs import knob
+from saps.config.sources_io import Program
 from saps.ofm.planner.choice import Choice
 
 
 class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything `saps controller` can be told."""
+    """Everything `saps controller` can be told (``[controller]``)."""
 
-    listen: Annotated[Address, knob("Where OpenFlow switches connect")] = Address("127.0.0.1", 6653)
-    northbound: Annotated[Address, knob("Where OFGate and others ask for OFMs, by HTTP")] = Address("127.0.0.1", 8181)
+    listen: Annotated[
+        Address,
+        knob(
+            "Where OpenFlow switches connect",
+            flag="--listen HOST:PORT",
+        ),
+    ] = Address("127.0.0.1", 6653)
+    northbound: Annotated[
+        Address,
+        knob(
+            "Where OFGate and others ask for OFMs, by HTTP",
+            flag="--northbound HOST:PORT",
+        ),
+    ] = Address("127.0.0.1", 8181)
     ofm_range: Annotated[
-        str, knob("OFM addresses to give out; UDP to this network that belongs to no OFM is dropped by the switches")
+        str,
+        knob(
+            "OFM addresses to give out; UDP to this network that belongs to no OFM is dropped by the switches",
+            flag="--ofm-range NETWORK:FIRST-LAST",
+        ),
     ] = "239.77.0.0/16:5000-5999"
     addresses: Annotated[
         Literal["allocated", "coded"],
         knob(
             "allocated: each OFM has an address of ofm_range; coded: the code of its topic in ff18::/25 (of ofm_range "
             "only the ports count), so that one flow entry serves topics with one tree. Brokers and loopback need "
-            "IPv6 then"
+            "IPv6 then",
+            flag="--addresses PLAN",
         ),
     ] = "allocated"
     topic_code: Annotated[
         Literal["delimited", "published"],
-        knob("With coded addresses: delimited is ours, published that of SDNPS (2016)"),
+        knob(
+            "With coded addresses: delimited is ours, published that of SDNPS (2016)",
+            flag="--topic-code NAME",
+        ),
     ] = "delimited"
     topics: Annotated[
         Path | None,
         knob(
             "With coded addresses: TOML file with the topics that may be used, and how many below which prefix; "
-            "without one, all"
+            "without one, all",
+            flag="--topics FILE",
         ),
     ] = None
     loopback: Annotated[
         str,
         knob(
             "Where loopback packets seem to come from: an address in the brokers' subnet that no host has. Hosts drop "
-            "what seems to come from outside it (rp_filter)"
+            "what seems to come from outside it (rp_filter)",
+            flag="--loopback IP",
         ),
     ] = "10.77.255.254"
     flow_budget: Annotated[
@@ -53,6 +76,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             unit="entries",
             cost="table space that other uses of the switch may need",
             ge=0,
+            flag="--flow-budget N",
         ),
     ] = 1000
     bucket_budget: Annotated[
@@ -62,6 +86,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             unit="buckets",
             cost="memory of the switch",
             ge=0,
+            flag="--bucket-budget N",
         ),
     ] = 10_000
     meter: Annotated[
@@ -74,6 +99,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             "its datagrams are lost and repaired by ALM",
             ge=0,
             le=0xFFFFFFFF,
+            flag="--meter PACKETS_PER_SECOND",
         ),
     ] = 0
     parallel_links: Annotated[
@@ -83,17 +109,22 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             "by SELECT groups, so that senders do (select): a link that fails is then left out by the switches "
             "themselves. Not with coded addresses",
             cost="with select a group on each of the two switches for each topic that goes there",
+            flag="--parallel-links HOW",
         ),
     ] = "topic"
     state: Annotated[
         Path | None,
-        knob("File to keep OFMs and the network in over a restart; without one OFGate asks again, and trees are read"),
+        knob(
+            "File to keep OFMs and the network in over a restart; without one OFGate asks again, and trees are read",
+            flag="--state FILE",
+        ),
     ] = None
     peer: Annotated[
         str,
         knob(
             "Northbound address (http://HOST:PORT) of a second controller, to which the same switches connect: one of "
-            "the two is master, the other follows it and takes over when it dies. To be given to both; empty: alone"
+            "the two is master, the other follows it and takes over when it dies. To be given to both; empty: alone",
+            flag="--peer URL",
         ),
     ] = ""
     takeover: Annotated[
@@ -104,36 +135,59 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             cost="a later takeover; lowering it makes a controller that was only held up lose its office",
             ge=0.5,
             le=600,
+            flag="--takeover SECONDS",
         ),
     ] = 2.0
-    token: Annotated[str, knob("What requests must carry as `Authorization: Bearer`; empty: nothing")] = ""
-    certificate: Annotated[Path | None, knob("File with the northbound's certificate chain and key (PEM): HTTPS")] = (
-        None
-    )
+    token_file: Annotated[
+        Path | None,
+        knob(
+            "File whose first line requests must carry as `Authorization: Bearer`; none: nothing",
+            flag="--token-file FILE",
+        ),
+    ] = None
+    certificate: Annotated[
+        Path | None,
+        knob(
+            "File with the northbound's certificate chain and key (PEM): HTTPS",
+            flag="--certificate FILE",
+        ),
+    ] = None
     clients: Annotated[
         Path | None,
         knob(
             "File with the authorities (PEM) of which clients must have a certificate; with a token too, either is "
-            "enough. Needs certificate"
+            "enough. Needs certificate",
+            flag="--clients FILE",
         ),
     ] = None
     client_names: Annotated[
         str,
         knob(
             "Names of brokers in clients' certificates (`saps ca`), separated by commas: nobody else may ask; empty: "
-            "all that `clients` vouch for"
+            "all that `clients` vouch for",
+            flag="--client-names NAME[,NAME...]",
         ),
     ] = ""
     revoked: Annotated[
         Path | None,
-        knob("File with the revocation lists (PEM) of `clients`, as `saps ca` writes it. Read again on SIGHUP"),
+        knob(
+            "File with the revocation lists (PEM) of `clients`, as `saps ca` writes it. Read again on SIGHUP",
+            flag="--revoked FILE",
+        ),
     ] = None
     openflow_certificate: Annotated[
-        Path | None, knob("File with the OpenFlow channel's certificate chain and key (PEM): switches connect by TLS")
+        Path | None,
+        knob(
+            "File with the OpenFlow channel's certificate chain and key (PEM): switches connect by TLS",
+            flag="--openflow-certificate FILE",
+        ),
     ] = None
     openflow_clients: Annotated[
         Path | None,
-        knob("File with the authorities (PEM) of which switches must have a certificate; needs openflow_certificate"),
+        knob(
+            "File with the authorities (PEM) of which switches must have a certificate; needs openflow_certificate",
+            flag="--openflow-clients FILE",
+        ),
     ] = None
     grace: Annotated[
         float,
@@ -144,6 +198,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             cost="a switch that has died is noticed later; entries of OFMs that nobody wants stay that much longer",
             gt=0,
             le=3600,
+            flag="--grace SECONDS",
         ),
     ] = 10.0
     probe_interval: Annotated[
@@ -154,34 +209,39 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             cost="later notice; lowering it costs a packet for each port and interval",
             ge=0.05,
             le=60,
+            flag="--probe-interval SECONDS",
         ),
     ] = 2.0
     planner: Annotated[
         Choice,
         knob(
             "How trees are made: steiner (few links), balanced (away from links that other topics use), sdnps (widest "
-            "paths), shortest, mehlhorn or cost-first; all but the first need numpy"
+            "paths), shortest, mehlhorn or cost-first; all but the first need numpy",
+            flag="--planner NAME",
         ),
     ] = "steiner"
     clusters: Annotated[
         Path | None,
         knob(
             "File with the cluster of each switch (JSON object: 16 hexadecimal digits to a name): trees are made "
-            "between clusters first, then inside each. Only with the planner balanced"
+            "between clusters first, then inside each. Only with the planner balanced",
+            flag="--clusters FILE",
         ),
     ] = None
     capacities: Annotated[
         Path | None,
         knob(
             "File with capacities of links (JSON: what GET /v1/topology answers, each link with `capacity` in bit/s); "
-            "of other links what the switches say of their ports, or else 1 Gbit/s"
+            "of other links what the switches say of their ports, or else 1 Gbit/s",
+            flag="--capacities FILE",
         ),
     ] = None
     demands: Annotated[
         Path | None,
         knob(
             "File with the demands of topics (JSON list of objects with `topic` and `rate` in bit/s, or `messages` a "
-            "second and their `size` in bytes); of other topics what OFGate says, or else 1 Mbit/s"
+            "second and their `size` in bytes); of other topics what OFGate says, or else 1 Mbit/s",
+            flag="--demands FILE",
         ),
     ] = None
     move_share: Annotated[
@@ -192,6 +252,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             cost="more changes of tables; lowering it, links are uneven for longer",
             ge=0,
             le=1,
+            flag="--move-share SHARE",
         ),
     ] = 0.1
     move_overlap: Annotated[
@@ -203,15 +264,24 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             cost="entries are used twice for longer",
             ge=1,
             le=7200,
+            flag="--move-overlap SECONDS",
         ),
     ] = 30.0
     policy: Annotated[
         str,
         knob(
             "Policy files, .xml or TOML, separated by commas: the clusters they name, with their switches, carry no "
-            "tree of the topics named. Read again on SIGHUP: all are applied, or none"
+            "tree of the topics named. Read again on SIGHUP: all are applied, or none",
+            flag="--policy FILE[,FILE...]",
         ),
     ] = ""
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], knob("Least severe log line written to standard error")
+        Literal["debug", "info", "warning", "error"],
+        knob(
+            "Least severe log line written to standard error",
+            flag="--log-level LEVEL",
+        ),
     ] = "info"
+
+
+PROGRAM = Program(ControllerSettings, "controller.")
