@@ -22,9 +22,8 @@ pytestmark = pytest.mark.chaos
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
 """Seconds to wait for what must come. No requirement; the end of hope."""
-CALM = {"overlay.suspect_after": "15", "overlay.takeover_timeout": "0.3"}
-"""A short pause is not taken for a death, however busy the machine; a broken link shows a death all the same. And
-devices do not wait long for a session that brokers of the older version cannot ask for."""
+CALM = {"overlay.suspect_after": "15"}
+"""A short pause is not taken for a death, however busy the machine; a broken link shows a death all the same."""
 KINDS = (Kind.PAUSE, Kind.RESTART, Kind.CLOCK, Kind.REBOOT)
 """The last two need libfaketime. A reboot is a kill, and more."""
 

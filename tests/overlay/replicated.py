@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from saps.frontend.mqtt.connection.held import HeldOutput
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import restore
 from saps.local.batch import Origin
 from saps.messages import Message
-from saps.overlay.frames.kinds import Frame
+from saps.overlay.frames.kinds import AnyFrame, Frame
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker
 from saps.storage.commits import Commits
@@ -17,6 +19,9 @@ from saps.storage.driver.mesh import HeldFrames
 from saps.storage.journal import Batch, Journal, Row, Table
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 from tests.overlay.roams import Bench, Roams
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(AnyFrame).decode
 
 Tables = dict[Table, dict[Any, Row]]
 
@@ -80,6 +85,11 @@ def saved(tables: Tables) -> Saved:
     return found
 
 
+def _carried(frame: Frame) -> Frame:
+    """A frame as the other side of a link reads it: a value of its own, within the bounds of its fields."""
+    return decode(encode(frame))
+
+
 class Replicated(Roams):
     """A simulation in which sessions that last are held by several brokers."""
 
@@ -126,13 +136,13 @@ class Replicated(Roams):
         take = broker.node.take
 
         def taken() -> list[tuple[BrokerRef, Frame]]:
-            return [(to, frame) for to, frame in take() if not gate.holds(to, frame)]
+            return [(to, _carried(frame)) for to, frame in take() if not gate.holds(to, frame)]
 
         broker.node.take = taken  # type: ignore[method-assign]
 
     def _send_all(self, broker: SimBroker, frames: list[tuple[BrokerRef, Frame]]) -> None:
         for to, frame in frames:
-            self._send(broker, to, frame)
+            self._send(broker, to, _carried(frame))
 
     def restart(self, name: str, contact: str, wiped: bool = False) -> SimBroker:
         """A broker that has crashed begins again."""

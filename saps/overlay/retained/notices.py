@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from saps.overlay.frames.kinds import Claim, Tenures
 from saps.overlay.port import Port
-from saps.overlay.rendezvous.range_calls import AT_ONCE, ATTEMPT, PAUSE, Outcome, RangeCalls
+from saps.overlay.rendezvous.range_calls import AT_ONCE, ATTEMPT, LONGEST_ATTEMPT, PAUSE, Outcome, RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.directory import bucket_of, holder_key, shelf
 
@@ -175,13 +175,16 @@ class Notices(Generic[Q]):
         """By a range call. If it is incomplete because of a crash the other holders are asked straight as soon as it is
         known who has crashed: that is before the crash is repaired."""
 
+        asked = self._port.now
+
         def found(outcome: Outcome) -> None:
             if outcome.complete or self._port.now - telling.begun >= SEARCH:
                 telling.done(outcome)
             else:
                 self._port.after(telling.pause, lambda: self._call(telling))
                 telling.pause = min(2 * telling.pause, AT_ONCE)
-                telling.patience *= 2
+                if self._port.now - asked >= telling.patience:
+                    telling.patience = min(2 * telling.patience, LONGEST_ATTEMPT)
 
         self.searched += 1
         self._calls.call(shelf(telling.body.bucket), telling.body, found, 1, telling.patience)

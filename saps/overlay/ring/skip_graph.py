@@ -117,8 +117,15 @@ class SkipGraph(Merging):
     def rise(self, node: Node, *, anew: bool = False) -> None:
         if not self.is_end(node):
             return  # a search never leaves the row from here
-        missing = [side.index(None, 1) for side in (node.right, node.left) if None in side[1:]]
-        self._seek(node, 1 if anew else min(missing, default=1))
+        gaps = [
+            (links.index(None, 1), rightward)
+            for rightward in (True, False)
+            if None in (links := node.links(rightward))[1:]
+        ]
+        if anew or not gaps:
+            self._seek(node, 1)
+        elif levels := [level for level, rightward in gaps if self._start(node, level, rightward)]:
+            self._seek(node, min(levels))
 
     def _seek(self, node: Node, level: int) -> None:
         """Look for the neighbours of a node in the list of `level`, then in the next one, until it is alone."""
@@ -127,9 +134,7 @@ class SkipGraph(Merging):
         starts = [
             (rightward, start)
             for rightward in (True, False)
-            if node.known(level - 1, rightward) is not None
-            and (start := node.hint(level - 1, rightward)) is not None
-            and not self._past_next(node, start, rightward)
+            if (start := self._start(node, level, rightward)) is not None
         ]
         node.sought, node.awaited = level, len(starts)
         for rightward, start in starts:
@@ -138,6 +143,11 @@ class SkipGraph(Merging):
                 self._on_seek(self._port.me, seek)
             else:
                 self._port.send(start.broker, seek)
+
+    def _start(self, node: Node, level: int, rightward: bool) -> Ref | None:
+        """Where a search for the neighbour at `level` begins; None if no search from this node would take that link."""
+        start = node.known(level - 1, rightward)
+        return None if start is None or self._past_next(node, start, rightward) else node.hint(level - 1, rightward)
 
     def _past_next(self, node: Node, ref: Ref, rightward: bool) -> bool:
         """Does a link lead past the next own node? A search begins at the own node nearest to its target, so it never

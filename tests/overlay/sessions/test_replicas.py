@@ -51,6 +51,18 @@ def test_a_session_outlives_its_broker(seed: int, disks: bool) -> None:
         assert nomad.got[qos] == [b"b2 %d" % n for n in range(110) if 1 + n % 2 == qos]
 
 
+def judge(nomad: Nomad, owed: dict[int, list[bytes]], speakers: list[SimBroker], where: str) -> None:
+    """Its session was never lost, and all has come to it: QoS 2 once, each publisher's topics in order."""
+    assert all(nomad.present[1:]), f"the session was lost {where}: {nomad.present}"
+    for qos in (1, 2):
+        got = nomad.got[qos] if qos == 2 else list(dict.fromkeys(nomad.got[qos]))
+        assert sorted(got) == sorted(owed[qos]), f"QoS {qos} {where}: {difference(got, owed[qos])}"
+        for speaker in speakers:
+            for parity in (0, 1):
+                mine = [n for n in numbers(got, speaker.name) if n % 2 == parity]
+                assert mine == sorted(mine), f"disorder {where}: {mine}"
+
+
 class Ordeal:
     """A client that goes round while two brokers that never die publish to it, and those that have its session die."""
 
@@ -113,15 +125,8 @@ class Ordeal:
         self.nomad.hear()
 
     def judge(self) -> None:
-        nomad, where = self.nomad, f"(seed {self.seed})"
-        assert all(nomad.present[1:]), f"the session was lost {where}: {nomad.present}"
-        for qos in (1, 2):
-            got = nomad.got[qos] if qos == 2 else list(dict.fromkeys(nomad.got[qos]))
-            assert sorted(got) == sorted(self.owed[qos]), f"QoS {qos} {where}: {difference(got, self.owed[qos])}"
-            for speaker in self.speakers:
-                for parity in (0, 1):
-                    mine = [n for n in numbers(got, speaker.name) if n % 2 == parity]
-                    assert mine == sorted(mine), f"disorder {where}: {mine}"
+        where = f"(seed {self.seed})"
+        judge(self.nomad, self.owed, self.speakers, where)
         assert len(self.mesh.sessions("c")) == 1, f"{self.mesh.sessions('c')} {where}"
 
 
@@ -177,6 +182,60 @@ def test_a_cut_costs_nothing_to_a_client_that_stays(seed: int, disks: bool) -> N
         mesh.run(15)
     trial.settle()
     trial.judge()
+
+
+@DISKS
+@pytest.mark.parametrize("seed", [*range(int(os.environ.get("REPLICA_SCHEDULES", "4"))), 5, 17, 28])
+def test_clients_that_come_back_to_their_broker_while_it_starts(seed: int, disks: bool) -> None:
+    """It comes back while another one adopts their sessions, or soon after; each of them connects at once, some twice.
+    (With seed 5 the heir had what the old owner had beside while the client took the session from the heir.)"""
+    rng, mesh = random.Random(seed), Replicated(seed, disks=disks)
+    home, *speakers = mesh.build(3)
+    nomads = [Nomad(mesh, f"c{number}") for number in range(4)]
+    for nomad in nomads:
+        nomad.arrive(home)
+        nomad.subscribe("t/#")
+    owed: dict[int, list[bytes]] = {1: [], 2: []}
+
+    def tell(speaker: SimBroker | None = None, qos: int = 0) -> None:
+        speaker, qos = speaker or rng.choice(speakers), qos or rng.choice([1, 2])
+        number = len(owed[1]) + len(owed[2])
+        owed[qos].append(b"%s %d" % (speaker.name.encode(), number))
+        mesh.tell(speaker, number, qos)
+        mesh.run(rng.choice([0, 0.01, 0.05, 0.1]))
+
+    for speaker in speakers:  # these publish to all of their topics from now on
+        for qos in (1, 1, 2, 2):
+            tell(speaker, qos)
+    mesh.run(2)
+    for _ in range(2):
+        for _ in range(20):
+            tell()
+            for nomad in nomads:
+                nomad.hear()
+                nomad.answer()
+        mesh.crash(home.name)
+        back = mesh.now + rng.uniform(0.3, 2.5)
+        while mesh.now < back:
+            tell()
+        home = mesh.restart(home.name, speakers[0].name, wiped=rng.random() < 0.3)
+        again = dict.fromkeys(nomads, 0.0)
+        """When each tries once more if it is not let in."""
+        rest = mesh.now + 12
+        while mesh.now < rest:
+            for nomad in nomads:
+                nomad.hear()
+                if nomad.alive and nomad.greeted:
+                    nomad.answer(rng.randrange(4))
+                elif again[nomad] < mesh.now:
+                    nomad.connect(home)
+                    again[nomad] = mesh.now + rng.choice([0.02, 0.1, 0.5, 8, 8, 8])
+            tell()
+    mesh.run(1)
+    for nomad in nomads:
+        nomad.arrive(home)
+        nomad.until(lambda nomad=nomad: {*owed[1]} <= {*nomad.got[1]} and {*owed[2]} <= {*nomad.got[2]})
+        judge(nomad, owed, speakers, f"(seed {seed})")
 
 
 def test_the_record_draws_the_table_that_is_in_force() -> None:

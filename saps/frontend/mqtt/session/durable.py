@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from saps.agents.user import Rights, SubscriberAgent
@@ -65,7 +66,8 @@ class DurableSession(Session):
             self._journal.drop(Table.SESSIONS, self._number)
 
     def _described(self) -> tuple[object, ...]:
-        epoch, away = self._journal.epoch, self.connection is None
+        epoch = self._journal.epoch
+        away = self.connection is None and self.ends_at < inf  # inf: it is on its way to another broker
         return (
             self._number,
             self.client_id,

@@ -73,8 +73,7 @@ class Giver:
                 return Yields.SESSION
             if giving.to != sender and not self._port.lost(giving.to):
                 return Yields.MOVING
-            self._end_giving(client)
-            sessions.host.stay(client)
+            self.keep(client)
         mine = sessions.tenures.get(client, 0)
         if client in sessions.quests:
             return Yields.LATER if mine > frame.stamp else Yields.WAIT
@@ -89,8 +88,10 @@ class Giver:
             sessions.tenures[client] = max(0, frame.stamp - 1)
         return answer
 
-    def _end_giving(self, client: str) -> None:
-        del self.leaving[client]
+    def keep(self, client: str) -> None:
+        """The client's session does not leave any more, if it was about to."""
+        if self.leaving.pop(client, None) is not None:
+            self._host.stay(client)
 
     def _given_to(self, sender: BrokerRef, serial: int) -> str | None:
         """The client of a hand-over."""
@@ -128,7 +129,7 @@ class Giver:
     def on_arrived(self, sender: BrokerRef, frame: Arrived) -> None:
         client = self._given_to(sender, frame.serial)
         if client is not None:
-            self._end_giving(client)
+            del self.leaving[client]
             self._host.depart(client)
             self.given += 1
             self._done[sender, frame.serial] = None
@@ -140,6 +141,5 @@ class Giver:
         """A broker died, or has left: what was on its way to it stays."""
         for client, giving in list(self.leaving.items()):
             if giving.to == broker:
-                self._end_giving(client)
-                self._host.stay(client)
+                self.keep(client)
                 self._sessions.sync_one(client)

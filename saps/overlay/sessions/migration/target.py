@@ -309,12 +309,14 @@ class Taker:
 
     def _clear(self, taking: _Taking, parts: list[bytes], limit: float) -> None:
         """Begin when nothing is held here any more: what was acknowledged long ago could come out of it, and the client
-        may have had it from a broker two moves before."""
+        may have had it from a broker two moves before. And when what is here of before has gone where it is going."""
         if self.takings.get(taking.serial) is not taking:
             return
-        if self._waiting(["#"]) and self._port.now < limit:
+        client, handovers = taking.quest.client, self._sessions.handovers
+        if (self._waiting(["#"]) or handovers.giving(client)) and self._port.now < limit:
             self._port.after(POLL, lambda: self._clear(taking, parts, limit))
         else:
+            handovers.giver.keep(client)
             self._reading(taking, lambda: self._begin(taking, parts))
 
     def _begin(self, taking: _Taking, parts: list[bytes]) -> None:

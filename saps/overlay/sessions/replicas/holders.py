@@ -281,10 +281,12 @@ class Replicas:
         adoption.begin(self._wall(), self._elsewhere(copy))
 
     def _elsewhere(self, copy: Copy) -> dict[str, int]:
-        """Clients of whose sessions there are copies from others, with the stamps."""
+        """Clients of whose sessions there are copies from others, with the stamps. What the owner itself has, in a
+        later life that began with its disk, lacks what was published meanwhile."""
         found: dict[str, int] = {}
         for other in self.copies.values():
-            if other is not copy and other.state is not State.FORGOTTEN:
+            again = other.owner.name == copy.owner.name and other.state is State.FOLLOWING
+            if other is not copy and not again and other.state is not State.FORGOTTEN:
                 for each in other.sessions.values():
                     found[each.client] = max(found.get(each.client, -1), each.stamp)
         return found
