@@ -85,7 +85,7 @@ def saved(tables: Tables) -> Saved:
     return found
 
 
-def _carried(frame: Frame) -> Frame:
+def carried(frame: Frame) -> Frame:
     """A frame as the other side of a link reads it: a value of its own, within the bounds of its fields."""
     return decode(encode(frame))
 
@@ -136,13 +136,13 @@ class Replicated(Roams):
         take = broker.node.take
 
         def taken() -> list[tuple[BrokerRef, Frame]]:
-            return [(to, _carried(frame)) for to, frame in take() if not gate.holds(to, frame)]
+            return [(to, carried(frame)) for to, frame in take() if not gate.holds(to, frame)]
 
         broker.node.take = taken  # type: ignore[method-assign]
 
     def _send_all(self, broker: SimBroker, frames: list[tuple[BrokerRef, Frame]]) -> None:
         for to, frame in frames:
-            self._send(broker, to, _carried(frame))
+            self._send(broker, to, carried(frame))
 
     def restart(self, name: str, contact: str, wiped: bool = False) -> SimBroker:
         """A broker that has crashed begins again."""
