@@ -87,7 +87,8 @@ def saved(tables: Tables) -> Saved:
 
 def carried(frame: Frame) -> Frame:
     """A frame as the other side of a link reads it: a value of its own, within the bounds of its fields."""
-    return decode(encode(frame))
+    read: Frame = decode(encode(frame))
+    return read
 
 
 class Replicated(Roams):
