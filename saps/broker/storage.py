@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saps.config import SettingError
+from saps.overlay.delivery.publications import places
 from saps.storage.damage import StorageError
 from saps.storage.driver.mesh import HeldFrames, keep_retained
 from saps.storage.driver.store import Store
@@ -50,7 +51,7 @@ def _copy(broker: Broker, store: Store) -> None:
         mesh.gate = gate if changed else None
 
     store.commits.on_pending.append(pending)
-    journal.life = broker.ref.name, broker.ref.incarnation
+    journal.life, journal.place = (broker.ref.name, broker.ref.incarnation), places(mesh.node.presence)
     store.commits.copier = replicas.source
     replicas.source.clean = lambda: not journal
     replicas.when_stored = store.commits.then

@@ -40,11 +40,12 @@ class Table(Enum):
 class Stored:
     """A message that is stored once, for as long as somebody refers to it."""
 
-    __slots__ = ("_single", "number", "origin", "references")
+    __slots__ = ("_place", "_single", "number", "origin", "references")
 
-    def __init__(self, number: int, origin: Origin | None = None, single: Single | None = None) -> None:
-        """`single`: the publication, if its origin is not known yet."""
+    def __init__(self, number: int, origin: Origin | None = None, single: Single | None = None, place: int = 0) -> None:
+        """`single`: the publication, if its origin is not known yet; `place`: its number if the mesh gives it none."""
         self.number = number
+        self._place = place or UNNUMBERED + number
         self.references = 0
         self.origin = origin
         """Which publication it is, wherever it is stored. Known when it is taken from the journal."""
@@ -55,12 +56,16 @@ class Stored:
         if self._single is not None and (known := self._single.origin) is not None:
             self.origin, self._single = known, None
         if self.origin is None:
-            self.origin = Origin(*life, UNNUMBERED + self.number)
+            self.origin = Origin(*life, self._place)
         return self.origin
 
 
 def _nothing() -> None:
     pass
+
+
+def _nowhere() -> int:
+    return 0
 
 
 UNNUMBERED = 1 << 62
@@ -88,6 +93,8 @@ class Journal:
         """It is written to a file; else other brokers alone get it."""
         self.life = "", 0
         """The broker's name and incarnation."""
+        self.place: Callable[[], int] = _nowhere
+        """Takes the next of the numbers of this broker's publications, for one that the mesh may leave without."""
 
     def __bool__(self) -> bool:
         return bool(self._batch)
@@ -150,7 +157,8 @@ class Journal:
         cache = single.encoded
         stored: Stored | None = cache.get(Stored)
         if stored is None or not stored.references:
-            stored = cache[Stored] = Stored(self.number(), None if stored is None else stored.origin, single)
+            known = single.origin if stored is None else stored.origin
+            stored = cache[Stored] = Stored(self.number(), known, single, self.place() if known is None else 0)
             self.put(Table.MESSAGES, stored.number, (stored.number, single.message, expires, stored))
             self.payload += single.size
             if self.payload > MUCH:

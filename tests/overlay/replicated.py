@@ -11,6 +11,7 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import restore
 from saps.local.batch import Origin
 from saps.messages import Message
+from saps.overlay.delivery.publications import places
 from saps.overlay.frames.kinds import AnyFrame, Frame
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker
@@ -121,6 +122,7 @@ class Replicated(Roams):
         disk = Disk(self, broker, tables)
         journal = frontend.journal = Journal()
         journal.disk, journal.life = tables is not None, (broker.ref.name, broker.ref.incarnation)
+        journal.place = places(node.presence)
         journal.begin_after(broker.ref.incarnation << 40)
         commits = disk.commits = Commits(journal, disk)
         held = frontend.turn.held = HeldOutput(commits)

@@ -172,7 +172,7 @@ def test_crashes_of_one_broker_after_the_other_cost_nothing(seed: int, disks: bo
     ordeal(seed, disks)
 
 
-@pytest.mark.parametrize(("seed", "disks"), [(16, True), (1026, False), (1189, True), (1239, True)])
+@pytest.mark.parametrize(("seed", "disks"), [(16, True), (1026, False), (1135, True), (1189, True), (1239, True), (1493, True)])
 def test_crash_schedules_that_failed_once(seed: int, disks: bool) -> None:
     ordeal(seed, disks)
 
