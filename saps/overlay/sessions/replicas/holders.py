@@ -120,7 +120,8 @@ class Replicas:
             self._port.send(sender, Appended(frame.stream, 0, True))
             return
         if copy is None or copy.stream < frame.stream:
-            if frame.seq != 1:  # what came before is repeated
+            if frame.seq != 1:  # what came before is repeated; unless it has been answered, and was forgotten here
+                self._port.send(sender, Appended(frame.stream, 0))
                 return
             self._begin_anew(sender, frame.log)
             copy = self.copies[log] = Copy(sender, frame.log, frame.stream)

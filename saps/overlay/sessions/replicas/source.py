@@ -262,6 +262,10 @@ class Source:
             self._port.after(FENCED, self.review)
             self.on_fenced()
             return
+        if not frame.seq and holder.acked:  # it took this broker for dead, and has forgotten the log
+            self._drop(holder)
+            self.review()
+            return
         holder.acked = max(holder.acked, min(frame.seq, holder.seq))
         while holder.unacked and holder.unacked[0].seq <= holder.acked:
             holder.unacked.popleft()
