@@ -195,10 +195,7 @@ def test_crash_schedules_that_failed_once(seed: int, disks: bool) -> None:
     ordeal(seed, disks)
 
 
-@marks.expect("log fenced")
-@DISKS
-@pytest.mark.parametrize("seed", [*range(COUNT), 1070, 1157, 1265])
-def test_a_cut_costs_nothing_to_a_client_that_stays(seed: int, disks: bool) -> None:
+def cut_off(seed: int, disks: bool) -> None:
     """The session's broker is cut off for a moment or half a minute, its client with it, or away. Others adopt it; when
     the cut is over there is one session again, with all that was published meanwhile."""
     trial = Ordeal(seed, disks)
@@ -221,6 +218,19 @@ def test_a_cut_costs_nothing_to_a_client_that_stays(seed: int, disks: bool) -> N
         mesh.run(15)
     trial.settle()
     trial.judge()
+
+
+@marks.expect("log fenced")
+@DISKS
+@SCHEDULES
+def test_a_cut_costs_nothing_to_a_client_that_stays(seed: int, disks: bool) -> None:
+    cut_off(seed, disks)
+
+
+@DISKS
+@pytest.mark.parametrize("seed", [1070, 1157, 1265])
+def test_cut_schedules_that_failed_once(seed: int, disks: bool) -> None:
+    cut_off(seed, disks)
 
 
 @DISKS
