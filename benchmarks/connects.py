@@ -23,12 +23,11 @@ from typing import cast
 import msgspec
 
 from benchmarks import packets
-from benchmarks.matching import PAGE
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family
 from benchmarks.processes import Place
 from benchmarks.progress import shown
-from benchmarks.section import update_page
+from benchmarks.section import PAGE, update_page
 from saps.mesh import Arrival, SessionHost
 from saps.overlay.retained.notices import LINGER
 from saps.simulator import Network, Simulation
@@ -177,7 +176,7 @@ def cells(point: Point) -> tuple[str, ...]:
 
 
 def markdown(points: Sequence[Point], command: str) -> str:
-    """The section of docs/benchmarks.md."""
+    """The section of docs/performance.md."""
     return "\n".join(
         [
             f"Measured by `{command}`, load average {os.getloadavg()[0]:.1f} by all programs at the end, "
@@ -210,7 +209,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--parallel", type=int, nargs="+", metavar="N", default=PARALLEL, help="clients at a time")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for each measurement (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--markdown", action="store_true", help="write the table into docs/performance.md")
     return parser.parse_args(argv)
 
 

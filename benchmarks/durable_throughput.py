@@ -22,10 +22,8 @@ from benchmarks.progress import interrupt_at_termination, progress_bar
 from benchmarks.report import Contender, markdown
 from benchmarks.runs import Plan, run
 from benchmarks.scenarios import VARY, Scenario
-from benchmarks.section import update_page
+from benchmarks.section import PAGE, update_page
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-"""Where `--markdown` writes."""
 PLAN = Plan(rounds=3, warm_up=0.5, measure=2.0)
 """Seconds enough for a Mosquitto that saves each second to do so."""
 SHAPES = ((1, 1, 100), (1, 1, 1000), (1, 10, 1000), (10, 1, 100))
@@ -53,7 +51,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--folder", type=Path, help="where the brokers' files are to be; the folder for temporary files"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
-    parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--markdown", action="store_true", help="write the table into docs/performance.md")
     chosen = parser.parse_args(argv)
     if not 1 <= chosen.rounds <= 100 or not 0.1 <= chosen.seconds <= 60:
         parser.error("--rounds must be from 1 to 100, --seconds from 0.1 to 60")

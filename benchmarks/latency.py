@@ -29,11 +29,9 @@ from benchmarks.progress import interrupt_at_termination, progress_bar
 from benchmarks.report import Contender, described, origin
 from benchmarks.runs import GeneratorError, answered, processors
 from benchmarks.scenarios import PAYLOAD
-from benchmarks.section import update_page
+from benchmarks.section import PAGE, update_page
 from benchmarks.summary import ratios
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-"""Where `--markdown` writes."""
 RATE = 1000
 """Messages a second."""
 MESSAGES = 500
@@ -120,23 +118,26 @@ def _quartiles(values: Sequence[float], form: str) -> str:
 def section(
     command: str, tested: Sequence[Contender], measurements: Sequence[Measured], turns: int, kept_awake: bool = False
 ) -> str:
-    """The section of docs/benchmarks.md."""
+    """The section of docs/performance.md."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    names = list(dict.fromkeys(each.peer for each in measurements))
+    cells: dict[str, dict[str, str]] = {}
+    for scenario, peer, p50, _, p99, _, beside, _, lost in rows(measurements):
+        said = f"{p50.removesuffix(' µs')}/{p99}" + f", {beside.replace(' - ', '-')}" * bool(beside)
+        cells.setdefault(scenario, {})[peer] = said if lost == "0" else f"{said}, lost: {lost}"
     return "\n".join(
         [
             *origin(date, command, this_machine()),
-            "- All brokers on the first processor, generator on another. One publisher with "
-            f"{RATE:,} messages a second of {PAYLOAD} bytes, from the moment each was due to its arrival.",
-            f"- All brokers are up at once and take {turns} turns of {MESSAGES} messages; who is first changes. "
-            "*p99 of a turn* and its multiple of Mosquitto's in the same round of turns are medians, with their "
-            "quartiles; *lower in*: the rounds in which it was lower than Mosquitto's.",
+            f"- One publisher with {RATE:,} messages a second of {PAYLOAD} bytes. All brokers are up on the first "
+            f"processor and take {turns} turns of {MESSAGES} messages; the generator is on another.",
+            "- A cell: p50/p99, then p99 of a turn as a multiple of Mosquitto's in the same round of turns: median "
+            "(quartiles).",
             *(["- The processors were kept from sleeping between messages."] if kept_awake else []),
-            "",
             *(f"- {described(peer)}" for peer in tested),
             "",
-            "| " + " | ".join(HEADERS) + " |",
-            "|---|---" + "|---:" * (len(HEADERS) - 2) + "|",
-            *("| " + " | ".join(cells) + " |" for cells in rows(measurements)),
+            f"| scenario | {' | '.join(names)} |",
+            "|---" + "|---:" * len(names) + "|",
+            *(f"| {name} | {' | '.join(found.get(peer, '') for peer in names)} |" for name, found in cells.items()),
             "",
         ]
     )
@@ -165,7 +166,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", choices=[p.name for p in ALL], metavar="NAME", help="only these")
     parser.add_argument("--awake", action="store_true", help="keep the processors from sleeping meanwhile (as root)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
-    parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--markdown", action="store_true", help="write the table into docs/performance.md")
     chosen = parser.parse_args(argv)
     if not 2 <= chosen.turns <= 1000:
         parser.error("--turns must be from 2 to 1000")

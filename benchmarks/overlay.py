@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.section import update_page
+from benchmarks.section import PAGE, update_page
 from saps.overlay.frames.kinds import AgentCall, Found
 from saps.overlay.rendezvous.range_calls import Outcome
 from saps.overlay.ring.keys import ALL_BROKERS, one_broker
@@ -202,7 +202,7 @@ def slope(points: Sequence[Point], value: Callable[[Point], float]) -> float:
 
 
 def markdown(points: Sequence[Point], seed: int) -> str:
-    """The section of docs/benchmarks.md."""
+    """The section of docs/performance.md."""
     lines = [
         f"Counted by `python -m benchmarks.overlay --markdown` (seed {seed}) in the deterministic simulator: "
         f"{SEARCHES} searches, {CALLS} range calls over all keys and {CALLS} publications to all other brokers for "
@@ -274,7 +274,7 @@ def main() -> int:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(points)))
     if chosen.markdown:
         plot(points, DOCS / PLOT)
-        update_page(DOCS / "benchmarks.md", "overlay", markdown(points, chosen.seed))
+        update_page(PAGE, "overlay", markdown(points, chosen.seed))
     return 0
 
 

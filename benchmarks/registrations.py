@@ -26,12 +26,12 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import client, packets
-from benchmarks.matching import PAGE, SHAPES, topic_of
+from benchmarks.matching import SHAPES, topic_of
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family, resident_bytes
 from benchmarks.processes import Place
 from benchmarks.progress import shown
-from benchmarks.section import update_page
+from benchmarks.section import PAGE, update_page
 from saps.simulator import Network, SimBroker, Simulation
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -184,7 +184,7 @@ def cells(point: Point) -> tuple[str, ...]:
 
 
 def markdown(points: Sequence[Point], command: str) -> str:
-    """The section of docs/benchmarks.md."""
+    """The section of docs/performance.md."""
     return "\n".join(
         [
             f"Measured by `{command}`, load average {os.getloadavg()[0]:.1f} by all programs at the end.",
@@ -217,7 +217,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", metavar="N", default=[], help="numbers of filters")
     parser.add_argument("--kinds", nargs="+", choices=["simulated", "live"], default=["simulated", "live"])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    parser.add_argument("--markdown", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--markdown", action="store_true", help="write the table into docs/performance.md")
     chosen = parser.parse_args()
     points = shown(measured(chosen.kinds, chosen.sizes), HEADERS, cells)
     if chosen.json:

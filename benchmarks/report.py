@@ -1,4 +1,4 @@
-"""The measurements as tables: for the terminal, and as Markdown for docs/benchmarks.md."""
+"""The measurements as tables: for the terminal, and as Markdown for docs/performance.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADERS = (
     "(min - max)",
     "broker CPU",
     "generator CPU",
-    "an acknowledged message outlives",
+    "what is acknowledged outlives",
     "lost",
 )
 """`{base}` is the peer the others are compared with."""
@@ -68,6 +68,14 @@ class Row(NamedTuple):
     group: str
     peer: str
     cells: tuple[str, ...]
+
+    @property
+    def compact(self) -> str:
+        """Median, multiple of the base with its spread, and what was lost, in one cell."""
+        median, _, ratio, spreading = self.cells[2:6]
+        lost = self.cells[-1]
+        said = f"{median.removesuffix('/s')} ({spreading})" if ratio else median.removesuffix("/s")
+        return said if lost in ("", "0") else f"{said}, lost: {lost}"
 
 
 def rows(report: Report, scenarios: Sequence[Scenario]) -> Iterator[Row]:
@@ -155,20 +163,6 @@ def terminal_table(report: Report, scenarios: Sequence[Scenario]) -> Table:
     return table
 
 
-GROUPS = {
-    "durable": "QoS 1 with sessions that last: deliveries per second, payloads of 150 to 250 bytes",
-}
-"""The groups of scenarios, as headings."""
-
-NOTES = {
-    "durable": "The column before the last says what a message outlives that was acknowledged and waits for its "
-    "subscriber: compare rows that say the same. With autosave Mosquitto loses what came after its last save. The bare "
-    "relay stores nothing: what it reaches, the generator can carry. Nobody is killed here, but by "
-    "`benchmarks.durability`.",
-}
-"""What a reader must know to read a group's table."""
-
-
 def origin(date: str, command: str, machine: Machine) -> list[str]:
     """Where figures come from: the first lines of a section."""
     return [
@@ -180,28 +174,31 @@ def origin(date: str, command: str, machine: Machine) -> list[str]:
 
 
 def markdown(report: Report, scenarios: Sequence[Scenario]) -> str:
-    """The section of docs/benchmarks.md."""
+    """The section of docs/performance.md: a line for each scenario, a column for each peer."""
     plan = report.plan
+    found = list(rows(report, scenarios))
+    names = list(dict.fromkeys(row.peer for row in found))
+    outlives = {peer.name: peer.outlives for peer in report.peers}
+    cells = {(row.scenario, row.peer): row.compact for row in found}
     lines = [
         *origin(report.date, report.command, report.machine),
-        f"- {_placement(plan)}",
-        f"- {plan.rounds} rounds; in each the peers take turns, each measurement on a fresh broker: "
-        f"{plan.warm_up:g} s to warm up, {plan.measure:g} s measured. Ratios are taken round by round, then "
-        "their median, least and greatest.",
-        f"- MQTT 3.1.1, {WINDOW} messages of each publisher in flight unless the "
-        "scenario says otherwise. Every sequence number is checked; *lost* counts over all rounds.",
-        f"- Noise: other processes and the hypervisor took {_noise(report)} of a processor in the median "
-        f"measurement, {_noise(report, worst=True)} in the worst.",
-        "",
+        f"- {_placement(plan)} {plan.rounds} rounds by turns, each measurement on a fresh broker: {plan.warm_up:g} s "
+        f"to warm up, {plan.measure:g} s measured. MQTT 3.1.1, {WINDOW} messages of each publisher under way unless "
+        f"the scenario says otherwise. Noise: {_noise(report)} of a processor in the median measurement, "
+        f"{_noise(report, worst=True)} in the worst.",
+        f"- Deliveries a second, median; in brackets the multiple of *{report.base}*, least and greatest.",
         *(f"- {described(peer)}" for peer in report.peers),
+        "",
+        f"| scenario | {' | '.join(names)} |",
+        "|---" + "|---:" * len(names) + "|",
+        f"| what is acknowledged outlives | {' | '.join(outlives[name] for name in names)} |",
+        *(
+            f"| {scenario} | {' | '.join(cells.get((scenario, name), '') for name in names)} |"
+            for scenario in dict.fromkeys(row.scenario for row in found)
+        ),
     ]
-    for group, title in GROUPS.items():
-        found = [row for row in rows(report, scenarios) if row.group == group]
-        if found:
-            note = [NOTES[group], ""] if group in NOTES else []
-            lines += ["", f"### {title}", "", *note, *_markdown_table(report, found)]
     if failed := faults(report):
-        lines += ["", "### Failed measurements", "", *(f"- {fault}" for fault in failed)]
+        lines += ["", *(f"- failed: {fault}" for fault in failed)]
     return "\n".join(lines) + "\n"
 
 
@@ -228,11 +225,3 @@ def _noise(report: Report, *, worst: bool = False) -> str:
 def _used(found: Sequence[Row]) -> list[int]:
     """The columns in which any of the rows has something."""
     return [i for i in range(len(HEADERS)) if any(row.cells[i] for row in found)]
-
-
-def _markdown_table(report: Report, found: Sequence[Row]) -> Iterator[str]:
-    used, headers = _used(found), report.headers()
-    yield "| " + " | ".join(headers[i] for i in used) + " |"
-    yield "|" + "|".join("---" if i < 2 else "---:" for i in used) + "|"
-    for row in found:
-        yield "| " + " | ".join(row.cells[i] for i in used) + " |"

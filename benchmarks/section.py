@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+"""Where the benchmarks write what they have measured."""
+
 
 def replace_section(page: str, name: str, body: str) -> str:
     """`page` with the section `name` replaced, or added at the end if it has none."""

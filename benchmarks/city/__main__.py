@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import datetime
 import fnmatch
+import math
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,7 +20,7 @@ from benchmarks.city.install import InstallError, install
 from benchmarks.city.kept import Kept, load, save
 from benchmarks.city.measure import Pace
 from benchmarks.city.ours import Saps
-from benchmarks.city.page import page, write
+from benchmarks.city.page import details, summary, write
 from benchmarks.city.peers import Field, field
 from benchmarks.city.rows import NAMES, QUICK, Row
 from benchmarks.city.run import run, turns
@@ -42,7 +44,8 @@ examples:
   %(prog)s --install                                     fetch the peers that PyPI, npm and Debian have
   %(prog)s --quick                                       does it all work? about a minute
   %(prog)s --json city.json --markdown                   everything, about 50 minutes
-  %(prog)s --json city.json --markdown --resume          go on after an interruption
+  %(prog)s --json city.json --markdown --minutes 20      no longer than that: SAPS and Mosquitto first
+  %(prog)s --json city.json --markdown --resume          go on after that, or after an interruption
   %(prog)s --rows 'telemetry-*' --peers SAPS Mosquitto --rounds 5
   %(prog)s --rows 'gateway-w10-*' --saps before=/path/to/other/venv/bin/saps
   %(prog)s --from city.json --markdown                   write the page again, measure nothing
@@ -64,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--seconds", type=float, metavar="S", help=f"measured in each sample, 0.2 to 60 (default {SECONDS})"
     )
+    out.add_argument("--minutes", type=float, default=math.inf, metavar="M", help="measure no longer; see --resume")
     out.add_argument("--full", action="store_true", help="all rows, and all peers in every round; takes hours")
     out.add_argument("--quick", action="store_true", help="a row of each kind, one short round")
     out.add_argument("--saps", action="append", default=[], metavar="NAME=PROGRAM", help="one more build of SAPS")
@@ -168,7 +172,7 @@ def _repeated(argv: Sequence[str]) -> list[str]:
     skip = False
     for word in argv:
         if word.startswith("--"):
-            skip = word.partition("=")[0] in ("--json", "--markdown", "--resume")
+            skip = word.partition("=")[0] in ("--json", "--markdown", "--minutes", "--resume")
         if not skip:
             program_of = word.partition("=")
             out.append(f"{program_of[0]}=PROGRAM" if out and out[-1] == "--saps" else word)
@@ -240,14 +244,15 @@ def main(argv: Sequence[str]) -> int:
             wanted.field.prepare()
             kept = begin(wanted, chosen, argv)
             todo = list(turns(wanted.rows, wanted.field.present, wanted.rounds, full=wanted.full))
-            run(todo, kept, wanted.field.base, wanted.pace, lambda now: save(now, chosen.json) if chosen.json else None)
+            keep = partial(save, path=chosen.json) if chosen.json else lambda now: None
+            run(todo, kept, wanted.field.base, wanted.pace, keep, chosen.minutes)
             kept.calls = counted()
             if chosen.json:
                 save(kept, chosen.json)
         if chosen.markdown is not None:
             write(kept, chosen.markdown)
         else:
-            print(page(kept, "").partition("## Goals")[2])
+            print("\n".join([*summary(kept), "", *details(kept)]))
     except (OSError, ValueError, BuildError, msgspec.DecodeError) as error:
         print(f"cannot go on: {error}", file=sys.stderr)
         return 2

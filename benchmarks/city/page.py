@@ -1,4 +1,4 @@
-"""docs/performance.md, written whole; only the words between its markers are kept."""
+"""The sections of docs/performance.md that this benchmark writes: which goals are met, and the rows."""
 
 from __future__ import annotations
 
@@ -7,89 +7,61 @@ from pathlib import Path
 
 from benchmarks.city.goals import goals
 from benchmarks.city.kept import Kept
-from benchmarks.city.tables import described, tables
+from benchmarks.city.tables import described, refused, tables
 from benchmarks.report import origin
-from benchmarks.section import replace_section
-
-WORDS = "words"
-"""The section that is written by hand."""
-NOTHING_SAID = "Nothing has been said yet about the goals that are missed."
+from benchmarks.section import update_page
 
 
-def words_of(page: str) -> str:
-    """What stands between the markers of a page, or that nothing does. Raises ValueError."""
-    begin, end = f"<!-- {WORDS}:begin -->", f"<!-- {WORDS}:end -->"
-    _, found, rest = page.partition(begin)
-    if not found:
-        return NOTHING_SAID
-    words, closed, _ = rest.partition(end)
-    if not closed:
-        raise ValueError(f"the page has {begin} without {end}")
-    return words.strip()
+def summary(kept: Kept) -> list[str]:
+    """When, where, and what came of the goals."""
+    return [*origin(kept.date, kept.command, kept.machine), "", *goals(kept)]
 
 
-def page(kept: Kept, words: str) -> str:
-    """The whole page."""
+def details(kept: Kept) -> list[str]:
+    """How it was measured, who took part, and all rows."""
     noise = [s.result.foreign / s.result.seconds for s in kept.samples if s.result is not None]
     middle, worst = (statistics.median(noise), max(noise)) if noise else (0.0, 0.0)
     placed = (
-        "The broker, or both brokers, run on the first processor and the generator on the second, for all peers alike."
+        "The broker, or both, run on the first processor and the generator on the second, for all peers alike."
         if kept.pinned
         else "No process is bound to a processor."
     )
-    head = [
-        "# Performance",
-        "",
-        "What a message costs where traffic looks like a city's: many devices with a topic each, gateways, displays, "
-        "commands. Judge a broker by the processor time of all its processes for a delivery: that figure holds on a "
-        "machine that is shared. This page is written by one command; "
-        "[benchmarks/](../benchmarks/README.md) says how it measures.",
-        "",
-        *origin(kept.date, kept.command, kept.machine),
-        f"- {placed}",
-        f"- {kept.rounds} rounds, each sample on a fresh broker: {kept.warm:g} s to warm up, {kept.seconds:g} s "
-        "measured. The peers take turns. Ratios are taken round by round: median, least, greatest. NATS, rumqttd, "
-        "amqtt, aedes, ejabberd, the floor and SAPS as pure Python take part in the first round only, "
-        "unless `--full` was given.",
-        "- Payloads have 60 to 400 random bytes unless a row says otherwise. Every client has a TCP connection of its "
-        "own. In the closed loop a message is under way until all its deliveries have come, and with QoS 1 its PUBACK "
-        "too; *w10* in a row's name: 10 messages under way.",
-        "- *lost* and *doubled* are counted by sequence numbers over all rounds, from the first message after the "
-        "paths were there until nothing more came.",
-        f"- Noise: other processes and the hypervisor took {middle:.0%} of a processor in the median sample, "
-        f"{worst:.0%} in the worst.",
-        "- The generator is one C program; its own share of a processor stands in each row. The floor's rows show what "
-        "it can carry.",
-        "",
+    return [
+        f"- {placed} {kept.rounds} rounds, by turns, each sample on a fresh broker: {kept.warm:g} s to warm up, "
+        f"{kept.seconds:g} s measured. Noise: other processes and the hypervisor took {middle:.0%} of a processor in "
+        f"the median sample, {worst:.0%} in the worst.",
+        "- A cell: microseconds of processor time (user and system, all processes of the brokers) for a delivery / "
+        "thousands of deliveries a second, medians of the rounds. *x* is round by round: median (least - greatest).",
+        "- *bad*: messages lost + doubled, by whom; 0: by nobody. *gen*: the generator's share of its processor, at "
+        "most.",
         *(f"- {described(party)}" for party in kept.parties),
-        "",
-        "## Goals",
-        "",
-        *goals(kept),
+        *tables(kept),
+        *refused(kept),
+        *_calls(kept),
     ]
-    body = "\n".join(head) + "\n"
-    return replace_section(body, WORDS, words) + "\n## Rows\n" + "\n".join([*tables(kept), *_calls(kept)]) + "\n"
 
 
 def _calls(kept: Kept) -> list[str]:
     """The table of calls, if they were counted."""
-    if not kept.calls:
+    found: dict[str, list[float]] = {}
+    for name, _, calls in kept.calls:
+        found.setdefault(name, []).append(calls)
+    if not found:
         return []
     return [
         "",
         "### Calls of project functions for a publication",
         "",
-        "Counted by `benchmarks.calls` in two simulated brokers, from the read to the last write, acknowledgements "
-        "included. A batch is 50 publications in one read, to 7 topics.",
+        "By `benchmarks.calls`, in two simulated brokers, from the read to the last write, acknowledgements included. "
+        "A batch: 50 publications in one read, to 7 topics.",
         "",
-        "| publication | QoS | calls |",
+        "| publication | QoS 0 | QoS 1 |",
         "|---|---:|---:|",
-        *(f"| {name} | {qos} | {calls:.1f} |" for name, qos, calls in kept.calls),
+        *(f"| {name} | {' | '.join(f'{each:.1f}' for each in calls)} |" for name, calls in found.items()),
     ]
 
 
 def write(kept: Kept, path: Path) -> None:
-    """Write the page, with the words that are there. Raises OSError, ValueError."""
-    words = words_of(path.read_text()) if path.exists() else NOTHING_SAID
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(kept, words))
+    """Write the sections into the page. Raises OSError, ValueError."""
+    update_page(path, "goals", "\n".join(summary(kept)))
+    update_page(path, "rows", "\n".join(details(kept)))

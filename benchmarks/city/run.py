@@ -1,7 +1,8 @@
-"""A run: rows in their order, in each the rounds, in each round the peers by turns."""
+"""A run: the rounds, in each all rows, in each row the peers by turns."""
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -26,13 +27,15 @@ class Turn(NamedTuple):
 def turns(
     rows: Sequence[Row], brokers: Callable[[Row], Sequence[Broker]], rounds: int, *, full: bool = False
 ) -> Iterator[Turn]:
-    """All of them in order: A B C, then B C A, and so on. Guests take part in the first round, or in all if `full`."""
-    for row in rows:
-        present = [broker for broker in brokers(row) if not broker.refusal(row)]
-        for number in range(rounds):
-            taking = [broker for broker in present if full or not number or not broker.guest]
-            first = number % len(taking) if taking else 0
-            yield from (Turn(row, broker, number) for broker in (*taking[first:], *taking[:first]))
+    """All of them in order: A B C, then B C A, and so on. Guests take part in the first round, or in all if `full`:
+    after the others have been in all rows, so that a run which ends early has what counts most."""
+    for number in range(rounds):
+        for guests in (False, True) if full or not number else (False,):
+            for row in rows:
+                present = [broker for broker in brokers(row) if not broker.refusal(row)]
+                taking = [broker for broker in present if broker.guest is guests]
+                first = number % len(taking) if taking else 0
+                yield from (Turn(row, broker, number) for broker in (*taking[first:], *taking[:first]))
 
 
 def rate_of(row: Row, kept: Kept, base: Broker, pace: Pace, said: Callable[[str], None]) -> float:
@@ -69,13 +72,25 @@ class Progress:
         self._done += 1
 
 
-def run(todo: Sequence[Turn], kept: Kept, base: Broker, pace: Pace, keep: Callable[[Kept], None]) -> None:
-    """Measure all that `kept` does not have yet; `keep` is called after each sample."""
+def run(
+    todo: Sequence[Turn],
+    kept: Kept,
+    base: Broker,
+    pace: Pace,
+    keep: Callable[[Kept], None],
+    minutes: float = math.inf,
+) -> None:
+    """Measure all that `kept` does not have yet, until so many `minutes` are over; `keep` is called after each
+    sample."""
+    end = time.monotonic() + 60 * minutes
     allow_many_files()
     have = {(s.row, s.peer, s.round) for s in kept.samples if s.result is not None}
     todo = [turn for turn in todo if (turn.row.name, turn.broker.name, turn.number) not in have]
     told = Progress(len(todo))
     for turn in todo:
+        if time.monotonic() > end:
+            print("the time is over: --resume goes on", file=sys.stderr)
+            return
         key = (turn.row.name, turn.broker.name, turn.number)
         if key not in {(s.row, s.peer, s.round) for s in kept.samples if s.result is not None}:
             told(f"{turn.row.name}  {turn.broker.name}  round {turn.number + 1}")

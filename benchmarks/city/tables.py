@@ -1,4 +1,4 @@
-"""The samples as Markdown tables, one for each group of rows and place of its subscribers."""
+"""The samples as Markdown tables: one for each group, one line for each row, one column for each peer."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from benchmarks.city.brokers import BASE
 from benchmarks.city.kept import Kept, Party, Result
 from benchmarks.city.ours import SAPS
 from benchmarks.city.rows import NAMES, SUITE, Row
-from benchmarks.summary import Spread, ratios, spread
+from benchmarks.summary import ratios, spread
 
 TITLES = {
-    "telemetry": "1,000 publishers with a topic each; 1 subscriber to `#`, or 10 by district with `+`",
-    "pairs": "500 publishers to 500 subscribers",
-    "gateway": "One connection publishes for 1,000 topics in random order, with MQTT 5 properties, to 10 subscribers "
-    "whose filters overlap",
-    "display": "One topic to many",
-    "commands": "One publisher to 1,000 devices with persistent sessions, a random one for each message",
-    "open": "Latency in the open loop, at half of what Mosquitto carries",
+    "telemetry": "telemetry: 1,000 publishers with a topic each; 1 subscriber to `#`, or 10 by district with `+`",
+    "pairs": "pairs: 500 publishers to 500 subscribers",
+    "gateway": "gateway: one connection publishes for 1,000 topics in random order, with MQTT 5 properties, to 10 "
+    "subscribers whose filters overlap",
+    "display": "display: one topic to 1, 10, 100 and 1,000 subscribers",
+    "commands": "commands: one publisher to 1,000 devices with persistent sessions, a random one for each message",
+    "open": "Open loop, at half of what Mosquitto carries",
     "saturated": "Saturated: one publisher with 1,000 messages under way, payloads of 150 to 250 bytes",
     "features": "What a feature costs",
     "emq": "EMQ's open benchmark suite, scaled to two processors",
@@ -25,24 +25,13 @@ TITLES = {
 """The groups, as headings."""
 
 NOTES = {
-    "features": "The same traffic by a plain SAPS and one with the feature; x is against the plain one. Of the "
-    "tree the brokers count, not the switches ([on Open vSwitch](lab-traffic.md)).",
-    "emq": "; ".join(f"*{name}*: {said}" for name, said in SUITE.items()) + ". At a nominal rate all peers deliver the "
-    "same, so the processor time is what differs. Of connections, a delivery is a CONNACK. "
-    "The kernel counts processor time in steps of 10 ms, so at these rates differences below a tenth mean nothing.",
+    "open": "Cells: latency from the moment a message was due, p50 / p99 / p99.9, ms; *x* is processor time.",
+    "features": "Against a plain SAPS. Of the tree the brokers count, not the switches "
+    "([on Open vSwitch](lab-traffic.md)).",
+    "emq": "; ".join(f"*{name}*: {said}" for name, said in SUITE.items()) + ". At a nominal rate all deliver the "
+    "same; the kernel counts in steps of 10 ms, so differences below a tenth mean nothing.",
 }
 """What a reader must know to read a group's table."""
-
-HEAD = (
-    "row",
-    "peer",
-    "CPU µs/delivery (user + system)",
-    "x {base} (min - max)",
-    "deliveries/s",
-    "x {base} (min - max)",
-)
-TAIL = ("lost", "doubled", "generator CPU")
-TIMES = ("p50 ms", "p99 ms", "p99.9 ms")
 
 
 def base_of(row: Row) -> str:
@@ -70,89 +59,100 @@ def shown(found: Sequence[float]) -> str:
     """A median with the least and the greatest, or nothing."""
     if not found:
         return ""
-    values: Spread = spread(found)
-    return f"{values.median:.2f} ({values.low:.2f} - {values.high:.2f})"
+    values = spread(found)
+    return f"{values.median:.2f} ({values.low:.2f}-{values.high:.2f})"
+
+
+def ahead(kept: Kept, row: str) -> tuple[float, str] | None:
+    """Deliveries a second of SAPS over those of the fastest other broker, and which one that is."""
+    others = [party.name for party in kept.parties if not party.name.startswith(SAPS) and party.name != "floor"]
+    found = {peer: speed_ratios(kept, row, SAPS, peer) for peer in others}
+    return min(((spread(values).median, peer) for peer, values in found.items() if values), default=None)
 
 
 def tables(kept: Kept) -> Iterator[str]:
     """All lines."""
     for group, title in TITLES.items():
-        for between in (False, True):
-            rows = [row for row in NAMES.values() if row.group == group and row.between == between]
-            rows = [row for row in rows if any(s.row == row.name for s in kept.samples)]
-            if rows:
-                yield from ("", f"### {title}{', between brokers' if between else ''}", "")
-                if group in NOTES:
-                    yield from (NOTES[group], "")
-                yield from table(kept, rows)
+        rows = [row for row in NAMES.values() if row.group == group and any(s.row == row.name for s in kept.samples)]
+        if rows:
+            yield from ("", f"### {title}", "")
+            if group in NOTES:
+                yield from (NOTES[group], "")
+            yield from table(kept, rows)
 
 
 def table(kept: Kept, rows: Sequence[Row]) -> Iterator[str]:
-    """The rows of one table, all of one group. Then those who are not in it, with the reason."""
-    timed = rows[0].group == "open"
-    head = [*HEAD, *(TIMES if timed else ()), *TAIL]
-    yield "| " + " | ".join(title.format(base=base_of(rows[0])) for title in head) + " |"
-    yield "|---|---" + "|---:" * (len(head) - 2) + "|"
+    """The rows of one group, then what has failed in them."""
+    base, group = base_of(rows[0]), rows[0].group
+    there = {s.peer for row in rows for s in kept.samples if s.row == row.name}
+    names = [party.name for party in kept.parties if party.name in there]
+    compared = [name for name in names if name != base] if group == "features" else [SAPS] * (SAPS in names)
+    head = [*names, *(f"x {base}: {_short(name)}" for name in compared)]
+    fastest = group not in ("open", "features", "emq")
+    head += ["x the fastest other, deliveries"] * fastest + ["bad", "gen"]
+    yield f"|row|{'|'.join(map(_short, head))}|"
+    yield f"|---{'|---:' * len(head)}|"
     for row in rows:
-        for party in _parties(kept, row):
-            yield "| " + " | ".join((row.name, party, *_figures(kept, row, party, timed))) + " |"
-    for (peer, why), names in _missing(kept, rows).items():
-        which = "all rows" if len(names) == len(rows) else ", ".join(names)
-        yield "| " + " | ".join((which, peer, why, *[""] * (len(head) - 3))) + " |"
-
-
-def _parties(kept: Kept, row: Row) -> list[str]:
-    order = {party.name: place for place, party in enumerate(kept.parties)}
-    found = {s.peer for s in kept.samples if s.row == row.name}
-    return sorted(found, key=lambda name: order.get(name, len(order)))
-
-
-def _figures(kept: Kept, row: Row, peer: str, timed: bool) -> tuple[str, ...]:
-    samples = kept.of(row.name, peer)
-    results: list[Result] = [s.result for s in samples if s.result is not None]
-    faults = [s.fault for s in samples if s.fault]
-    width = len(HEAD) + len(TAIL) + (len(TIMES) if timed else 0) - 2
-    if not results:
-        return (f"failed: {faults[0].replace('|', '/')}", *[""] * (width - 1))
-    base = base_of(row)
-    compared = peer != base
-    cells = [
-        _cpu(results),
-        shown(cpu_ratios(kept, row.name, peer, base)) if compared else "",
-        f"{spread([r.speed for r in results]).median:,.0f}",
-        shown(speed_ratios(kept, row.name, peer, base)) if compared else "",
-    ]
-    if timed:
-        cells += [_milliseconds([getattr(r, name) for r in results]) for name in ("p50", "p99", "p999")]
-    lost = str(sum(r.lost for r in results))
-    said = [r.faults for r in results if r.faults]
+        cells = [_cell(kept, row, name) for name in names]
+        cells += [shown(cpu_ratios(kept, row.name, name, base)) for name in compared]
+        if fastest:
+            found = ahead(kept, row.name)
+            cells.append(f"{found[0]:.2f} {found[1]}" if found else "")
+        yield f"|{'|'.join((row.name, *cells, _bad(kept, row, names), _generator(kept, row)))}|"
+    faults = {(s.row, s.peer, s.fault) for row in rows for s in kept.samples if s.row == row.name and s.fault}
     if faults:
-        said = [f"{len(faults)} of {len(samples)} failed: {faults[0]}", *said]
-    own = spread([(r.generator_user + r.generator_system) / r.seconds for r in results]).median
-    return (*cells, "; ".join([lost, *said[:1]]).replace("|", "/"), str(sum(r.doubled for r in results)), f"{own:.0%}")
+        yield from ("", *(f"- {row}, {peer}, failed: {why}" for row, peer, why in sorted(faults)))
 
 
-def _cpu(results: Sequence[Result]) -> str:
-    counted = [r for r in results if r.deliveries]
-    if not counted:
-        return "nothing was delivered"
-    user, system = (
-        spread([getattr(r, kind) / r.deliveries * 1e6 for r in counted]).median for kind in ("user", "system")
-    )
-    return f"{spread([r.cpu for r in counted]).median:.2f} ({user:.2f} + {system:.2f})"
+def _short(name: str) -> str:
+    return name.removeprefix("SAPS, ")
 
 
-def _milliseconds(values: Sequence[float]) -> str:
-    return f"{spread(values).median * 1e3:.2f}"
+def _cell(kept: Kept, row: Row, peer: str) -> str:
+    results = list(kept.results(row.name, peer).values())
+    if not results:
+        return "failed" if kept.of(row.name, peer) else ""
+    if row.group == "open":
+        return "/".join(
+            f"{spread([getattr(r, name) for r in results]).median * 1e3:.2f}" for name in ("p50", "p99", "p999")
+        )
+    delivering = [result.cpu for result in results if result.deliveries]
+    if not delivering:
+        return "nothing delivered"
+    return f"{spread(delivering).median:.2f}/{spread([r.speed for r in results]).median / 1e3:.1f}"
 
 
-def _missing(kept: Kept, rows: Sequence[Row]) -> dict[tuple[str, str], list[str]]:
+def _bad(kept: Kept, row: Row, names: Sequence[str]) -> str:
+    """Who has lost or doubled how many, or not done what it should."""
+    said: list[str] = []
+    for name in names:
+        results = list(kept.results(row.name, name).values())
+        lost, doubled = sum(r.lost for r in results), sum(r.doubled for r in results)
+        faults = [r.faults for r in results if r.faults]
+        if lost or doubled or faults:
+            said.append(" ".join((f"{_short(name)} {lost}+{doubled}", *faults[:1])))
+    return "; ".join(said) or "0"
+
+
+def _generator(kept: Kept, row: Row) -> str:
+    shares = [
+        (s.result.generator_user + s.result.generator_system) / s.result.seconds
+        for s in kept.samples
+        if s.row == row.name and s.result is not None and s.peer != "floor"
+    ]
+    return f"{max(shares):.0%}" if shares else ""
+
+
+def refused(kept: Kept) -> Iterator[str]:
+    """Who is not in a row, and why."""
     found: dict[tuple[str, str], list[str]] = {}
-    names = {row.name for row in rows}
     for row, peer, why in kept.refusals:
-        if row in names:
-            found.setdefault((peer, why), []).append(row)
-    return found
+        found.setdefault((peer, why), []).append(row)
+    if found:
+        yield from ("", "### Not in a row", "")
+    for (peer, why), names in found.items():
+        groups = list(dict.fromkeys(NAMES[name].group for name in names if name in NAMES))
+        yield f"- {peer} ({', '.join(groups) if len(groups) < len(TITLES) - 1 else 'all'}): {why}."
 
 
 def described(party: Party) -> str:

@@ -49,7 +49,7 @@ def test_tails_are_compared_turn_by_turn() -> None:
     assert second["lost"] == "3"
     tested = [Contender("SAPS", "1", "defaults")]
     page = section("command", tested, found, 4)
-    assert "| 1:1-q0 | SAPS | 100 µs |" in page
+    assert "| 1:1-q0 | 100/300 µs | 100/300 µs, 0.75 (0.50-1.25), lost: 3 |" in page
     assert "sleeping" not in page
     assert "sleeping" in section("command", tested, found, 4, kept_awake=True)
 

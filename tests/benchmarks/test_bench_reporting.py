@@ -75,7 +75,7 @@ def test_losses_failures_and_missing_peers_are_said() -> None:
     assert faults(one) == ["1:10-q0, SAPS, round 3: it fell over"]
     page = markdown(one, [ONE_TO_TEN])
     assert "NATS: not installed, not measured." in page
-    assert "| 7, 1 of 3 rounds failed |" in page
+    assert ", lost: 7, 1 of 3 rounds failed |" in page
 
 
 def test_a_section_is_added_then_replaced() -> None:

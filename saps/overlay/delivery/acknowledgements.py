@@ -68,7 +68,9 @@ class Acknowledgements:
             return
         owed.answered(ack)
         del self._owed[ack.token]
-        self.answered(owed.pending, ())
+        owed.pending.waiting -= 1
+        if not owed.pending.waiting:
+            self._settle(owed.pending)
 
     def answered(self, pending: Pending, missing: Iterable[BrokerRef]) -> None:
         """A child or a tree answers no more, as it has or gives up: those still `missing` get it each by itself."""

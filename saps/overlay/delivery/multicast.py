@@ -314,7 +314,7 @@ class Multicast:
         """What comes from another domain leaves along this one's tree for those whom that serves. Returns the branches
         to the others."""
         domains, me, tree_path = self._presence.domains, self._port.me, self.tree_path
-        if not (domains and onward) or tree_path is None or len(frame.parts) > 1:
+        if not onward or tree_path is None or not domains or len(frame.parts) > 1:
             return onward
         here = domains.of(me)
         if not here or here == domains.of(origin):

@@ -35,8 +35,7 @@ def form_for(batch: Batch, target: Target) -> Form:
 
 def encode(batch: Batch, form: Form, version: int, now: float) -> bytes:
     """The packets of a batch with QoS 0, one behind the other."""
-    lifetimes = _lifetimes(batch, now)
-    key = _key(form, version, lifetimes)
+    key, lifetimes = _key(batch, form, version, now)
     found: bytes | None = batch.encoded.get(key)
     if found is None:
         found = batch.encoded[key] = b"".join(_pieces(batch, form, version, lifetimes))
@@ -53,8 +52,7 @@ def encode_numbered(batch: Batch, form: Form, version: int, now: float, packet_i
 
     Subscribers that follow the same topics tend to be at the same identifier, so the last packets are kept.
     """
-    lifetimes = _lifetimes(batch, now)
-    key = _key(form, version, lifetimes)
+    key, lifetimes = _key(batch, form, version, now)
     found: _Numbered | None = batch.encoded.get(key)
     if found is None:
         found = batch.encoded[key] = _Numbered(_pieces(batch, form, version, lifetimes))
@@ -105,10 +103,12 @@ def packet_sizes(batch: Batch, form: Form, version: int, now: float) -> list[int
     return [head + sum(map(len, pieces[begin : begin + PIECES])) for begin in range(0, len(pieces), PIECES)]
 
 
-def _key(form: Form, version: int, lifetimes: Lifetimes | None) -> object:
-    """Under what packets are kept with their batch: a small number for nearly all of them (`pass_through`)."""
+def _key(batch: Batch, form: Form, version: int, now: float) -> tuple[object, Lifetimes | None]:
+    """Under what packets are kept with their batch, a small number for nearly all of them (`pass_through`); and what is
+    left of the publications' lives."""
     common = version << 3 | form.qos << 1 | form.retain
-    return (common, form.identifiers, lifetimes) if form.identifiers or lifetimes is not None else common
+    lifetimes = None if batch.deadlines is None else _lifetimes(batch, now)
+    return (common, form.identifiers, lifetimes) if form.identifiers or lifetimes is not None else common, lifetimes
 
 
 def _lifetimes(batch: Batch, now: float) -> Lifetimes | None:

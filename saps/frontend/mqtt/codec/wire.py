@@ -61,20 +61,17 @@ def fixed_header(data: bytes, pos: int) -> tuple[int, int] | None:
 class Framer:
     """Joins what the transport delivers until a packet is complete; each byte is copied O(1) times."""
 
-    __slots__ = ("_need", "_partial")
+    __slots__ = ("_need", "_partial", "kept")
 
     def __init__(self) -> None:
         self._partial: bytearray | None = None
         self._need = 0
-
-    @property
-    def kept(self) -> int:
+        self.kept = 0
         """Bytes kept for the next `feed`."""
-        return 0 if self._partial is None else len(self._partial)
 
     def drop(self) -> None:
         """Nothing more will be fed."""
-        self._partial = None
+        self._partial, self.kept = None, 0
 
     def feed(self, data: bytes) -> bytes:
         """The bytes to parse now: `data` after what was kept, or nothing while the packet is known to be incomplete."""
@@ -82,23 +79,24 @@ class Framer:
         if partial is None:
             return data
         partial += data
-        if len(partial) < self._need:
+        self.kept = len(partial)
+        if self.kept < self._need:
             return b""
-        self._partial = None
+        self.drop()
         return bytes(partial)
 
     def keep(self, data: bytes, pos: int) -> None:
         """Keep `data[pos:]`, the beginning of a packet, for the next `feed`."""
         if pos == len(data):
             return
-        self._partial = bytearray(memoryview(data)[pos:])
+        self.postpone(data, pos)
         bounds = fixed_header(data, pos)
         self._need = 2 if bounds is None else bounds[1] - pos
 
     def postpone(self, data: bytes, pos: int) -> None:
         """Keep `data[pos:]`, of which nothing has been looked at, for the next `feed`."""
         self._partial = bytearray(memoryview(data)[pos:])
-        self._need = 0
+        self._need, self.kept = 0, len(self._partial)
 
 
 class Reader:

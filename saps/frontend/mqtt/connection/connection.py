@@ -109,9 +109,10 @@ class Connection:
     # ---- input
 
     def receive(self, data: bytes) -> None:
-        """Handle what the client sent. Never raises because of the bytes: a fault closes the connection."""
-        frontend, intake = self.frontend, self.intake
-        data = self._framer.feed(data)
+        """Handle what the client sent, after what had to wait. Never raises: a fault, its own or ours, closes the
+        connection."""
+        frontend, intake, framer = self.frontend, self.intake, self._framer
+        data = framer.feed(data)
         pos, size = 0, len(data)
         self._heard = frontend.clock()
         postponed = False
@@ -130,18 +131,19 @@ class Connection:
                 if end == pos:
                     break
                 pos = end
+            if not self.closing:
+                if postponed:
+                    framer.postpone(data, pos)
+                elif pos < size:
+                    framer.keep(data, pos)
+                if framer.kept != self.unfinished:
+                    self._count_unfinished(framer.kept)
+                intake.after_input()
         except MqttError as error:
             self._fail(error, data[pos : pos + 16])
-        if not self.closing:
-            if postponed:
-                self._framer.postpone(data, pos)
-            elif pos < size:
-                self._framer.keep(data, pos)
-            if self._framer.kept != self.unfinished:
-                self._count_unfinished(self._framer.kept)
-            intake.after_input()
+        except Exception:  # a fault of ours must not take down the other clients
+            self.close_as_faulty()
         frontend.blocked.clear()
-        intake.meter()
 
     def _handle_next(self, data: bytes, pos: int, size: int) -> int:
         """Handle the packet at `pos`, and perhaps those of its kind behind it. Returns where they end, or `pos` if it
@@ -251,7 +253,7 @@ class Connection:
         except Exception:  # a fault of ours must not take down the other clients
             self.close_as_faulty()
         if not self.closing:
-            self.take_up(b"")
+            self.receive(b"")
 
     def entered(self, session: Session) -> None:
         """The client has its session."""
@@ -418,13 +420,6 @@ class Connection:
         self._heard = self.frontend.clock()
 
     # ---- back-pressure
-
-    def take_up(self, data: bytes) -> None:
-        """Go on with input that had to wait."""
-        try:
-            self.receive(data)
-        except Exception:  # a fault of ours must not take down the other clients
-            self.close_as_faulty()
 
     def pause_writing(self) -> None:
         """The transport is over its high-water mark."""

@@ -85,17 +85,16 @@ class Intake:
         if self._connection.closing or self._holds or self.unfinished or not self._postponed:
             return
         self._postponed = False
-        self._connection.take_up(b"")
+        self._connection.receive(b"")
         self.update()
 
     def begin_metering(self) -> None:
         """The client has a session: what it has published so far costs nothing."""
         self._metered = self._published
 
-    def meter(self) -> None:
+    def _meter(self, rate: TokenBucket) -> None:
         """Charge the rate for what the client has published; stop reading it if that was too much."""
-        rate = self._rate
-        if rate is None or self._throttled or self._connection.closing or self._connection.session is None:
+        if self._throttled or self._connection.session is None:
             return
         published, now = self._published, self._frontend.clock()
         rate.spend(published - self._metered, now)
@@ -128,6 +127,8 @@ class Intake:
         ):
             self.wait_for_slow()
             self.update()
+        if self._rate is not None:
+            self._meter(self._rate)
 
     def update(self) -> None:
         """Read from the client, or stop for a while, as the state of the things it depends on asks for."""

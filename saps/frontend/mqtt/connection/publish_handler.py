@@ -57,10 +57,10 @@ class PublishHandler:
             return pos
         batch, packet_ids, end = cut
         session.publisher.published += len(batch.which)
-        if batch.qos == 0:
-            self._check(batch, session.hub.publish(batch, session))
-        else:
+        if batch.qos:
             self._publish_acknowledged(session, batch, packet_ids)
+        elif NOT_PUBLISHED in (matched := session.hub.publish(batch, session)):
+            self._refuse(batch, matched)
         if session.hub.priorities is not None and not self.ordinary:
             self.ordinary = not all(map(session.hub.priorities.urgent, batch.topics))
         return end
@@ -77,11 +77,10 @@ class PublishHandler:
         )
         return cutter
 
-    def _check(self, batch: Batch, matched: Sequence[int]) -> None:
+    def _refuse(self, batch: Batch, matched: Sequence[int]) -> None:
         """The hub has taken the batch, but for what the client may not publish."""
-        if NOT_PUBLISHED in matched:
-            refused = [batch.topics[number] for number in batch.which if matched[number] == NOT_PUBLISHED]
-            self._connection.authorizer.refused(self._connection, refused)
+        refused = [batch.topics[number] for number in batch.which if matched[number] == NOT_PUBLISHED]
+        self._connection.authorizer.refused(self._connection, refused)
 
     # ---- QoS 1 and 2
 
@@ -125,7 +124,8 @@ class PublishHandler:
             matched = session.hub.publish(batch, session, partial(self._confirmed, batch, packet_ids))
             if intake.awaiting > limits.receive_maximum:
                 intake.update()
-        self._check(batch, matched)
+        if NOT_PUBLISHED in matched:
+            self._refuse(batch, matched)
 
     def _confirmed(self, batch: Batch, packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
         """The whole mesh has a batch with QoS 1: acknowledge it."""
@@ -170,7 +170,8 @@ class PublishHandler:
                 incoming[packet_id] = -1
                 single = batch.singles[index]
                 done = partial(self._received, session, single, [packet_ids[index]])
-                self._check(single, session.hub.publish_remote(single, session, done))
+                if NOT_PUBLISHED in (matched := session.hub.publish_remote(single, session, done)):
+                    self._refuse(single, matched)
         return list(new.values())
 
     def _received(

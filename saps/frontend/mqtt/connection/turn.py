@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.held import HeldOutput
 
 
+def _nothing(end: Callable[[], None]) -> None:
+    pass
+
+
 class Turn:
     """Which connections have something to send, and when it is written: at the end of the turn."""
 
@@ -18,7 +22,7 @@ class Turn:
     def __init__(self) -> None:
         self.dirty: list[Connection] = []
         """Connections with output since the last flush."""
-        self.call_soon: Callable[[Callable[[], None]], object] | None = None
+        self.call_soon: Callable[[Callable[[], None]], object] = _nothing
         """Runs something at the end of the turn; without it whoever gives input is to `flush`."""
         self.held: HeldOutput | None = None
         """What must wait for the storage, if there is one."""
@@ -32,17 +36,19 @@ class Turn:
     def received(self, connection: Connection, data: bytes) -> None:
         """Input of one connection. What it leads to is written with that of all others which are read in this turn; at
         once if turns have brought nothing else."""
-        connection.take_up(data)
+        connection.receive(data)
         self._reads += 1
         if self._reads == 1 and self._single and self.dirty:
             self.flush()
         if not self._ending:
-            self._end_soon()
+            self._ending = True
+            self.call_soon(self._end)
 
     def wake(self, connection: Connection) -> None:
         """The connection has output, or is to be closed."""
         if not self._ending:
-            self._end_soon()
+            self._ending = True
+            self.call_soon(self._end)
         self.dirty.append(connection)
 
     def flush(self) -> None:
@@ -52,11 +58,6 @@ class Turn:
             if held is None or not held.holds(connection):
                 connection.port.flush()
         self.dirty.clear()
-
-    def _end_soon(self) -> None:
-        if self.call_soon is not None:
-            self._ending = True
-            self.call_soon(self._end)
 
     def _end(self) -> None:
         self._ending = False
