@@ -26,10 +26,10 @@ PAGES = sorted(
     for path in folder.glob(pattern)
 )
 
-WORDS = 93_000
+WORDS = 95_000
 """In README, CONTRIBUTING, CHANGELOG and docs, tables and generated sections included, as `wc -w` counts them."""
 
-UNWRAPPED = {"docs/benchmarks.md", "docs/performance.md"}
+UNWRAPPED = {"CHANGELOG.md", "docs/benchmarks.md", "docs/performance.md"}
 """Pages with lines of any width, for now."""
 
 PROTOCOL = (ROOT / "docs" / "wire-protocol.md").read_text()
