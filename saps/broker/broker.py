@@ -7,7 +7,6 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,6 +16,7 @@ import msgspec
 
 from saps.agents.api import AgentRegistry
 from saps.broker.drain import BrokerDrain
+from saps.broker.node_driver import LiveMesh
 from saps.broker.start import Entrance
 from saps.broker.status import BrokerWatch
 from saps.broker.storage import Testimony, open_store
@@ -31,7 +31,6 @@ from saps.links import Links
 from saps.local.hub import Hub
 from saps.local.priority import Priorities
 from saps.overlay.delivery.express import by_express
-from saps.overlay.frames.kinds import Frame
 from saps.overlay.node import OverlayNode
 from saps.overlay.rendezvous.domains import Domains
 from saps.overlay.ring.keys import BrokerRef
@@ -43,7 +42,7 @@ from saps.runtime.drain_signals import DRAINING
 from saps.runtime.logs import configure_logging
 from saps.runtime.memory import keep_freed
 from saps.runtime.systemd import announce
-from saps.storage.driver.mesh import HeldFrames, restore_retained
+from saps.storage.driver.mesh import restore_retained
 from saps.storage.driver.store import Store
 from saps.storage.witness import WITNESS, Witness
 
@@ -53,111 +52,9 @@ if TYPE_CHECKING:
     from saps.broker.web import BrokerWeb
     from saps.frontend.upstream.bridge_io import Upstream
     from saps.identity.live import LinkIdentity
-    from saps.statistics.agent import MonitorAgent
     from saps.statistics.files_io import StatisticsFiles
 
 logger = logging.getLogger(__name__)
-
-
-class LiveMesh:
-    """An `OverlayNode` driven by the event loop."""
-
-    def __init__(self, node: OverlayNode, links: Links) -> None:
-        self.node = node
-        self._links = links
-        self._loop = asyncio.get_running_loop()
-        self._flushing = False
-        self.ready = asyncio.Event()
-        """It has been joined, and knows which sessions are here."""
-        self.gate: HeldFrames | None = None
-        """With storage: acknowledgements wait for it."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
-        node.epoch = _epoch()
-        node.on_output = self._soon
-        node.on_dead = links.drop
-        links.on_frames = node.receive
-        links.on_met = node.met
-        links.on_session = node.session_started
-        links.on_express = node.multicast.forwarder.express_started
-        links.on_down = node.link_down
-        links.on_whois = self._whois
-        links.on_answer = node.answered_for
-
-    def act(self, action: Callable[[], None]) -> None:
-        """Do something to the node, or have an agent do it."""
-        action()
-        self._soon()
-
-    def datagrams(self, datagrams: list[bytes]) -> None:
-        """Datagrams from OpenFlow trees."""
-        for datagram in datagrams:
-            self.node.receive_datagram(datagram)
-
-    async def join(self, contact: BrokerRef | None) -> None:
-        """Join the mesh through a broker, or begin one. Returns when joined."""
-        joined = asyncio.Event()
-        self.node.start(contact, joined.set, self.ready.set)
-        self._soon()
-        await joined.wait()
-
-    async def leave(self) -> None:
-        """Leave the mesh in order."""
-        left = asyncio.Event()
-        self.node.leave(left.set)
-        self._soon()
-        await left.wait()
-        self._flush()
-
-    def close(self) -> None:
-        """The links end: the node is not woken any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = None, float("-inf")
-
-    def _soon(self) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flushing = False
-        send, gate = self._links.send, self.gate
-        for to, frame in self.node.take():
-            if gate is None or not gate.holds(to, frame):
-                send(to, frame)
-        self._links.flush()
-        self._arm()
-
-    def send_now(self, frames: list[tuple[BrokerRef, Frame]]) -> None:
-        """Send frames that have been held."""
-        for to, frame in frames:
-            self._links.send(to, frame)
-        self._links.flush()
-
-    def _arm(self) -> None:
-        deadline = self.node.deadline
-        if deadline < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = deadline
-            self._timer = self._loop.call_later(max(0.0, deadline - monotonic()), self._wake)
-
-    def _wake(self) -> None:
-        self._timer, self._timer_at = None, float("inf")
-        try:
-            self.node.wake()
-        finally:  # a fault in one timer does not stop the others
-            self._flush()
-
-    def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
-        heard = [ref for ref in self.node.roll_calls.acquaintances if ref.name == name]
-
-        def found(broker: BrokerRef | None) -> None:
-            known = heard if broker is None else [broker, *heard]
-            answer(max(known, key=lambda ref: ref.incarnation, default=None))
-
-        self.node.whois(name, found)
 
 
 class Broker:
@@ -174,16 +71,14 @@ class Broker:
         self.web: BrokerWeb | None = None
         self.watch = BrokerWatch(self)
         self.ref = BrokerRef("", 0, "", "")
+        self.links = Links(self.ref, settings.overlay.key_order().value, on_congestion=self._congestion)
         self.agents = AgentRegistry()
         self.upstream: Upstream | None = None
         self.ofm: LiveOfm | None = None
         self.statistics: StatisticsFiles | None = None
-        self.monitor: MonitorAgent | None = None
         self.store: Store | None = None
         self._testimony: Testimony | None = None
         self.policy: PolicyFiles | None = None
-        self.identity: LinkIdentity | None = None
-        """What the links show and demand; None: they are plain."""
         self._watching: asyncio.Task[None] | None = None
         self._holders: set[str] = set()
         """What holds publishers back: the links to other brokers, the upstream."""
@@ -195,45 +90,54 @@ class Broker:
     async def start(self) -> None:
         """Listen, join the mesh or begin it, serve clients; returns when the mesh knows of the stored sessions, too.
         Raises `SettingError` if an address cannot be had, or the mesh does not have this broker."""
-        settings, overlay = self.settings, self.settings.overlay
-        if settings.upstream.url:
-            try:
-                from saps.frontend.upstream.bridge_io import Upstream  # here: most brokers need none of its libraries
-            except ImportError:
-                raise SettingError("upstream.url", "needs aiomqtt: install saps[upstream]") from None
-            self.upstream = Upstream(self.hub, settings.upstream, settings.name, partial(self.hold, "upstream"))
-        order = overlay.key_order()
-        self.ref = BrokerRef(
-            settings.name, time.time_ns() // 1_000_000, str(overlay.listen), settings.cluster, settings.zone
-        )
-        self.links = Links(
-            self.ref,
-            order.value,
-            on_congestion=self._congestion,
-        )
-        self.links.speaks = settings.links.highest_version
-        if sealed(settings):
-            from saps.identity.chosen import link_identity  # here: brokers with plain links need none of it
-
-            self.identity = self.links.identity = link_identity(settings)
-        self.links.hidden = True
-        try:
-            port = await self.links.listen(*overlay.listen)
-        except OSError as error:
-            raise SettingError("overlay.listen", process.refused(overlay.listen, error)) from None
-        self.links.me = msgspec.structs.replace(self.ref, address=str(Address(overlay.listen.host, port)))
-        self.entrance = Entrance(settings, self.links)
+        if self.settings.upstream.url:
+            self.upstream = _upstream(self)
+        await self._listen_for_brokers()
+        self.entrance = Entrance(self.settings, self.links)
         try:
             contact = await self.entrance.decide()
         except BaseException:
             self.entrance.close()
             raise
         self.ref = self.links.me
+        node = self._node()
+        self.mesh = LiveMesh(node, self.links)
+        self.hub.mesh = node
+        self.server.sessions = node
+        self.server.sources.append(self.watch.values)
+        self.agents.bind(node, self.hub.agents)
+        self.agents.host(WITNESS, Witness())
+        self._add_options(node, begins=contact is None)
+        await self._listen_for_clients()
+        self.drain = BrokerDrain(self)
+        await self.entrance.join(self.mesh, contact)
+        self._begin(node)
+        await self.mesh.ready.wait()
+
+    async def _listen_for_brokers(self) -> None:
+        settings, listen = self.settings, self.settings.overlay.listen
+        incarnation = time.time_ns() // 1_000_000
+        self.ref = BrokerRef(settings.name, incarnation, str(listen), settings.cluster, settings.zone)
+        self.links.me = self.ref
+        self.links.speaks = settings.links.highest_version
+        if sealed(settings):
+            from saps.identity.chosen import link_identity  # here: brokers with plain links need none of it
+
+            self.links.identity = link_identity(settings)
+        self.links.hidden = True
+        try:
+            port = await self.links.listen(*listen)
+        except OSError as error:
+            raise SettingError("overlay.listen", process.refused(listen, error)) from None
+        self.links.me = msgspec.structs.replace(self.ref, address=str(Address(listen.host, port)))
+
+    def _node(self) -> OverlayNode:
+        settings, overlay = self.settings, self.settings.overlay
         node = OverlayNode(
             self.ref,
             self.hub,
             monotonic,
-            order=order,
+            order=overlay.key_order(),
             detector=overlay.detector(),
             call_agents=self.agents.answer,
             leave_timeout=overlay.leave_timeout,
@@ -243,15 +147,14 @@ class Broker:
         )
         node.replicas.source.refuse = settings.session.minority == "refuse"
         node.members.tell = node.clocks.tell = _tell_of_brokers
+        node.presence.domains = Domains(settings.ofm.domains)
         if self.tracing is not None:
             self.hub.tracer = node.multicast.tracer = self.tracing.tracer
-        self.mesh = LiveMesh(node, self.links)
-        self.hub.mesh = node
-        self.server.sessions = node
-        self.server.sources.append(self.watch.values)
-        self.agents.bind(node, self.hub.agents)
-        self.agents.host(WITNESS, Witness())
-        node.presence.domains = Domains(settings.ofm.domains)
+        return node
+
+    def _add_options(self, node: OverlayNode, *, begins: bool) -> None:
+        """What the settings ask for beyond MQTT and the mesh. `begins`: this broker begins the mesh."""
+        settings = self.settings
         if settings.ofm.listen:
             from saps.agents.live_io import LiveOfm  # here: most brokers need none of it
 
@@ -265,8 +168,11 @@ class Broker:
         if settings.monitoring.directory:
             self.statistics = _statistics(self, node)
         if settings.storage.file or settings.session.copies > 1:
-            self.server.store = open_store(self, with_wills=contact is None)
+            self.server.store = open_store(self, with_wills=begins)
             self.store = self.server.store if settings.storage.file else None
+
+    async def _listen_for_clients(self) -> None:
+        settings = self.settings
         try:
             await self.server.start(*settings.mqtt)
         except OSError as error:
@@ -279,8 +185,9 @@ class Broker:
         if settings.web.listen:
             self.web = _web(self)
             await self.web.listen()
-        self.drain = BrokerDrain(self)
-        await self.entrance.join(self.mesh, contact)
+
+    def _begin(self, node: OverlayNode) -> None:
+        """Begin what needs the mesh: it has been joined."""
         if self.store is not None:
             self.mesh.act(partial(restore_retained, self.store, node))
             self._testimony = Testimony(self, self.store)
@@ -289,16 +196,23 @@ class Broker:
             self.upstream.start()
         if self.ofm is not None:
             self.mesh.act(self.ofm.agent.start)
-        status = StatusAgent(settings.name, self.watch, monotonic, lambda: self.hub.statistics)
+        status = StatusAgent(self.settings.name, self.watch, monotonic, lambda: self.hub.statistics)
         self.agents.host(STATUS, status)
         if self.statistics is not None:
-            self.statistics.start()
-            self.mesh.act(lambda: self.agents.register("monitor", self.monitor))
+            from saps.statistics.agent import MonitorAgent  # here: most brokers need none of it
+
+            files = self.statistics
+            files.start()
+            self.mesh.act(lambda: self.agents.register("monitor", MonitorAgent(lambda: files.latest)))
         if self.identity is not None:
             self._watching = asyncio.create_task(self.identity.watch(self.links.review))
         else:
-            say_plain(settings)
-        await self.mesh.ready.wait()
+            say_plain(self.settings)
+
+    @property
+    def identity(self) -> LinkIdentity | None:
+        """What the links show and demand; None: they are plain."""
+        return self.links.identity
 
     def _obey(self, node: OverlayNode, policy: Policy) -> None:
         """From now on this policy holds for what leaves this broker, and for its subscribers."""
@@ -441,13 +355,6 @@ async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
     return 0
 
 
-def _epoch() -> float:
-    """What is to be added to `monotonic` for the seconds since the epoch. Taken where the node begins, not from the
-    incarnation: what is between the two may take any time. The greatest of several: between two readings the process
-    may have been put aside."""
-    return max(time.time_ns() / 1e9 - monotonic() for _ in range(5))
-
-
 def _calm_garbage_collector() -> None:
     """Fewer and shorter pauses for the collection of reference cycles.
 
@@ -471,8 +378,7 @@ def _tracing(settings: BrokerSettings) -> LiveTracing | None:
 
 def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
     """Counting at a broker, and the agent that tells of it. Raises `SettingError` without pyarrow."""
-    from saps.statistics.agent import MonitorAgent  # here: most brokers need none of it
-    from saps.statistics.files_io import StatisticsFiles
+    from saps.statistics.files_io import StatisticsFiles  # here: most brokers need none of it
 
     settings, streams = broker.settings.monitoring, node.presence.streams
 
@@ -491,12 +397,20 @@ def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
         files = StatisticsFiles(counts, Path(settings.directory), settings.interval, settings.keep, me, reaches, level)
     except ImportError:
         raise SettingError("monitoring.directory", "needs pyarrow: install saps[monitoring]") from None
-    broker.monitor = MonitorAgent(lambda: files.latest)
     return files
 
 
 def _tell_of_brokers(line: str, warning: bool) -> None:
     logger.log(logging.WARNING if warning else logging.INFO, "%s", line)
+
+
+def _upstream(broker: Broker) -> Upstream:
+    """The bridge to an existing broker. Raises `SettingError` without its library."""
+    try:
+        from saps.frontend.upstream.bridge_io import Upstream  # here: most brokers need none of its libraries
+    except ImportError:
+        raise SettingError("upstream.url", "needs aiomqtt: install saps[upstream]") from None
+    return Upstream(broker.hub, broker.settings.upstream, broker.settings.name, partial(broker.hold, "upstream"))
 
 
 def _web(broker: Broker) -> BrokerWeb:

@@ -21,7 +21,7 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.runtime.atomic_file import replacing
 
 if TYPE_CHECKING:
-    from saps.broker.broker import LiveMesh
+    from saps.broker.node_driver import LiveMesh
 
 logger = logging.getLogger(__name__)
 

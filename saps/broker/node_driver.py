@@ -1,0 +1,122 @@
+"""An overlay node on real links and the real clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from time import monotonic
+
+from saps.links import Links
+from saps.overlay.frames.kinds import Frame
+from saps.overlay.node import OverlayNode
+from saps.overlay.ring.keys import BrokerRef
+from saps.storage.driver.mesh import HeldFrames
+
+
+class LiveMesh:
+    """An `OverlayNode` driven by the event loop."""
+
+    def __init__(self, node: OverlayNode, links: Links) -> None:
+        self.node = node
+        self._links = links
+        self._loop = asyncio.get_running_loop()
+        self._flushing = False
+        self.ready = asyncio.Event()
+        """It has been joined, and knows which sessions are here."""
+        self.gate: HeldFrames | None = None
+        """With storage: acknowledgements wait for it."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        node.epoch = _epoch()
+        node.on_output = self._soon
+        node.on_dead = links.drop
+        links.on_frames = node.receive
+        links.on_met = node.met
+        links.on_session = node.session_started
+        links.on_express = node.multicast.forwarder.express_started
+        links.on_down = node.link_down
+        links.on_whois = self._whois
+        links.on_answer = node.answered_for
+
+    def act(self, action: Callable[[], None]) -> None:
+        """Do something to the node, or have an agent do it."""
+        action()
+        self._soon()
+
+    def datagrams(self, datagrams: list[bytes]) -> None:
+        """Datagrams from OpenFlow trees."""
+        for datagram in datagrams:
+            self.node.receive_datagram(datagram)
+
+    async def join(self, contact: BrokerRef | None) -> None:
+        """Join the mesh through a broker, or begin one. Returns when joined."""
+        joined = asyncio.Event()
+        self.node.start(contact, joined.set, self.ready.set)
+        self._soon()
+        await joined.wait()
+
+    async def leave(self) -> None:
+        """Leave the mesh in order."""
+        left = asyncio.Event()
+        self.node.leave(left.set)
+        self._soon()
+        await left.wait()
+        self._flush()
+
+    def close(self) -> None:
+        """The links end: the node is not woken any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, float("-inf")
+
+    def _soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        send, gate = self._links.send, self.gate
+        for to, frame in self.node.take():
+            if gate is None or not gate.holds(to, frame):
+                send(to, frame)
+        self._links.flush()
+        self._arm()
+
+    def send_now(self, frames: list[tuple[BrokerRef, Frame]]) -> None:
+        """Send frames that have been held."""
+        for to, frame in frames:
+            self._links.send(to, frame)
+        self._links.flush()
+
+    def _arm(self) -> None:
+        deadline = self.node.deadline
+        if deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = deadline
+            self._timer = self._loop.call_later(max(0.0, deadline - monotonic()), self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        try:
+            self.node.wake()
+        finally:  # a fault in one timer does not stop the others
+            self._flush()
+
+    def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
+        heard = [ref for ref in self.node.roll_calls.acquaintances if ref.name == name]
+
+        def found(broker: BrokerRef | None) -> None:
+            known = heard if broker is None else [broker, *heard]
+            answer(max(known, key=lambda ref: ref.incarnation, default=None))
+
+        self.node.whois(name, found)
+
+
+def _epoch() -> float:
+    """What is to be added to `monotonic` for the seconds since the epoch. Taken where the node begins, not from the
+    incarnation: what is between the two may take any time. The greatest of several: between two readings the process
+    may have been put aside."""
+    return max(time.time_ns() / 1e9 - monotonic() for _ in range(5))
