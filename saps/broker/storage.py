@@ -53,7 +53,7 @@ def _copy(broker: Broker, store: Store) -> None:
     store.commits.on_pending.append(pending)
     journal.life, journal.place = (broker.ref.name, broker.ref.incarnation), places(mesh.node.presence)
     store.commits.copier = replicas.source
-    replicas.source.clean = lambda: not journal
+    replicas.source.shown = journal.show
     replicas.when_stored = store.commits.then
 
 

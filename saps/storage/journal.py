@@ -142,6 +142,10 @@ class Journal:
                 messages[number] = (*row[:3], row[3].settle(self.life))
         return batch
 
+    def show(self) -> None:
+        """Others get what is noted here, and see it before it is taken: what goes meanwhile must be said."""
+        self._returned = True
+
     def give_back(self, batch: Batch) -> None:
         """A batch that was taken could not be written: what has changed since comes on top of it."""
         newer, self._returned = self._batch, True

@@ -129,7 +129,7 @@ class Replicated(Roams):
         commits.held.append(held)
         self._gate(broker, HeldFrames(commits, lambda frames: self._send_all(broker, frames)))
         commits.copier = node.replicas.source
-        node.replicas.source.clean = lambda: not journal
+        node.replicas.source.shown = journal.show
         node.replicas.when_stored = commits.then
         restore(frontend, journal, saved(tables or {}), with_wills=False)
         node.sessions.restored(list(frontend.sessions))

@@ -78,8 +78,9 @@ class Source:
         """Without a copy elsewhere nothing is acknowledged."""
         self.rows: Callable[[], Iterable[tuple[Table, Any, Row]]] = tuple
         """All sessions that last."""
-        self.clean: Callable[[], bool] = lambda: True
-        """Has everything that those say been in a commit? What comes and goes between two is in none."""
+        self.shown: Callable[[], None] = _nothing
+        """Told that somebody gets all that those say, also what no commit has had yet: if it goes before one has it,
+        the next one must say so."""
         self.on_fenced: Callable[[], None] = lambda: None
         self._log = 1
         self._commit = 0
@@ -123,6 +124,7 @@ class Source:
         self._done = done
         self._settle()
         self.waited += self._done is not None
+        self._watch()
 
     def _later(self, changes: Changes) -> None:
         """Send these with the next ones, or soon."""
@@ -177,7 +179,7 @@ class Source:
             return
         for holder in [each for each in self._holders.values() if self._port.lost(each.ref)]:
             self._drop(holder)
-        if len(self._holders) >= self._wanted or not self.clean():
+        if len(self._holders) >= self._wanted:
             return
         now, found = self._port.now, dict[str, BrokerRef]()
         for ref in self._candidates():
@@ -207,6 +209,7 @@ class Source:
     def _begin(self, holder: _Holder) -> None:
         """Have a broker follow the log: it gets everything first."""
         holder.progress = self._port.now
+        self.shown()
         parts = list(snapshot(self.rows(), self._stamp))
         for number, part in enumerate(parts, 1):
             self._enqueue(holder, part, number == len(parts))
@@ -226,11 +229,12 @@ class Source:
             holder.unacked.append(frame)
             self.frames += 1
             self._port.send(holder.ref, frame)
-        self._watch(holder)
+        self._watch()
 
-    def _watch(self, holder: _Holder) -> None:
-        """Look again soon whether it has answered."""
-        if holder.unacked and not self._ticking:
+    def _watch(self) -> None:
+        """Look again soon whether those who owe an answer have given it, or there is somebody who can."""
+        owed = any(holder.unacked for holder in self._holders.values())
+        if not self._ticking and (owed or (self._done is not None and not self._holders)):
             self._ticking = True
             self._port.after(REPEAT, self._tick)
 
@@ -244,7 +248,7 @@ class Source:
                 holder.progress = self._port.now
                 for frame in holder.unacked:
                     self._port.send(holder.ref, frame)
-            self._watch(holder)
+        self._watch()
 
     def on_appended(self, sender: BrokerRef, frame: Appended) -> None:
         """A holder has answered."""
@@ -285,3 +289,7 @@ class Source:
             self._drop(holder)
             self.review()
             self._settle()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,76 @@
+"""Which brokers are chosen as holders of copies, and what a broker without any does."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from saps.frontend.mqtt.codec.packets import Ack, PacketType
+from saps.overlay.frames.kinds import Frame
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.replicas.source import Source
+from saps.storage.journal import Table
+from tests.overlay.ports import LonePort
+from tests.overlay.replicated import Replicated
+from tests.overlay.roams import Nomad
+
+pytestmark = pytest.mark.simulation
+
+
+class Port(LonePort):
+    """The port of an owner in zone `a` of cluster `c`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.me = BrokerRef("b1", 1, "", "c", "a")
+        self.sent: list[tuple[str, Frame]] = []
+
+    def send(self, to: BrokerRef, frame: Frame) -> None:
+        self.sent.append((to.name, frame))
+
+
+def chosen(*others: str, copies: int = 3) -> set[str]:
+    """The holders that an owner in cluster c, zone a, chooses among brokers given as ``cluster/zone``."""
+    refs = [BrokerRef(f"{place} {number}", 1, "", *place.split("/")) for number, place in enumerate(others)]
+    source = Source(Port(), lambda: refs, lambda client: 1, copies)
+    row = (1, "client", None, 60, None, None, 0, None, 7)
+    source.rows = lambda: [(Table.SESSIONS, 1, row)]
+    source.append({Table.SESSIONS: {1: row}}, lambda: None)
+    return {ref.name.split()[0] for ref in source.holders}
+
+
+def test_holders_are_of_the_same_site_and_of_different_zones() -> None:
+    assert chosen("c/a", "c/a", "c/b", "c/b", "c/d", "x/e") == {"c/b", "c/d"}
+    assert chosen("c/a", "c/b", "c/b", "x/e", "x/f", copies=2) == {"c/b"}
+    assert chosen("c/a", "c/b", "x/e", "x/f") == {"c/b", "c/a"}
+    assert "c/b" in chosen("c/b", "x/e", "x/f")
+    assert chosen("c/b", copies=1) == set()
+
+
+@pytest.mark.parametrize("refuse", [False, True], ids=["serve", "refuse"])
+def test_a_broker_cut_off_serves_or_acknowledges_nothing(refuse: bool) -> None:
+    """A client beside the subscriber publishes with QoS 1 while their broker is cut off."""
+    mesh = Replicated(1)
+    one, *_ = mesh.build(3)
+    for broker in mesh.alive():
+        broker.node.replicas.source.refuse = refuse
+    nomad, writer = Nomad(mesh, "c"), Nomad(mesh, "w", expiry=0)
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    writer.arrive(one)
+    mesh.partition([one.name])
+    mesh.run(10)
+    client = writer.client
+    assert client is not None
+    one.act(partial(client.publish, "t/1/0", b"in the cut", 1, 7))
+    mesh.run(5)
+
+    def acknowledged() -> bool:
+        return any(isinstance(packet, Ack) and packet.type == PacketType.PUBACK for packet in client.packets)
+
+    assert acknowledged() is not refuse
+    mesh.heal()
+    mesh.run_until(acknowledged, 20.0)
+    nomad.until(lambda: nomad.got[1] == [b"in the cut"])
+    mesh.run_until(lambda: len(mesh.sessions("c")) == 1, 20.0)
