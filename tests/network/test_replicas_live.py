@@ -15,6 +15,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from benchmarks.durable_clients import DurableClient
 from examples.smart_city.processes import BrokerProcess, saps_broker
 
 pytestmark = pytest.mark.network
@@ -128,3 +129,29 @@ async def test_a_broker_is_killed_and_another_has_its_sessions(tmp_path: Path, s
         await publish(brokers.port(1), range(210, 215), 2)
         assert await fetch(brokers.port(0), "away2", 115) == [*range(100, 215)]
         assert await fetch(brokers.port(0), "away1", 5) == [*range(210, 215)]
+
+
+async def is_present(port: int, name: str) -> bool:
+    """What CONNACK says of a client's session; its connection then breaks."""
+    client = DurableClient(port, name)
+    reader, writer = await client.dial()
+    writer.write(client.greeting())
+    packet = await asyncio.wait_for(reader.readexactly(4), PATIENCE)
+    writer.transport.abort()
+    assert packet[0] == 0x20
+    assert not packet[3], f"refused: {packet[3]}"
+    return bool(packet[2])
+
+
+async def test_sessions_are_present_elsewhere_soon_after_their_broker_was_killed() -> None:
+    """Also those without subscriptions or messages, of clients that connect at once."""
+    names = [f"client{number}" for number in range(20)]
+    async with site(None) as brokers:
+        assert not any([await is_present(brokers.port(0), name) for name in names])
+        brokers.kill(0)
+        began = time.monotonic()
+        asked = [is_present(brokers.port(1 + number % 2), name) for number, name in enumerate(names)]
+        assert all(await asyncio.gather(*asked))
+        took = time.monotonic() - began
+        print(f"{len(names)} sessions present at other brokers {took:.2f} s after kill -9 of theirs")
+        assert took < SOON + 3  # a machine that does other things
