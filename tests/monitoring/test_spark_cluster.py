@@ -25,6 +25,7 @@ import pyspark
 import monitoring
 from examples.smart_city.ofm import QUICK
 from monitoring.decider import Decider
+from monitoring.decisions import Table
 from monitoring.model import Pace
 from monitoring.settings import Rules
 from monitoring.store import Store
@@ -74,86 +75,97 @@ def told(log: Path, pattern: str) -> str:
     raise AssertionError(f"{pattern} did not come: {log.read_text(errors='replace')[-2000:]}")
 
 
-def test_a_master_and_two_workers_decide_as_the_small_decider_does(tmp_path: Path) -> None:
-    place, source, state = city(topics=40, clusters=3, brokers=2, seed=6), tmp_path / "counts", tmp_path / "state"
+TOLD = {
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.ui.enabled": "true",
+    "spark.ui.port": "0",
+    "spark.app.name": "city",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.rolling.enabled": "false",
+    "spark.eventLog.compress": "false",
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+}
+"""What `spark-submit` is told beside the directory of the event log."""
+JOB = ("--once", "--lateness", "1s", "--horizon", "3", "--least", "0")
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """A master and two workers on loopback. Gives the master's address."""
+    with ExitStack() as stack:
+        here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        log = folder / "master.log"
+        stack.enter_context(daemon(log, "org.apache.spark.deploy.master.Master", *here))
+        master = told(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
+        logs = [folder / f"worker{number}.log" for number in range(2)]
+        for number, log in enumerate(logs):
+            room = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / f"work{number}"))
+            stack.enter_context(daemon(log, "org.apache.spark.deploy.worker.Worker", *here, *room, master))
+        for log in logs:
+            told(log, r"(Successfully registered with master)")
+        yield master
+
+
+def counted(source: Path) -> Table:
+    """Leaves counts of three windows, as brokers do. Gives what the small decider makes of them."""
+    place = city(topics=40, clusters=3, brokers=2, seed=6)
     decider = Decider(Rules(pace=Pace(horizon=3), lateness=1000))
     for number in range(3):
         seen = list(rows(place, traffic(place, number)))
         for broker in sorted({row.broker for row in seen}):
             write_rows(file_of(source, broker, 1, seen[0].start), [row for row in seen if row.broker == broker])
-    decider.feed([row for number in range(3) for row in rows(place, traffic(place, number))])
-    with ExitStack() as stack:
-        here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        log = tmp_path / "master.log"
-        stack.enter_context(daemon(log, "org.apache.spark.deploy.master.Master", *here))
-        master = told(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
-        logs = [tmp_path / f"worker{number}.log" for number in range(2)]
-        for number, log in enumerate(logs):
-            room = ("--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / f"work{number}"))
-            stack.enter_context(daemon(log, "org.apache.spark.deploy.worker.Worker", *here, *room, master))
-        for log in logs:
-            told(log, r"(Successfully registered with master)")
-        options = [
-            "--once",
-            "--lateness",
-            "1s",
-            "--horizon",
-            "3",
-            "--least",
-            "0",
-            "--memory",
-            "512m",
-            "--partitions",
-            "2",
-        ]
+        decider.feed(seen)
+    expected = decider.decide()
+    assert expected is not None
+    assert len(expected.trees) > 3
+    return expected
+
+
+def decided(state: Path) -> Table:
+    """The last table."""
+    store = Store(state)
+    return store.table(store.last().epoch)
+
+
+def test_a_master_and_two_workers_decide_as_the_small_decider_does_and_what_spark_submit_is_told_holds(
+    tmp_path: Path,
+) -> None:
+    """Its configuration, read back from the event log, which is one of the things it is told."""
+    source, state, events = (tmp_path / name for name in ("counts", "state", "events"))
+    expected = counted(source)
+    events.mkdir()
+    wanted = {**TOLD, "spark.eventLog.dir": events.as_uri()}
+    with cluster(tmp_path) as master:
+        argv = [str(SPARK / "bin" / "spark-submit"), "--master", master, "--driver-memory", "700m"]
+        argv += ["--driver-java-options", QUICK, "--conf", f"spark.executor.extraJavaOptions={QUICK}"]
+        argv += [part for name, value in wanted.items() for part in ("--conf", f"{name}={value}")]
+        argv += [str(Path(monitoring.__file__).parent / "__main__.py"), *JOB]
+        argv += ["--source", str(source), "--state", str(state)]
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        environment = os.environ | python | {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK}
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert decided(state) == expected
+    (log,) = events.iterdir()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    found = next(line["Spark Properties"] for line in lines if line["Event"] == "SparkListenerEnvironmentUpdate")
+    assert {name: found.get(name) for name in wanted} == wanted
+    assert found["spark.driver.memory"] == "700m"
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert "spark.sql.shuffle.partitions=3" in done.stdout + done.stderr
+
+
+@pytest.mark.soak
+def test_they_do_when_the_command_names_the_master(tmp_path: Path) -> None:
+    source, state = tmp_path / "counts", tmp_path / "state"
+    expected = counted(source)
+    with cluster(tmp_path) as master:
         argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", str(state)]
-        argv += ["--master", master, *options]
+        argv += ["--master", master, *JOB, "--memory", "512m", "--partitions", "2"]
         submit = f'--conf spark.executor.memory=512m --conf spark.executor.extraJavaOptions="{QUICK}" pyspark-shell'
         environment = os.environ | {"PYSPARK_SUBMIT_ARGS": submit, "JDK_JAVA_OPTIONS": QUICK}
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    store = Store(state)
-    expected = decider.decide()
-    assert expected is not None
-    assert store.table(store.last().epoch) == expected
-    assert len(expected.trees) > 3
-
-
-def test_what_spark_submit_is_told_holds(tmp_path: Path) -> None:
-    """Its configuration, read back from the event log, which is one of the things it is told."""
-    place, source = city(topics=8, clusters=2, brokers=1, seed=6), tmp_path / "counts"
-    for number in range(2):
-        write_rows(file_of(source, "b", 1, number), list(rows(place, traffic(place, number))))
-    (tmp_path / "events").mkdir()
-    told = {
-        "spark.sql.shuffle.partitions": "3",
-        "spark.sql.adaptive.enabled": "true",
-        "spark.ui.enabled": "true",
-        "spark.ui.port": "0",
-        "spark.app.name": "city",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": (tmp_path / "events").as_uri(),
-    }
-    argv = [
-        str(SPARK / "bin" / "spark-submit"),
-        "--master",
-        "local[1]",
-        "--driver-memory",
-        "700m",
-        "--driver-java-options",
-        QUICK,
-    ]
-    argv += [part for name, value in told.items() for part in ("--conf", f"{name}={value}")]
-    argv += [str(Path(monitoring.__file__).parent / "__main__.py"), "--once", "--source", str(source)]
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(argv, env=os.environ | python, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    (log,) = (tmp_path / "events").iterdir()
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    found = next(event["Spark Properties"] for event in events if event["Event"] == "SparkListenerEnvironmentUpdate")
-    assert {name: found.get(name) for name in told} == told
-    assert found["spark.driver.memory"] == "700m"
-    assert found["spark.sql.session.timeZone"] == "UTC"
-    assert "spark.sql.shuffle.partitions=3" in done.stdout + done.stderr
+    assert decided(state) == expected
