@@ -142,9 +142,9 @@ def _readings(found: Results) -> str:
     return (
         "*Duration* (the paper's delay, ms) is from the first packet sent to the last received. Each publisher "
         f"sends\n{pace}{least}. *Delay* (µs) is the median of {STEADY_PACKETS} single packets, "
-        f"{STEADY_RATE:,.0f} a second, by the\nkernel's time stamps; *99 %* is of the same; {_single(found)}. "
-        f"The paper has no such figures. Its own are means of\n{RUNS:,} runs of {PACKETS:,} packets on "
-        "virtual machines that lost at the receiving end. Its links of 10 Mb/s would need\n16,000 ms for a run, more "
+        f"{STEADY_RATE:,.0f} a second,\nby the kernel's time stamps; *99 %* is of the same; {_single(found)}. "
+        f"The paper has no such figures. Its own\nare means of {RUNS:,} runs of {PACKETS:,} packets on "
+        "virtual machines that lost at the receiving end. Its links of\n10 Mb/s would need 16,000 ms for a run, more "
         "than it prints for one hop and two: links are not limited here."
     )
 

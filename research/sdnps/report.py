@@ -44,7 +44,7 @@ def markdown(results: Results) -> str:
         f"Computed by `saps reproduce sdnps --seed {results.seed} --graphs {results.graphs}`: {results.graphs} random "
         f"networks of {NODES} nodes and {LINKS} links\nfor each number of topics, the same for all planners; "
         f"{RELEVANT} nodes a topic, of which 20 % publish. The tables have means\nover the networks, `sdnps.json` "
-        "the standard deviations. The paper's figures are drawings without numbers, so only shapes\ncan be compared.\n"
+        "the standard deviations. The paper's figures are drawings without numbers, so only\nshapes can be compared.\n"
         "[Decision 050](../decisions/050-tree-planners-for-ofm.md) has the readings taken, "
         "[planner](../planner.md) the planners.",
         "SDNPS is shown as printed (widest paths by Kruskal's algorithm) and mended (of widest paths the shortest; "

@@ -20,9 +20,7 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     passwords: Annotated[
         str, knob("Password file, written by `saps passwd`; none: user names are not looked at. Read again on SIGHUP")
     ] = _AUTH.passwords
-    acl: Annotated[str, knob("File of access rules; none: who is let in may do everything. Read again on SIGHUP")] = (
-        _AUTH.acl
-    )
+    acl: Annotated[str, knob("File of access rules; none: everything is allowed. Read again on SIGHUP")] = _AUTH.acl
     anonymous: Annotated[
         Literal["loopback", "always", "never"], knob("From where clients without a user are let in")
     ] = _AUTH.anonymous
@@ -39,7 +37,7 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     hash_queue: Annotated[
         int,
         knob(
-            "Clients that may wait for the check of their password, a quarter of them from one address",
+            "Clients that may wait for a password check, a quarter of them from one address",
             unit="clients",
             cost="the last one waits about 50 ms longer for each",
             ge=1,
@@ -72,13 +70,13 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     client_revoked: Annotated[
         str,
         knob(
-            "File (PEM) with a revocation list (CRL) of each of these: what is revoked gets no connection. Read again "
-            "on SIGHUP; connections that stand are kept"
+            "File (PEM) with a revocation list (CRL) of each of these. Read again on SIGHUP; standing "
+            "connections are kept"
         ),
     ] = _TLS.client_revoked
     user_from: Annotated[
         Literal["cn", "san"],
-        knob("What in its certificate is a client's user: the common name, or the first subject alternative name"),
+        knob("What names the user in a client's certificate: the common name, or the first subject alternative name"),
     ] = _TLS.user_from
 
     def options(self) -> TlsOptions | None:
@@ -92,8 +90,8 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     file: Annotated[
         tuple[str, ...],
         knob(
-            "Policy files, .xml or TOML; their prohibitions add up. The same on every broker of a mesh and on the "
-            "controller. Read again on SIGHUP: all are applied, or none",
+            "Policy files, .xml or TOML; their prohibitions add up. The same on every broker and the "
+            "controller. Read again on SIGHUP, all or none",
             cost="retained messages and wills of the topics named stay at their publisher's broker",
         ),
     ] = ()

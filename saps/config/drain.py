@@ -32,7 +32,7 @@ class DrainSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         knob(
             "Clients sent to other brokers in a second",
             unit="1/s",
-            cost="each reconnects and has its session handed over: more work for the others at the same time",
+            cost="more reconnections and moved sessions at a time for the others",
             gt=0,
             le=1_000_000,
         ),
@@ -40,8 +40,8 @@ class DrainSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     grace: Annotated[
         float,
         knob(
-            "How long a client that was sent away may take to connect elsewhere before its session is given to a "
-            "broker of this one's choice; there it finds it, too",
+            "How long a client that was sent away may take to connect elsewhere before its session is moved "
+            "to a broker of this one's choice",
             unit="s",
             cost="the broker stays that much longer",
             ge=0,
@@ -51,8 +51,7 @@ class DrainSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout: Annotated[
         float,
         knob(
-            "After which a drain leaves with stored sessions that no broker takes; with others it goes on trying, and "
-            "says so",
+            "Time after which the broker leaves with stored sessions that no broker takes; others keep it trying",
             unit="s",
             cost="a drain that cannot succeed is noticed later",
             ge=0,
@@ -62,16 +61,15 @@ class DrainSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     mqtt: Annotated[
         str,
         knob(
-            "Where clients of brokers that are drained are told to find this one, such as b1.example.org:1883; none: "
-            "the address of `mqtt`, unless that is a wildcard",
+            "Where clients of drained brokers find this one, such as b1.example.org:1883; none: `mqtt`, "
+            "unless it is a wildcard",
             check=reference_fault,
         ),
     ] = ""
     mqtts: Annotated[
         str,
         knob(
-            "The same for clients that are connected over TLS; none: the first of `tls.listen`, unless it is a "
-            "wildcard",
+            "The same over TLS; none: the first of `tls.listen`, unless it is a wildcard",
             check=reference_fault,
         ),
     ] = ""

@@ -28,7 +28,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     maximum_connect_size: Annotated[
         int,
         knob(
-            "Largest CONNECT accepted: until it is handled nobody knows who the client is",
+            "Largest CONNECT accepted, from a client not known yet",
             unit="bytes",
             cost="strangers can make the broker buffer more",
             ge=128,
@@ -38,8 +38,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     maximum_unfinished_total: Annotated[
         int,
         knob(
-            "Packets that have begun to come and are not complete, of all clients together; beyond it those with "
-            "most of them, of the address with most, are disconnected",
+            "Incomplete packets of all clients together; beyond it the clients with most, of the address with"
+            " most, are disconnected",
             unit="bytes",
             cost="memory",
             ge=65536,
@@ -48,7 +48,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     maximum_connections: Annotated[
         int,
         knob(
-            "Connections of clients at the same time; further ones are told that the server is busy",
+            "Client connections; further ones are told that the server is busy",
             unit="connections",
             cost="about 12 KiB and a file descriptor each",
             ge=1,
@@ -57,8 +57,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     maximum_sessions: Annotated[
         int,
         knob(
-            "Sessions of clients that are here or away; beyond it those go whose clients are away longest with "
-            "nothing to deliver, then clients that want to keep theirs are refused",
+            "Sessions; beyond it those end whose clients are away longest with nothing to deliver, then "
+            "clients that want a lasting session are refused",
             unit="sessions",
             cost="about 3 KiB each, beside what is queued",
             ge=1,
@@ -67,7 +67,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     connection_rate: Annotated[
         float,
         knob(
-            "New connections a second, averaged over one second; further ones are refused. 0: any number",
+            "New connections a second; further ones are refused. 0: any number",
             unit="1/s",
             cost="a storm of clients takes more of the processor",
             ge=0,
@@ -76,8 +76,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     message_rate: Annotated[
         float,
         knob(
-            "Publications a second of one client, averaged over one second; beyond it the client is not read for a "
-            "while. 0: any number",
+            "Publications a second of one client; beyond it the client is not read for a while. 0: any number",
             unit="1/s",
             cost="one client takes more of the processor",
             ge=0,
@@ -86,8 +85,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     subscribe_rate: Annotated[
         float,
         knob(
-            "Filters a second that one user, one client without a user and one address may subscribe to, averaged over "
-            "one second; beyond it SUBACK comes later. 0: any number",
+            "Filters a second subscribed by one user, one client without a user, one address; beyond it "
+            "SUBACK comes later. 0: any number",
             unit="1/s",
             cost="one of them takes more of the processor",
             ge=0,
@@ -115,8 +114,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     maximum_keep_alive: Annotated[
         int,
         knob(
-            "Longest keep-alive interval; MQTT 5 clients that ask for a longer one, or none, are told to use it. 0: "
-            "any",
+            "Longest keep-alive interval; MQTT 5 clients are told to use it. 0: any",
             unit="s",
             cost="clients that vanished are noticed later",
             ge=0,
@@ -184,7 +182,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     maximum_queued_total: Annotated[
         int,
         knob(
-            "Payload kept for all such clients together, and 128 bytes for each message",
+            "Payload kept for all such clients, and 128 bytes a message",
             unit="bytes",
             cost="memory, where payloads are not shared",
             ge=0,
@@ -242,7 +240,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     patience: Annotated[
         float,
         knob(
-            "Time publishers wait for a slow subscriber before its messages are queued and then dropped",
+            "How long publishers wait for a slow subscriber before its messages are queued, then dropped",
             unit="s",
             cost="a slow subscriber holds publishers longer",
             ge=0,
@@ -252,8 +250,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     patience_again: Annotated[
         float,
         knob(
-            "Time until a subscriber that used up the patience is waited for again; at most patience / "
-            "patience_again of the publishers' time is lost to it",
+            "Time until such a subscriber is waited for again; at most patience / patience_again of the "
+            "publishers' time is lost to it",
             unit="s",
             cost="a subscriber slow in bursts loses messages sooner",
             ge=0,

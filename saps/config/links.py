@@ -16,8 +16,8 @@ class LinkTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     certificate: Annotated[
         str,
         knob(
-            "File (PEM) with this broker's certificate, as `saps ca issue` writes it, and its key; all links are then "
-            "sealed. Like the other files here, taken again when it changes, and on SIGHUP"
+            "File (PEM) with this broker's certificate and key (`saps ca issue`); seals all links. Like the "
+            "other files here, read again when it changes, and on SIGHUP"
         ),
     ] = ""
     key: Annotated[str, knob("File (PEM) with the private key; none: it is in the file of the certificate")] = ""
@@ -30,7 +30,7 @@ class LinkTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     grace: Annotated[
         float,
         knob(
-            "How long a link goes on after the certificate of who made it has ended; clocks may differ by as much",
+            "How long a link outlives its maker's certificate; clocks may differ by as much",
             unit="s",
             cost="a broker that is not renewed stays that much longer",
             ge=0,
@@ -45,22 +45,19 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tls: LinkTlsSettings = LinkTlsSettings()
     secret_file: Annotated[
         str,
-        knob(
-            "Instead of certificates: file with the mesh's secret, as `saps ca secret` writes it. Who has it can be "
-            "any broker"
-        ),
+        knob("Instead of certificates: file with the mesh's secret (`saps ca secret`). Any holder can be any broker"),
     ] = ""
     plain: Annotated[
         bool,
         knob(
-            "Links without TLS, also where overlay.listen is not loopback: whoever reaches it can be a broker, and "
-            "read and change everything"
+            "Links without TLS also beyond loopback: whoever reaches overlay.listen can be a broker, read and"
+            " change everything"
         ),
     ] = False
     highest_version: Annotated[
         int,
         knob(
-            "Highest version of the protocol between brokers that is spoken; the old one while a mesh is upgraded",
+            "Highest version of the protocol between brokers; the old one while a mesh is upgraded",
             unit="version",
             cost="brokers that do not speak it are spoken to in an older one",
             ge=LOWEST_VERSION,

@@ -15,7 +15,7 @@ class MonitoringSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     directory: Annotated[
         str,
-        knob("Directory for the counts, a Parquet file for each interval; needs pyarrow; empty: nothing is counted"),
+        knob("Directory for the counts, a Parquet file an interval; needs pyarrow; empty: nothing is counted"),
     ] = ""
     interval: Annotated[
         float,

@@ -44,16 +44,14 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     listen: Annotated[
         str,
         knob(
-            "Where switches send this broker's datagrams (UDP), IP:PORT as in the broker list; empty for no OFM. "
-            "Datagrams are always sealed; their keys come over the links between brokers",
+            "Where switches send this broker's datagrams (UDP), IP:PORT; empty for no OFM",
             check=listen_fault,
         ),
     ] = ""
     attach: Annotated[
         str,
         knob(
-            "Port of a software switch (`saps switches`), IP:PORT, that this broker is attached to: `listen` is then "
-            "its address in that network, not on this machine",
+            "Port of a software switch (`saps switches`), IP:PORT; `listen` is then the address in that network",
             check=listen_fault,
         ),
     ] = ""
@@ -63,10 +61,7 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = ""
     mode: Annotated[
         Literal["either", "both"],
-        knob(
-            "How trees' members are managed: 'either', OFGate knows them; 'both', the overlay does. The same on every "
-            "broker of a mesh and on OFGate"
-        ),
+        knob("Who knows a tree's members: 'either', OFGate; 'both', the overlay. The same on every broker and OFGate"),
     ] = "either"
     exceptions: Annotated[
         tuple[str, ...],
@@ -75,8 +70,8 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     domains: Annotated[
         tuple[str, ...],
         knob(
-            "Clusters that are OpenFlow domains, each with all below it: a controller and OFGates of its own. The same "
-            "on every broker of a mesh and on OFGate, with or without OFM; empty: the mesh is one domain"
+            "Clusters that are OpenFlow domains, each with a controller and OFGates of its own. The same on "
+            "every broker and OFGate; empty: one domain"
         ),
     ] = ()
     mtu: Annotated[
@@ -92,8 +87,7 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     loopback_timeout: Annotated[
         float,
         knob(
-            "Least time within which a datagram must come back before the tree is taken for gone; more is waited where "
-            "the network turns out to be slower",
+            "Least time within which a datagram must come back, or the tree counts as gone; more in a slower network",
             unit="s",
             cost="a vanished tree is noticed later",
             ge=0.001,
@@ -123,7 +117,7 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     mark: Annotated[
         float,
         knob(
-            "Longest time from a message by OFM to the frame that tells each member its number, by ALM's links",
+            "Longest time from a message by OFM to the frame that tells members its number",
             unit="s",
             cost="the last QoS 0 message of a burst, if lost, is found later; lowering it costs frames",
             ge=0.1,

@@ -17,9 +17,9 @@ class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     topics: Annotated[
         tuple[str, ...],
         knob(
-            "Topic filters whose topics go first: by a link of their own between two brokers, and with the DSCP of "
-            "`level`. The same on every broker of a mesh and on OFGate",
-            cost="a second connection to each broker that wants such a topic; whoever publishes much to them delays "
+            "Topics that go first: by links of their own, with the DSCP of `level`. The same on every broker "
+            "and OFGate",
+            cost="a second connection to each broker that wants such a topic; much traffic to them delays "
             "everything else",
             check=filter_fault,
         ),
@@ -27,8 +27,7 @@ class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     level: Annotated[
         int,
         knob(
-            "How the network treats their packets: class selector of the DSCP (40 for level 5), and with OFM the "
-            "queue in the switches. 7 passes everything",
+            "Class selector of their DSCP (40 for level 5), with OFM the switches' queue. 7 passes everything",
             unit="level",
             cost="what has a lower level in the network waits for it",
             ge=1,

@@ -76,17 +76,16 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     alm_order: Annotated[
         Literal["cluster", "la", "plain", "designed"],
         knob(
-            "How the brokers of a topic are sorted and divided: 'cluster' by cluster path, one copy to each other "
-            "site; 'la' by cluster path, as ALM-LA in the SAPS paper; 'plain' by the hash of the broker's name, as "
-            "its ALM; 'designed' along an overlay designed from all subscriptions, with few links and hops. The same "
-            "on every broker of a mesh",
+            "How a topic's brokers are sorted and divided: 'cluster', one copy to each other site; 'la' and "
+            "'plain', ALM-LA and ALM of the SAPS paper; 'designed', along an overlay designed from all "
+            "subscriptions. The same on every broker",
             flag="--alm ORDER",
         ),
     ] = "cluster"
     design_levels: Annotated[
         int,
         knob(
-            "Levels of a topic's designed tree below its root. 1: at most 2 hops; 2: at most 4, and fewer links for "
+            "Levels of a designed tree below its root. 1: at most 2 hops; 2: at most 4, and fewer links for "
             "the busiest broker",
             unit="levels",
             cost="hops",
@@ -97,9 +96,9 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     design_interval: Annotated[
         float,
         knob(
-            "How often the first broker asks all others for their subscriptions and publishes what has changed",
+            "Interval at which the designing broker asks the others for their subscriptions",
             unit="s",
-            cost="new subscriptions are outside the design for longer; lowering it costs 2 frames a broker each time",
+            cost="new subscriptions stay outside the design longer; lowering it costs 2 frames a broker each time",
             ge=0.1,
             le=86400,
         ),
@@ -107,8 +106,7 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     design_drift: Annotated[
         float,
         knob(
-            "Share of the subscriptions that must have changed for all trees to be designed anew; below it they are "
-            "mended",
+            "Share of changed subscriptions from which all trees are designed anew; below it they are mended",
             unit="fraction",
             cost="links a little less even; lowering it moves more links and sends more",
             ge=0,
@@ -118,11 +116,11 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     join_timeout: Annotated[
         float,
         knob(
-            "How long a broker that starts waits for members that do not answer, before of those that do the one with "
-            "the smallest name begins the mesh",
+            "How long a starting broker waits for members that do not answer, before the one with the "
+            "smallest name begins the mesh",
             unit="s",
-            cost="when not all are up the others serve later; lowering it makes meshes that begin apart likelier, "
-            "which then become one",
+            cost="if not all are up the others serve later; lowering it makes meshes that begin apart, and merge, "
+            "likelier",
             gt=0,
             le=3600,
         ),
@@ -170,8 +168,8 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     takeover_timeout: Annotated[
         float,
         knob(
-            "How long a CONNECT waits for a broker that has the client's session and does not answer, before it is "
-            "served without; a broker that is known to be dead is not waited for",
+            "How long a CONNECT waits for a broker that has the client's session and does not answer, before "
+            "it is served without; a dead broker is not waited for",
             unit="s",
             cost="such clients wait longer; lowering it loses sessions of brokers that are only slow",
             gt=0,
@@ -181,7 +179,7 @@ class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     leave_timeout: Annotated[
         float,
         knob(
-            "How long an orderly leave may take after SIGTERM before the broker just goes",
+            "Longest time an orderly leave may take after SIGTERM",
             unit="s",
             cost="a slower stop when a neighbour does not answer",
             gt=0,
@@ -215,8 +213,8 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     url: Annotated[
         str,
         knob(
-            "An MQTT broker to join to the mesh, as mqtt://[USER:PASSWORD@]HOST[:PORT]; mqtts:// is TLS. Name each one "
-            "at one broker of the mesh only; empty for none",
+            "An MQTT broker to bridge, as mqtt://[USER:PASSWORD@]HOST[:PORT]; mqtts:// is TLS. At one broker "
+            "of the mesh only",
             check=url_fault,
             flag="--upstream URL",
         ),
@@ -232,8 +230,8 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     client_id: Annotated[
         str,
         knob(
-            "This bridge's client identifier at the upstream and its mark in messages, unique among all bridges a "
-            "message can pass; empty for 'saps-' and the broker's name",
+            "The bridge's client identifier and mark in messages, unique among all bridges; empty: 'saps-' "
+            "and the broker's name",
             check=id_fault,
         ),
     ] = ""
@@ -251,8 +249,8 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     echo_window: Annotated[
         float,
         knob(
-            "Time for which a message is known by its topic and payload, where marks are lost on a way between "
-            "upstreams; 0: 2 s with MQTT 3.1.1, none with 5",
+            "How long a message is recognised by topic and payload, where marks are lost between upstreams; "
+            "0: 2 s with MQTT 3.1.1, none with 5",
             unit="s",
             cost="equal messages of different bridges within this time are taken for one",
             ge=0,
@@ -292,8 +290,8 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     in_flight: Annotated[
         int,
         knob(
-            "QoS 1 messages sent and not acknowledged, in each direction; not above the upstream's own maximum "
-            "(Mosquitto: max_inflight_messages)",
+            "Unacknowledged QoS 1 messages in each direction; at most the upstream's maximum (Mosquitto: "
+            "max_inflight_messages)",
             unit="messages",
             cost="that many may arrive twice after a broken connection",
             ge=1,
@@ -334,8 +332,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     zone: Annotated[
         str,
         knob(
-            "What this broker fails with, within its cluster: its rack, power supply or machine. Copies of sessions go "
-            "to other zones of the cluster where there are any"
+            "What this broker fails with: rack, power supply or machine. Copies of sessions go to other zones"
+            " of its cluster first"
         ),
     ] = ""
     mqtt: Annotated[
@@ -344,8 +342,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     join: Annotated[
         tuple[Address, ...],
         knob(
-            "Overlay addresses of brokers of the mesh. If none of them is in a mesh yet, those that are starting agree "
-            "which one begins it",
+            "Overlay addresses of other brokers; those that start together agree which one begins the mesh",
             check=join_fault,
             flag="--join HOST:PORT",
         ),
@@ -361,9 +358,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     sys_interval: Annotated[
         float,
         knob(
-            "How often the $SYS topics are published to those who subscribe; 0: there are none",
+            "Interval of the $SYS topics; 0: none",
             unit="s",
-            cost="values are older; lowering it costs a few microseconds for each session every time",
+            cost="older values; lowering it costs a few microseconds a session",
             ge=0,
             le=86400,
         ),

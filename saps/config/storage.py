@@ -18,23 +18,22 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     file: Annotated[
         str,
         knob(
-            "SQLite file for sessions with an expiry interval, their messages of QoS 1 and 2, and retained messages; "
-            "made if it is not there; empty: they end with the process"
+            "SQLite file for sessions with an expiry interval, their QoS 1 and 2, and retained messages; made"
+            " if missing; empty: they end with the process"
         ),
     ] = ""
     sync: Annotated[
         Literal["full", "normal", "off"],
         knob(
-            "What an acknowledgement waits for. 'full': the disk has it, so it outlives a loss of power; 'normal' and "
-            "'off': the operating system has it, so it outlives the process, and a loss of power may cost the last "
-            "seconds ('normal') or the whole file ('off')",
+            "What an acknowledgement waits for. 'full': the disk; 'normal' and 'off': the operating system, "
+            "so that a loss of power may cost the last seconds ('normal') or the whole file ('off')",
         ),
     ] = "full"
     maximum_size: Annotated[
         int,
         knob(
-            "Size of the file beyond which new sessions and publications of QoS 1 and 2 are refused ('quota "
-            "exceeded'); what is stored goes on, and its clients may fetch it. 0: any",
+            "Size beyond which new sessions and QoS 1 and 2 are refused ('quota exceeded'); clients may fetch"
+            " what is stored. 0: any",
             unit="bytes",
             cost="disk",
             ge=0,
@@ -48,9 +47,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     copies: Annotated[
         int,
         knob(
-            "Brokers that have each session with an expiry interval, this one included: if it dies another one goes on "
-            "with its sessions, and what it had acknowledged is not lost. PUBACK, PUBREC and SUBACK wait for those "
-            "that are there. 1: this broker alone",
+            "Brokers that hold each session with an expiry interval, this one included. PUBACK, PUBREC and "
+            "SUBACK wait for them. 1: this broker alone",
             unit="brokers",
             cost="two frames to each for what is published to such sessions, and their memory",
             ge=1,
@@ -60,7 +58,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     minority: Annotated[
         Literal["serve", "refuse"],
         knob(
-            "What a broker does with such sessions while no other broker can have a copy. 'serve': goes on, and has "
-            "what came meanwhile merged later; 'refuse': acknowledges nothing that concerns them until there is one"
+            "While no other broker can have a copy: 'serve' goes on and merges later; 'refuse' acknowledges "
+            "nothing that concerns such sessions"
         ),
     ] = "serve"

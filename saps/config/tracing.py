@@ -16,7 +16,7 @@ class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     endpoint: Annotated[
         str,
         knob(
-            "Collector that takes traces by OTLP over HTTP, such as http://127.0.0.1:4318; needs the extra 'tracing'; "
+            "Collector of traces (OTLP over HTTP), such as http://127.0.0.1:4318; needs the extra 'tracing'; "
             "empty: no traces",
             check=http_fault,
         ),
@@ -24,11 +24,10 @@ class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     share: Annotated[
         float,
         knob(
-            "Share of the messages published at this broker that are traced; those whose publisher says in "
-            "traceparent whether they are, are left to it",
+            "Share of messages published here that are traced, where the publisher's traceparent does not decide",
             unit="fraction",
-            cost="about 0.1 ms of processor time for each traced message and broker; from 0.1 on every message costs "
-            "some microseconds more",
+            cost="0.1 ms of processor time a traced message and broker; from 0.1 on every message costs some "
+            "microseconds more",
             ge=0,
             le=1,
         ),

@@ -34,7 +34,7 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     listen: Annotated[
         tuple[Address, ...],
         knob(
-            "Where Web clients attach, and MQTT clients over WebSocket at the path /mqtt; the operator's page is at /",
+            "Where Web clients attach, and MQTT over WebSocket (/mqtt); the operator's page is at /",
             flag="--web HOST:PORT",
         ),
     ] = ()
@@ -42,16 +42,15 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     origins: Annotated[
         tuple[str, ...],
         knob(
-            "Origins of pages that may attach, such as https://example.org; '*': all. Pages of this broker itself may "
-            "if they were asked for by an IP address or as localhost, and programs that are no browsers may always",
+            "Origins of pages that may attach, such as https://example.org; '*': all. The broker's own pages "
+            "may by IP address or as localhost, programs always",
             check=origin_fault,
         ),
     ] = ()
     topics: Annotated[
         int,
         knob(
-            "How many topics a broker with a Web port counts messages of, for the operator's page; 0: none. Where "
-            "monitoring.directory is set, monitoring.topics holds",
+            "Topics counted for the operator's page; 0: none. With monitoring.directory, monitoring.topics holds",
             unit="topics",
             cost="0.4 KiB each",
             ge=0,
@@ -61,8 +60,7 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     controller: Annotated[
         str,
         knob(
-            "The controller whose network, trees and budgets the operator's page shows, such as "
-            "http://127.0.0.1:8181; none: no network",
+            "Controller whose network the operator's page shows, such as http://127.0.0.1:8181",
             check=http_fault,
         ),
     ] = ""
@@ -70,8 +68,7 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ofgate: Annotated[
         str,
         knob(
-            "Where OFGate takes decisions (saps ofgate --decisions), for the page to show them, such as "
-            "http://127.0.0.1:8282; none: no decisions",
+            "OFGate's door for decisions, which the page shows, such as http://127.0.0.1:8282",
             check=http_fault,
         ),
     ] = ""
