@@ -44,7 +44,7 @@ enum {
 static const double ANSWER = 10.0;    /* seconds for one answer while clients connect */
 static const double SETTLE = 20.0;    /* seconds until every topic's path is there */
 static const double ASK_AGAIN = 0.25; /* seconds between probes */
-static const double REST = 5.0;       /* seconds, at most, until the brokers have put themselves in order */
+static const double REST = 20.0;      /* seconds, at most, until the brokers have put themselves in order */
 static const double RESTING = 0.05;   /* of a processor: those that take less have */
 static const double GIVE_UP = 5.0;    /* seconds after which a message does not hold its publisher up any more */
 static const double QUIET = 2.0;      /* seconds without an arrival after which what is missing is lost */
