@@ -8,7 +8,6 @@ same table once more changes nothing, an older one is refused. ``GET /v1/decisio
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from saps.ofm.northbound.schema import Demand
-from saps.ofm.northbound.tokens import octets
+from saps.runtime.http import has_token, problem_response
 from saps.topics import topic_fault
 
 if TYPE_CHECKING:
@@ -193,8 +192,7 @@ class DecisionDoor:
             fault = self._identity.visitor_fault(request.transport, self._names)
             if fault is not None:
                 return _problem(403, fault)
-        sent = octets(request.headers.get("Authorization", "").removeprefix("Bearer ").strip())
-        if self._token and not hmac.compare_digest(sent, self._token):
+        if self._token and not has_token(request, self._token):
             return _problem(401, "send the token as Authorization: Bearer")
         try:
             return await handler(request)
@@ -231,5 +229,4 @@ def _answer(value: object) -> web.Response:
 
 
 def _problem(status: int, detail: str) -> web.Response:
-    body = msgspec.json.encode({"status": status, "detail": detail})
-    return web.Response(body=body, status=status, content_type="application/problem+json")
+    return problem_response(status, {"status": status, "detail": detail})

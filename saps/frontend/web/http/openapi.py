@@ -12,10 +12,11 @@ import msgspec
 from saps.drain.values import Drained, Order
 from saps.frontend.web.clients import messages
 from saps.frontend.web.clients.messages import Message, Published
-from saps.frontend.web.http.problems import MEDIA_TYPE, Problem
+from saps.frontend.web.http.problems import Problem
 from saps.frontend.web.http.visitors import Ticket
 from saps.frontend.web.mesh.network import Decisions, Network
 from saps.frontend.web.mesh.report import MODES, SORTS, Brokers, Forgotten, TopicList, Trace
+from saps.runtime.http import PROBLEM
 
 TYPES: dict[str, Any] = {
     "Published": Published,
@@ -307,7 +308,7 @@ _REFUSALS = {
 
 
 def _problem(text: str) -> dict[str, Any]:
-    return {"description": text, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    return {"description": text, "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
 def _json(text: str, schema: Any) -> dict[str, Any]:

@@ -8,8 +8,7 @@ import msgspec
 from aiohttp import web
 
 from saps.frontend.mqtt.codec.reasons import Reason
-
-MEDIA_TYPE = "application/problem+json"
+from saps.runtime.http import problem_response
 
 STATUS = {
     Reason.MALFORMED_PACKET: 400,
@@ -73,10 +72,4 @@ def answer_problem(problem: Problem, headers: dict[str, str] | None = None) -> w
         found["WWW-Authenticate"] = 'Basic realm="saps", charset="UTF-8"'
     if problem.status in (429, 503):
         found["Retry-After"] = "1"
-    body = msgspec.json.encode({name: _text(value) for name, value in msgspec.to_builtins(problem).items()})
-    return web.Response(body=body, status=problem.status, content_type=MEDIA_TYPE, headers=found)
-
-
-def _text(value: Any) -> Any:
-    """A value that can be encoded: what is quoted of a header need not be text."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+    return problem_response(problem.status, problem, found)

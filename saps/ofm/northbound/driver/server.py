@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 import math
 import ssl
@@ -33,8 +32,8 @@ from saps.ofm.northbound.schema import (
     Status,
     SwitchBudget,
 )
-from saps.ofm.northbound.tokens import octets
 from saps.ofm.openflow.errors import ChannelError
+from saps.runtime.http import has_token, problem_response
 from saps.topics import topic_fault
 
 if TYPE_CHECKING:
@@ -177,8 +176,7 @@ class NorthboundServer:
     def _authenticate(self, request: web.Request) -> None:
         if request.get_extra_info("peercert"):
             return  # a certificate that was checked, also by `visitors`
-        kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(octets(token.strip()), self._token):
+        if not has_token(request, self._token):
             raise ProblemError(401, "Unauthorized", "send the token as Authorization: Bearer")
 
     # ---- requests
@@ -301,9 +299,4 @@ def _answer_state(state: OfmState) -> web.Response:
 
 def _answer_problem(problem: Problem, headers: dict[str, str] | None = None) -> web.Response:
     more = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
-    return web.Response(
-        body=msgspec.json.encode(problem),
-        status=problem.status,
-        content_type="application/problem+json",
-        headers={**(headers or {}), **more},
-    )
+    return problem_response(problem.status, problem, {**(headers or {}), **more})
