@@ -10,6 +10,7 @@ first asked for, so that ``import saps`` costs next to nothing.
 from __future__ import annotations
 
 import saps.runtime.compiled  # noqa: F401 - before all other modules: it settles whether they run compiled
+from saps.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from saps.embedded.broker import Broker
     from saps.embedded.messages import ClosedError, Messages, TooSlowError
     from saps.messages import Message, Properties, Reached
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Broker",

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,9 +69,10 @@ def ring_of(module: str) -> str:
     return next((ring for package, ring in PACKAGES.items() if _inside(module, package)), "pure")
 
 
-def imports(source: str, package: str) -> Iterator[Import]:
-    """All imports at run time, wherever they stand, but not those for type checkers only."""
-    for node in _walk(ast.parse(source)):
+def imports(source: str, package: str, *, types: bool = False) -> Iterator[Import]:
+    """All imports at run time, wherever they stand; with `types` also those for type checkers only."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree) if types else _walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(alias.name, None, node.lineno)
@@ -184,3 +186,32 @@ def test_a_wrong_import_is_found(module: str, source: str, fault: str) -> None:
 )
 def test_a_right_import_is_not(source: str) -> None:
     assert faults("saps.local.hub", source, set(modules()), is_package=False) == []
+
+
+LARGEST_CIRCLE = 3
+CIRCLES = {
+    "saps.broker": 7,
+    "saps.frontend.mqtt": 18,
+    "saps.local.hub": 4,
+    "saps.overlay.delivery": 4,
+    "saps.overlay.sessions": 4,
+}
+"""Larger circles of imports, those for types only among them: a module or package in it, and how many modules."""
+
+
+def test_circles_of_imports_are_small() -> None:
+    known = modules()
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for module, path in known.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        for entry in imports(path.read_text(), package, types=True):
+            full = f"{entry.module}.{entry.name}"
+            target = full if full in known else entry.module
+            if target in known and target != module:
+                graph.add_edge(module, target)
+    large = [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > LARGEST_CIRCLE]
+    for circle in large:
+        found = [size for name, size in CIRCLES.items() if any(_inside(module, name) for module in circle)]
+        assert found, circle
+        assert len(circle) <= found[0], circle
+    assert len(large) == len(CIRCLES), "take the circle that is no more out of CIRCLES"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from saps import __version__
 from saps.frontend.mqtt.counts import totals
 from saps.frontend.web.mesh import report
 from saps.frontend.web.mesh.status import MOST_TOPICS, Watched
@@ -15,6 +14,7 @@ from saps.overlay.delivery.tree import divide
 from saps.overlay.rendezvous.publisher_registry import Phase
 from saps.overlay.ring.keys import BrokerRef, place
 from saps.topics import is_wildcard
+from saps.version import __version__
 
 if TYPE_CHECKING:
     from saps.broker.broker import Broker

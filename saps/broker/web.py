@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from saps import __version__
 from saps.broker.metrics import samples
 from saps.config import SettingError
 from saps.config.sources_io import token
@@ -20,6 +19,7 @@ from saps.frontend.web.mesh.network import DecisionView, NetworkView
 from saps.ofm.northbound.driver.client import Client
 from saps.runtime import process
 from saps.runtime.compiled import modules
+from saps.version import __version__
 
 if TYPE_CHECKING:
     from saps.broker.broker import Broker

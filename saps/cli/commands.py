@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from saps import __version__
 from saps.runtime.loading import Loading
+from saps.version import __version__
 
 
 class Entry(NamedTuple):

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
-from saps import __version__
 from saps.tracing.spans import Span, Value
+from saps.version import __version__
 
 logger = logging.getLogger(__name__)
 

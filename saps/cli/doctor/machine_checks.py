@@ -12,9 +12,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-from saps import __version__
 from saps.cli.doctor.findings import Finding, fault, good, note, warning
 from saps.runtime.compiled import Modules, modules
+from saps.version import __version__
 
 NEEDED = ("aiohttp", "cryptography", "msgspec", "prometheus-client", "rich", "typer")
 """Distributions without which a broker does not run in full."""

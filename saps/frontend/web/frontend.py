@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from saps import __version__
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.web.clients.clients import WebClients
 from saps.frontend.web.clients.events import Events
@@ -24,6 +23,7 @@ from saps.frontend.web.mesh.live import Live
 from saps.frontend.web.mesh.mesh import Snapshots
 from saps.frontend.web.mesh.network import DecisionView, NetworkView
 from saps.frontend.web.mesh.operator import Operator
+from saps.version import __version__
 
 TOPIC = "/v1/topics/{topic:.+}"
 STATIC = Path(__file__).parent / "static"

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from random import Random
 from typing import Literal, Protocol, cast
 
-from saps import __version__
 from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
 from saps.frontend.mqtt.access.origin import origin_of
 from saps.frontend.mqtt.codec.reasons import Reason
@@ -31,6 +30,7 @@ from saps.local.hub import Hub
 from saps.mesh import Sessions
 from saps.storage.driver.store import Store
 from saps.storage.error import Trouble
+from saps.version import __version__
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import hdrs, web
 
-from saps import __version__
 from saps.frontend.mqtt.access.origin import is_loopback
 from saps.frontend.web.http.metrics import Metrics, Sample
 from saps.ofm.controller.events import Wish
@@ -35,6 +34,7 @@ from saps.ofm.northbound.schema import (
 from saps.ofm.openflow.errors import ChannelError
 from saps.runtime.http import has_token, problem_response
 from saps.topics import topic_fault
+from saps.version import __version__
 
 if TYPE_CHECKING:
     from saps.identity.https import Visitors
