@@ -259,7 +259,7 @@ async def test_a_reload_with_a_fault_in_one_file_changes_nothing_and_says_so(
             assert await shown(place, address) == certificate
             async with client(server.address, **login):
                 pass
-    said = [record.getMessage() for record in caplog.records if record.name.endswith("auth.control")]
+    said = [record.getMessage() for record in caplog.records if record.name.endswith("access_control")]
     assert said[0].startswith(line.format(file=place.file(name)))
     assert said[1:] == ["reload refused: passwords, access rules and certificates stay as they were"]
     with pytest.raises(AccessError):
