@@ -74,3 +74,23 @@ def test_a_broker_cut_off_serves_or_acknowledges_nothing(refuse: bool) -> None:
     mesh.run_until(acknowledged, 20.0)
     nomad.until(lambda: nomad.got[1] == [b"in the cut"])
     mesh.run_until(lambda: len(mesh.sessions("c")) == 1, 20.0)
+
+
+@pytest.mark.parametrize("expiry", [3600, 0], ids=["stored", "not stored"])
+def test_a_message_costs_two_frames_for_each_holder_at_most(expiry: int) -> None:
+    """One there and one back, fewer where several go together; none where no session is stored."""
+    mesh = Replicated(1)
+    one, *others = mesh.build(3)
+    nomad = Nomad(mesh, "c", expiry=expiry)
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    mesh.run(2)
+    before = {**mesh.counters.by_kind}
+    for number in range(200):
+        mesh.tell(others[number % 2], number, 1)
+        mesh.run(0.0 if number % 4 else 0.02)
+    nomad.until(lambda: len(nomad.got[1]) == 200)
+    mesh.run(2)
+    frames = sum(mesh.counters.by_kind[kind] - before.get(kind, 0) for kind in ("Append", "Appended"))
+    print(f"{frames / 200 / 2:.2f} frames for a message and holder")
+    assert frames == 0 if not expiry else 0 < frames <= 2 * 2 * 200

@@ -133,6 +133,12 @@ class Ordeal:
                 self.nomad.wander(self.rng, self.moves)
             self.mesh.run(self.rng.choice([0, 0, 0.001, 0.01, 0.05, 0.3]))
 
+    def couple(self) -> list[str]:
+        """Two that may die together: with three copies one is left."""
+        first = self.rng.choice(self.victims())
+        there = [broker.name for broker in self.mesh.alive() if broker not in self.speakers and broker.joined]
+        return [first, self.rng.choice([name for name in there if name != first])]
+
     def victims(self) -> list[str]:
         """Brokers that may die now, each by itself, those with the session as likely as all others."""
         there = [broker.name for broker in self.mesh.alive() if broker not in self.speakers and broker.joined]
@@ -162,14 +168,14 @@ class Ordeal:
         assert len(self.mesh.sessions("c")) == 1, f"{self.mesh.sessions('c')} {where}"
 
 
-def ordeal(seed: int, disks: bool) -> None:
-    """Brokers die, one at a time as a rule, some together, and come back with their disks or without."""
+def ordeal(seed: int, disks: bool, together: bool = False) -> None:
+    """Brokers die, one at a time or two `together`, and come back with their disks or without."""
     trial = Ordeal(seed, disks)
     mesh, rng = trial.mesh, trial.rng
     for _ in range(3):
         trial.steps(15)
         mesh.run(rng.choice([0, 0.3, 2, 8]))
-        dead = [rng.choice(trial.victims())]
+        dead = trial.couple() if together else [rng.choice(trial.victims())]
         for name in dead:
             mesh.crash(name)
         trial.steps(10)
@@ -186,6 +192,12 @@ def ordeal(seed: int, disks: bool) -> None:
 @SCHEDULES
 def test_crashes_of_one_broker_after_the_other_cost_nothing(seed: int, disks: bool) -> None:
     ordeal(seed, disks)
+
+
+@DISKS
+@SCHEDULES
+def test_crashes_of_two_brokers_at_once_cost_nothing(seed: int, disks: bool) -> None:
+    ordeal(seed, disks, together=True)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +230,35 @@ def cut_off(seed: int, disks: bool) -> None:
         mesh.run(15)
     trial.settle()
     trial.judge()
+
+
+def flapping(seed: int, disks: bool) -> None:
+    """The link to the session's broker comes and goes, as soon as it is taken for dead, or not yet, or for a while."""
+    trial = Ordeal(seed, disks)
+    mesh, rng = trial.mesh, trial.rng
+    home = rng.choice([broker for broker in mesh.alive() if broker not in trial.speakers])
+    trial.nomad.connect(home)
+    trial.listen(4)
+    if rng.random() < 0.5:
+        trial.nomad.lose()
+    for _ in range(6):
+        mesh.partition([home.name])
+        for _ in range(rng.randrange(1, 6)):
+            trial.tell()
+            mesh.run(rng.choice([0.05, 0.5, 1]))
+        mesh.heal()
+        for _ in range(rng.randrange(1, 6)):
+            trial.tell()
+            mesh.run(rng.choice([0.05, 0.5, 1]))
+    mesh.run(20)
+    trial.settle()
+    trial.judge()
+
+
+@DISKS
+@SCHEDULES
+def test_a_link_that_comes_and_goes_costs_nothing(seed: int, disks: bool) -> None:
+    flapping(seed, disks)
 
 
 @marks.expect("log fenced")
