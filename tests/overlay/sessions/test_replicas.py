@@ -261,6 +261,12 @@ def test_a_link_that_comes_and_goes_costs_nothing(seed: int, disks: bool) -> Non
     flapping(seed, disks)
 
 
+@pytest.mark.parametrize("seed", [105, 133])
+def test_flapping_links_that_failed_once(seed: int) -> None:
+    """A broker whose session was to leave, and stayed, looked like one whose session had been adopted."""
+    flapping(seed, disks=True)
+
+
 @marks.expect("log fenced")
 @DISKS
 @SCHEDULES

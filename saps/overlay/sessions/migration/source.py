@@ -85,7 +85,7 @@ class Giver:
             sessions.withdraw(client)
         elif answer is Yields.SESSION:
             self.leaving[client] = _Giving(sender, frame.serial, sessions.host.describe(client), branch)
-            sessions.tenures[client] = max(0, frame.stamp - 1)
+            sessions.tenures[client] = max(0, frame.stamp - 2)  # one less has an owner whose session was adopted
         return answer
 
     def keep(self, client: str) -> None:
