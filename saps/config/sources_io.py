@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -299,7 +299,8 @@ def _converted(knob: Knob, given: Given, kind: Any) -> Any:
         return msgspec.convert(_list(value, "texts", knob.about.split), knob.type)
     if kind is Path:
         return Path(msgspec.convert(value, str))
-    return msgspec.convert(value, knob.type, strict=not given.text)
+    bounded = Annotated[(kind, *knob.type.__metadata__)]  # bounds are of the number: None has none
+    return msgspec.convert(value, bounded, strict=not given.text)
 
 
 def _address(value: Any) -> Address:

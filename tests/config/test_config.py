@@ -381,3 +381,12 @@ def test_a_missing_value_is_told_with_its_flag_and_variable(program: Program[Any
 def test_the_monitor_wants_certificate_and_authority_together() -> None:
     with pytest.raises(SettingError, match="belong together"):
         MONITOR.load({"monitor.source": "/c", "monitor.certificate": "/x"})
+
+
+@pytest.mark.parametrize(("text", "decide"), [("1", 1.0), ("0.5", 0.5)])
+def test_a_number_that_may_be_left_out_keeps_its_bounds(text: str, decide: float) -> None:
+    flags = {"ofgate.controller": "http://a", "join": "127.0.0.1:7300"}
+    assert OFGATE.load(flags | {"ofgate.decide": text}, {}).settings.ofgate.decide == decide
+    assert OFGATE.load(flags, {}).settings.ofgate.decide is None
+    with pytest.raises(SettingError):
+        OFGATE.load(flags | {"ofgate.decide": "0.1"}, {})
