@@ -105,10 +105,10 @@ class BrokerDrain:
 
     def _host(self) -> Host | None:
         broker, frontend = self._broker, self._broker.server.frontend
-        if self.drain.draining or frontend.leaving or not broker.mesh.node.joined:
+        if self.drain.draining or frontend.sessions.leaving or not broker.mesh.node.joined:
             return None
         count = len(frontend.sessions)
-        room = 0 if frontend.refusal is not None else max(0, frontend.limits.maximum_sessions - count)
+        room = 0 if frontend.storage.refusal is not None else max(0, frontend.limits.maximum_sessions - count)
         return Host(broker.ref.name, broker.ref.cluster, *self._addresses(), count, room)
 
     def _addresses(self) -> tuple[str, str]:

@@ -65,7 +65,7 @@ class BrokerWatch(Watched):
             clients=found.connected,
             sessions=found.connected + found.away,
             subscriptions=found.subscriptions,
-            queued_bytes=frontend.budget.used,
+            queued_bytes=frontend.sessions.budget.used,
             published=hub.published,
             received=hub.received,
             delivered=hub.delivered,

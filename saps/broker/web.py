@@ -99,10 +99,10 @@ def obstacles(broker: Broker) -> list[str]:
     found = [] if broker.mesh.node.joined else ["it has not joined the mesh yet, or is leaving"]
     if not found and not broker.mesh.ready.is_set():
         found.append("the mesh does not know its sessions yet")
-    if broker.server.frontend.leaving:
+    if broker.server.frontend.sessions.leaving:
         found.append("it is stopping")
     if broker.drain is not None and broker.drain.drain.draining:
         found.append("it is drained")
-    if broker.server.frontend.broken:
+    if broker.server.frontend.storage.broken:
         found.append("nothing can be stored")
     return found

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Protocol
 
 from saps.drain.values import Offer
+from saps.frontend.mqtt.budget import ENTRY_COST
 from saps.frontend.mqtt.frontend import FOREVER, Frontend
-from saps.frontend.mqtt.session.budget import ENTRY_COST
-from saps.frontend.mqtt.session.session import Session
+from saps.frontend.mqtt.session.session import LastWill, Session
 from saps.mesh import Arrival
 from saps.overlay.frames.kinds import Tenure
 
@@ -45,13 +45,13 @@ class Adopter:
 
     def adopt(self, offer: Offer) -> str:
         """Begin to take a session over. Why not, or an empty text."""
-        frontend, roaming = self._frontend, self._frontend.roaming
-        limits, budget = frontend.limits, frontend.budget
+        frontend, roaming = self._frontend, self._frontend.sessions.roaming
+        limits, budget = frontend.limits, frontend.sessions.budget
         if roaming is None:
             return "sessions do not move here"
         if offer.stamp < 0 or not (offer.remaining >= 0 and 0 <= offer.will_in <= FOREVER):
             return "no offer"
-        if frontend.refusal is not None or frontend.detour is not None or frontend.leaving:
+        if frontend.storage.refusal is not None or frontend.detour is not None or frontend.sessions.leaving:
             return "not now"
         if len(frontend.sessions) >= limits.maximum_sessions:
             return "no room"
@@ -74,7 +74,7 @@ class Adopter:
         self.adopted += 1
         session.ends_at = since + min(offer.remaining, session.expiry)
         if offer.will is not None:
-            session.will, session.will_due = offer.will, since + offer.will_in
-            session.will_delay = max(0, round(offer.will_in))
-            frontend.hub.entrust(offer.client, offer.will, max(0.0, session.will_due - frontend.clock()))
+            due = since + offer.will_in
+            session.will = LastWill(offer.will, max(0, round(offer.will_in)), due)
+            frontend.hub.entrust(offer.client, offer.will, max(0.0, due - frontend.clock()))
         self._welcome(session)

@@ -167,7 +167,7 @@ class Drain:
         left = self._frontend.sessions
         if not self.parting.connected:
             over = now - self._began >= self.options.timeout
-            journal = self._frontend.journal
+            journal = self._frontend.storage.journal
             stored = journal is not None and journal.disk and all(session.stored for session in left.values())
             if not left or ((self._staying or over) and stored):
                 self.stage = Stage.LEAVING
@@ -249,16 +249,17 @@ class Drain:
                 yield self._described(client, session, now)
 
     def _described(self, client: str, session: Session, now: float) -> Offer:
+        will = session.will
         return Offer(
             client,
             session.user,
             self._me(),
             self._claims.tenures.get(client, 0),
             session.ends_at - now,
-            len(session.queue or ()),
-            session.queued_bytes,
-            session.will,
-            max(0.0, session.will_due - now) if session.will is not None else 0.0,
+            len(session.queue.copies or ()),
+            session.queue.bytes,
+            None if will is None else will.message,
+            0.0 if will is None else max(0.0, will.due - now),
         )
 
     def _offer(self, host: str, batch: list[Offer]) -> None:

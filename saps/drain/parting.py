@@ -65,14 +65,15 @@ class Parting:
         frontend, session = self._frontend, connection.session
         assert session is not None
         assert frontend.detour is not None
-        self.keep_will(session, frontend.clock() + max(LEFT, min(session.will_delay, session.expiry)))
+        if session.will is not None:
+            self.keep_will(session, frontend.clock() + max(LEFT, min(session.will.delay, session.expiry)))
         connection.close(frontend.detour.farewell)
         if frontend.sessions.get(session.client_id) is session:
             away(session.client_id)
 
     def keep_will(self, session: Session, due: float) -> None:
         """Take over a session's will: to be published if the client is connected nowhere at that time."""
-        will = self._frontend.lay_aside_will(session)
+        will = self._frontend.sessions.lay_aside_will(session)
         if will is not None:
             self.wills[session.client_id] = will, due
 

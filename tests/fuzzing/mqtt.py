@@ -98,20 +98,20 @@ def check_frontend(frontend: Frontend) -> None:
     assert len(frontend.sessions) <= LIMITS.maximum_sessions
     kept = 0
     for session in frontend.sessions.values():
-        queue = session.queue or ()
+        queue = session.queue.copies or ()
         assert len(queue) <= LIMITS.maximum_queued
-        assert session.queued_bytes == sum(single.size for single, _ in queue) <= LIMITS.maximum_queued_bytes
-        assert len(session.inflight) <= LIMITS.send_maximum
+        assert session.queue.bytes == sum(single.size for single, _ in queue) <= LIMITS.maximum_queued_bytes
+        assert len(session.window.inflight) <= LIMITS.send_maximum
         assert len(session.incoming or ()) <= LIMITS.receive_maximum
         assert len(session.subscriptions) <= LIMITS.maximum_subscriptions
-        kept += session.queued_bytes
+        kept += session.queue.bytes
     for connection in frontend.connections:
         cutter = connection.publishes._cutter
         assert cutter is None or len(cutter._aliases or ()) <= LIMITS.topic_alias_maximum
         assert connection.outbound._held_count <= LIMITS.maximum_queued
         assert len(connection._framer._partial or b"") <= LIMITS.maximum_packet_size + 5
         kept += connection.outbound._held_bytes
-    assert kept <= frontend.budget.used <= LIMITS.maximum_queued_total
+    assert kept <= frontend.sessions.budget.used <= LIMITS.maximum_queued_total
 
 
 def _actions(data: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -120,7 +120,7 @@ class Replicated(Roams):
         node, frontend = broker.node, bench.frontend
         tables = None if self.disks is None else self.disks.setdefault(broker.ref.name, {})
         disk = Disk(self, broker, tables)
-        journal = frontend.journal = Journal()
+        journal = frontend.storage.journal = Journal()
         journal.disk, journal.life = tables is not None, (broker.ref.name, broker.ref.incarnation)
         journal.place = places(node.presence)
         journal.begin_after(broker.ref.incarnation << 40)

@@ -51,7 +51,7 @@ class Bench:
             lambda when: mesh.at(max(when, mesh.now), self._timers),
         )
         self.frontend.turn.call_soon = lambda end: mesh.at(mesh.now, lambda: broker.act(end))
-        self.frontend.roaming = broker.node.sessions.host = Roaming(self.frontend, broker.node)
+        self.frontend.sessions.roaming = broker.node.sessions.host = Roaming(self.frontend, broker.node)
 
     def deal(self) -> Bench:
         return self

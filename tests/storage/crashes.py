@@ -65,15 +65,15 @@ class Life:
         self.hub = Hub(clock=lambda: self.now)
         self.frontend = Frontend(self.hub, Limits(), lambda: self.now, Random(1))
         self.disk = Disk(path)
-        self.journal = self.frontend.journal = Journal()
+        self.journal = self.frontend.storage.journal = Journal()
         self.commits = self.disk.commits = Commits(self.journal, self.disk, on_trouble=self._trouble)
         held = self.frontend.turn.held = HeldOutput(self.commits)
         self.commits.held.append(held)
         restore(self.frontend, self.journal, saved, with_wills=True)
 
     def _trouble(self, trouble: Trouble | None) -> None:
-        self.frontend.refusal = None if trouble is None else reason_of(trouble)
-        self.frontend.broken = trouble is not None
+        self.frontend.storage.refusal = None if trouble is None else reason_of(trouble)
+        self.frontend.storage.broken = trouble is not None
 
     def flush(self) -> None:
         """What the server does after each input."""

@@ -74,7 +74,7 @@ def totals(frontend: Frontend) -> Totals:
         dropped += session.dropped
         connected += session.connection is not None
         subscriptions += len(session.subscriptions)
-        inflight += len(session.inflight)
-        queued += len(session.queue or ())
+        inflight += len(session.window.inflight)
+        queued += len(session.queue.copies or ())
     away = len(frontend.sessions) - connected
     return Totals(published, delivered, dropped, connected, away, subscriptions, inflight, queued)

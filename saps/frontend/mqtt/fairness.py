@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.session.budget import Budget
+from saps.frontend.mqtt.budget import Budget
+from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
 from saps.local.token_bucket import Buckets, TokenBucket
 
 if TYPE_CHECKING:
@@ -30,10 +30,36 @@ class Fairness:
         self._frontend = frontend
         self.unfinished = Budget(limits.maximum_unfinished_total)
         """Bytes of packets that have begun to come, of all connections together."""
+        rate = limits.connection_rate
+        self._connecting = TokenBucket(rate, max(1.0, rate)) if rate else None
         self._filters = Buckets(limits.subscribe_rate, limits.subscribe_rate) if limits.subscribe_rate else None
         self._lines = Buckets(LINES, LINES_AT_ONCE)
         self._idle: dict[str, None] = {}
         """Clients that are away, those first that have been so longest."""
+
+    # ---- connections
+
+    def admit(self, client_id: str, keeps: bool) -> None:
+        """Is there room for one client more? `keeps`: it wants its session to outlive the connection. Raises
+        `ProtocolError` if not."""
+        frontend = self._frontend
+        frontend.counts.connects += 1
+        now, limits = frontend.clock(), frontend.limits
+        reason = None
+        session = frontend.sessions.get(client_id)
+        if frontend.detour is not None:
+            reason = frontend.detour.refusal
+        elif len(frontend.connections) > limits.maximum_connections and (session is None or session.connection is None):
+            reason = Reason.SERVER_BUSY
+        elif self._connecting is not None and self._connecting.wait(now):
+            reason = Reason.CONNECTION_RATE_EXCEEDED
+        elif len(frontend.sessions) >= limits.maximum_sessions and session is None and not self.make_room() and keeps:
+            reason = Reason.QUOTA_EXCEEDED
+        if reason is not None:
+            frontend.counts.refused += 1
+            raise ProtocolError("", reason)
+        if self._connecting is not None:
+            self._connecting.spend(1, now)
 
     # ---- subscribe work
 
@@ -93,9 +119,9 @@ class Fairness:
         none."""
         for client_id in list(islice(self._idle, LOOKS)):
             session = self._frontend.sessions[client_id]
-            if not (session.queue or session.inflight or self._frontend.is_moving(client_id)):
+            if not (session.queue.copies or session.window.inflight or self._frontend.sessions.is_moving(client_id)):
                 self._frontend.counts.evicted += 1
-                self._frontend.end(session)
+                self._frontend.sessions.end(session)
                 return True
             del self._idle[client_id]  # behind the others: next time they are looked at first
             self._idle[client_id] = None

@@ -320,10 +320,10 @@ def test_packet_identifiers_begin_anew_and_step_over_those_in_flight(
     client.subscribe("a", qos=1)
     session = bench.sessions["s"]
     if in_flight is not None:
-        session.next_id = in_flight
+        session.window.next_id = in_flight
         publisher.publish("a", b"first", qos=1)
         client.take()
-    session.next_id = following
+    session.window.next_id = following
     publisher.send_bytes(stream(4, qos=1))
     assert [message.packet_id for message in client.messages()] == given
 

@@ -161,7 +161,7 @@ async def test_a_connection_is_freed_whatever_carries_it(
         async with over(server) as send:
             send(connect(V5, properties=b"\5\x11" + expiry.to_bytes(4), keep_alive=0xFFFF))
             send(subscribe(V5, b"a", 1) + publish(V5, b"a", b"x", 2) + publish(V5, b"a", b"x", 4, packet_id=2))
-            await until(lambda: any(session.inflight for session in server.frontend.sessions.values()))
+            await until(lambda: any(session.window.inflight for session in server.frontend.sessions.values()))
             (connection,) = [weakref.ref(each) for each in server.frontend.connections]
             (session,) = [weakref.ref(each) for each in server.frontend.sessions.values()]
         await until(lambda: connection() is None)

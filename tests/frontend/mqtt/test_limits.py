@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saps.frontend.mqtt.budget import ENTRY_COST
 from saps.frontend.mqtt.codec.decode import MAX_FILTERS
 from saps.frontend.mqtt.codec.encode import encode
 from saps.frontend.mqtt.codec.packets import (
@@ -23,7 +24,6 @@ from saps.frontend.mqtt.codec.packets import (
 from saps.frontend.mqtt.codec.properties import MAX_REPEATED, Property
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.session.budget import ENTRY_COST
 from tests.frontend.mqtt.bench import Bench, Client, puback
 
 STAYING = {"clean_start": False, "properties": {Property.SESSION_EXPIRY: 600}}
@@ -169,7 +169,7 @@ def test_a_slow_client_without_a_session_to_keep_leaves_nothing() -> None:
         publisher.publish("a", b"x", qos=1, packet_id=number)
     bench.advance(0)
     assert "s" not in bench.sessions
-    assert bench.frontend.budget.used == 0
+    assert bench.frontend.sessions.budget.used == 0
     assert bench.frontend.counts.dropped == 6
 
 
@@ -218,20 +218,20 @@ def test_what_slow_clients_keep_is_bounded_whatever_happens(
         for session in bench.sessions.values():
             connection = session.connection
             held = list(connection.outbound._held or ()) if connection is not None else []
-            waiting = list(session.queue or ())
+            waiting = list(session.queue.copies or ())
             assert len(waiting) <= queued
             assert sum(count for _, count in held) <= queued
-            assert len(session.inflight) <= 3
+            assert len(session.window.inflight) <= 3
             payload = sum(single.size for single, _ in waiting)
-            assert payload == session.queued_bytes <= 1000
+            assert payload == session.queue.bytes <= 1000
             assert sum(len(packets) for packets, _ in held) <= 1000
             kept += payload + sum(len(packets) for packets, _ in held) + ENTRY_COST * (len(waiting) + len(held))
-        assert kept == bench.frontend.budget.used <= 2000
+        assert kept == bench.frontend.sessions.budget.used <= 2000
     for client in clients:
         client.lose()
     bench.advance(1000)
     assert list(bench.sessions) == ["p"]
-    assert bench.frontend.budget.used == 0
+    assert bench.frontend.sessions.budget.used == 0
 
 
 # ---- retained messages for a slow client

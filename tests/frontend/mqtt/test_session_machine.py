@@ -130,7 +130,7 @@ class QualityOfService(RuleBasedStateMachine):
     @invariant()
     def windows_are_kept(self) -> None:
         session = self.bench.sessions["s"]
-        assert len(session.inflight) <= session.limits.send_maximum
+        assert len(session.window.inflight) <= self.bench.frontend.limits.send_maximum
         assert not self.subscriber.closed
         assert not self.publisher.closed
 
@@ -147,8 +147,8 @@ class QualityOfService(RuleBasedStateMachine):
             self.subscriber_answers(1000)
         assert self.open == {}
         session = self.bench.sessions["s"]
-        assert session.inflight == {}
-        assert not session.queue
+        assert session.window.inflight == {}
+        assert not session.queue.copies
         assert session.dropped == 0
         # QoS 2: each once, in order; QoS 1: each at least once, first arrivals in order (4.3.2, 4.3.3, 4.6)
         assert self.got[2] == self.sent[2]

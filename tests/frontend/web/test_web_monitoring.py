@@ -86,7 +86,7 @@ async def test_a_broker_that_cannot_serve_says_why_and_lives(site: Site) -> None
 
     assert await status("/healthz") == (200, "ok\n")
     assert await status("/readyz") == (200, "ready\n")
-    site.broker.server.frontend.broken = True
+    site.broker.server.frontend.storage.broken = True
     assert (await status("/readyz"))[0] == 503
     assert "stored" in (await status("/readyz"))[1]
     assert (await status("/healthz"))[0] == 200

@@ -241,7 +241,7 @@ async def test_a_session_of_an_mqtt_client_goes_on_on_a_websocket_with_qos_2(sit
     await socket.send_json({"op": "publish", "topic": "x", "qos": 2})
     await told(socket, "published")
     session = site.broker.server.frontend.sessions["c"]
-    assert (session.inflight, session.connection is not None) == ({}, True)
+    assert (session.window.inflight, session.connection is not None) == ({}, True)
 
 
 async def test_bad_requests_on_a_websocket_are_told_and_leave_it_open(site: Site) -> None:

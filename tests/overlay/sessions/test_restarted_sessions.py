@@ -45,10 +45,10 @@ class Restarts(Roams):
         """Sessions as `saps.frontend.mqtt.session.durable.restore` leaves them: their clients have just gone."""
         frontend = self.benches[broker].frontend
         for client in clients:
-            session = frontend.sessions[client] = frontend.new_session(client, int(EXPIRY))
+            session = frontend.sessions[client] = frontend.sessions.new_session(client, int(EXPIRY))
             session.expiry, session.ends_at = int(EXPIRY), self.now + EXPIRY
             SubscriberAgent.subscribe(session, Subscription("t/#", 2))
-            frontend.away(session)
+            frontend.sessions.away(session)
         broker.node.restored(clients)
 
     def restart(self, victim: SimBroker, contact: SimBroker) -> SimBroker:

@@ -72,7 +72,7 @@ def test_a_broker_that_stops_while_a_session_is_on_its_way_hands_it_over(seed: i
     mesh.run_until(lambda: "c" in one.node.handovers.giver.leaving)
     for _ in range(steps):
         mesh.step()
-    one.act(mesh.benches[one].frontend.close)
+    one.act(mesh.benches[one].frontend.sessions.close)
     one.leave()
     nomad.until(lambda: nomad.greeted and len(nomad.got[1]) == 10)
     assert nomad.present[-1]

@@ -32,21 +32,6 @@ Cut = tuple[Batch, Sequence[bytes], int]
 """A batch, the packet identifier of each publication (QoS 1 and 2; two bytes), and where the next packet begins."""
 
 
-class _Part:
-    """What is found of a batch."""
-
-    __slots__ = ("ends", "packet_ids", "properties", "starts", "topics", "which")
-
-    def __init__(self) -> None:
-        self.topics: list[str] = []
-        self.which: list[int] = []
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        self.packet_ids: list[bytes] = []
-        self.properties: list[Properties | None] = []
-        """Of all publications, if any has some."""
-
-
 class Cutter:
     """Cuts the publications of one connection."""
 
@@ -70,85 +55,64 @@ class Cutter:
 
     def cut(self, data: bytes, pos: int, most: int = MOST) -> Cut | None:
         """The publications from `pos` on, where a PUBLISH begins, up to `most`; None if the first is not complete.
-
-        Raises `MqttError` if the first is faulty; a later one that is ends the batch.
-        """
+        Raises `MqttError` if the first is faulty; a later one that is ends the batch."""
         qos = check_publish_flags(data[pos])
-        part = _Part()
-        ends, verbatim = part.ends, False
+        like, mask = (data[pos] & 0xF7, 0xF7) if qos else (data[pos], 0xFF)  # a duplicate is like any other
+        has_properties, limit, size, begin, verbatim = self._version == V5, self._limit, len(data), pos, qos == 0
+        names: dict[bytes, int] = {}
+        topics: list[str] = []
+        which: list[int] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        packet_ids: list[bytes] = []
+        properties: list[Properties | None] | None = None
+        found: Properties | None = None
+        field, number, alias = b"", 0, 0
         try:
-            verbatim = self._scan(data, pos, most, qos, part)
+            while pos + 1 < size and data[pos] & mask == like and len(ends) < most:
+                at, end = pos + 2, pos + 2 + data[pos + 1]
+                if end - at > 0x7F:
+                    at, end = fixed_header(data, pos) or (at, size + 1)
+                if end - pos > limit:
+                    raise ProtocolError(f"a packet of {end - pos} bytes", Reason.PACKET_TOO_LARGE)
+                if end > size:
+                    break
+                body, name_end = at, at + 2
+                if name_end > end or (name_end := name_end + (data[body] << 8 | data[body + 1])) > end:
+                    raise MalformedPacket("PUBLISH ends within the topic")
+                at = name_end + 2 if qos else name_end
+                if qos and (at > end or data[name_end:at] == b"\0\0"):
+                    raise MalformedPacket("PUBLISH without a packet identifier")
+                if has_properties and at < end and not data[at]:
+                    at, found, alias = at + 1, None, 0
+                elif has_properties:
+                    at, found, alias = _read_properties(data, at, end)
+                    if found is not None:
+                        properties = properties or [None] * len(ends)
+                        verbatim = verbatim and found.message_expiry is None
+                if alias or not field or not (name_end - body == len(field) and data.startswith(field, body)):
+                    name, field = data[body + 2 : name_end], data[body:name_end]
+                    if alias:
+                        name, field, verbatim = self._unaliased(name, alias), b"", False
+                    number = names.get(name, -1)
+                    if number < 0:
+                        topics.append(self._names.get(name) or self._new_topic(name))
+                        number = names[name] = len(topics) - 1
+                which.append(number)
+                starts.append(at)
+                ends.append(end)
+                if qos:
+                    packet_ids.append(data[name_end : name_end + 2])
+                if properties is not None:
+                    properties.append(found)
+                pos = end
         except MqttError:
             if not ends:
                 raise
-            del part.packet_ids[len(ends) :]
-        if not ends:
-            return None
-        seen = (data, part.starts, ends)
-        batch = Batch(part.topics, part.which, None, qos, bool(data[pos] & 1), part.properties or None, seen)
-        if verbatim:
-            pass_through(batch, self._version, data[pos : ends[-1]])
-        return batch, part.packet_ids, ends[-1]
-
-    def _scan(self, data: bytes, pos: int, most: int, qos: int, part: _Part) -> bool:
-        """Fills in the part. True if the packets are, as they came, what an encoder would make of them; raises as
-        `cut`, with the part filled up to the fault."""
-        topics, which, starts, ends = part.topics, part.which, part.starts, part.ends
-        packet_ids, properties = part.packet_ids, part.properties
-        like, mask = (data[pos] & 0xF7, 0xF7) if qos else (data[pos], 0xFF)  # a duplicate is a publication, too
-        has_properties, limit, size, verbatim = self._version == V5, self._limit, len(data), qos == 0
-        names: dict[bytes, int] = {}
-        field, number, some = b"", 0, False
-        while pos + 1 < size and data[pos] & mask == like and len(ends) < most:
-            at, end = pos + 2, pos + 2 + data[pos + 1]
-            if data[pos + 1] > 0x7F:
-                bounds = fixed_header(data, pos)
-                if bounds is None:
-                    break
-                at, end = bounds
-            if end - pos > limit:
-                raise ProtocolError(f"a packet of {end - pos} bytes", Reason.PACKET_TOO_LARGE)
-            if end > size:
-                break
-            body = at
-            name_end = at = at + 2 + (data[at] << 8 | data[at + 1]) if end - at > 1 else end + 1
-            if at > end:
-                raise MalformedPacket("PUBLISH ends within the topic")
-            if qos:
-                packet_id = data[at : at + 2]
-                at += 2
-                if at > end or packet_id == b"\0\0":
-                    raise MalformedPacket("PUBLISH without a packet identifier")
-                packet_ids.append(packet_id)
-            found: Properties | None = None
-            alias = 0
-            if has_properties:
-                if at < end and not data[at]:
-                    at += 1
-                else:
-                    at, found, alias = _read_properties(data, at, end)
-            if alias or not field or not (name_end - body == len(field) and data.startswith(field, body)):
-                name = data[body + 2 : name_end]
-                field = b"" if alias else data[body:name_end]
-                if alias:
-                    name, verbatim = self._unaliased(name, alias), False
-                known = names.get(name)
-                if known is None:
-                    topics.append(self._names.get(name) or self._new_topic(name))
-                    known = names[name] = len(topics) - 1
-                number = known
-            if found is not None:
-                verbatim = verbatim and found.message_expiry is None
-                if not some:
-                    some = True
-                    properties.extend([None] * len(ends))
-            which.append(number)
-            starts.append(at)
-            ends.append(end)
-            if some:
-                properties.append(found)
-            pos = end
-        return verbatim
+        batch = Batch(topics, which, None, qos, bool(like & 1), properties, (data, starts, ends))
+        if verbatim and ends:
+            pass_through(batch, self._version, data[begin:pos])
+        return (batch, packet_ids, pos) if ends else None
 
     def _unaliased(self, name: bytes, alias: int) -> bytes:
         """The topic that the alias stands for from now on (3.3.2.3.4)."""

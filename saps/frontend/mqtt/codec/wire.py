@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from saps.frontend.mqtt.budget import Budget
 from saps.frontend.mqtt.codec.reasons import MalformedPacket
 
 MAX_VARINT = 268_435_455
@@ -61,9 +62,11 @@ def fixed_header(data: bytes, pos: int) -> tuple[int, int] | None:
 class Framer:
     """Joins what the transport delivers until a packet is complete; each byte is copied O(1) times."""
 
-    __slots__ = ("_need", "_partial", "kept")
+    __slots__ = ("_need", "_partial", "_total", "kept")
 
-    def __init__(self) -> None:
+    def __init__(self, total: Budget | None = None) -> None:
+        """`total`: what all framers together keep, if that is counted."""
+        self._total = total or Budget(0)
         self._partial: bytearray | None = None
         self._need = 0
         self.kept = 0
@@ -71,6 +74,7 @@ class Framer:
 
     def drop(self) -> None:
         """Nothing more will be fed."""
+        self._total.used -= self.kept
         self._partial, self.kept = None, 0
 
     def feed(self, data: bytes) -> bytes:
@@ -78,6 +82,7 @@ class Framer:
         partial = self._partial
         if partial is None:
             return data
+        self._total.used += len(data)
         partial += data
         self.kept = len(partial)
         if self.kept < self._need:
@@ -97,6 +102,7 @@ class Framer:
         """Keep `data[pos:]`, of which nothing has been looked at, for the next `feed`."""
         self._partial = bytearray(memoryview(data)[pos:])
         self._need, self.kept = 0, len(self._partial)
+        self._total.used += self.kept
 
 
 class Reader:

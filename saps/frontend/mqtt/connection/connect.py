@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from saps.agents.user import Rights
+from saps.frontend.mqtt.codec.decode import decode
 from saps.frontend.mqtt.codec.encode import encode
-from saps.frontend.mqtt.codec.packets import V5, V311, Connack, Connect, Disconnect, Will
+from saps.frontend.mqtt.codec.packets import V5, V311, Connack, Connect, Disconnect, PacketType, Will
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.publish_cut import received_properties
-from saps.frontend.mqtt.codec.reasons import CONNACK_REASONS, RETURN_CODES_311, ProtocolError, Reason
+from saps.frontend.mqtt.codec.reasons import CONNACK_REASONS, RETURN_CODES_311, MqttError, ProtocolError, Reason
 from saps.frontend.mqtt.connection.redirect import elsewhere
 from saps.frontend.mqtt.frontend import FOREVER
+from saps.frontend.mqtt.session.session import LastWill
 from saps.mesh import Arrival
 from saps.messages import Message
 from saps.topics import topic_fault
@@ -26,85 +30,148 @@ HEADROOM = 1 << 16
 """Bytes a packet may grow on its way to a subscriber, at most: by subscription identifiers."""
 
 
-def accept(connection: Connection, packet: Connect) -> None:
-    """Open the session the client asks for, answer with CONNACK and continue the session; or have the connection wait
-    until it has come from another broker. Raises `ProtocolError`."""
-    properties = packet.properties
-    if Property.AUTHENTICATION_METHOD in properties:
-        raise ProtocolError("enhanced authentication is not supported", Reason.BAD_AUTHENTICATION_METHOD)
-    if Property.AUTHENTICATION_DATA in properties:
-        raise ProtocolError("authentication data without an authentication method")
-    if not packet.client_id and packet.version == V311 and not packet.clean_start:
-        raise ProtocolError("a session to keep needs a client identifier", Reason.CLIENT_IDENTIFIER_NOT_VALID)
-    will = _will_message(packet.will, connection.frontend.limits) if packet.will is not None else None
-
-    frontend = connection.frontend
-    _adopt_limits(connection, packet)
-    client_id = packet.client_id or frontend.assign_client_id()
-    expiry = _requested_expiry(packet)
-    frontend.admit(client_id, keeps=expiry > 0 or not packet.clean_start)
-    connection.rights = connection.authorizer.authorise(connection, client_id, packet)
-    if expiry and frontend.refusal is not None and (client_id not in frontend.sessions or frontend.broken):
-        raise ProtocolError("its session cannot be stored", frontend.refusal)
-    connection.accepted = True
-    greeting = Greeting(client_id, expiry, will, _answer(connection, packet, client_id, expiry))
-    roaming = frontend.roaming
-    if roaming is None or not roaming.must_wait(client_id, not packet.client_id, expiry):
-        _enter(connection, packet, greeting)
-        return
-    connection.wait()
-    roaming.wait(
-        connection,
-        client_id,
-        packet.clean_start,
-        expiry,
-        lambda arrival: connection.go_on(packet.version, lambda: _arrive(connection, packet, greeting, arrival)),
-    )
-
-
 class Greeting(NamedTuple):
     """What has been found out about a CONNECT that is accepted."""
 
     client_id: str
     expiry: int
     """The session expiry interval it asks for, in seconds."""
-    will: Message | None
+    will: LastWill | None
+    rights: Rights | None
+    """What the client may do; None: everything."""
     answer: PropertyMap
     """What CONNACK is to tell."""
 
 
-def _arrive(connection: Connection, packet: Connect, greeting: Greeting, arrival: Arrival) -> None:
-    """It is known where in the mesh the client's session was, and it is here now. Raises `ProtocolError`."""
-    session = connection.frontend.sessions.get(greeting.client_id)
-    if arrival is Arrival.FORBIDDEN or (session is not None and session.user != connection.user):
-        raise ProtocolError(f"the session of {greeting.client_id!r} is another user's", Reason.NOT_AUTHORIZED)
-    if arrival is Arrival.BUSY:
-        raise ProtocolError(f"the session of {greeting.client_id!r} is moving", Reason.SERVER_BUSY)
-    if arrival is Arrival.LATER:  # first it was let in, then another connection took over
-        connection.outbound.answer(Connack(not packet.clean_start, Reason.SUCCESS, greeting.answer))
-        if packet.version == V5:
-            connection.outbound.answer(Disconnect(Reason.SESSION_TAKEN_OVER))
-        connection.close(Reason.SESSION_TAKEN_OVER)
-        return
-    _enter(connection, packet, greeting, moved=arrival is Arrival.MOVED)
+class Opening:
+    """The opening of one connection: from CONNECT to CONNACK, which may wait for a password check, or for the session
+    to come from another broker."""
 
+    __slots__ = ("_connection", "accepted", "waiting")
 
-def _enter(connection: Connection, packet: Connect, greeting: Greeting, moved: bool = False) -> None:
-    """Open the session, answer with CONNACK and continue it. `moved`: it comes from another broker."""
-    frontend, (client_id, expiry, will, answer) = connection.frontend, greeting
-    session, present = frontend.open(connection, client_id, packet.clean_start, expiry)
-    connection.entered(session)
-    if moved and present:
-        session.obey(session.rights)
-        frontend.hub.forget_agent_routes(session)
-    if packet.will is not None:
-        session.will = will
-        session.will_delay = packet.will.properties.get(Property.WILL_DELAY, 0)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.accepted = False
+        """CONNECT is in order; its session may yet have to come from another broker."""
+        self.waiting = False
+        """CONNECT is not answered yet."""
+
+    def begin(self, first: int, data: bytes, body: int, end: int) -> None:
+        """Take the client's first packet, which is `data[body:end]` after the byte `first`. Raises `MqttError`."""
+        connection = self._connection
+        if first >> 4 != PacketType.CONNECT:
+            raise ProtocolError("the first packet is not CONNECT")
+        packet = decode(first, data, body, end, V5)
+        assert isinstance(packet, Connect)
+        connection.outbound.version = packet.version
+        known = connection.authorizer.identify(
+            packet,
+            lambda: not connection.closing,
+            lambda found: self._go_on(packet.version, lambda: self._admit(packet, found)),
+        )
+        if known is None:
+            self._wait()
+        else:
+            self._admit(packet, known)
+
+    def _wait(self) -> None:
+        """CONNECT will be answered later, by `_go_on`."""
+        self.waiting = True
+        self._connection.port.pause_reading()
+
+    def _go_on(self, version: int, enter: Callable[[], None]) -> None:
+        """Have CONNECT answered by `enter`, or wait once more, and handle what came after it."""
+        connection = self._connection
+        self.waiting = False
+        if connection.closing:
+            return
+        connection.port.resume_reading()
+        try:
+            enter()
+        except MqttError as error:
+            if connection.session is None:
+                refuse_level(connection, error.reason, version)
+            connection.close(error.reason, str(error))
+        except Exception:  # a fault of ours must not take down the other clients
+            connection.close_as_faulty()
+        if not connection.closing:
+            connection.receive(b"")
+
+    def _admit(self, packet: Connect, known: bool) -> None:
+        """Open the session the client asks for, answer with CONNACK and continue the session; or wait until it has come
+        from another broker. Raises `ProtocolError`, also if the client is not `known`."""
+        connection, frontend = self._connection, self._connection.frontend
+        if not known:
+            raise connection.authorizer.refusal(packet)
+        _check(packet)
+        will = _last_will(packet.will, frontend.limits) if packet.will is not None else None
+        _adopt_limits(connection, packet)
+        client_id = packet.client_id or frontend.sessions.assign_client_id()
+        expiry = _requested_expiry(packet)
+        frontend.fairness.admit(client_id, keeps=expiry > 0 or not packet.clean_start)
+        rights = connection.authorizer.authorise(connection, client_id, packet)
+        if (
+            expiry
+            and frontend.storage.refusal is not None
+            and (client_id not in frontend.sessions or frontend.storage.broken)
+        ):
+            raise ProtocolError("its session cannot be stored", frontend.storage.refusal)
+        self.accepted = True
+        greeting = Greeting(client_id, expiry, will, rights, _answer(connection, packet, client_id, expiry))
+        roaming = frontend.sessions.roaming
+        if roaming is None or not roaming.must_wait(client_id, not packet.client_id, expiry):
+            self._enter(packet, greeting)
+            return
+        self._wait()
+        roaming.wait(
+            connection,
+            client_id,
+            packet.clean_start,
+            expiry,
+            lambda arrival: self._go_on(packet.version, lambda: self._arrive(packet, greeting, arrival)),
+        )
+
+    def _arrive(self, packet: Connect, greeting: Greeting, arrival: Arrival) -> None:
+        """It is known where in the mesh the client's session was, and it is here now. Raises `ProtocolError`."""
+        connection = self._connection
+        session = connection.frontend.sessions.get(greeting.client_id)
+        if arrival is Arrival.FORBIDDEN or (session is not None and session.user != connection.user):
+            raise ProtocolError(f"the session of {greeting.client_id!r} is another user's", Reason.NOT_AUTHORIZED)
+        if arrival is Arrival.BUSY:
+            raise ProtocolError(f"the session of {greeting.client_id!r} is moving", Reason.SERVER_BUSY)
+        if arrival is Arrival.LATER:  # first it was let in, then another connection took over
+            connection.outbound.answer(Connack(not packet.clean_start, Reason.SUCCESS, greeting.answer))
+            if packet.version == V5:
+                connection.outbound.answer(Disconnect(Reason.SESSION_TAKEN_OVER))
+            connection.close(Reason.SESSION_TAKEN_OVER)
+            return
+        self._enter(packet, greeting, moved=arrival is Arrival.MOVED)
+
+    def _enter(self, packet: Connect, greeting: Greeting, moved: bool = False) -> None:
+        """Open the session, answer with CONNACK and continue it. `moved`: it comes from another broker."""
+        connection, frontend = self._connection, self._connection.frontend
+        client_id, expiry, will, rights, answer = greeting
+        session, present = frontend.sessions.open(connection, client_id, packet.clean_start, expiry, rights)
+        connection.entered(session)
+        if moved and present:
+            session.obey(session.rights)
+            frontend.hub.forget_agent_routes(session)
         if will is not None:
-            frontend.hub.entrust(client_id, will, min(session.will_delay, session.expiry))
-    session.persist()
-    connection.outbound.answer(Connack(present, Reason.SUCCESS, answer))
-    session.resume()
+            session.will = will
+            frontend.hub.entrust(client_id, will.message, min(will.delay, session.expiry))
+        session.persist()
+        connection.outbound.answer(Connack(present, Reason.SUCCESS, answer))
+        session.resume()
+
+
+def _check(packet: Connect) -> None:
+    """Raises `ProtocolError` for a CONNECT that asks for what there is not."""
+    if Property.AUTHENTICATION_METHOD in packet.properties:
+        raise ProtocolError("enhanced authentication is not supported", Reason.BAD_AUTHENTICATION_METHOD)
+    if Property.AUTHENTICATION_DATA in packet.properties:
+        raise ProtocolError("authentication data without an authentication method")
+    if not packet.client_id and packet.version == V311 and not packet.clean_start:
+        raise ProtocolError("a session to keep needs a client identifier", Reason.CLIENT_IDENTIFIER_NOT_VALID)
 
 
 def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int) -> PropertyMap:
@@ -119,7 +186,7 @@ def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int
     }
     if not packet.client_id:
         answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
-    if (granted := frontend.granted_expiry(expiry, connection.user)) != expiry:
+    if (granted := frontend.sessions.granted_expiry(expiry, connection.user)) != expiry:
         answer[Property.SESSION_EXPIRY] = granted
     if (keep_alive := _keep_alive(limits, packet)) != packet.keep_alive:
         answer[Property.SERVER_KEEP_ALIVE] = keep_alive
@@ -167,7 +234,7 @@ def _adopt_limits(connection: Connection, packet: Connect) -> None:
     outbound.alias_limit = min(limits.outgoing_topic_aliases, properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0))
     if outbound.maximum_packet_size > limits.maximum_packet_size + HEADROOM:
         outbound.maximum_packet_size = 0
-    connection.keep_alive = _keep_alive(limits, packet) * KEEP_ALIVE_GRACE
+    connection.keep_alive.interval = _keep_alive(limits, packet) * KEEP_ALIVE_GRACE
     connection.publishes.tell_problems = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
 
 
@@ -179,10 +246,11 @@ def _requested_expiry(packet: Connect) -> int:
     return expiry
 
 
-def _will_message(will: Will, limits: Limits) -> Message:
+def _last_will(will: Will, limits: Limits) -> LastWill:
     fault = topic_fault(will.topic)
     if fault is None and will.topic.count("/") >= limits.maximum_topic_levels:
         fault = "a topic of too many levels"
     if fault is not None:
         raise ProtocolError(f"will: {fault}", Reason.TOPIC_NAME_INVALID)
-    return Message(will.topic, will.payload, will.qos, will.retain, received_properties(will.properties))
+    message = Message(will.topic, will.payload, will.qos, will.retain, received_properties(will.properties))
+    return LastWill(message, will.properties.get(Property.WILL_DELAY, 0))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.frontend import Frontend
 
 
-class Intake:
+class FlowControl:
     """What holds one client back as a publisher."""
 
     __slots__ = (
@@ -23,8 +23,8 @@ class Intake:
         "_rate",
         "_throttled",
         "awaiting",
+        "busy",
         "reading",
-        "unfinished",
     )
 
     def __init__(self, connection: Connection, frontend: Frontend) -> None:
@@ -32,7 +32,7 @@ class Intake:
         self._frontend = frontend
         self._holds = 0
         """Slow subscribers this publisher waits for."""
-        self.unfinished = False
+        self.busy = False
         """A request of the client is worked on in slices: what it sent behind it waits, and it is not read."""
         self._postponed = False
         """The rest of an input that met a slow subscriber waits with this publisher."""
@@ -51,7 +51,7 @@ class Intake:
 
     def wait_for_slow(self) -> bool:
         """Wait for the slow subscribers that this input has met so far. True if there are any that are waited for."""
-        blocked = self._frontend.blocked
+        blocked = self._frontend.congestion.blocked
         for subscriber in blocked:
             if subscriber is not self._connection.outbound:
                 self._holds += subscriber.waiters.add(self)
@@ -61,8 +61,8 @@ class Intake:
         return False
 
     def finished(self) -> None:
-        """The request that was `unfinished` is so no more."""
-        self.unfinished = False
+        """The request that kept it `busy` does no more."""
+        self.busy = False
         self._take_up_if_free()
         self.update()
 
@@ -77,12 +77,12 @@ class Intake:
         self.update()
 
     def _take_up_if_free(self) -> None:
-        if self._postponed and not self._holds and not self.unfinished:  # it may be in the midst of another's input
+        if self._postponed and not self._holds and not self.busy:  # it may be in the midst of another's input
             self._frontend.timers.at(self._frontend.clock(), self._take_up)
 
     def _take_up(self, now: float) -> None:
         """Go on with the rest of the input that was postponed."""
-        if self._connection.closing or self._holds or self.unfinished or not self._postponed:
+        if self._connection.closing or self._holds or self.busy or not self._postponed:
             return
         self._postponed = False
         self._connection.receive(b"")
@@ -119,10 +119,10 @@ class Intake:
         its answers."""
         frontend = self._frontend
         if (
-            frontend.blocked
+            frontend.congestion.blocked
             or self._holds
             or self._postponed
-            or frontend.publishers_paused
+            or frontend.congestion.paused
             or not self._connection.outbound.writable
         ):
             self.wait_for_slow()
@@ -137,17 +137,17 @@ class Intake:
             return
         reading = (
             not self._holds
-            and not self.unfinished
+            and not self.busy
             and not self._postponed
             and connection.outbound.writable
             and self.awaiting <= self._frontend.limits.receive_maximum
             and not self._throttled
-            and not (self._frontend.publishers_paused and connection.publishes_ordinary)
+            and not (self._frontend.congestion.paused and connection.publishes.holdable)
         )
         if reading != self.reading:
             self.reading = reading
             if reading:
-                connection.heard()
+                connection.keep_alive.heard = self._frontend.clock()
                 connection.port.resume_reading()
             else:
                 connection.port.pause_reading()

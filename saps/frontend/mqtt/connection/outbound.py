@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from saps.frontend.mqtt.budget import ENTRY_COST
 from saps.frontend.mqtt.codec.encode import encode as encode_packet
 from saps.frontend.mqtt.codec.packets import V311, Packet
 from saps.frontend.mqtt.codec.publish_encode import (
@@ -17,7 +18,6 @@ from saps.frontend.mqtt.codec.publish_encode import (
 )
 from saps.frontend.mqtt.codec.wire import fixed_header
 from saps.frontend.mqtt.connection.waiters import Waiters
-from saps.frontend.mqtt.session.budget import ENTRY_COST
 from saps.local.batch import Batch, Form
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ class Outbound:
 
     def hold(self, packets: bytes, count: int) -> None:
         """Keep QoS 0 packets until the transport drains; drop those beyond the limits."""
-        session, limits, budget = self.session, self._frontend.limits, self._frontend.budget
-        self._frontend.blocked.append(self)
+        session, limits, budget = self.session, self._frontend.limits, self._frontend.sessions.budget
+        self._frontend.congestion.blocked.append(self)
         room = limits.maximum_queued - self._held_count
         if count > room:
             session.dropped += count - room
@@ -211,7 +211,7 @@ class Outbound:
         held = self._held
         if held is None:
             return _NOTHING
-        self._frontend.budget.used -= self._held_bytes + ENTRY_COST * len(held)
+        self._frontend.sessions.budget.used -= self._held_bytes + ENTRY_COST * len(held)
         self._held, self._held_count, self._held_bytes = None, 0, 0
         return held
 
@@ -230,7 +230,7 @@ class Outbound:
     def behind(self) -> bool:
         """Messages wait because of this client: its transport is full, or it has not acknowledged enough."""
         session = self._connection.session
-        return not self.writable or (session is not None and bool(session.queue))
+        return not self.writable or (session is not None and session.queue.copies is not None)
 
     def caught_up(self) -> None:
         """To be called when a reason to be `behind` has gone."""
@@ -238,7 +238,7 @@ class Outbound:
 
     def block_publishers(self) -> None:
         """Whoever publishes to it in the present input is to wait."""
-        self._frontend.blocked.append(self)
+        self._frontend.congestion.blocked.append(self)
 
     def too_slow(self) -> None:
         """Its queue of messages with QoS 1 and 2 is full: disconnect it, as soon as the present input is handled."""

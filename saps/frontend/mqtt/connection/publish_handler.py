@@ -46,6 +46,14 @@ class PublishHandler:
         """Its connection is over, and `gone` stands for it: the mesh may yet confirm what it has published."""
         self._connection = gone
 
+    @property
+    def holdable(self) -> bool:
+        """The client is not to be read while links are congested: it publishes, and not to priority topics alone."""
+        session = self._connection.session
+        if session is None or not session.publisher.published:
+            return False
+        return self.ordinary or session.hub.priorities is None
+
     def handle(self, data: bytes, pos: int) -> int:
         """Publish what is at `pos`, where a PUBLISH begins, and what follows of its kind, as many as may be taken at
         once. Returns where they end; `pos` if the first is not complete. Raises `MqttError`."""
@@ -95,10 +103,10 @@ class PublishHandler:
 
     def _under_way(self, session: Session) -> int:
         """Publications of QoS 1 and 2 that are not acknowledged."""
-        return self._connection.intake.awaiting + len(session.incoming or ())
+        return self._connection.flow.awaiting + len(session.incoming or ())
 
     def _publish_acknowledged(self, session: Session, batch: Batch, packet_ids: Sequence[bytes]) -> None:
-        connection, intake = self._connection, self._connection.intake
+        connection, flow = self._connection, self._connection.flow
         limits, is_v5 = connection.frontend.limits, connection.outbound.version == V5
         if batch.qos == 2:
             new = self._new(session, batch, packet_ids)
@@ -107,7 +115,7 @@ class PublishHandler:
             batch, packet_ids = batch.select(new), [packet_ids[index] for index in new]
         if is_v5 and self._under_way(session) >= limits.receive_maximum:
             raise ProtocolError("more publications than the receive maximum", Reason.RECEIVE_MAXIMUM_EXCEEDED)
-        if (refusal := connection.frontend.refusal) is not None:
+        if (refusal := connection.frontend.storage.refusal) is not None:
             if not is_v5:
                 raise ProtocolError("its publication cannot be stored", refusal)
             for packet_id in packet_ids:
@@ -120,17 +128,17 @@ class PublishHandler:
                 incoming[int.from_bytes(packet_id)] = -1
             matched = session.hub.publish(batch, session, partial(self._received, session, batch, packet_ids))
         else:
-            intake.awaiting += len(packet_ids)
+            flow.awaiting += len(packet_ids)
             matched = session.hub.publish(batch, session, partial(self._confirmed, batch, packet_ids))
-            if intake.awaiting > limits.receive_maximum:
-                intake.update()
+            if flow.awaiting > limits.receive_maximum:
+                flow.update()
         if NOT_PUBLISHED in matched:
             self._refuse(batch, matched)
 
     def _confirmed(self, batch: Batch, packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
         """The whole mesh has a batch with QoS 1: acknowledge it."""
         connection = self._connection
-        connection.intake.awaiting -= len(packet_ids)
+        connection.flow.awaiting -= len(packet_ids)
         if connection.closing:
             return
         if self._asks(batch):
@@ -140,8 +148,8 @@ class PublishHandler:
             self._acknowledge(1, packet_ids, reached[0])
         else:
             self._acknowledge_alike(batch.which, packet_ids, reached)
-        if not connection.intake.reading:
-            connection.intake.update()
+        if not connection.flow.reading:
+            connection.flow.update()
 
     def _acknowledge_alike(self, which: Sequence[int], packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
         """PUBACK for publications to several topics: those that follow each other and have the same answer together."""

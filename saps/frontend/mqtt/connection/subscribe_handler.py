@@ -42,12 +42,12 @@ class Grants:
 
     def start(self) -> None:
         """Subscribe. The answer follows at once or later."""
-        self._connection.intake.unfinished = True
+        self._connection.flow.busy = True
         self._slice(0.0)
 
     def _slice(self, now: float) -> None:
         """Subscribe to the next filters."""
-        most = self._session.limits.maximum_subscriptions
+        most = self._connection.frontend.limits.maximum_subscriptions
         begun = len(self._reasons)
         fairness = self._connection.frontend.fairness
         if self._present and (wait := fairness.wait_to_subscribe(self._connection)):
@@ -64,7 +64,7 @@ class Grants:
         if not self._present or len(self._reasons) == len(self._packet.entries):
             self._scheduled = self._complete = True
             self._retained.reverse()
-            self._connection.intake.finished()
+            self._connection.flow.finished()
             self._answer_if_done()
         else:
             self._go_on()
@@ -82,7 +82,7 @@ class Grants:
         return self._session.connection is self._connection
 
     def _refusal(self, entry: SubscribeEntry) -> int | None:
-        limits, subscriptions = self._session.limits, self._session.subscriptions
+        limits, subscriptions = self._connection.frontend.limits, self._session.subscriptions
         parts = shared(entry.filter)
         wanted = entry.filter if parts is None else parts.topic_filter
         if wanted.count("/") >= limits.maximum_topic_levels:
@@ -91,8 +91,8 @@ class Grants:
             reason = Reason.NOT_AUTHORIZED
         elif len(subscriptions) >= limits.maximum_subscriptions and entry.filter not in subscriptions:
             reason = Reason.QUOTA_EXCEEDED
-        elif self._session.stored and self._connection.frontend.refusal is not None:
-            reason = self._connection.frontend.refusal
+        elif self._session.stored and self._connection.frontend.storage.refusal is not None:
+            reason = self._connection.frontend.storage.refusal
         else:
             return None
         return self._told(reason)
@@ -138,7 +138,7 @@ class Grants:
             if connection.frontend.status is not None:
                 own = connection.frontend.status.matching(subscription.filter)
                 found += [single for single in own if session.may_read(single.topic)]
-            session.replay(found, subscription)
+            session.replay_retained(found, subscription)
         del self._retained[-AT_ONCE:]
         if self._retained:
             connection.frontend.timers.at(connection.frontend.clock() + PAUSE, self._replay)

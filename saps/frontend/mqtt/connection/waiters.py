@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.flow_control import Intake
+    from saps.frontend.mqtt.connection.flow_control import FlowControl
     from saps.frontend.mqtt.connection.outbound import Outbound
     from saps.frontend.mqtt.frontend import Frontend
 
@@ -22,14 +22,14 @@ class Waiters:
     def __init__(self, outbound: Outbound, frontend: Frontend) -> None:
         self._outbound = outbound
         self._frontend = frontend
-        self._list: list[Intake] | None = None
+        self._list: list[FlowControl] | None = None
         self._spent = 0.0
         """Seconds of patience that are used up, since `_spent_since`."""
         self._spent_since = 0.0
         self._waited_since: float | None = None
         """Since when it costs patience that publishers wait."""
 
-    def add(self, publisher: Intake) -> bool:
+    def add(self, publisher: FlowControl) -> bool:
         """The publisher is to wait until the client can take messages again. False if it need not, or may not."""
         if not self._outbound.behind or not (self._list is not None or self._begin()):
             return False
@@ -74,10 +74,10 @@ class Waiters:
         self._count(self._list, now)
         return True
 
-    def _in_turn(self, waiting: list[Intake], now: float) -> None:
+    def _in_turn(self, waiting: list[FlowControl], now: float) -> None:
         self._frontend.timers.at(now + TURN, partial(self._count, waiting))
 
-    def _count(self, waiting: list[Intake], now: float) -> None:
+    def _count(self, waiting: list[FlowControl], now: float) -> None:
         """It costs patience from now on, unless the client has caught up."""
         if waiting is self._list:
             self._waited_since = now
@@ -90,6 +90,6 @@ class Waiters:
             self._spent, self._spent_since = 0.0, now
         return max(0.0, limits.patience - self._spent)
 
-    def _lose_patience(self, waiting: list[Intake], now: float) -> None:
+    def _lose_patience(self, waiting: list[FlowControl], now: float) -> None:
         if waiting is self._list:
             self.release()

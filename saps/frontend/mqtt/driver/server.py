@@ -103,8 +103,8 @@ class MqttServer:
         self._frontend = frontend
         frontend.turn.call_soon = loop.call_soon
         if self.sessions is not None:
-            frontend.roaming = self.sessions.host = Roaming(frontend, self.sessions)
-            frontend.roaming.admit = self.admit_session
+            frontend.sessions.roaming = self.sessions.host = Roaming(frontend, self.sessions)
+            frontend.sessions.roaming.admit = self.admit_session
         if self._sys_interval:
             frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
         if self.store is not None:
@@ -131,7 +131,7 @@ class MqttServer:
     def _restore(self, store: Store) -> None:
         """Have the stored sessions back, and store them from now on."""
         frontend, journal = self.frontend, store.journal
-        frontend.journal = journal
+        frontend.storage.journal = journal
         held = HeldOutput(store.commits)
 
         def pending(changed: bool) -> None:
@@ -149,8 +149,8 @@ class MqttServer:
             obey(self._guard, frontend)
 
     def _set_trouble(self, trouble: Trouble | None) -> None:
-        self.frontend.refusal = None if trouble is None else reason_of(trouble)
-        self.frontend.broken = trouble is not None and trouble.broken
+        self.frontend.storage.refusal = None if trouble is None else reason_of(trouble)
+        self.frontend.storage.broken = trouble is not None and trouble.broken
 
     @property
     def tls_context(self) -> ssl.SSLContext | None:
@@ -173,7 +173,7 @@ class MqttServer:
             return
         if self._access is not None:
             self._access.stop()
-        self.frontend.leaving = True
+        self.frontend.sessions.leaving = True
         self._listener.close()
         for listener in self._tls_listeners:
             listener.close()
@@ -197,7 +197,7 @@ class MqttServer:
             if client.transport is not None:
                 client.transport.abort()
         await self._emptied()
-        self.frontend.close()
+        self.frontend.sessions.close()
         await listener.wait_closed()
         self._stop_timer()
         if self._access is not None:
@@ -244,7 +244,7 @@ class MqttServer:
             "saps/log/left out": frontend.counts.unlogged,
             "saps/unfinished/bytes": frontend.fairness.unfinished.used,
             "saps/clients/too slow": frontend.counts.too_slow,
-            "saps/queued/bytes": frontend.budget.used,
+            "saps/queued/bytes": frontend.sessions.budget.used,
             "saps/mesh/messages/received": self.hub.received,
             **refused,
         }

@@ -34,7 +34,7 @@ class TcpClient:
         transport.set_write_buffer_limits(high=server.limits.write_high_water)
         self._connection = server.connection_for(self, transport)
         server.connected(self)
-        if server.frontend.leaving:  # it was let in at the last moment
+        if server.frontend.sessions.leaving:  # it was let in at the last moment
             transport.abort()
         elif server.full:
             server.frontend.counts.refused += 1

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from saps.frontend.mqtt.session.window import Copy
 from saps.local.batch import Batch, Form, Origin
 from saps.storage.journal import Journal, Row, Stored, Table
 
@@ -53,7 +54,7 @@ class Copies:
         journal.put(Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form))
         return Entry(serial, stored)
 
-    def rows(self, entry: Entry, copy: tuple[Batch, Form], packet_id: int) -> Iterator[Change]:
+    def rows(self, entry: Entry, copy: Copy, packet_id: int) -> Iterator[Change]:
         """One that is stored, as it is."""
         serial, stored = entry
         single, form = copy
@@ -68,8 +69,8 @@ class Copies:
         self.journal.release(entry.stored)
 
 
-class InflightBook(dict[int, "tuple[Batch, Form] | None"]):
-    """`saps.frontend.mqtt.session.session.Session.inflight`."""
+class InflightBook(dict[int, Copy | None]):
+    """`saps.frontend.mqtt.session.window.Window.inflight`."""
 
     __slots__ = ("_copies", "_entries")
 
@@ -79,7 +80,7 @@ class InflightBook(dict[int, "tuple[Batch, Form] | None"]):
         self._entries: dict[int, Entry | int] = {}
         """By packet identifier: a copy's row, or the serial of a release's."""
 
-    def __setitem__(self, packet_id: int, copy: tuple[Batch, Form] | None) -> None:
+    def __setitem__(self, packet_id: int, copy: Copy | None) -> None:
         copies = self._copies
         if copy is None:
             serial = copies.journal.number()
@@ -97,11 +98,11 @@ class InflightBook(dict[int, "tuple[Batch, Form] | None"]):
         else:
             self._copies.remove(entry)
 
-    def update(self, pairs: Iterable[tuple[int, tuple[Batch, Form] | None]]) -> None:  # type: ignore[override]
+    def update(self, pairs: Iterable[tuple[int, Copy | None]]) -> None:  # type: ignore[override]
         for packet_id, copy in pairs:
             self[packet_id] = copy
 
-    def load(self, packet_id: int, copy: tuple[Batch, Form] | None, entry: Entry | int) -> None:
+    def load(self, packet_id: int, copy: Copy | None, entry: Entry | int) -> None:
         """It is stored already."""
         self._entries[packet_id] = entry
         super().__setitem__(packet_id, copy)
@@ -120,42 +121,6 @@ class InflightBook(dict[int, "tuple[Batch, Form] | None"]):
         """Nothing of it is stored any more."""
         for packet_id in list(self):
             del self[packet_id]
-
-
-class QueueBook(deque[tuple[Batch, Form]]):
-    """`saps.frontend.mqtt.session.session.Session.queue`, as far as it is used there."""
-
-    __slots__ = ("_copies", "_entries")
-
-    def __init__(self, copies: Copies, waiting: Iterable[tuple[Batch, Form]] = ()) -> None:
-        super().__init__()
-        self._copies = copies
-        self._entries: deque[Entry] = deque()
-        for item in waiting:
-            self.append(item)
-
-    def append(self, item: tuple[Batch, Form], /) -> None:
-        self._entries.append(self._copies.add(*item))
-        super().append(item)
-
-    def popleft(self) -> tuple[Batch, Form]:
-        self._copies.remove(self._entries.popleft())
-        return super().popleft()
-
-    def load(self, item: tuple[Batch, Form], entry: Entry) -> None:
-        """It is stored already."""
-        self._entries.append(entry)
-        super().append(item)
-
-    def rows(self) -> Iterator[Change]:
-        """What is stored of it."""
-        for entry, item in zip(self._entries, self, strict=True):
-            yield from self._copies.rows(entry, item, 0)
-
-    def forget(self) -> None:
-        """Nothing of it is stored any more."""
-        while self:
-            self.popleft()
 
 
 class IncomingBook(dict[int, int]):

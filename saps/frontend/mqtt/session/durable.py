@@ -6,15 +6,16 @@ like any other: what it keeps is kept in containers that note their changes (`sa
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from saps.agents.user import Rights, SubscriberAgent
-from saps.frontend.mqtt.session.books import RECENT, Change, Copies, Entry, IncomingBook, InflightBook, QueueBook
-from saps.frontend.mqtt.session.budget import Budget
-from saps.frontend.mqtt.session.session import HALF_DONE, Copy, Session
+from saps.agents.user import SubscriberAgent
+from saps.frontend.mqtt.budget import Budget
+from saps.frontend.mqtt.session.books import RECENT, Change, Copies, Entry, IncomingBook, InflightBook
+from saps.frontend.mqtt.session.message_queue import MessageQueue
+from saps.frontend.mqtt.session.session import HALF_DONE, LastWill, Session
+from saps.frontend.mqtt.session.window import Copy
 from saps.local.batch import Batch, Form, Origin
 from saps.local.hub import Hub
 from saps.messages import Subscription
@@ -66,7 +67,7 @@ class DurableSession(Session):
             self._journal.drop(Table.SESSIONS, self._number)
 
     def _described(self) -> tuple[object, ...]:
-        epoch = self._journal.epoch
+        epoch, will = self._journal.epoch, self.will
         away = self.connection is None and self.ends_at < inf  # inf: it is on its way to another broker
         return (
             self._number,
@@ -74,9 +75,9 @@ class DurableSession(Session):
             self.user,
             self.expiry,
             self.ends_at + epoch if away else None,
-            self.will,
-            self.will_delay,
-            self.will_due + epoch if away and self.will is not None else None,
+            None if will is None else will.message,
+            0 if will is None else will.delay,
+            will.due + epoch if away and will is not None else None,
             self.birth,
         )
 
@@ -102,14 +103,15 @@ class DurableSession(Session):
         yield Table.SESSIONS, number, self._described()
         for topic_filter, subscription in self.subscriptions.items():
             yield Table.SUBSCRIPTIONS, (number, topic_filter), (number, topic_filter, subscription)
-        for book in (self.inflight, self.queue, self.incoming):
-            if isinstance(book, InflightBook | QueueBook | IncomingBook):
+        for book in (self.window.inflight, self.queue, self.incoming):
+            if isinstance(book, InflightBook | MessageQueue | IncomingBook):
                 yield from book.rows()
 
     def _open_books(self) -> None:
-        assert not self.inflight, "a session that was not to last is over by now"
+        assert not self.window.inflight, "a session that was not to last is over by now"
         self.stored = True
-        self.inflight = InflightBook(self._copies)
+        self.queue.store(self._copies)
+        self.window.inflight = InflightBook(self._copies)
         self.incoming = IncomingBook(self._copies)
 
     def _forget(self) -> None:
@@ -117,15 +119,12 @@ class DurableSession(Session):
         self.stored = False
         for topic_filter in self.subscriptions:
             self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
-        inflight, incoming = dict(self.inflight), dict(self.incoming or ())
-        for book in (self.inflight, self.incoming):
+        inflight, incoming = dict(self.window.inflight), dict(self.incoming or ())
+        for book in (self.window.inflight, self.incoming):
             if isinstance(book, InflightBook | IncomingBook):
                 book.forget()
-        if isinstance(self.queue, QueueBook):
-            waiting = deque(self.queue)
-            self.queue.forget()
-            self.queue = waiting
-        self.inflight, self.incoming = inflight, incoming
+        self.queue.store(None)
+        self.window.inflight, self.incoming = inflight, incoming
 
     # ---- what changes
 
@@ -140,11 +139,6 @@ class DurableSession(Session):
             self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
         return super().unsubscribe(topic_filter)
 
-    def _enqueue(self, single: Batch, form: Form) -> None:
-        if self.queue is None and self.stored:
-            self.queue = QueueBook(self._copies)
-        super()._enqueue(single, form)
-
     def adopt(self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[Copy]) -> None:
         super().adopt(inflight, incoming, waiting)
         for topic_filter, subscription in self.subscriptions.items() if self.stored else ():
@@ -155,23 +149,6 @@ class DurableSession(Session):
         if self.stored:
             self._forget()
         super().hand_off()
-
-    def obey(self, rights: Rights | None) -> None:
-        before = self.queue
-        super().obey(rights)
-        self._rebook(before)
-
-    def give_back(self) -> None:
-        before = self.queue
-        super().give_back()
-        self._rebook(before)
-
-    def _rebook(self, before: object) -> None:
-        """The queue may have been replaced by another one."""
-        if isinstance(before, QueueBook) and self.queue is not before:
-            before.forget()
-            if self.queue is not None:
-                self.queue = QueueBook(self._copies, self.queue)
 
     def close(self) -> None:
         if self.stored:
@@ -185,11 +162,10 @@ class DurableSession(Session):
         """Be as it was stored; its client is away."""
         epoch = self._journal.epoch
         self.user, self.expiry = saved.user, saved.expiry
-        self.will, self.will_delay = saved.will, saved.will_delay
         self.ends_at = saved.ends - epoch if saved.ends is not None else now + saved.expiry
-        self.will_due = now + min(saved.will_delay, saved.expiry)
-        if saved.will_due is not None:
-            self.will_due = saved.will_due - epoch
+        if saved.will is not None:
+            due = now + min(saved.will_delay, saved.expiry) if saved.will_due is None else saved.will_due - epoch
+            self.will = LastWill(saved.will, saved.will_delay, due)
         if not saved.expiry:
             return
         self._open_books()
@@ -199,7 +175,7 @@ class DurableSession(Session):
         self._load_copies(saved, batch_of, now)
 
     def _load_copies(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:
-        inflight, incoming, queue = self.inflight, self.incoming, QueueBook(self._copies)
+        inflight, incoming = self.window.inflight, self.incoming
         assert isinstance(inflight, InflightBook)
         assert isinstance(incoming, IncomingBook)
         for copy in saved.copies:
@@ -214,13 +190,11 @@ class DurableSession(Session):
                 self.dropped += 1
                 self._copies.remove(entry)
             else:
-                queue.load((single, form), entry)
-                self._keep(single.size, 1)
+                self.queue.append((single, form), entry)
         for serial, packet_id in saved.releases:
             inflight.load(packet_id, None, serial)
         for packet_id, reached in saved.incoming.items():
             incoming.load(packet_id, reached if reached >= 0 else HALF_DONE)
-        self.queue = queue or None
 
 
 class Life(NamedTuple):
@@ -257,7 +231,7 @@ def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool
 
     for found in saved.sessions:
         session = DurableSession(
-            frontend.hub, found.client_id, frontend.limits, frontend.budget, journal, found.birth, found.number
+            frontend.hub, found.client_id, frontend.limits, frontend.sessions.budget, journal, found.birth, found.number
         )
         frontend.sessions[found.client_id] = session
         session.load(found, batch_of, now)
@@ -265,4 +239,4 @@ def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool
             session.will = None
     for restored in list(frontend.sessions.values()):
         restored.persist()
-        frontend.away(restored)
+        frontend.sessions.away(restored)

@@ -12,16 +12,24 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from saps.agents.user import SubscriberAgent
-from saps.frontend.mqtt.codec.publish_encode import form_for
+from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.session.books import Change
-from saps.frontend.mqtt.session.durable import DurableSession, mark
-from saps.frontend.mqtt.session.session import HALF_DONE, Copy, Session
-from saps.frontend.mqtt.session.snapshot import Item, Part, Settings, described, had_of, luggage_of, packed, unpacked
-from saps.local.batch import Batch, Form, Origin
-from saps.local.subscriptions import Target
+from saps.frontend.mqtt.session.durable import DurableSession
+from saps.frontend.mqtt.session.session import HALF_DONE, Session
+from saps.frontend.mqtt.session.snapshot import (
+    Settings,
+    copies_of,
+    described,
+    had_of,
+    incoming_of,
+    items_of,
+    luggage_of,
+    ordered,
+    packed,
+    unpacked,
+)
+from saps.local.batch import Batch
 from saps.mesh import Arrival, Sessions, Yields
-from saps.messages import Message
-from saps.storage.journal import Stored
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
 
@@ -96,7 +104,7 @@ class Roaming:
         if session is None:
             self._sessions.release(client)
         elif client in self._coming and session.connection is None:  # its client has not waited
-            frontend.away(session)
+            frontend.sessions.away(session)
         self._coming.discard(client)
 
     def adopt(self, client: str, claim: Callable[[Enter], bool], settle: Callable[[Session], None]) -> bool:
@@ -166,14 +174,16 @@ class Roaming:
         if session.user != user:
             return Yields.FORBIDDEN
         if session.connection is not None:
-            session.connection.taken_over()
+            session.connection.close(Reason.SESSION_TAKEN_OVER)
         if frontend.sessions.get(client) is not session:
             return Yields.NOTHING
         if not keep:
-            frontend.end(session)
+            frontend.sessions.end(session)
             return Yields.NOTHING
-        self._leaving[client] = session.ends_at, session.will_due
-        session.ends_at = session.will_due = inf
+        self._leaving[client] = session.ends_at, 0.0 if session.will is None else session.will.due
+        session.ends_at = inf
+        if session.will is not None:
+            session.will.due = inf
         return Yields.SESSION
 
     def filters(self, client: str) -> list[str]:
@@ -181,11 +191,12 @@ class Roaming:
 
     def describe(self, client: str) -> list[bytes]:
         session = self._frontend.sessions[client]
-        settings = Settings(session.user, session.expiry, session.next_id, self.birth(client))
+        settings = Settings(session.user, session.expiry, session.window.next_id, self.birth(client))
         return described(settings, session.subscriptions.values())
 
     def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
-        session = self._frontend.sessions[client]
+        frontend = self._frontend
+        session = frontend.sessions[client]
         incoming = session.incoming or {}
         if -1 in incoming.values() and not force:
             return None
@@ -195,58 +206,30 @@ class Roaming:
         # What is not confirmed yet this broker goes on repeating. What an earlier life of it may have done by half is
         # published anew.
         taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
+        journal = frontend.storage.journal
+        items = items_of(session, journal.life if journal is not None else ("", 0), frontend.clock())
         if not isinstance(session, DurableSession):
-            return packed(self._items(session), taken)
+            return packed(items, taken)
         base = session.base if branch else ()
-        return packed((item for item in self._items(session) if item.origin not in base), taken, session.had)
-
-    def _items(self, session: Session) -> Iterator[Item]:
-        for packet_id, copy in session.inflight.items():
-            yield Item(packet_id) if copy is None else self._item(packet_id, *copy)
-        for single, form in session.queue or ():
-            yield self._item(0, single, form)
-        room = session.limits.maximum_queued
-        for retained, subscription in session.backlog or ():
-            for single in retained:
-                form = form_for(single, Target(session, (subscription,)))
-                if room and form.qos and session.still_retained(single):
-                    room -= 1
-                    yield self._item(0, single, form)
-
-    def _item(self, packet_id: int, single: Batch, form: Form) -> Item:
-        deadline = single.deadline
-        stored: Stored | None = single.encoded.get(Stored)
-        return Item(
-            packet_id,
-            single.message,
-            form.qos,
-            form.retain,
-            form.identifiers,
-            None if deadline is None else deadline - self._frontend.clock(),
-            single.replayed,
-            stored.settle(self._life) if stored is not None else single.origin,
-        )
-
-    @property
-    def _life(self) -> tuple[str, int]:
-        journal = self._frontend.journal
-        return journal.life if journal is not None else ("", 0)
+        return packed((item for item in items if item.origin not in base), taken, session.had)
 
     def depart(self, client: str) -> None:
         session = self._frontend.sessions[client]
         del self._leaving[client]
         session.hand_off()
-        self._frontend.void_will(session)
-        self._frontend.end(session)
+        self._frontend.sessions.void_will(session)
+        self._frontend.sessions.end(session)
 
     def stay(self, client: str) -> None:
         frontend = self._frontend
         session = frontend.sessions[client]
-        session.ends_at, session.will_due = self._leaving.pop(client)
+        session.ends_at, due = self._leaving.pop(client)
+        if session.will is not None:
+            session.will.due = due
         for topic_filter, subscription in session.subscriptions.items():
             if shared(topic_filter) is not None:
                 session.hub.subscribe(session, subscription, _nothing)
-        frontend.away(session)
+        frontend.sessions.away(session)
 
     # ---- a session that comes
 
@@ -257,11 +240,11 @@ class Roaming:
             raise ValueError("no settings")
         frontend = self._frontend
         if (old := frontend.sessions.get(client)) is not None:  # of before the client was elsewhere
-            frontend.void_will(old)
-            frontend.end(old)
-        session = frontend.sessions[client] = frontend.new_session(client, settings.expiry, settings.birth)
-        session.user, session.expiry = settings.user, frontend.granted_expiry(settings.expiry, settings.user)
-        session.next_id, session.ends_at = settings.next_id, frontend.clock() + session.expiry
+            frontend.sessions.void_will(old)
+            frontend.sessions.end(old)
+        session = frontend.sessions[client] = frontend.sessions.new_session(client, settings.expiry, settings.birth)
+        session.user, session.expiry = settings.user, frontend.sessions.granted_expiry(settings.expiry, settings.user)
+        session.window.next_id, session.ends_at = settings.next_id, frontend.clock() + session.expiry
         self._coming.add(client)
         missing = 1
 
@@ -279,7 +262,7 @@ class Roaming:
         return list(session.subscriptions)
 
     def queued(self, client: str) -> list[Batch]:
-        return [single for single, _ in self._frontend.sessions[client].queue or ()]
+        return [copy[0] for copy in self._frontend.sessions[client].queue.copies or ()]
 
     def unpack(self, client: str, parts: list[bytes], passed: Callable[[Batch], bool]) -> None:
         found = unpacked(parts)
@@ -287,9 +270,9 @@ class Roaming:
         items = [item for part in found for item in part.items]
         had = dict.fromkeys(had_of(found))
         known = {item.origin for item in items if item.origin is not None} | had.keys()
-        new = _ordered([copy for copy in session.queue or () if not passed(copy[0]) and copy[0].origin not in known])
-        waiting = [self._copy(item, item.message) for item in items if item.message is not None and not item.packet_id]
-        session.adopt(dict(self._inflight(items)), _incoming(found), [*waiting, *new])
+        waited = [copy for copy in session.queue.copies or () if not passed(copy[0]) and copy[0].origin not in known]
+        inflight, waiting = copies_of(items, self._frontend.clock())
+        session.adopt(inflight, incoming_of(found), [*waiting, *ordered(waited)])
         if isinstance(session, DurableSession):
             session.remember(had)
 
@@ -299,14 +282,14 @@ class Roaming:
         self, saved: SavedSession, messages: dict[int, SavedMessage], subscribed: Callable[[], None]
     ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
         frontend, client = self._frontend, saved.client_id
-        assert frontend.journal is not None
-        now = frontend.clock() + frontend.journal.epoch
+        assert frontend.storage.journal is not None
+        now = frontend.clock() + frontend.storage.journal.epoch
         first, second = luggage_of(saved, messages, now)
         self._arrivals.setdefault(client, [])
         filters = self.receive(client, first, subscribed)
         session = frontend.sessions[client]
         if saved.ends is not None:
-            session.ends_at = saved.ends - frontend.journal.epoch
+            session.ends_at = saved.ends - frontend.storage.journal.epoch
 
         def complete() -> None:
             self.unpack(client, second, lambda single: False)
@@ -319,7 +302,7 @@ class Roaming:
 
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
         sessions = {session for client in clients if (session := self._frontend.sessions.get(client)) is not None}
-        queued = {session: {copy[0].origin for copy in session.queue or ()} for session in sessions}
+        queued = {session: {copy[0].origin for copy in session.queue.copies or ()} for session in sessions}
         batch.set_deadlines(self._frontend.clock())
         for single in batch.singles:
             for target in self._frontend.hub.index.targets(single.topic):
@@ -334,61 +317,22 @@ class Roaming:
             return
         had = session.had
         items = [item for part in found for item in part.items if item.origin is None or item.origin not in had]
-        for packet_id, copy in self._inflight(items):
-            if session.outbound is None and packet_id not in session.inflight:
-                session.inflight[packet_id] = copy
+        inflight, new = copies_of(items, self._frontend.clock())
+        for packet_id, copy in inflight.items():
+            if session.outbound is None and packet_id not in session.window.inflight:
+                session.window.inflight[packet_id] = copy
             elif copy is not None:
                 session.take(*copy)
-        new = [self._copy(item, item.message) for item in items if item.message is not None and not item.packet_id]
         if session.outbound is None:  # what waits already may have been published later
-            session.queue_again(_ordered([*(session.queue or ()), *new]))
+            session.queue_again(ordered([*(session.queue.copies or ()), *new]))
         else:
             for copy in new:
                 session.take(*copy)
-        for packet_id, reached in _incoming(found).items():
+        for packet_id, reached in incoming_of(found).items():
             if session.incoming is not None and packet_id not in session.incoming:
                 session.incoming[packet_id] = reached
         session.remember(had_of(found))
 
-    def _inflight(self, items: Iterable[Item]) -> Iterator[tuple[int, Copy | None]]:
-        for item in items:
-            if item.packet_id:
-                yield item.packet_id, None if item.message is None else self._copy(item, item.message)
-
-    def _copy(self, item: Item, message: Message) -> Copy:
-        single = Batch.of(message)
-        single.replayed = item.retained
-        if item.origin is not None:
-            mark(single, item.origin)
-        if item.lifetime is not None:
-            single.deadlines = [self._frontend.clock() + item.lifetime]
-        return single, Form(item.qos, item.retain, item.identifiers)
-
     def discard(self, client: str) -> None:
         self._coming.discard(client)
-        self._frontend.end(self._frontend.sessions[client])
-
-
-def _ordered(copies: list[Copy]) -> list[Copy]:
-    """The same, each once, and those of each publishing broker in its order."""
-    named = {copy[0].origin: copy for copy in copies if copy[0].origin is not None}
-    turns = {life: iter(sorted(group)) for life, group in _by_life(named).items()}
-    ordered: list[Copy] = []
-    for copy in copies:
-        origin = copy[0].origin
-        if origin is None:
-            ordered.append(copy)
-        elif (following := next(turns[origin[:2]], None)) is not None:
-            ordered.append(named[following])
-    return ordered
-
-
-def _by_life(origins: Iterable[Origin]) -> dict[tuple[str, int], list[Origin]]:
-    lives: dict[tuple[str, int], list[Origin]] = {}
-    for origin in origins:
-        lives.setdefault(origin[:2], []).append(origin)
-    return lives
-
-
-def _incoming(parts: Iterable[Part]) -> dict[int, int]:
-    return {packet_id: reached for part in parts for packet_id, reached in part.incoming.items()}
+        self._frontend.sessions.end(self._frontend.sessions[client])

@@ -6,15 +6,24 @@ Each part is one MessagePack array of `PART` bytes or little more; a longer mess
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from saps.local.batch import Origin
+from saps.frontend.mqtt.codec.publish_encode import form_for
+from saps.frontend.mqtt.session.durable import mark
+from saps.frontend.mqtt.session.replay import still_retained
+from saps.frontend.mqtt.session.window import Copy
+from saps.local.batch import Batch, Form, Origin
+from saps.local.subscriptions import Target
 from saps.messages import Message, Subscription
+from saps.storage.journal import Stored
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import subscription_fault, topic_fault
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.session.session import Session
 
 T = TypeVar("T")
 PacketId = Annotated[int, Meta(ge=0, le=0xFFFF)]
@@ -111,6 +120,74 @@ def luggage_of(saved: SavedSession, messages: dict[int, SavedMessage], now: floa
     incoming = {packet_id: reached for packet_id, reached in saved.incoming.items() if reached >= 0}
     first = described(Settings(saved.user, saved.expiry, 1, saved.birth), saved.subscriptions)
     return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had})
+
+
+def items_of(session: Session, life: tuple[str, int], now: float) -> Iterator[Item]:
+    """What a session has to deliver; `life`: of the broker where what is stored was published, `now` on its clock."""
+    for packet_id, copy in session.window.inflight.items():
+        yield Item(packet_id) if copy is None else _item(packet_id, copy, life, now)
+    for copy in session.queue.copies or ():
+        yield _item(0, copy, life, now)
+    room = session.queue.limits.maximum_queued
+    for retained, subscription in session.replay.waiting if session.replay is not None else ():
+        for single in retained:
+            form = form_for(single, Target(session, (subscription,)))
+            if room and form.qos and still_retained(session, single):
+                room -= 1
+                yield _item(0, (single, form), life, now)
+
+
+def _item(packet_id: int, copy: Copy, life: tuple[str, int], now: float) -> Item:
+    single, form = copy
+    lifetime = None if single.deadline is None else single.deadline - now
+    stored: Stored | None = single.encoded.get(Stored)
+    origin = stored.settle(life) if stored is not None else single.origin
+    return Item(packet_id, single.message, *form, lifetime, single.replayed, origin)
+
+
+def copies_of(items: Iterable[Item], now: float) -> tuple[dict[int, Copy | None], list[Copy]]:
+    """The messages in flight, by packet identifier, and those that wait."""
+    inflight: dict[int, Copy | None] = {}
+    waiting: list[Copy] = []
+    for item in items:
+        copy = None if item.message is None else _copy(item, item.message, now)
+        if item.packet_id:
+            inflight[item.packet_id] = copy
+        elif copy is not None:
+            waiting.append(copy)
+    return inflight, waiting
+
+
+def _copy(item: Item, message: Message, now: float) -> Copy:
+    single = Batch.of(message)
+    single.replayed = item.retained
+    if item.origin is not None:
+        mark(single, item.origin)
+    if item.lifetime is not None:
+        single.deadlines = [now + item.lifetime]
+    return single, Form(item.qos, item.retain, item.identifiers)
+
+
+def incoming_of(parts: Iterable[Part]) -> dict[int, int]:
+    """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
+    return {packet_id: reached for part in parts for packet_id, reached in part.incoming.items()}
+
+
+def ordered(copies: list[Copy]) -> list[Copy]:
+    """The same, each once, and those of each publishing broker in its order."""
+    named = {copy[0].origin: copy for copy in copies if copy[0].origin is not None}
+    lives: dict[tuple[str, int], list[Origin]] = {}
+    for each in named:
+        lives.setdefault(each[:2], []).append(each)
+    turns = {life: iter(sorted(group)) for life, group in lives.items()}
+    found: list[Copy] = []
+    for copy in copies:
+        origin = copy[0].origin
+        if origin is None:
+            found.append(copy)
+        elif (following := next(turns[origin[:2]], None)) is not None:
+            found.append(named[following])
+    return found
 
 
 def _size(item: Item) -> int:

@@ -83,9 +83,9 @@ class Events:
 def _had(server: MqttServer, client_id: str, last: str) -> set[int]:
     """The packets in flight that the client says it has: those up to the last."""
     session = server.frontend.sessions.get(client_id)
-    if session is None or not (last.isascii() and last.isdigit()) or int(last[:6]) not in session.inflight:
+    if session is None or not (last.isascii() and last.isdigit()) or int(last[:6]) not in session.window.inflight:
         return set()
-    inflight = list(session.inflight)
+    inflight = list(session.window.inflight)
     return set(inflight[: inflight.index(int(last[:6])) + 1])
 
 

@@ -201,7 +201,7 @@ def test_after_a_change_existing_subscriptions_and_waiting_messages_obey_the_new
     again = bench.login("away", properties={17: 60}, clean_start=False)
     assert again.payloads() == [b"a/c", b"a/c", b"secret"]
     session = bench.frontend.sessions["away"]
-    assert (session.dropped, session.queued_bytes) == (1, 0)
+    assert (session.dropped, session.queue.bytes) == (1, 0)
 
 
 def test_after_a_change_publishing_is_judged_anew(bench: GuardedBench) -> None:

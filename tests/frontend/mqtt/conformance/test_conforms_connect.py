@@ -80,7 +80,8 @@ def test_the_fields_of_the_payload_are_read_in_their_order(version: int) -> None
     client.send_bytes(connect(version, field(b"id"), *will, field(b"user"), field(b"pw"), flags=0xCE))
     session = bench.sessions["id"]
     assert session.will is not None
-    assert (session.will.topic, session.will.payload, session.will.qos) == ("t", b"w", 1)
+    message = session.will.message
+    assert (message.topic, message.payload, message.qos) == ("t", b"w", 1)
 
 
 @versions

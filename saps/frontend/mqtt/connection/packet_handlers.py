@@ -1,0 +1,75 @@
+"""What a connected client's packets lead to, all but PUBLISH (MQTT 5.0, sections 3.4 to 3.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from saps.frontend.mqtt.codec.packets import V5, Ack, Disconnect, PacketType, Pingresp, Subscribe, Unsuback, Unsubscribe
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
+from saps.frontend.mqtt.connection.subscribe_handler import Grants
+from saps.frontend.mqtt.session.session import Session
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection.connection import Connection
+
+
+def _puback(connection: Connection, session: Session, packet: Ack) -> None:
+    session.acknowledged(packet.packet_id)
+
+
+def _pubrec(connection: Connection, session: Session, packet: Ack) -> None:
+    if packet.reason >= 0x80:
+        session.acknowledged(packet.packet_id, qos=2)
+    elif session.received(packet.packet_id) or connection.outbound.version != V5:
+        connection.outbound.send_release(packet.packet_id)
+    else:
+        connection.outbound.answer(Ack(PacketType.PUBREL, packet.packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND))
+
+
+def _pubrel(connection: Connection, session: Session, packet: Ack) -> None:
+    incoming = session.incoming
+    known = incoming is not None and incoming.pop(packet.packet_id, None) is not None
+    reason = Reason.SUCCESS if known else Reason.PACKET_IDENTIFIER_NOT_FOUND
+    connection.outbound.answer(Ack(PacketType.PUBCOMP, packet.packet_id, reason))
+
+
+def _pubcomp(connection: Connection, session: Session, packet: Ack) -> None:
+    session.completed(packet.packet_id)
+
+
+def _subscribe(connection: Connection, session: Session, packet: Subscribe) -> None:
+    Grants(connection, session, packet).start()
+
+
+def _unsubscribe(connection: Connection, session: Session, packet: Unsubscribe) -> None:
+    found = [session.unsubscribe(topic_filter) for topic_filter in packet.filters]
+    reasons = [int(Reason.SUCCESS if ended else Reason.NO_SUBSCRIPTION_EXISTED) for ended in found]
+    connection.outbound.answer(Unsuback(packet.packet_id, reasons))
+
+
+def _pingreq(connection: Connection, session: Session, packet: object) -> None:
+    connection.outbound.answer(Pingresp())
+
+
+def _disconnect(connection: Connection, session: Session, packet: Disconnect) -> None:
+    expiry = packet.properties.get(Property.SESSION_EXPIRY)
+    if expiry is not None:
+        if expiry and not session.expiry:
+            raise ProtocolError("DISCONNECT gives a session expiry to a session that had none")
+        session.expiry = connection.frontend.sessions.granted_expiry(expiry, session.user)
+    connection.end(with_will=packet.reason != Reason.SUCCESS)
+
+
+HANDLERS: dict[int, Callable[..., None]] = {
+    PacketType.PUBACK: _puback,
+    PacketType.PUBREC: _pubrec,
+    PacketType.PUBREL: _pubrel,
+    PacketType.PUBCOMP: _pubcomp,
+    PacketType.SUBSCRIBE: _subscribe,
+    PacketType.UNSUBSCRIBE: _unsubscribe,
+    PacketType.PINGREQ: _pingreq,
+    PacketType.DISCONNECT: _disconnect,
+}
+"""By packet type. Each may raise `ProtocolError`."""

@@ -1,0 +1,59 @@
+"""Retained messages for new subscriptions, sent at the pace of the client (MQTT 5.0, section 3.3.1.3)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from saps.frontend.mqtt.budget import ENTRY_COST
+from saps.local.batch import Batch
+from saps.local.hub import is_reserved
+from saps.local.subscriptions import Target
+from saps.messages import Subscription
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.session.session import Session
+
+
+class Replay:
+    """What one client has not taken yet. It waits where it is stored: here are only references."""
+
+    __slots__ = ("_scheduled", "_session", "waiting")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.waiting: deque[tuple[Iterator[Batch], Subscription]] = deque()
+        self._scheduled = False
+        """A timer goes on with it."""
+
+    def pump(self, fresh: bool = False) -> None:
+        """Send one portion. `fresh`: its messages are certainly those that are retained now."""
+        session, waiting = self._session, self.waiting
+        connection = session.connection
+        if connection is None:
+            return
+        room = connection.frontend.limits.write_high_water
+        while waiting and room > 0 and session.ready:
+            retained, subscription = waiting[0]
+            single = next(retained, None) if subscription.filter in session.subscriptions else None
+            if single is None:
+                waiting.popleft()
+            elif fresh or still_retained(session, single):
+                session.deliver(single, Target(session, (subscription,)))
+                room -= single.size + ENTRY_COST
+        if not waiting:
+            session.replay = None
+        elif room <= 0 and not self._scheduled:
+            self._scheduled = True
+            connection.frontend.timers.at(session.hub.clock(), self._go_on)
+
+    def _go_on(self, now: float) -> None:
+        self._scheduled = False
+        self._session.pump()
+
+
+def still_retained(session: Session, single: Batch) -> bool:
+    """True if the client may have it and has not got a later one meanwhile."""
+    topic = single.topic
+    return session.may_read(topic) and (is_reserved(topic) or single in session.hub.retained_for(topic))

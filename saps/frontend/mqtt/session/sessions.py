@@ -1,0 +1,172 @@
+"""The sessions of one broker: who has which, how long it lasts without its client, and when its will is published."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from saps.agents.user import Rights
+from saps.frontend.mqtt.budget import Budget
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.session.durable import DurableSession
+from saps.frontend.mqtt.session.session import Session
+from saps.frontend.mqtt.timers import Timer
+from saps.messages import Message
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.frontend import Frontend
+    from saps.frontend.mqtt.session.migration import Roaming
+
+
+class Sessions(dict[str, Session]):
+    """By client identifier."""
+
+    def __init__(self, frontend: Frontend, rng: Random) -> None:
+        super().__init__()
+        self._frontend = frontend
+        self._rng = rng
+        self._timers: dict[str, list[Timer]] = {}
+        """When the sessions of clients that are away end, and their wills are due."""
+        self.budget = Budget(frontend.limits.maximum_queued_total)
+        """What is kept for all slow clients together."""
+        self.leaving = False
+        """The broker is about to leave the mesh."""
+        self.roaming: Roaming | None = None
+        """Where sessions follow their clients from broker to broker."""
+
+    def assign_client_id(self) -> str:
+        """A client identifier nobody uses (3.2.2.3.7)."""
+        while True:
+            client_id = f"saps-{self._rng.getrandbits(64):016x}"
+            if client_id not in self:
+                return client_id
+
+    def open(
+        self, connection: Connection, client_id: str, clean_start: bool, expiry: int, rights: Rights | None
+    ) -> tuple[Session, bool]:
+        """The client's session, and whether it was there before. Takes it over from an earlier connection (3.1.4).
+
+        `rights`: what the client may do; None: everything."""
+        session = self.get(client_id)
+        if session is not None and session.connection is not None:
+            session.connection.close(Reason.SESSION_TAKEN_OVER)
+            session = self.get(client_id)
+        if session is not None and clean_start:
+            self.end(session)
+            session = None
+        present = session is not None
+        if session is None:
+            session = self[client_id] = self.new_session(client_id, expiry)
+        self._frontend.fairness.here(client_id)
+        self.void_will(session)
+        session.expiry = self.granted_expiry(expiry, connection.user)
+        session.attach(connection)
+        self._cancel_timers(session)
+        session.user = connection.user
+        if session.rights is not rights:
+            session.rights = rights
+            self._frontend.hub.forget_agent_routes(session)
+        return session, present
+
+    def new_session(self, client_id: str, expiry: int, birth: int = 0) -> Session:
+        """A session without a connection, for the caller to keep. `expiry`: seconds that it may outlive one; where it
+        has been elsewhere, `birth`: its own name."""
+        journal = self._frontend.storage.journal
+        if journal is None or not (expiry or journal.disk):
+            return Session(self._frontend.hub, client_id, self._frontend.limits, self.budget)
+        name = birth or self._rng.getrandbits(62) + 1
+        return DurableSession(self._frontend.hub, client_id, self._frontend.limits, self.budget, journal, name)
+
+    def granted_expiry(self, expiry: int, user: str | None) -> int:
+        """The session expiry interval the client gets, in seconds."""
+        most = self._frontend.limits.maximum_session_expiry
+        return min(expiry, most if user is not None else min(most, self._frontend.limits.anonymous_session_expiry))
+
+    def is_moving(self, client_id: str) -> bool:
+        """Is the session on its way to or from another broker?"""
+        return self.roaming is not None and self.roaming.moving(client_id)
+
+    def detach(self, session: Session, with_will: bool) -> None:
+        """The session's connection is gone. `with_will`: the client did not say goodbye (3.1.2.5)."""
+        now = self._frontend.clock()
+        session.detach()
+        if not with_will:
+            self.void_will(session)
+        if session.will is not None:
+            session.will.due = now + min(session.will.delay, session.expiry)
+        session.ends_at = now + session.expiry
+        self.away(session)
+
+    def away(self, session: Session) -> None:
+        """The session goes on without a connection, and its will waits: each until its time has come."""
+        now = self._frontend.clock()
+        self._cancel_timers(session)
+        timers: list[Timer] = []
+        if session.will is not None and session.will.due > now:
+            timers.append(self._frontend.timers.at(session.will.due, partial(self._publish_delayed_will, session)))
+        else:
+            self._publish_will(session)
+        if session.ends_at <= now:
+            self.end(session)
+            return
+        session.give_back()
+        session.persist()
+        self._frontend.fairness.away(session)
+        timers.append(self._frontend.timers.at(session.ends_at, partial(self._expire, session)))
+        self._timers[session.client_id] = timers
+
+    def _cancel_timers(self, session: Session) -> None:
+        for timer in self._timers.pop(session.client_id, ()):
+            self._frontend.timers.cancel(timer)
+
+    def end(self, session: Session) -> None:
+        """The session is over; a will that still waits is published (3.1.3.2.2)."""
+        if self.get(session.client_id) is session:
+            del self[session.client_id]
+            self._frontend.fairness.here(session.client_id)
+            self._cancel_timers(session)
+            self._publish_will(session)
+            session.close()
+            self._frontend.counts.ended(session)
+            if self.roaming is not None:
+                self.roaming.ended(session.client_id)
+
+    def close(self) -> None:
+        """The broker stops: end the sessions that are in memory only, without their wills. One that is on its way to or
+        from another broker is left to those who carry it."""
+        for session in list(self.values()):
+            if not (session.stored or self.is_moving(session.client_id)):
+                session.will = None
+                self.end(session)
+
+    def _expire(self, session: Session, now: float) -> None:
+        if session.connection is None and session.ends_at <= now:
+            self._frontend.counts.expired += 1
+            self.end(session)
+
+    def _publish_delayed_will(self, session: Session, now: float) -> None:
+        if session.connection is None and session.will is not None and session.will.due <= now:
+            self._publish_will(session)
+
+    def void_will(self, session: Session) -> None:
+        """There is no will any more; but when the broker leaves, its guardians keep it for a while."""
+        if session.will is not None:
+            session.will = None
+            session.persist()
+            if not self.leaving:
+                self._frontend.hub.entrust(session.client_id, None)
+
+    def lay_aside_will(self, session: Session) -> Message | None:
+        """Take a session's will for the caller to see to; its guardians go on keeping it."""
+        will, session.will = session.will, None
+        if will is not None:
+            session.persist()
+        return None if will is None else will.message
+
+    def _publish_will(self, session: Session) -> None:
+        will = session.will
+        self.void_will(session)
+        if will is not None:
+            session.publisher.publish(will.message)

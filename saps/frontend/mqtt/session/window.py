@@ -1,0 +1,94 @@
+"""What a client has been sent with QoS 1 and 2 and has not acknowledged, by packet identifier (MQTT 5.0, 4.3, 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from saps.frontend.mqtt.codec.reasons import ProtocolError
+from saps.local.batch import Batch, Form
+
+Copy = tuple[Batch, Form]
+"""A publication, as a batch of one, in the form in which the client gets it."""
+
+
+class Window:
+    """The messages in flight to one client."""
+
+    __slots__ = ("inflight", "next_id", "repeats")
+
+    def __init__(self) -> None:
+        self.inflight: dict[int, Copy | None] = {}
+        """Messages sent and not acknowledged, in order of sending; None: PUBREL has been sent, PUBCOMP awaited."""
+        self.repeats: dict[int, Copy] | None = None
+        """What of it is still to be sent again on the present connection, newest first."""
+        self.next_id = 1
+
+    def take_ids(self, count: int) -> Sequence[int]:
+        """So many packet identifiers that are not in use."""
+        first, inflight = self.next_id, self.inflight
+        if count == 1 and first not in inflight:
+            self.next_id = first % 0xFFFF + 1
+            return (first,)
+        end = first + count
+        packet_ids: Sequence[int] = range(first, end)
+        if end > 0xFFFF or not inflight.keys().isdisjoint(packet_ids):
+            packet_ids = list(islice(self._free_ids(), count))
+            end = packet_ids[-1] % 0xFFFF + 1
+        self.next_id = end
+        return packet_ids
+
+    def _free_ids(self) -> Iterator[int]:
+        packet_id = self.next_id
+        while True:
+            if packet_id not in self.inflight:
+                yield packet_id
+            packet_id = packet_id % 0xFFFF + 1
+
+    def acknowledge(self, data: bytes, pos: int) -> int:
+        """Take the PUBACKs without reason codes that follow each other from `pos` on. Returns where they end, or the
+        first that needs a closer look."""
+        inflight, size = self.inflight, len(data)
+        if self.repeats:
+            return pos
+        while pos + 4 <= size and data[pos] == 0x40 and data[pos + 1] == 2:
+            packet_id = data[pos + 2] << 8 | data[pos + 3]
+            copy = inflight.get(packet_id)
+            if copy is None or copy[1].qos != 1 or copy[0].share is not None:
+                break
+            del inflight[packet_id]
+            pos += 4
+        return pos
+
+    def check_qos(self, packet_id: int, qos: int) -> None:
+        """An acknowledgement of another quality of service leaves the message in flight (4.3.2, 4.3.3). Raises
+        `ProtocolError`."""
+        if packet_id in self.inflight:
+            copy = self.inflight[packet_id]
+            sent = 2 if copy is None else copy[1].qos
+            if sent != qos:
+                raise ProtocolError(f"a message of QoS {sent} is acknowledged as one of QoS {qos}")
+
+    def forget(self, packet_id: int) -> None:
+        """The message is not to be sent again."""
+        copy = self.inflight[packet_id]
+        del self.inflight[packet_id]
+        if self.repeats is not None:
+            self.repeats.pop(packet_id, None)
+        if copy is not None and copy[0].share is not None:
+            copy[0].share.settled()
+
+    def give_back(self, closed: bool) -> list[Batch]:
+        """What is in flight on behalf of a group and may go to another member: it is not in flight any more. A QoS 2
+        message stays the client's own, as it may have been delivered (MQTT-4.8.2-5), or is lost with a session that is
+        `closed`."""
+        back: list[Batch] = []
+        for packet_id, copy in list(self.inflight.items()):
+            if copy is None or copy[0].share is None:
+                continue
+            if copy[1].qos == 1:
+                del self.inflight[packet_id]
+                back.append(copy[0])
+            elif closed:
+                copy[0].share.settled()
+        return back
