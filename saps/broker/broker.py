@@ -19,7 +19,7 @@ from saps.broker.drain import BrokerDrain
 from saps.broker.node_driver import LiveMesh
 from saps.broker.start import Entrance
 from saps.broker.status import BrokerWatch
-from saps.broker.storage import Testimony, open_store
+from saps.broker.storage import Testimony, keep_missed, open_store
 from saps.config import Address, BrokerSettings, SettingError
 from saps.drain.values import Order
 from saps.frontend.mqtt.driver.access_control import AccessControl
@@ -145,7 +145,6 @@ class Broker:
             takeover_timeout=overlay.takeover_timeout,
             copies=settings.session.copies,
         )
-        node.replicas.source.refuse = settings.session.minority == "refuse"
         node.members.tell = node.clocks.tell = _tell_of_brokers
         node.presence.domains = Domains(settings.ofm.domains)
         if self.tracing is not None:
@@ -167,6 +166,7 @@ class Broker:
             self._prioritise(node, settings.priority.priorities())
         if settings.monitoring.directory:
             self.statistics = _statistics(self, node)
+        keep_missed(self)
         if settings.storage.file or settings.session.copies > 1:
             self.server.store = open_store(self, with_wills=begins)
             self.store = self.server.store if settings.storage.file else None

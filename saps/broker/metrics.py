@@ -115,8 +115,13 @@ def _mesh(broker: Broker) -> Iterator[Sample]:
     yield Sample("missed_messages", "Publications kept for brokers that are taken for dead.", missed.messages)
     yield Sample("missed_bytes", "Bytes that these take.", missed.bytes)
     yield _total(
-        "missed_dropped", "Publications given up, for brokers taken for dead, for want of room.", missed.dropped
+        "missed_dropped",
+        "Of those, publications given up for want of room, or as too old, before all had them.",
+        missed.dropped,
     )
+    yield _total("missed_damaged", "Of those, segments with a record that could not be read.", missed.damaged)
+    yield _total("missed_made_up", "Publications sent to brokers that had missed them.", node.catch_up.sending.made_up)
+    yield Sample("brokers_behind", "Brokers that have missed something, or may have.", len(node.catch_up.lags))
     replicas = node.replicas
     yield Sample("session_holders", "Other brokers that have all of this one's sessions.", len(replicas.source.in_sync))
     yield Sample("session_copies_held", "Sessions of other brokers that are held here.", replicas.held)

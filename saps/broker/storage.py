@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from saps.config import SettingError
 from saps.overlay.delivery.publications import places
+from saps.overlay.missed.log import IN_MEMORY
 from saps.storage.damage import StorageError
 from saps.storage.driver.mesh import HeldFrames, keep_retained
+from saps.storage.driver.missed import segments
 from saps.storage.driver.store import Store
 from saps.storage.witness import EVERY, Notes
 
@@ -55,6 +57,23 @@ def _copy(broker: Broker, store: Store) -> None:
     store.commits.copier = replicas.source
     replicas.source.shown = journal.show
     replicas.when_stored = store.commits.then
+
+
+def keep_missed(broker: Broker) -> None:
+    """Where the broker keeps what others have missed, and how much; what it refuses without others.
+
+    Raises `SettingError` if that cannot be."""
+    settings, catch_up = broker.settings, broker.mesh.node.catch_up
+    broker.mesh.node.replicas.source.refuse = settings.session.minority == "refuse"
+    catch_up.log.age = settings.overlay.missed_age
+    if not settings.storage.file:
+        catch_up.log.size = min(settings.overlay.missed_size, IN_MEMORY)
+        return
+    catch_up.log.size = settings.overlay.missed_size
+    try:
+        catch_up.log.segment = segments(Path(settings.storage.file))
+    except OSError as error:
+        raise SettingError("storage.file", str(error)) from None
 
 
 class Testimony:

@@ -16,7 +16,7 @@ from saps.config.links import LinkSettings, links_fault
 from saps.config.monitoring import MonitoringSettings
 from saps.config.ofm import OfmSettings
 from saps.config.priority import PrioritySettings
-from saps.config.storage import SessionSettings, StorageSettings
+from saps.config.storage import MissedSettings, SessionSettings, StorageSettings
 from saps.config.tracing import TracingSettings
 from saps.config.web import WebSettings
 from saps.frontend.mqtt.access.options import TlsOptions
@@ -63,7 +63,7 @@ def join_fault(address: Address) -> str | None:
     return "port 0 cannot be joined" if address.port == 0 else None
 
 
-class OverlaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a broker takes part in the Skip Graph (``[overlay]``)."""
 
     listen: Annotated[

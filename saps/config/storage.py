@@ -62,3 +62,29 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "nothing that concerns such sessions"
         ),
     ] = "serve"
+
+
+class MissedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a broker keeps for brokers that are cut off (``[overlay]``)."""
+
+    missed_age: Annotated[
+        float,
+        knob(
+            "How long a broker keeps what it publishes with QoS 1 and 2 for brokers that are taken for dead: one that "
+            "was cut off for so long gets it all",
+            unit="s",
+            cost="disk, or memory, while a broker is away, or gone for good",
+            ge=1,
+            le=30 * 86400,
+        ),
+    ] = 86400.0
+    missed_size: Annotated[
+        int,
+        knob(
+            "How much of that it keeps, beside storage.file; without one at most 64 MiB, in memory. Beyond it the "
+            "oldest goes, and is counted",
+            unit="bytes",
+            cost="disk",
+            ge=1 << 20,
+        ),
+    ] = 1 << 30

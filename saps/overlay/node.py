@@ -17,7 +17,6 @@ from saps.local.batch import Batch
 from saps.mesh import Arrival, Done, Local, Recalled, SessionHost, TopicRoute
 from saps.messages import Message, Properties
 from saps.overlay.delivery.broadcast import Relay
-from saps.overlay.delivery.missed import KEPT
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.ofm_members import Trees
 from saps.overlay.delivery.order import SWEEP, Inbox
@@ -28,8 +27,6 @@ from saps.overlay.frames.kinds import (
     AnnounceTree,
     Answer,
     Astray,
-    Bequeathed,
-    Bequest,
     Body,
     Bye,
     Check,
@@ -47,6 +44,7 @@ from saps.overlay.frames.kinds import (
     Inserted,
     Keep,
     Level,
+    Missing,
     Outstanding,
     Ping,
     Pong,
@@ -64,6 +62,7 @@ from saps.overlay.membership.clocks import COMPARE, Clocks
 from saps.overlay.membership.failure_detector import Detector, DetectorSettings
 from saps.overlay.membership.leave import Leaving
 from saps.overlay.membership.members import Members
+from saps.overlay.missed.catchup import CatchUp
 from saps.overlay.port import Handlers
 from saps.overlay.rendezvous.designed import Designs
 from saps.overlay.rendezvous.designer import Designer, DesignSettings
@@ -131,10 +130,9 @@ class OverlayNode:
         self.deadline = float("inf")
         """When to call `wake` at the latest."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._timer_serial = 0
+        self._timer_serial = self._serial = 0
         self._own: deque[Frame] = deque()
         self._running = False
-        self._serial = 0
         self._call_agents = call_agents or (lambda call, by_name: [])
         self._addressed: dict[str, tuple[BrokerRef, float]] = {}
         """Brokers that something was sent to since the last look at who must be watched, and when it was."""
@@ -164,8 +162,8 @@ class OverlayNode:
         self._connected = local.connected
         self.sharing = Sharing(self, self.calls, local, self.presence.permitted)
         self.multicast.share = self._share_publication
-        self.inbox.retained = self.retention.observed
-        self.subscriptions.on_told = self.retention.told
+        CatchUp(self, self.calls, self.multicast, self.presence, self.inbox, self.subscriptions, self.sharing.publish)
+        self.inbox.retained, self.subscriptions.on_told = self.retention.observed, self.retention.told
         self.directory = Directory(self, self.graph, self.calls)
         self.sessions = Sessions(
             self,
@@ -185,7 +183,6 @@ class OverlayNode:
         source.on_fenced = self.sessions.sync
         source.rows = self.sessions.rows
         self.sessions.copied = self.replicas.tenures
-        self.presence.on_later_life = self._later_life
         self.designer: Designer | None = None
         if design is not None:
             self.presence.designs = Designs(self, self.presence.divide_again)
@@ -200,6 +197,7 @@ class OverlayNode:
             **self.relay.handlers,
             **self.handovers.handlers,
             **self.replicas.handlers,
+            **self.catch_up.handlers,
             Ping: lambda sender, frame: self.send(sender, self.clocks.pong(frame)),
             Pong: lambda sender, frame: self.clocks.answered(sender, frame.asked, frame.at),
             Forgot: lambda sender, frame: self.healing.forgotten(sender),
@@ -207,8 +205,7 @@ class OverlayNode:
             Bye: self._on_bye,
             Farewell: lambda sender, frame: self._leaving.farewell(sender),
         }
-        self.graph.redeliver = self._dispatch
-        self.graph.on_repaired = self._announce_key_again
+        self.graph.redeliver, self.graph.on_repaired = self._dispatch, self._announce_key_again
 
     # --- the driver's side --------------------------------------------------------------------------------
 
@@ -508,6 +505,12 @@ class OverlayNode:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
+    @property
+    def catch_up(self) -> CatchUp:
+        """Sees to brokers that are cut off."""
+        assert self.multicast.catch_up is not None
+        return self.multicast.catch_up
+
     def wall(self) -> float:
         """Seconds since the epoch, as far as this broker knows."""
         return self.now + self.epoch
@@ -575,6 +578,7 @@ class OverlayNode:
     def _on_bye(self, sender: BrokerRef, frame: Bye) -> None:
         self.detector.left(sender)
         self._forget(sender)
+        self.catch_up.left(sender)
         self.wills.left(sender)
         self.replicas.died(sender)
         self.send(sender, Farewell())
@@ -599,20 +603,15 @@ class OverlayNode:
             lowest = self.multicast.acknowledgements.unsettled(body.topic_filters)
             return [Outstanding(self.me.name, self.me.incarnation, self.presence.seq, lowest)]
         if isinstance(body, Inherit):
-            return [self._bequeath(body)]
+            return [self.catch_up.bequeath(body)]
+        if isinstance(body, Missing):
+            self.catch_up.wishing.missing(body)
+            return []
         if isinstance(body, Keep | Recall):
             return list(self.vault.run(body, keys))
         if isinstance(body, Survey | DesignPart):
             return list(self._run_design(body))
         return list(self._call_agents(body, any(key == broker_key(self.me.name) for key in keys)))
-
-    def _bequeath(self, body: Inherit) -> Bequeathed:
-        """Send an heir what a broker has missed of this one's publications."""
-        found = self.multicast.missed.of(body.owner)
-        found += self.multicast.acknowledgements.unacknowledged(body.owner)
-        for publish in found:
-            self.send(body.heir, Bequest(body.serial, publish))
-        return Bequeathed(self.me.name, len(found))
 
     def _run_design(self, body: Survey | DesignPart) -> list[Surveyed]:
         designs = self.presence.designs
@@ -636,7 +635,7 @@ class OverlayNode:
         if self.detector.is_hearsay(broker):
             self._disbelieve(broker)
         else:
-            self._miss(broker)
+            self.catch_up.lost(broker, self.detector.superseded(broker))
             self._forget(broker)
             self.wills.died(broker)
             self.replicas.died(broker)
@@ -672,36 +671,9 @@ class OverlayNode:
     def _back(self, was: BrokerRef, broker: BrokerRef) -> None:
         """One that `was` taken for dead is there."""
         if was.incarnation == broker.incarnation:
-            missed = self.multicast.missed.back(broker)
-            self.presence.back(broker, bool(missed))
-            self.multicast.acknowledgements.make_up(broker, missed)
+            self.catch_up.back(broker)
             self.replicas.back(broker)
         self.healing.back(was, broker)
-
-    def _miss(self, broker: BrokerRef) -> None:
-        """A broker is taken for dead: if it is not, it is to get what it misses from now on."""
-        self._keep_missed(broker)
-        if self.detector.superseded(broker):  # not it, but whoever adopts its sessions
-            self.presence.retire(broker)
-
-    def _later_life(self, broker: BrokerRef) -> None:
-        """Others have told of a later life: what this one has missed is for whoever adopts its sessions."""
-        self._keep_missed(broker)
-        self.presence.retire(broker)
-
-    def _keep_missed(self, broker: BrokerRef) -> None:
-        """Keep what a broker misses from now on, and what it has not acknowledged, unless that is done already."""
-        missed = self.multicast.missed
-        if broker in missed:
-            return
-        held = missed.died(broker, self.multicast.acknowledgements.unacknowledged(broker))
-        self.presence.away(broker)
-
-        def gone() -> None:
-            if missed.gone(held):
-                self.presence.gone(broker)
-
-        self.after(KEPT, gone)
 
     def _told_of(self, broker: BrokerRef) -> None:
         """Others have passed on what a broker said."""
@@ -721,6 +693,7 @@ class OverlayNode:
         self.sessions.sync()
         self.retention.unsure()
         self.wills.send_all()
+        self.catch_up.rejoined()
 
     def _settled(self) -> bool:
         """Nothing that was published here is under way, and no session is on its way to another broker."""

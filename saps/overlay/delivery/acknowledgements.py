@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from saps.marks import hit
 from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.pending import Owed, Pending
-from saps.overlay.delivery.publications import select, to_parts, to_topic
+from saps.overlay.delivery.publications import to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.kinds import Ack, Publish
 from saps.overlay.rendezvous.publisher_registry import Presence
@@ -94,7 +94,7 @@ class Acknowledgements:
         for stream in pending.streams:
             self._presence.route(stream)
         for ref in missing:
-            wanted = [ref in (stream.members or ()) for stream in pending.streams]
+            wanted = [ref in (stream.members or ()) or ref in stream.behind for stream in pending.streams]
             body, branch = to_parts(pending.body, wanted), Branch(ref, ())
             if body is None:
                 continue
@@ -115,29 +115,11 @@ class Acknowledgements:
         for pending in self._own.values():
             for stream in pending.streams:
                 self._presence.route(stream)
-            body = to_parts(pending.body, [member in (stream.members or ()) for stream in pending.streams])
+            wanted = [member in (stream.members or ()) or member in stream.behind for stream in pending.streams]
+            body = to_parts(pending.body, wanted)
             if body is not None:
                 found.append(body)
         return sorted(found, key=lambda body: body.seqs[0])
-
-    def make_up(self, member: BrokerRef, missed: Iterable[Publish]) -> None:
-        """A member is back: send it what it has missed, until it has acknowledged that."""
-        under_way = {seq: pending for pending in self._own.values() for seq in pending.body.seqs}
-        for body in missed:
-            rest = []
-            for index, seq in enumerate(body.seqs):
-                if (pending := under_way.get(seq)) is None:
-                    rest.append(index)
-                elif member not in pending.missing:
-                    pending.missing.append(member)
-            if not rest:
-                continue
-            hit("missed publications made up")
-            body = select(body, rest)
-            pending = Pending(self._port.me, body)
-            pending.streams = [self._presence.stream(part.topic) for part in body.parts]
-            self.begin(pending)
-            self.entrust(pending, [Branch(member, ())])
 
     def to_topic(self, topic: str, after: int, upto: int) -> list[Publish]:
         """Own publications to a topic with numbers above `after`, up to `upto`, that are not acknowledged by all."""

@@ -12,24 +12,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from saps.local.batch import Batch
 from saps.mesh import Done
 from saps.messages import NOBODY, Message, Reached
 from saps.overlay.delivery.acknowledgements import Acknowledgements
 from saps.overlay.delivery.forwarding import Forwarder, Outbox
-from saps.overlay.delivery.missed import Missed
 from saps.overlay.delivery.order import DOUBTED, Inbox
 from saps.overlay.delivery.outgoing import OutgoingFrame
 from saps.overlay.delivery.pending import Answers, Pending, least
 from saps.overlay.delivery.publications import to_topic, unaddressed
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.kinds import Ack, DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
+from saps.overlay.missed.log import MissedLog
 from saps.overlay.port import Handlers
 from saps.overlay.rendezvous.publisher_registry import Phase, Presence, Stream, Way, by_place
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
+
+if TYPE_CHECKING:
+    from saps.overlay.missed.catchup import CatchUp
 
 ABROAD = 1024
 """Frames to other OpenFlow domains that are kept for each topic, for members that miss some."""
@@ -88,8 +91,10 @@ class Multicast:
         self.received = 0
         self.tree_path: TreePath | None = None
         """Carries what leaves by an OpenFlow tree; None if there is none."""
-        self.missed = Missed()
+        self.missed = MissedLog()
         """What members that are taken for dead have missed."""
+        self.catch_up: CatchUp | None = None
+        """Has publications kept in it."""
         self.keep: Callable[[Message, int, Callable[[], None] | None], None] | None = None
         """Has a retained publication, with its sequence number, kept in the mesh
         (`saps.overlay.retained.publisher`)."""
@@ -125,7 +130,7 @@ class Multicast:
             streams.append(stream)
             if stream.queue or stream.members is None or stream.groups or batch.retain:
                 others.append(number)
-            elif stream.members or stream.absent:
+            elif stream.members or stream.behind or (batch.qos and self.missed.active):
                 ways.setdefault(stream.way, []).append(number)
         if not others and len(ways) == 1 and sum(map(len, ways.values())) == len(topics):
             self._send(streams, batch, done)
@@ -151,7 +156,7 @@ class Multicast:
         self._presence.route(stream)
         if batch.retain or stream.groups:
             self._publish_specially(stream, batch, done)
-        elif stream.members or stream.absent:
+        elif stream.members or stream.behind or (batch.qos and self.missed.active):
             self._send([stream], batch, done)
         elif done is not None:
             done([NOBODY])
@@ -177,7 +182,13 @@ class Multicast:
         first = presence.seq + 1
         presence.seq += len(batch.which)
         batch.number(self._port.me, range(first, presence.seq + 1))
-        if any([stream.absent or stream.abroad for stream in streams]):
+        if (
+            self.catch_up is not None
+            and self.missed.active
+            and (batch.qos or any([stream.behind for stream in streams]))
+        ):
+            self.catch_up.keep(streams, batch)
+        if any([stream.abroad for stream in streams]):
             self._remember(streams, batch)
         kind = batch.qos << 1 | batch.retain
         frame = way.frames.get(kind)
@@ -236,18 +247,13 @@ class Multicast:
                 statistics.crossed(stream.topic, frame.crossing * count)
 
     def _remember(self, streams: list[Stream], batch: Batch) -> None:
-        """Keep publications for members that are taken for dead, or in other OpenFlow domains."""
-        kept = [number for number, stream in enumerate(streams) if stream.absent or stream.abroad]
+        """Keep publications for members in other OpenFlow domains."""
+        kept = [number for number, stream in enumerate(streams) if stream.abroad]
         for number, part in zip(kept, batch.divide([[number] for number in kept]), strict=True):
             stream = streams[number]
-            body = unaddressed(part, [stream.last_seq])
-            if batch.qos:
-                for broker in stream.absent:
-                    self.missed.keep(broker, body)
-            if stream.abroad:
-                if stream.recent is None:
-                    stream.recent = deque(maxlen=ABROAD)
-                stream.recent.append(body)
+            if stream.recent is None:
+                stream.recent = deque(maxlen=ABROAD)
+            stream.recent.append(unaddressed(part, [stream.last_seq]))
 
     def flush(self) -> None:
         """The outbox is about to be sent: nothing joins it any more, and what leaves by trees does so."""
@@ -343,7 +349,9 @@ class Multicast:
             if not known.issuperset(body.seqs):
                 known.update(body.seqs)
                 self.forwarder.forward(self._port.me, body, Branch(sender, ()), 0)
-        if not found:  # else it asks again, with a later `after`: what is found must not be given up with `nack.seq`
+        owed = self.catch_up is not None and self.catch_up.sending.owes(sender, nack.topic, nack.seq)
+        # if some are found it asks again, with a later `after`: they must not be given up with `nack.seq`
+        if not found and not owed:
             self._port.send(sender, Skip(nack.topic, nack.seq))
 
     def _remembered(self, topic: str, after: int, upto: int) -> list[Publish]:

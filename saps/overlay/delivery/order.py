@@ -9,6 +9,7 @@ and 2) or declares lost (QoS 0).
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,13 +38,16 @@ MEMORY = 60.0
 """Seconds for which the sequences of a dead origin are kept."""
 FLOORS = 4096
 """Dead origins of which it is remembered how far they had come. Each costs about 100 bytes."""
+LASTS = 1 << 17
+"""Origins and topics without a sequence of which the last delivery is remembered. Each costs about 200 bytes."""
 HELD_BYTES = 64 << 20
 """Payload held in all; beyond it the gap of what has come last is given up. More costs memory when much is lost."""
 HELD = 4096
 """Publications held per origin and topic; beyond it the oldest gap is given up, whatever its quality of service. At
 1,000 messages a second that is 4 s."""
 DOUBTED = -1
-"""In the place of a number of subscribers: perhaps it has not been delivered, although a later number has."""
+"""In the place of a number of subscribers: it is held, or perhaps it has not been delivered, although a later number
+has. Its publishers' broker must repeat it."""
 
 
 class _Held(NamedTuple):
@@ -129,6 +133,10 @@ class Inbox:
         """When each origin was given up the last time."""
         self._floors: dict[BrokerRef, int] = {}
         """The last publication of origins that were dead for `MEMORY`: they may have been cut off, and come back."""
+        self._lasts: OrderedDict[tuple[BrokerRef, str], int] = OrderedDict()
+        """The last publication delivered of sequences that were dropped."""
+        self.starts: dict[BrokerRef, int] = {}
+        """Of origins that make this broker up: of what has this number, or a lower one, they owe only what they do."""
         self._held_bytes = 0
         self.given_up = 0
         """Gaps that were not filled."""
@@ -141,8 +149,8 @@ class Inbox:
 
     def accept(self, origin: BrokerRef, frame: Publish) -> list[int]:
         """Deliver publications or hold them. Returns for each part of the frame the number of subscribers it reaches
-        now or, with QoS 1 and 2, will reach; `DOUBTED` for one with what may be none of the origin's: the origin is
-        asked, and must repeat it."""
+        now; `DOUBTED` with QoS 1 and 2 for one with what is held, and so not acknowledged, and for one with what may
+        be none of the origin's: it must be repeated."""
         firsts, lasts = _bounds(frame)
         sequences: list[_Sequence] = []
         whole, known = True, self._sequences.get(origin)
@@ -167,6 +175,14 @@ class Inbox:
             self.retained(batch)
         return self._deliver(batch)
 
+    def make_up(self, origin: BrokerRef, frame: Publish) -> None:
+        """Deliver what the origin has kept for this broker (`saps.overlay.missed.catchup`)."""
+        known = self._sequences.get(origin, {})
+        for part in frame.parts:
+            if part.topic not in known:
+                self._begin(origin, part.topic, 0)
+        self.accept(origin, frame)
+
     def _accept_each(self, origin: BrokerRef, frame: Publish, batch: Batch, sequences: list[_Sequence]) -> list[int]:
         """`accept` for publications of which not all are the next ones to be delivered."""
         reached: list[int | None] = [None] * len(frame.parts)
@@ -183,13 +199,14 @@ class Inbox:
         """Deliver a batch of one or hold it. Returns the number of subscribers; None for a duplicate."""
         topic = single.topic
         if seq in sequence.held:
-            return None
+            self.duplicates += 1
+            return DOUBTED if single.qos else 0
         if seq <= sequence.last:
             return DOUBTED if self._doubted(origin, topic, seq, sequence) else None
         sequence.reliable |= single.qos > 0
         if self._waits(origin, topic, prev, sequence):
             self._hold(origin, single, seq, prev, sequence)
-            return self._matching(topic) if single.qos else 0
+            return DOUBTED if single.qos else 0
         if sequence.first and sequence.first < seq:
             hit("held before a gap nobody owes")
             self._release(sequence, seq)  # of an earlier subscription: if they are delivered, then before this one
@@ -239,9 +256,8 @@ class Inbox:
 
     def forget(self, broker: BrokerRef, over: bool) -> None:
         """An origin died: with QoS 0, or if its life is `over` for certain, what is missing will not come. Else it may
-        have been cut off only: for `MEMORY` what is held waits for what it makes up (`saps.overlay.delivery.missed`),
-        and its
-        sequences are kept, as it may repeat what has been delivered."""
+        have been cut off only: for `MEMORY` what is held waits for what it makes up
+        (`saps.overlay.missed`). How far each sequence has come is kept, as it may repeat what has been delivered."""
         for sequence in self._sequences.get(broker, {}).values():
             if over or not sequence.reliable:
                 self._release(sequence)
@@ -254,6 +270,7 @@ class Inbox:
         for origin, known in list(self._sequences.items()):
             for topic, sequence in list(known.items()):
                 if not sequence.used and not sequence.held:
+                    self._remember(origin, topic, sequence)
                     del known[topic]
                 sequence.used = False
             if not known:
@@ -263,18 +280,31 @@ class Inbox:
         known = self._sequences.get(origin)
         return None if known is None else known.get(topic)
 
-    def _begin(self, origin: BrokerRef, topic: str) -> _Sequence:
+    def _begin(self, origin: BrokerRef, topic: str, floor: int | None = None) -> _Sequence:
+        """`floor`: the last publication, if it is not remembered; None: that of the origin."""
         sequence = self._sequences.setdefault(origin, {})[topic] = _Sequence(origin)
-        sequence.last = self._floors.get(origin, 0)
+        last = self._lasts.pop((origin, topic), None)
+        if last is None:
+            last = self._floors.get(origin, 0) if floor is None else floor
+        sequence.last = last
         return sequence
+
+    def _remember(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
+        """A sequence is dropped."""
+        self._lasts[origin, topic] = sequence.last
+        if len(self._lasts) > LASTS:
+            self._lasts.popitem(last=False)
 
     def _purge(self, broker: BrokerRef, died: float) -> None:
         if self._died.get(broker) != died:
             return  # it has died once more since, and was there in between
         del self._died[broker]
         if self._port.lost(broker):
-            for gone in self._sequences.get(broker, {}).values():
-                self._release(gone)
+            for topic, gone in self._sequences.get(broker, {}).items():
+                for seq in list(gone.held):  # nobody has been told that it is here: if the origin is back it repeats it
+                    self._taken(gone, seq)
+                gone.first = 0
+                self._remember(broker, topic, gone)
                 self._floors[broker] = max(gone.last, self._floors.pop(broker, 0))
             self._sequences.pop(broker, None)
             if len(self._floors) > FLOORS:
@@ -288,6 +318,8 @@ class Inbox:
 
     def _owed(self, origin: BrokerRef, topic: str, seq: int) -> bool:
         """Is the publication of that number owed to this broker?"""
+        if self.starts and seq <= self.starts.get(origin, 0):
+            return False
         baseline = self._baseline(topic, (origin.name, origin.incarnation))
         return baseline is None or seq > baseline
 
@@ -318,6 +350,9 @@ class Inbox:
         sequence.first = min(sequence.held, default=0)
         if self._floors.get(origin, 0) > given:
             self._floors[origin] = given
+        for (known, other), last in self._lasts.items():
+            if known == origin and last > given:
+                self._lasts[known, other] = given
         self._drain(origin, topic, sequence)
 
     def _hold(self, origin: BrokerRef, single: Batch, seq: int, prev: int, sequence: _Sequence) -> None:

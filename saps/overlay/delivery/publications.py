@@ -6,11 +6,11 @@ they are acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import lt
 from typing import TYPE_CHECKING
 
-from saps.local.batch import Batch
+from saps.local.batch import MOST, Batch
 from saps.messages import Properties
 from saps.overlay.frames.kinds import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
@@ -150,3 +150,38 @@ def places(registry: Presence) -> Callable[[], int]:
         return registry.seq
 
     return take
+
+
+def together(bodies: Iterable[Publish]) -> list[Publish]:
+    """The same publications in as few frames as may be, in their order. No part of them waits for a predecessor."""
+    frames: list[Publish] = []
+    numbers, places = dict[str, int](), dict[int, int]()
+    for body in bodies:
+        frame = frames[-1] if frames else None
+        if (
+            frame is None
+            or (frame.qos, frame.retain) != (body.qos, body.retain)
+            or len(frame.which) + len(body.which) > MOST
+        ):
+            frame = Publish(0, 0, 0, body.qos, body.retain, [], [], [], [], [], [])
+            frames.append(frame)
+            numbers, places = {}, {}
+        _add(frame, body, numbers, places)
+    return frames
+
+
+def _add(frame: Publish, body: Publish, numbers: dict[str, int], places: dict[int, int]) -> None:
+    before = len(frame.which)
+    for number in body.which:
+        topic = body.parts[number].topic
+        if topic not in numbers:
+            numbers[topic] = len(frame.parts)
+            frame.parts.append(Part(topic, 0))
+        frame.which.append(numbers[topic])
+    frame.seqs += body.seqs
+    frame.payloads += body.payloads
+    properties = properties_of(body)
+    if properties is not None and not frame.given:
+        frame.given += [0] * before
+    if frame.given or properties is not None:
+        give(frame, properties or [None] * len(body.which), places)

@@ -10,8 +10,9 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from saps.local.batch import MOST, Origin
+from saps.local.batch import MOST
 from saps.messages import Message, Properties
+from saps.overlay.frames.copies import Changes
 from saps.overlay.ring.keys import BrokerRef, Key, Ref
 from saps.overlay.validation.ranges import (
     Count,
@@ -308,7 +309,20 @@ class Inherit(msgspec.Struct, frozen=True, array_like=True, tag=23):
     owner: BrokerRef
     heir: BrokerRef
     serial: Number
-    """Names the question, within this life of the heir."""
+    """Names the adoption, within this life of the heir."""
+    turn: Number
+    """Of asking, in this adoption."""
+    topic_filters: list[str]
+    """What is wanted: the sessions' subscriptions."""
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """To all brokers, after a cut: I keep what some have missed of my publications. Say what you want (`Wishes`)."""
+
+    broker: BrokerRef
+    round: Number
+    start: Number
+    """As in `Missed`."""
 
 
 Body = (
@@ -325,6 +339,7 @@ Body = (
     | Roster
     | Unsettled
     | Inherit
+    | Missing
 )
 
 
@@ -827,82 +842,6 @@ class Offer(Frame, tag=66):
 # --- copies of sessions -----------------------------------------------------------------------------------------------
 
 
-class SessionCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A session that outlives its connection."""
-
-    number: Number
-    """Of the owner's."""
-    client: str
-    user: str | None
-    expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
-    """Seconds."""
-    ends: Annotated[float, Meta(ge=0.0, le=1e12)] | None
-    """Seconds since the epoch; None: its client is connected."""
-    birth: Number
-    """The session's own name."""
-    stamp: Stamp
-    """Of the owner's tenure."""
-
-
-class SubscriptionCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A subscription of a session, with MQTT 5.0's options (3.8.3.1)."""
-
-    session: Number
-    filter: str
-    qos: Quality
-    no_local: bool
-    retain_as_published: bool
-    retain_handling: Quality
-    identifier: Annotated[int, Meta(ge=1, le=268_435_455)] | None
-
-
-class MessageCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A message that sessions of one owner have to deliver."""
-
-    number: Number
-    message: Message
-    expires: Annotated[float, Meta(ge=0.0, le=1e12)] | None
-    """Seconds since the epoch; None: never."""
-    origin: Origin | None
-
-
-class QueuedCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A session's copy of a message."""
-
-    serial: Number
-    """Ascending in the order of delivery."""
-    session: Number
-    message: Number
-    packet_id: Annotated[int, Meta(ge=0, le=0xFFFF)]
-    """0: not sent yet."""
-    qos: Quality
-    retain: bool
-    identifiers: tuple[Annotated[int, Meta(ge=1, le=268_435_455)], ...] = ()
-
-
-PacketId = Annotated[int, Meta(ge=0, le=0xFFFF)]
-
-
-class Changes(msgspec.Struct, frozen=True, array_like=True):
-    """What has changed in an owner's sessions by one commit."""
-
-    sessions: list[SessionCopy] = []
-    subscriptions: list[SubscriptionCopy] = []
-    messages: list[MessageCopy] = []
-    copies: list[QueuedCopy] = []
-    releases: list[tuple[Number, Number, PacketId]] = []
-    """Serial, session and packet identifier: PUBREL is due."""
-    incoming: list[tuple[Number, PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]]] = []
-    """Session, packet identifier and subscribers reached: a QoS 2 publication that was not released."""
-    no_sessions: list[Number] = []
-    no_subscriptions: list[tuple[Number, str]] = []
-    no_messages: list[Number] = []
-    no_copies: list[Number] = []
-    no_releases: list[Number] = []
-    no_incoming: list[tuple[Number, PacketId]] = []
-    """What is no more, by the same names."""
-
-
 class Append(Frame, tag=70):
     """From an owner to a holder of copies: what follows in my log."""
 
@@ -962,7 +901,58 @@ class Bequest(Frame, tag=75):
 
     serial: Number
     """Of the `Inherit`."""
+    turn: Number
+    """Of the `Inherit`."""
     body: Publish
+
+
+# --- cuts ---------------------------------------------------------------------------------------------------
+
+
+class Missed(Frame, tag=90):
+    """To a broker that was taken for dead and is heard again: you have missed something. Say what you want."""
+
+    round: Number
+    """Of making up, at this broker; the greatest holds."""
+    start: Number
+    """The number of my last publication before: of those up to it I owe you only what I make up."""
+
+
+class Wish(msgspec.Struct, frozen=True, array_like=True):
+    """A filter that a broker has subscribers for."""
+
+    topic_filter: str
+    version: Number
+    """As in `Announced`."""
+    age: Delay
+    """Seconds for which it has had some."""
+
+
+class Wishes(Frame, tag=91):
+    """Answers `Missed`, and `Missing`: all my filters, in parts."""
+
+    round: Number
+    number: Number
+    """Of the part, from 0 on."""
+    last: bool
+    wishes: Annotated[list[Wish], Meta(max_length=MOST_ANNOUNCED)]
+
+
+class MadeUp(Frame, tag=92):
+    """What the receiver has missed of the sender's publications and wants, in their order."""
+
+    round: Number
+    serial: Number
+    """Of the frame in this round: from 1 on, without gaps."""
+    bodies: Annotated[list[Publish], Meta(max_length=MOST)]
+    """Without addresses. No part of them waits for a predecessor."""
+
+
+class Caught(Frame, tag=93):
+    """Answers `MadeUp`: I have everything up to `serial`."""
+
+    round: Number
+    serial: Number
 
 
 # --- leaving ------------------------------------------------------------------------------------------------
@@ -1032,6 +1022,10 @@ AnyFrame = (
     | HeirAnswer
     | Inherited
     | Bequest
+    | Missed
+    | Wishes
+    | MadeUp
+    | Caught
     | Tell
     | Told
 )

@@ -32,6 +32,7 @@ from saps.topics import ancestors, is_wildcard, literal_prefix, shared
 
 if TYPE_CHECKING:
     from saps.overlay.delivery.outgoing import OutgoingFrame
+    from saps.overlay.missed.catchup import CatchUp
 
 IDLE = 60.0
 """Seconds without publication after which a broker gives up its presence at a topic. Longer costs memory and keys,
@@ -71,7 +72,7 @@ class Stream(TopicRoute):
     """A topic as its publishing broker sees it."""
 
     __slots__ = (
-        "abroad", "absent", "frame", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue", "recent",
+        "abroad", "behind", "frame", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue", "recent",
         "served", "tree", "way",
     )  # fmt: skip
 
@@ -85,9 +86,8 @@ class Stream(TopicRoute):
         """The other brokers with a matching subscriber, by place; None if it must be computed again."""
         self.groups: dict[str, list[BrokerRef]] = {}
         """The shared subscriptions with members at other brokers, and these brokers."""
-        self.absent: tuple[BrokerRef, ...] = ()
-        """Brokers with a matching subscriber that are taken for dead, and may come back
-        (`saps.overlay.delivery.missed`)."""
+        self.behind: tuple[BrokerRef, ...] = ()
+        """Brokers with a matching subscriber that get it later (`saps.overlay.missed`)."""
         self.abroad = False
         """Some members are in other OpenFlow domains."""
         self.way = _NOWHERE
@@ -109,7 +109,7 @@ class Stream(TopicRoute):
 class _Entry:
     """What one broker has announced for one filter."""
 
-    __slots__ = ("away", "baseline", "broker", "present", "since", "version")
+    __slots__ = ("baseline", "broker", "present", "since", "version")
 
     def __init__(self, broker: BrokerRef, version: int, present: bool, baseline: int, since: float) -> None:
         self.broker = broker
@@ -117,8 +117,6 @@ class _Entry:
         self.present = present
         self.baseline = baseline
         self.since = since
-        self.away = False
-        """The broker is taken for dead."""
 
 
 class _Coverage:
@@ -151,8 +149,8 @@ class Presence:
         """The designed overlay, in a mesh that has one."""
         self.on_stream: Callable[[str, bool], None] | None = None
         """Called when this broker begins (True) or ends to publish to a topic."""
-        self.on_later_life: Callable[[BrokerRef], None] = lambda broker: None
-        """Told of the life of a broker whose filters a later one announces, before they are forgotten."""
+        self.catch_up: CatchUp | None = None
+        """Sees to brokers that have missed something, or are lost."""
         self.policy: Policy | None = None
         """What must not be carried or received where, if anything: see `obey`."""
         self._publish = publish
@@ -281,14 +279,19 @@ class Presence:
         if stream.members is not None:
             return
         topic = stream.topic
-        members, absent = self._match(topic)
+        members, behind = self._match(topic)
         stream.groups = self._match_shared(topic)
         if self.policy is not None:
-            members, absent = self.permitted(topic, members), self.permitted(topic, absent)
+            members, behind = self.permitted(topic, members), self.permitted(topic, behind)
             groups = {group: self.permitted(topic, refs) for group, refs in stream.groups.items()}
             stream.groups = {group: refs for group, refs in groups.items() if refs}
-        stream.members, stream.absent = tuple(members), tuple(absent)
-        stream.remote = bool(members) or bool(absent) or bool(stream.groups)
+        stream.members, stream.behind = tuple(members), tuple(behind)
+        stream.remote = (
+            bool(members)
+            or bool(behind)
+            or bool(stream.groups)
+            or (self.catch_up is not None and self.catch_up.log.active)
+        )
         stream.abroad = any(self.domains.foreign(self._port.me, ref) for ref in members) if self.domains else False
         stream.served = ()
         if stream.tree is not None:
@@ -426,7 +429,20 @@ class Presence:
         seqs = [None if entry is None else entry.baseline for entry in entries]
         return [Baseline(self._port.me.name, self._port.me.incarnation, seqs)]
 
-    def _note(self, topic_filter: str, broker: BrokerRef, version: int, present: bool) -> _Entry | None:
+    def note(self, topic_filter: str, broker: BrokerRef, version: int, baseline: int) -> None:
+        """A broker has subscribers for a filter, and is owed what has a greater number than this."""
+        self._note(topic_filter, broker, version, True, baseline)
+
+    def caught_up(self, topic: str, seq: int) -> None:
+        """A broker has got what it had missed of a topic, up to this last one of QoS 1 or 2: it waits for nothing that
+        came after."""
+        if (stream := self.streams.get(topic)) is not None:
+            stream.members, stream.remote = None, True
+            stream.last_seq = min(stream.last_seq, seq)
+
+    def _note(
+        self, topic_filter: str, broker: BrokerRef, version: int, present: bool, baseline: int | None = None
+    ) -> _Entry | None:
         if broker.name == self._port.me.name or self._port.lost(broker) or not self._concerns(topic_filter):
             return None
         entries = self._filters.get(topic_filter)
@@ -434,13 +450,15 @@ class Presence:
             entries = self._add_filter(topic_filter)
         known = entries.get(broker.name)
         if known is not None and (known.broker.incarnation, known.version) >= (broker.incarnation, version):
-            if known.away:
-                self.back(known.broker, False)
             return known
         if known is not None and known.present and known.broker.incarnation < broker.incarnation:
-            self.on_later_life(known.broker)
+            if self.catch_up is not None:
+                self.catch_up.superseded(known.broker)
             entries = self._filters.get(topic_filter) or self._add_filter(topic_filter)
-        entry = entries[broker.name] = _Entry(broker, version, present, self.seq, self._port.now)
+        if present and baseline is None and self.catch_up is not None:
+            self.catch_up.noted(broker, topic_filter, self.seq)
+        baseline = self.seq if baseline is None else baseline
+        entry = entries[broker.name] = _Entry(broker, version, present, baseline, self._port.now)
         self._of_broker.setdefault(broker.name, set()).add(topic_filter)
         if not present:
             self._tombstones.append((entry.since, topic_filter, broker.name))
@@ -506,80 +524,30 @@ class Presence:
             stream.members, stream.remote = None, True
 
     def _match(self, topic: str) -> tuple[list[BrokerRef], list[BrokerRef]]:
-        """The brokers with matching filters: those that are there, and those that are taken for dead."""
+        """The brokers with matching filters: those that get it now, and those that get it later."""
         matching = self._plain.match(topic)
         if (exact := self._filters.get(topic)) is not None:
             matching.append(exact)
-        found, away = dict[str, BrokerRef](), dict[str, BrokerRef]()
-        for entries in matching:
-            for name, entry in entries.items():
-                if entry.present:
-                    (away if entry.away else found)[name] = entry.broker
-        return by_place(found.values(), self._port.order), list(away.values())
+        found = {name: entry.broker for entries in matching for name, entry in entries.items() if entry.present}
+        behind = self.catch_up.sending.behind if self.catch_up is not None and self.catch_up.lags else None
+        later = [] if behind is None else [broker for broker in found.values() if behind(broker, topic)]
+        return by_place((broker for broker in found.values() if broker not in later), self._port.order), later
 
     def _match_shared(self, topic: str) -> dict[str, list[BrokerRef]]:
         """The shared subscriptions that match, each with the other brokers that have members."""
         found = {}
         for filters in self._shared.match(topic):
             for topic_filter, entries in filters.items():
-                if brokers := [entry.broker for entry in entries.values() if entry.present and not entry.away]:
+                if brokers := [entry.broker for entry in entries.values() if entry.present]:
                     found[topic_filter] = by_place(brokers, self._port.order)
         return found
 
     def forget(self, broker: BrokerRef, *, exactly: bool = False) -> None:
-        """A broker died: it is a member of nothing any more. `exactly`: this says nothing of its earlier lives. What is
-        kept for its return (`away`) stays."""
+        """A broker died: it is a member of nothing any more. `exactly`: this says nothing of its earlier lives."""
         for topic_filter in list(self._of_broker.get(broker.name, ())):
             entry = self._filters[topic_filter][broker.name]
-            if not entry.away and (
-                entry.broker == broker or (entry.broker.incarnation <= broker.incarnation and not exactly)
-            ):
+            if entry.broker == broker or (entry.broker.incarnation <= broker.incarnation and not exactly):
                 self._drop_entry(topic_filter, broker.name)
-
-    # --- brokers that are taken for dead, and may come back --------------------------------------------------
-
-    def away(self, broker: BrokerRef) -> None:
-        """It is taken for dead: until it is `back` it is a member of nothing, but what it wanted is kept."""
-        for topic_filter, entry in self._entries_of(broker):
-            entry.away = True
-            self._spoil(topic_filter)
-
-    def back(self, broker: BrokerRef, made_up: bool) -> None:
-        """It is there again in the same life. `made_up`: it is told what it has missed; otherwise it is owed what is
-        published from now on."""
-        for topic_filter, entry in self._entries_of(broker):
-            if entry.away:
-                entry.away = False
-                entry.baseline = entry.baseline if made_up else self.seq
-                self._spoil(topic_filter)
-
-    def retire(self, broker: BrokerRef) -> None:
-        """A later life has been heard, which announces what it wants itself. What this one wanted stays until it is
-        `gone`: its sessions may be adopted."""
-        name = _retired(broker)
-        for topic_filter, entry in self._entries_of(broker):
-            if entry.away and self._filters[topic_filter].get(broker.name) is entry:
-                self._filters[topic_filter][name] = entry
-                self._of_broker.setdefault(name, set()).add(topic_filter)
-                self._drop_entry(topic_filter, broker.name)
-
-    def gone(self, broker: BrokerRef) -> None:
-        """It will not come back."""
-        for name in (broker.name, _retired(broker)):
-            for topic_filter in list(self._of_broker.get(name, ())):
-                entry = self._filters[topic_filter][name]
-                if entry.away and entry.broker == broker:
-                    self._drop_entry(topic_filter, name)
-
-    def _entries_of(self, broker: BrokerRef) -> list[tuple[str, _Entry]]:
-        """What this life of a broker has announced."""
-        found = ((f, self._filters[f][broker.name]) for f in self._of_broker.get(broker.name, ()))
-        return [(f, entry) for f, entry in found if entry.broker.incarnation == broker.incarnation]
-
-
-def _retired(broker: BrokerRef) -> str:
-    """In the place of its name, when a later life has that."""
-    return f"{broker.name}\0{broker.incarnation}"
 
 
 def prefixes(topic: str) -> list[str | None]:

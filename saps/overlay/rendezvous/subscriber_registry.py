@@ -45,6 +45,7 @@ class Registration:
         "busy",
         "key",
         "ready",
+        "since",
         "stale",
         "topic_filter",
         "version",
@@ -52,9 +53,11 @@ class Registration:
         "wanted",
     )
 
-    def __init__(self, topic_filter: str, key: Key) -> None:
+    def __init__(self, topic_filter: str, key: Key, since: float) -> None:
         self.topic_filter = topic_filter
         self.key = key
+        self.since = since
+        """When it was wanted."""
         self.audience = audience(topic_filter)
         self.wanted = True
         self.ready = False
@@ -148,9 +151,11 @@ class Subscriptions:
         registration = self.registrations.get(topic_filter)
         if registration is None:
             key = filter_key(topic_filter, self._port.me, self._port.order)
-            registration = self.registrations[topic_filter] = Registration(topic_filter, key)
+            registration = self.registrations[topic_filter] = Registration(topic_filter, key, self._port.now)
             if _is_wild(topic_filter):
                 self._wild.insert(topic_filter.split("/"), registration)
+        elif not registration.wanted:
+            registration.since = self._port.now
         registration.wanted = True
         if registration.ready:
             done()

@@ -12,24 +12,27 @@ from typing import Any
 
 from saps.messages import Message, Properties
 from saps.overlay.delivery.publications import fault
+from saps.overlay.frames.copies import Changes
 from saps.overlay.frames.kinds import (
     Announce,
     Append,
     Bequest,
     Body,
-    Changes,
     Gathered,
     Guard,
     Hand,
     HighWater,
+    Inherit,
     Interest,
     Keep,
     Locate,
+    MadeUp,
     Publish,
     Result,
     Spread,
     Stored,
     Unsettled,
+    Wishes,
 )
 from saps.topics import subscription_fault, topic_fault
 
@@ -80,7 +83,7 @@ def _body(body: Body) -> str | None:
         return _first(subscription_fault(each.topic_filter) for each in body.filters)
     if isinstance(body, Keep):
         return _first(message_unsound(record.message) for record in body.records)
-    if isinstance(body, Unsettled):
+    if isinstance(body, Unsettled | Inherit):
         return _first(map(subscription_fault, body.topic_filters))
     return None
 
@@ -119,5 +122,7 @@ UNSOUND: dict[type, Callable[[Any], str | None]] = {
     Gathered: lambda frame: _first(map(_result, frame.results)),
     Append: lambda frame: changes_unsound(frame.changes),
     Bequest: lambda frame: publish_unsound(frame.body),
+    Wishes: lambda frame: _first(subscription_fault(wish.topic_filter) for wish in frame.wishes),
+    MadeUp: lambda frame: _first(map(publish_unsound, frame.bodies)),
 }
 """For the frames that carry something for clients: why what they carry is no good, or None."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from saps.overlay.frames.kinds import Ack, Arrived, Departed, Frame, OfmAck, Record
+from saps.overlay.frames.kinds import Ack, Arrived, Caught, Departed, Frame, OfmAck, Record
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.commits import Commits
@@ -16,7 +16,7 @@ from saps.storage.journal import Table
 
 Addressed = tuple[BrokerRef, Frame]
 
-_PROMISES = frozenset((Ack, OfmAck, Arrived, Departed))
+_PROMISES = frozenset((Ack, Caught, OfmAck, Arrived, Departed))
 """What says that this broker has a publication, or has a session or none."""
 
 

@@ -14,7 +14,7 @@ from aiohttp import WSServerHandshakeError
 from prometheus_client.parser import text_string_to_metric_families
 
 from saps.frontend.mqtt.driver.access_files import edit_users
-from saps.overlay.delivery.missed import EACH
+from saps.overlay.missed.log import EACH
 from saps.overlay.ring.keys import BrokerRef
 from tests.batches import frame as publication
 from tests.frontend.web.conftest import PATIENCE, Site, Start, authorization

@@ -373,7 +373,9 @@ def test_publications_that_are_being_made_up_for_somebody_are_confirmed_and_coun
     statistics, acknowledgements = Statistics(), publisher.node.multicast.acknowledgements
     publisher.node.multicast.count(statistics)
     recorder.publish_together(publisher, "abab")
-    publisher.act(lambda: acknowledgements.make_up(back.ref, acknowledgements.unacknowledged(back.ref)))
+    assert acknowledgements.unacknowledged(back.ref)
+    publisher.act(lambda: publisher.node.catch_up.lost(back.ref, over=False))
+    publisher.act(lambda: publisher.node.catch_up.back(back.ref))
     simulation.run(3)
     assert len(recorder.confirmed) == 4
     assert [sum(statistics.of(topic).latency or ()) for topic in "ab"] == [2, 2]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from saps.overlay.delivery import missed
-from saps.overlay.delivery.missed import EACH, KEPT, Missed
+from saps.overlay.delivery.order import DOUBTED
+from saps.overlay.missed.catchup import KEPT, LINGER
+from saps.overlay.missed.log import InMemory, MissedLog
 from saps.overlay.rendezvous.publisher_registry import IDLE
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import Network, SimBroker, Simulation
@@ -87,6 +88,7 @@ def test_nothing_is_lost_while_a_broker_is_taken_for_dead_wrongly(
     recorder.simulation.run(16)
     assert lost(recorder) == []
     recorder.judge(faulty=True)
+    recorder.simulation.run(LINGER)
     assert not any(broker.node.multicast.missed.bytes for broker in recorder.simulation.alive())
 
 
@@ -125,11 +127,12 @@ def two(simulation: Simulation) -> tuple[SimBroker, SimBroker]:
 def test_who_does_not_come_back_in_time_gets_nothing_and_costs_nothing() -> None:
     simulation = Simulation(1)
     publisher, subscriber = two(simulation)
+    publisher.node.catch_up.log.age = 20
     simulation.partition([publisher.name])
     simulation.run(5)
     publisher.publish("t", b"missed", 1)
     assert publisher.node.multicast.missed.bytes
-    simulation.run(KEPT)
+    simulation.run(20 + LINGER + 2)
     assert not publisher.node.multicast.missed.bytes
     simulation.heal()
     simulation.run(10)
@@ -153,25 +156,46 @@ def test_a_later_life_gets_nothing_that_an_earlier_one_has_missed() -> None:
     publisher.publish("t", b"after", 1)
     simulation.run(3)
     assert [message.payload for _, message in again.delivered] == [b"after"]
-    simulation.run(KEPT)
+    simulation.run(KEPT + LINGER)
     assert not publisher.node.multicast.missed.bytes
 
 
 @marks.expect("no room for what is missed")
-def test_what_is_kept_is_bounded_and_the_latest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(missed, "MOST_BYTES", 10 * (EACH + 8))
-    kept, broker = Missed(), BrokerRef("b", 1, "b:1", "c")
-    kept.died(broker, [])
+def test_without_a_disk_the_log_is_bounded_and_the_latest_stay() -> None:
+    log = MissedLog()
+    log.size = 64 << 10
+    log.begin(1)
+    nobody: tuple[BrokerRef, ...] = ()
+    for seq in range(1, 2001):
+        log.append(float(seq), frame("t", seq, 0, bytes(100)), [nobody], [])
+        log.trim(0.0, 0)
+    kept = [record.body.seqs[0] for record, _ in log.read(log.start)]
+    assert kept == [*range(log.first, 2001)]
+    assert log.first > 1
+    assert log.bytes <= log.size
+    assert (log.messages, log.dropped) == (len(kept), 2000 - len(kept))
+    log.age = 10
+    log.trim(2000.0, 0)  # what is older goes, as much together as a segment has
+    assert 2000 - log.first < 20
+    log.end()
+    assert (log.bytes, log.messages) == (0, 0)
+
+
+def test_a_damaged_record_costs_its_segment_and_nothing_else() -> None:
+    log, segments = MissedLog(), list[InMemory]()
+    log.size = 64 << 10
+    log.segment = lambda number: segments.append(InMemory()) or segments[-1]  # type: ignore[func-returns-value]
     for seq in range(1, 31):
-        kept.keep(broker, frame("t", seq, seq - 1, bytes(8)))
-    assert kept.dropped == 20
-    assert [body.seqs for body in kept.back(broker)] == [[seq] for seq in range(21, 31)]
-    assert kept.bytes == 0
+        log.append(0.0, frame("t", seq, 0, bytes(100)), [()], [])
+    segments[1]._bytes[20] ^= 1
+    kept = [record.body.seqs[0] for record, _ in log.read(log.start)]
+    assert log.damaged == 1
+    assert 20 <= len(kept) < 30
+    assert kept == sorted(kept)
 
 
 @pytest.mark.parametrize("case", ["new topic", "idle topic", "new filter", "shared"])
-def test_what_is_not_made_up(case: str) -> None:
-    """A limit, not a promise: the two sides of a cut do not know of each other what begins during it."""
+def test_what_begins_during_a_cut_is_made_up(case: str) -> None:
     simulation = Simulation(1)
     publisher, subscriber = simulation.build(2)
     topic_filter = "$share/g/t" if case == "shared" else "t"
@@ -186,11 +210,45 @@ def test_what_is_not_made_up(case: str) -> None:
     simulation.partition([publisher.name])
     simulation.run(5)
     if case == "new filter":
+        publisher.publish("t", b"too soon", 1)
+        simulation.run(2)
         subscriber.subscribe(topic_filter)
+        simulation.run(2)
     publisher.publish("t", b"missed", 1)
     simulation.run(5)
     simulation.heal()
     simulation.run(20)
     publisher.publish("t", b"after", 1)
     simulation.run(3)
-    assert [message.payload for _, message in subscriber.delivered if message.payload != b"before"] == [b"after"]
+    got = [message.payload for _, message in subscriber.delivered if message.payload != b"before"]
+    assert got == [b"missed", b"after"]
+
+
+def test_a_group_across_a_cut_gets_each_message_at_one_member() -> None:
+    simulation = Simulation(3)
+    publisher, one, two = simulation.build(3)
+    for broker in (one, two):
+        broker.subscribe("$share/g/t")
+    simulation.run(2)
+    simulation.partition([publisher.name])
+    simulation.run(40)
+    for number in range(20):
+        publisher.publish("t", b"%d" % number, 1 + number % 2)
+        simulation.run(0.1)
+    simulation.heal()
+    simulation.run(20)
+    got = [message.payload for broker in (one, two) for _, message in broker.delivered]
+    assert sorted(got, key=int) == [b"%d" % number for number in range(20)]
+
+
+def test_what_is_held_for_a_gap_is_not_acknowledged() -> None:
+    """Whoever has it, and dies, has told nobody that it is safe."""
+    simulation = Simulation(1)
+    publisher, subscriber = two(simulation)
+    origin = publisher.ref
+    inbox = subscriber.node.inbox
+    last = inbox.delivered(origin, "t")
+    assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [DOUBTED]
+    assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [DOUBTED]
+    inbox.accept(origin, frame("t", last + 2, last, b"gap"))
+    assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [1]

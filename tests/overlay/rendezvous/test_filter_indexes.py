@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.overlay.delivery.missed import KEPT
-from saps.overlay.rendezvous.publisher_registry import Phase
+from saps.overlay.rendezvous.publisher_registry import TOMBSTONE, Phase
 from saps.overlay.rendezvous.subscriber_registry import Baselines
 from saps.simulator import SimBroker, Simulation
 from saps.topics import matches, shared
@@ -50,15 +49,14 @@ def judge(broker: SimBroker) -> None:
     for stream in presence.streams.values():
         if stream.phase is Phase.OPEN:
             presence.route(stream)
-            for away, found in ((False, stream.members or ()), (True, stream.absent)):
-                wanting = {
-                    entry.broker
-                    for topic_filter, entries in presence._filters.items()
-                    if shared(topic_filter) is None and matches(topic_filter, stream.topic)
-                    for entry in entries.values()
-                    if entry.present and entry.away is away
-                }
-                assert set(found) == wanting, stream.topic
+            wanting = {
+                entry.broker
+                for topic_filter, entries in presence._filters.items()
+                if shared(topic_filter) is None and matches(topic_filter, stream.topic)
+                for entry in entries.values()
+                if entry.present
+            }
+            assert {*(stream.members or ()), *stream.behind} == wanting, stream.topic
 
 
 @schedules(2)
@@ -74,7 +72,7 @@ def test_indexes_answer_as_a_look_at_every_filter(seed: int) -> None:
         for broker in simulation.alive():
             judge(broker)
     simulation.crash(rng.choice(simulation.alive()).name)
-    simulation.run(KEPT + 5)  # tombstones are gone, too
+    simulation.run(TOMBSTONE + 25)
     for broker in simulation.alive():
         judge(broker)
         presence = broker.node.presence

@@ -89,7 +89,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     counts: bool
     """Does it count by topic? Else its topics have no rates."""
     missed_messages: int = 0
-    """Publications kept for brokers that are taken for dead (`saps.overlay.delivery.missed`). Brokers of an older
+    """Publications kept for brokers that are taken for dead (`saps.overlay.missed.log`). Brokers of an older
     version do not
     tell, as the next two."""
     missed_bytes: int = 0

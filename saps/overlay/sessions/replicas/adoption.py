@@ -19,7 +19,7 @@ from functools import partial
 from saps.mesh import Arrival
 from saps.overlay.delivery.publications import batch_of
 from saps.overlay.delivery.settling import Settling
-from saps.overlay.frames.kinds import Bequeathed, Inherit, Publish
+from saps.overlay.frames.kinds import Bequeathed, Bequest, Inherit, Publish
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
@@ -118,12 +118,13 @@ class Adoption:
     def _inherit(self) -> None:
         self._rounds += 1
         self._come.clear()
-        body = Inherit(self._owner, self._port.me, self._serial)
+        body = Inherit(self._owner, self._port.me, self._serial, self._rounds, list(self._filters))
         self._calls.call(ALL_BROKERS, body, self._told, ATTEMPTS)
 
-    def bequeathed(self, sender: BrokerRef, body: Publish) -> None:
+    def bequeathed(self, sender: BrokerRef, frame: Bequest) -> None:
         """A publishers' broker has sent something."""
-        self._come.setdefault(sender.name, []).append((sender, body))
+        if frame.turn == self._rounds:
+            self._come.setdefault(sender.name, []).append((sender, frame.body))
 
     def _told(self, outcome: Outcome) -> None:
         expected = {each.broker: each.frames for each in outcome.results if isinstance(each, Bequeathed)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from saps.overlay.frames.kinds import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
+from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.storage.journal import Batch, Row, Table
 
 PART = 1 << 16

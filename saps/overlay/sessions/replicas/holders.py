@@ -111,7 +111,7 @@ class Replicas:
 
     def _on_bequest(self, sender: BrokerRef, frame: Bequest) -> None:
         if (adoption := self.adoptions.get(frame.serial)) is not None:
-            adoption.bequeathed(sender, frame.body)
+            adoption.bequeathed(sender, frame)
 
     def _on_append(self, sender: BrokerRef, frame: Append) -> None:
         log = sender, frame.log

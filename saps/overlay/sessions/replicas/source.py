@@ -19,7 +19,8 @@ from hashlib import blake2b
 from typing import Any
 
 from saps.marks import hit
-from saps.overlay.frames.kinds import Append, Appended, Changes
+from saps.overlay.frames.copies import Changes
+from saps.overlay.frames.kinds import Append, Appended
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.changes import changes_of, empty, join, snapshot, some, urgent

@@ -1,0 +1,263 @@
+"""Brokers that were cut off get what they have missed: from the log (`saps.overlay.missed.log`), beside live
+traffic.
+
+1. A broker is **lost**: taken for dead. From now on this one logs what it publishes with QoS 1 and 2, and who gets it.
+2. It is heard again, in the same life: it is **asked** (`Missed`) for its filters and their ages (`Wishes`).
+3. It is **going** on: it is sent what the log has, went not to it, and was published after it had a filter that matches
+   (`MadeUp`), in order, at a pace (`saps.overlay.missed.sending`), some frames ahead of its answers (`Caught`). A topic
+   is live for it again once all that the log has of it is sent; meanwhile what is published to it goes through the log.
+
+Brokers may have been cut off without anyone noticing, as none had to do with the other. So after a cut all are told
+that there is something (`Missing`), and whoever has a filter noted is asked, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from saps.local.batch import Batch
+from saps.overlay.delivery.multicast import Multicast
+from saps.overlay.delivery.order import Inbox
+from saps.overlay.delivery.publications import select, together, unaddressed
+from saps.overlay.frames.kinds import Bequeathed, Bequest, Caught, Inherit, MadeUp, Missed, Missing, Wishes
+from saps.overlay.missed.lag import Lag, State, Wanted
+from saps.overlay.missed.sending import Sending, Share
+from saps.overlay.missed.wishing import Wishing
+from saps.overlay.port import Handlers, Port
+from saps.overlay.rendezvous.publisher_registry import Presence, Stream
+from saps.overlay.rendezvous.range_calls import RangeCalls
+from saps.overlay.rendezvous.subscriber_registry import Subscriptions
+from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
+
+KEPT = 30.0
+"""Seconds for which it is kept after a later life was heard: for whoever adopts the sessions of the earlier one."""
+LINGER = 30.0
+"""Seconds for which the log goes on when nobody is lost or behind any more: not everyone is known who was cut off."""
+LOOK = 1.0
+"""Seconds after which something unanswered is repeated."""
+ASK_ALL = 6.0
+"""Seconds from the end of a cut until all are told: then the rings are to be one."""
+UNNOTICED = 15.0
+"""Seconds for which a broker may have been dead before this one notices."""
+
+
+class CatchUp:
+    """Both sides, at one broker."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        multicast: Multicast,
+        presence: Presence,
+        inbox: Inbox,
+        subscriptions: Subscriptions,
+        share: Share,
+    ) -> None:
+        """`share`: `saps.overlay.groups.Sharing.publish`."""
+        self._port = port
+        self._calls = calls
+        self._presence = presence
+        self._acknowledgements = multicast.acknowledgements
+        self.log = multicast.missed
+        self.lags: dict[BrokerRef, Lag] = {}
+        self._known: set[BrokerRef] = set()
+        """Who has got all since the last cut has ended."""
+        self._done: dict[BrokerRef, int] = {}
+        """Up to which number somebody has got all."""
+        self._rounds = 0
+        self._told = 0, 0.0
+        """The round in which all were told, and when."""
+        self._telling = self._looking = False
+        self._event = 0.0
+        """When somebody was lost or behind the last time."""
+        self.sending = Sending(port, self.log, presence, subscriptions, self.lags, self._caught_up, share)
+        self.wishing = Wishing(port, inbox, subscriptions)
+        multicast.catch_up = presence.catch_up = self
+
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            Missed: lambda sender, frame: self.wishing.wish(sender, frame.round, frame.start),
+            Wishes: self._on_wishes,
+            MadeUp: self.wishing.on_made_up,
+            Caught: self.sending.on_caught,
+        }
+
+    # ---- the log
+
+    def keep(self, streams: Sequence[Stream], batch: Batch) -> None:
+        """These publications are about to leave: the stream's members get them."""
+        body = unaddressed(batch, [0] * len(streams))
+        groups = [list(stream.groups) for stream in streams] if any([stream.groups for stream in streams]) else []
+        self.log.append(self._port.now, body, [stream.members or () for stream in streams], groups)
+        self.sending.kept(len(body.which))
+
+    def _begin_log(self) -> None:
+        self._event = self._port.now
+        if not self.log.active:
+            self.log.begin(self._presence.seq + 1)
+            self._presence.divide_again(self._presence.streams)
+        if not self._looking:
+            self._looking = True
+            self._port.after(LOOK, self._look)
+
+    def _look(self) -> None:
+        """Once a second, while there is something."""
+        now = self._port.now
+        self.log.trim(now, min((lag.place[0] for lag in self.lags.values()), default=None))
+        for lag in list(self.lags.values()):
+            if lag.state is State.LOST and now - lag.since > self.log.age:
+                del self.lags[lag.broker]
+            elif lag.state is not State.LOST and now - lag.progress >= LOOK:
+                self.sending.repeat(lag)
+        if self.lags:
+            self._event = now
+        elif now - self._event >= LINGER:
+            self.log.end()
+            self._known.clear()
+            self._done.clear()
+            self.sending.end()
+            self._presence.divide_again(self._presence.streams)
+            self._looking = False
+            return
+        self._port.after(LOOK, self._look)
+
+    # ---- brokers that are lost, and heard again
+
+    def lost(self, broker: BrokerRef, over: bool) -> None:
+        """It is taken for dead, or (`over`) a later life was heard. Before it is forgotten."""
+        pending = self._acknowledgements.unacknowledged(broker)
+        self._begin_log()
+        lag = self.lags.get(broker)
+        if lag is None:
+            lag = self._behind_since(broker, self._presence.seq if broker in self._known else 0)
+        lag.lost(pending, self.log, self._port.now)
+        if over:
+            self._port.after(KEPT, lambda: self._gone(lag))
+
+    def superseded(self, broker: BrokerRef) -> None:
+        """Others have told of a later life: what this one has missed is for whoever adopts its sessions."""
+        if broker not in self.lags or self.lags[broker].state is not State.LOST:
+            self.lost(broker, True)
+        self._presence.forget(broker)
+
+    def _gone(self, lag: Lag) -> None:
+        if self.lags.get(lag.broker) is lag:
+            del self.lags[lag.broker]
+
+    def left(self, broker: BrokerRef) -> None:
+        """It has left in order: it wants nothing."""
+        self.lags.pop(broker, None)
+
+    def back(self, broker: BrokerRef) -> None:
+        """It is heard again, in the same life."""
+        lag = self.lags.get(broker)
+        if lag is not None:
+            self._ask(lag)
+
+    def _ask(self, lag: Lag) -> None:
+        self._rounds += 1
+        lag.ask(self._rounds, self._port.now)
+        self._port.send(lag.broker, Missed(lag.round, lag.start))
+
+    def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
+        """Somebody has announced a filter that was not known: from this publication on it counts."""
+        lag = self.lags.get(broker)
+        if lag is not None:
+            lag.wanted.add(topic_filter, math.inf, seq)
+        elif self.log.active and self.log.messages and broker not in self._known:
+            lag = self._behind_since(broker, 0)
+            self._ask(lag)
+            lag.wanted.add(topic_filter, math.inf, seq)
+
+    def _behind_since(self, broker: BrokerRef, seq: int) -> Lag:
+        """A broker that may have missed what has a greater number: it may have been cut off before anyone noticed."""
+        log = self.log
+        seq = max(seq, self._done.get(broker, 0), log.first - 1)
+        place = log.place_of(seq + 1)
+        lag = self.lags[broker] = Lag(broker, place, seq, self._port.now)
+        return lag
+
+    def _caught_up(self, lag: Lag) -> None:
+        """It has got all, and is live again."""
+        del self.lags[lag.broker]
+        self._known.add(lag.broker)
+        self._done[lag.broker] = lag.passed
+        self._presence.divide_again(self._presence.streams)
+
+    def rejoined(self) -> None:
+        """A cut is over, at least in part."""
+        self._known.clear()
+        if self.log.active and not self._telling:
+            self._telling = True
+            self._port.after(ASK_ALL, self._tell_all)
+
+    def _tell_all(self) -> None:
+        self._telling = False
+        if self.log.active and self.log.messages:
+            self._rounds += 1
+            self._told = self._rounds, self._port.now
+            body = Missing(self._port.me, self._rounds, self.log.first - 1)
+            self._calls.call(ALL_BROKERS, body, lambda outcome: None, 1)
+
+    # ---- what they want
+
+    def _on_wishes(self, sender: BrokerRef, frame: Wishes) -> None:
+        lag = self.lags.get(sender)
+        if lag is None:
+            number, when = self._told
+            if frame.number or frame.round != number or sender in self._known or not self.log.active:
+                return
+            lag = self._behind_since(sender, 0)
+            lag.ask(number, when)
+        if lag.state is not State.ASKED or lag.round != frame.round or lag.serial != frame.number:
+            return
+        lag.serial += 1
+        lag.progress = self._port.now
+        for wish in frame.wishes:
+            lag.wanted.add(wish.topic_filter, lag.since - wish.age, 1 << 63)
+            self._presence.note(wish.topic_filter, sender, wish.version, lag.start)
+        if frame.last:
+            lag.go()
+            if not (lag.doubts.seqs or self._something(lag)):
+                lag.reading, lag.passed = self.log.last, self._presence.seq
+            self.sending.pump()
+
+    def _something(self, lag: Lag) -> bool:
+        """May the log have something for it?"""
+        for topic, (seq, sent) in self.log.topics.items():
+            missed = seq > lag.taken and lag.broker not in self.log.went_to(sent)
+            if missed and (lag.wanted.wants(topic, math.inf, seq) or lag.wanted.groups(topic, math.inf, seq)):
+                return True
+        return False
+
+    # ---- heirs of sessions
+
+    def bequeath(self, inherit: Inherit) -> Bequeathed:
+        """Send an heir what a broker has missed of this one's publications."""
+        lag = self.lags.get(inherit.owner)
+        wanted = Wanted()
+        for topic_filter in inherit.topic_filters:
+            wanted.add(topic_filter, -math.inf, 0)
+        if lag is None:
+            bodies, unsure = self._acknowledgements.unacknowledged(inherit.owner), set[int]()
+            place, since = self.log.start, self._port.now - UNNOTICED
+        else:
+            bodies, unsure, place, since = list(lag.doubts.before), set(lag.doubts.seqs), lag.place, -math.inf
+        known = {seq for body in bodies for seq in body.seqs}
+        for record, _ in self.log.read(place):
+            indexes = [
+                index
+                for index, (number, seq) in enumerate(zip(record.body.which, record.body.seqs, strict=True))
+                if (seq in unsure or inherit.owner not in self.log.went_to(record.sent[number]))
+                and seq not in known and record.at >= since
+                and wanted.wants(record.body.parts[number].topic, record.at, seq)
+            ]  # fmt: skip
+            if indexes:
+                bodies.append(select(record.body, indexes))
+        frames = together(sorted(bodies, key=lambda body: body.seqs[0]))
+        for body in frames:
+            self._port.send(inherit.heir, Bequest(inherit.serial, inherit.turn, body))
+        return Bequeathed(self._port.me.name, len(frames))

@@ -1,0 +1,210 @@
+"""What brokers have missed is sent to them, at a bounded rate beside live traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+from saps.marks import hit
+from saps.messages import Message
+from saps.overlay.delivery.publications import batch_of, select, together
+from saps.overlay.frames.kinds import Caught, MadeUp, Missed, Publish
+from saps.overlay.missed.lag import Lag, State
+from saps.overlay.missed.log import MissedLog, Record
+from saps.overlay.port import Port
+from saps.overlay.rendezvous.publisher_registry import Presence
+from saps.overlay.rendezvous.subscriber_registry import Subscriptions
+from saps.overlay.ring.keys import BrokerRef
+
+PACE, TURN = 256, 0.01
+"""Publications made up, and seconds from then to the next ones; besides as many as are published meanwhile."""
+LOOKED_AT = 8 * PACE
+"""Records read in a turn: not all are wanted."""
+AHEAD = 16
+"""Frames sent to a broker that it has not answered. More hold up what else goes over the link."""
+FRAME_BYTES = 1 << 14
+"""Payload at which a frame takes no more."""
+
+Share = Callable[[dict[str, list[BrokerRef]], Message, Callable[[int], None]], None]
+
+
+class Sending:
+    """To all brokers in `lags` that are going on. `done` is told of each that has got all."""
+
+    def __init__(
+        self,
+        port: Port,
+        log: MissedLog,
+        presence: Presence,
+        subscriptions: Subscriptions,
+        lags: dict[BrokerRef, Lag],
+        done: Callable[[Lag], None],
+        share: Share,
+    ) -> None:
+        """`share`: `saps.overlay.groups.Sharing.publish`."""
+        self._port = port
+        self._log = log
+        self._presence = presence
+        self._subscriptions = subscriptions
+        self._lags = lags
+        self._done = done
+        self._share_out = share
+        self._waiting = False
+        """The next turn has its time."""
+        self._fresh = 0
+        """Publications logged since the last turn."""
+        self._handed: set[tuple[str, int]] = set()
+        """Shared subscriptions and publications that have been handed to a member."""
+        self.made_up = 0
+        """Publications sent to brokers that had missed them."""
+
+    def kept(self, count: int) -> None:
+        """So many publications have been logged."""
+        self._fresh += count
+        if self._lags and not self._waiting:
+            self._soon()
+
+    def end(self) -> None:
+        """The log is over."""
+        self._handed.clear()
+
+    def behind(self, broker: BrokerRef, topic: str) -> bool:
+        """Does the broker get what is published to the topic through the log, as that has something before it?"""
+        lag = self._lags.get(broker)
+        if lag is None:
+            return False
+        if lag.doubts.topics.get(topic, 0) > lag.passed:
+            return True
+        last = self._log.topics.get(topic)
+        return last is not None and last[0] > lag.passed and broker not in self._log.went_to(last[1])
+
+    def owes(self, broker: BrokerRef, topic: str, seq: int) -> bool:
+        """Is this publication under way to the broker?"""
+        lag = self._lags.get(broker)
+        if lag is None:
+            return False
+        under_way = (body for frame, _, _ in lag.unanswered for body in frame.bodies)
+        return self.behind(broker, topic) or any(seq in body.seqs for body in under_way)
+
+    def pump(self) -> None:
+        """One turn: send some more, and come back if that was not all."""
+        if self._waiting:
+            return
+        going = [lag for lag in self._lags.values() if lag.state is State.GOING]
+        budget, self._fresh = PACE + self._fresh, 0
+        for number, lag in enumerate(going):
+            share = max(1, budget // (len(going) - number))
+            budget -= self._advance(lag, share)
+        if any(lag.state is State.GOING and not self._is_sent(lag) for lag in self._lags.values()):
+            self._soon()
+
+    def _soon(self) -> None:
+        self._waiting = True
+        self._port.after(TURN, self._turn)
+
+    def _turn(self) -> None:
+        self._waiting = False
+        self.pump()
+
+    def _is_sent(self, lag: Lag) -> bool:
+        return lag.reading >= self._log.last
+
+    def _advance(self, lag: Lag, budget: int) -> int:
+        """Send to one broker so much. Returns the publications sent."""
+        sent = 0
+        while sent < budget and len(lag.unanswered) < AHEAD and self._port.reachable(lag.broker):
+            before, serial = lag.reading, lag.serial
+            sent += self._send_some(lag, budget - sent)
+            if lag.serial == serial:  # nothing is wanted of what has been read
+                if not lag.unanswered:
+                    lag.place, lag.taken = lag.reading, max(lag.taken, lag.passed)
+                if before == lag.reading or not self._is_sent(lag):
+                    break
+        if self._is_sent(lag) and not lag.unanswered:
+            self._done(lag)
+        return sent
+
+    def _send_some(self, lag: Lag, most: int) -> int:
+        """Send a frame of what comes next. Returns the publications in it."""
+        bodies: list[Publish] = []
+        count = size = 0
+        if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
+            bodies += [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
+            count = sum(len(body.which) for body in bodies)
+            lag.passed = lag.doubts.before[-1].seqs[-1]
+        for record, place in islice(self._log.read(lag.reading), LOOKED_AT):
+            body = self._wanted_of(lag, record)
+            if body is not None:
+                bodies.append(body)
+                count += len(body.which)
+                size += sum(map(len, body.payloads))
+            lag.reading, lag.passed = place, max(lag.passed, record.body.seqs[-1])
+            self._passed(lag, record)
+            if count >= most or size >= FRAME_BYTES:
+                break
+        if bodies:
+            hit("missed publications made up")
+            lag.serial += 1
+            frame = MadeUp(lag.round, lag.serial, together(bodies))
+            if not lag.unanswered:
+                lag.progress = self._port.now
+            lag.unanswered.append((frame, lag.reading, lag.passed))
+            self._port.send(lag.broker, frame)
+            self.made_up += count
+        return count
+
+    def _wanted_of(self, lag: Lag, record: Record) -> Publish | None:
+        """What the broker wants of a record, and was not sent."""
+        body, broker, wanted = record.body, lag.broker, lag.wanted
+        news = [broker not in self._log.went_to(sent) for sent in record.sent]
+        allowed = [bool(self._presence.permitted(part.topic, [broker])) for part in body.parts]
+        indexes: list[int] = []
+        for index, (number, seq) in enumerate(zip(body.which, body.seqs, strict=True)):
+            topic = body.parts[number].topic
+            if seq in lag.doubts.seqs:
+                indexes.append(index)
+            elif news[number] and allowed[number] and seq > lag.taken:
+                if wanted.wants(topic, record.at, seq):
+                    indexes.append(index)
+                for group in wanted.groups(topic, record.at, seq) if body.qos else ():
+                    self._share(group, record, index, broker)
+        return select(body, indexes) if indexes else None
+
+    def _share(self, group: str, record: Record, index: int, broker: BrokerRef) -> None:
+        """Hand a publication to the members of a group that there were only beyond the cut."""
+        number, seq = record.body.which[index], record.body.seqs[index]
+        own = self._subscriptions.registrations.get(group)
+        here = own is not None and own.wanted and own.since <= record.at
+        if here or (group, seq) in self._handed or (record.groups and group in record.groups[number]):
+            return
+        self._handed.add((group, seq))
+        message = batch_of(select(record.body, [index]), self._port.me).messages[0]
+        self._share_out({group: [broker]}, message, lambda taken: None if taken else self._handed.discard((group, seq)))
+
+    def _passed(self, lag: Lag, record: Record) -> None:
+        """The topics of which that was the last are live for it."""
+        for part in record.body.parts:
+            last = self._log.topics.get(part.topic)
+            if last is not None and last[0] <= lag.passed:
+                self._presence.caught_up(part.topic, last[0])
+
+    def on_caught(self, sender: BrokerRef, frame: Caught) -> None:
+        lag = self._lags.get(sender)
+        if lag is None or lag.state is not State.GOING or lag.round != frame.round:
+            return
+        lag.caught(frame.serial, self._port.now)
+        if self._is_sent(lag):
+            self._advance(lag, 1)
+        elif not self._waiting:
+            self.pump()
+
+    def repeat(self, lag: Lag) -> None:
+        """It has not answered."""
+        lag.progress = self._port.now
+        if not self._port.reachable(lag.broker):
+            return
+        if lag.state is State.ASKED:
+            lag.serial = 0
+            self._port.send(lag.broker, Missed(lag.round, lag.start))
+        for frame, _, _ in lag.unanswered:
+            self._port.send(lag.broker, frame)
