@@ -14,8 +14,6 @@ from aiohttp import WSServerHandshakeError
 from prometheus_client.parser import text_string_to_metric_families
 
 from saps.frontend.mqtt.driver.access_files import edit_users
-from saps.overlay.missed.log import EACH
-from saps.overlay.ring.keys import BrokerRef
 from tests.batches import frame as publication
 from tests.frontend.web.conftest import PATIENCE, Site, Start, authorization
 from tests.frontend.web.test_web_mesh import mesh_of
@@ -93,11 +91,12 @@ async def test_a_broker_that_cannot_serve_says_why_and_lives(site: Site) -> None
 
 
 async def test_what_is_kept_for_brokers_taken_for_dead_is_told_everywhere(site: Site) -> None:
-    kept, gone = site.broker.mesh.node.multicast.missed, BrokerRef("gone", 1, "gone:1", "c")
-    one = publication("t", 1, 0, bytes(50), 1)
-    kept.died(gone, [one, one])
+    kept = site.broker.mesh.node.multicast.missed
+    for seq in (1, 2):
+        kept.append(0.0, publication("t", seq, 0, bytes(50), 1), [()], [])
     kept.dropped = 3
-    expected = {"messages": 2, "bytes": 2 * (50 + EACH), "dropped": 3}
+    expected = {"messages": 2, "bytes": kept.bytes, "dropped": 3}
+    assert 100 < kept.bytes < 300
     found = await metrics(site)
     assert value(found, "saps_missed_messages") == expected["messages"]
     assert value(found, "saps_missed_bytes") == expected["bytes"]
@@ -108,7 +107,7 @@ async def test_what_is_kept_for_brokers_taken_for_dead_is_told_everywhere(site: 
     assert status is not None
     told = status.values()
     assert {name: int(told[f"$SYS/saps/missed/{name}"]) for name in expected} == expected
-    kept.back(gone)
+    kept.end()
     assert value(await metrics(site), "saps_missed_messages") == 0
 
 
