@@ -508,7 +508,7 @@ class OverlayNode:
     @property
     def catch_up(self) -> CatchUp:
         """Sees to brokers that are cut off."""
-        assert self.multicast.catch_up is not None
+        assert isinstance(self.multicast.catch_up, CatchUp)
         return self.multicast.catch_up
 
     def wall(self) -> float:

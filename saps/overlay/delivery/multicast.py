@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from saps.local.batch import Batch
 from saps.mesh import Done
@@ -25,14 +25,12 @@ from saps.overlay.delivery.pending import Answers, Pending, least
 from saps.overlay.delivery.publications import to_topic, unaddressed
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.kinds import Ack, DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
+from saps.overlay.missed.absent import Absent
 from saps.overlay.missed.log import MissedLog
 from saps.overlay.port import Handlers
 from saps.overlay.rendezvous.publisher_registry import Phase, Presence, Stream, Way, by_place
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
-
-if TYPE_CHECKING:
-    from saps.overlay.missed.catchup import CatchUp
 
 ABROAD = 1024
 """Frames to other OpenFlow domains that are kept for each topic, for members that miss some."""
@@ -93,7 +91,7 @@ class Multicast:
         """Carries what leaves by an OpenFlow tree; None if there is none."""
         self.missed = MissedLog()
         """What members that are taken for dead have missed."""
-        self.catch_up: CatchUp | None = None
+        self.catch_up: Absent | None = None
         """Has publications kept in it."""
         self.keep: Callable[[Message, int, Callable[[], None] | None], None] | None = None
         """Has a retained publication, with its sequence number, kept in the mesh
@@ -187,7 +185,8 @@ class Multicast:
             and self.missed.active
             and (batch.qos or any([stream.behind for stream in streams]))
         ):
-            self.catch_up.keep(streams, batch)
+            groups = [list(stream.groups) for stream in streams] if any([stream.groups for stream in streams]) else []
+            self.catch_up.keep(batch, [stream.members or () for stream in streams], groups)
         if any([stream.abroad for stream in streams]):
             self._remember(streams, batch)
         kind = batch.qos << 1 | batch.retain
@@ -349,7 +348,7 @@ class Multicast:
             if not known.issuperset(body.seqs):
                 known.update(body.seqs)
                 self.forwarder.forward(self._port.me, body, Branch(sender, ()), 0)
-        owed = self.catch_up is not None and self.catch_up.sending.owes(sender, nack.topic, nack.seq)
+        owed = self.catch_up is not None and self.catch_up.owes(sender, nack.topic, nack.seq)
         # if some are found it asks again, with a later `after`: they must not be given up with `nack.seq`
         if not found and not owed:
             self._port.send(sender, Skip(nack.topic, nack.seq))

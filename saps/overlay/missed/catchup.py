@@ -25,7 +25,7 @@ from saps.overlay.missed.lag import Lag, State, Wanted
 from saps.overlay.missed.sending import Sending, Share
 from saps.overlay.missed.wishing import Wishing
 from saps.overlay.port import Handlers, Port
-from saps.overlay.rendezvous.publisher_registry import Presence, Stream
+from saps.overlay.rendezvous.publisher_registry import Presence
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
@@ -87,12 +87,20 @@ class CatchUp:
 
     # ---- the log
 
-    def keep(self, streams: Sequence[Stream], batch: Batch) -> None:
-        """These publications are about to leave: the stream's members get them."""
-        body = unaddressed(batch, [0] * len(streams))
-        groups = [list(stream.groups) for stream in streams] if any([stream.groups for stream in streams]) else []
-        self.log.append(self._port.now, body, [stream.members or () for stream in streams], groups)
+    def keeping(self) -> bool:
+        """`saps.overlay.missed.absent.Absent`, as the next three."""
+        return self.log.active
+
+    def keep(self, batch: Batch, members: Sequence[tuple[BrokerRef, ...]], groups: list[list[str]]) -> None:
+        body = unaddressed(batch, [0] * len(members))
+        self.log.append(self._port.now, body, members, groups)
         self.sending.kept(len(body.which))
+
+    def behind(self, broker: BrokerRef, topic: str) -> bool:
+        return self.sending.behind(broker, topic)
+
+    def owes(self, broker: BrokerRef, topic: str, seq: int) -> bool:
+        return self.sending.owes(broker, topic, seq)
 
     def _begin_log(self) -> None:
         self._event = self._port.now

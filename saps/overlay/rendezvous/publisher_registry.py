@@ -21,6 +21,7 @@ from saps.mesh import Done, TopicRoute
 from saps.overlay.delivery.ofm_members import Served, Trees
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.kinds import Announce, Baseline, Collect, Interest, Publish, TreeMember
+from saps.overlay.missed.absent import Absent
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.designed import Designs
 from saps.overlay.rendezvous.domains import Domains
@@ -32,7 +33,6 @@ from saps.topics import ancestors, is_wildcard, literal_prefix, shared
 
 if TYPE_CHECKING:
     from saps.overlay.delivery.outgoing import OutgoingFrame
-    from saps.overlay.missed.catchup import CatchUp
 
 IDLE = 60.0
 """Seconds without publication after which a broker gives up its presence at a topic. Longer costs memory and keys,
@@ -149,7 +149,7 @@ class Presence:
         """The designed overlay, in a mesh that has one."""
         self.on_stream: Callable[[str, bool], None] | None = None
         """Called when this broker begins (True) or ends to publish to a topic."""
-        self.catch_up: CatchUp | None = None
+        self.catch_up: Absent | None = None
         """Sees to brokers that have missed something, or are lost."""
         self.policy: Policy | None = None
         """What must not be carried or received where, if anything: see `obey`."""
@@ -290,7 +290,7 @@ class Presence:
             bool(members)
             or bool(behind)
             or bool(stream.groups)
-            or (self.catch_up is not None and self.catch_up.log.active)
+            or (self.catch_up is not None and self.catch_up.keeping())
         )
         stream.abroad = any(self.domains.foreign(self._port.me, ref) for ref in members) if self.domains else False
         stream.served = ()
@@ -529,7 +529,7 @@ class Presence:
         if (exact := self._filters.get(topic)) is not None:
             matching.append(exact)
         found = {name: entry.broker for entries in matching for name, entry in entries.items() if entry.present}
-        behind = self.catch_up.sending.behind if self.catch_up is not None and self.catch_up.lags else None
+        behind = None if self.catch_up is None else self.catch_up.behind
         later = [] if behind is None else [broker for broker in found.values() if behind(broker, topic)]
         return by_place((broker for broker in found.values() if broker not in later), self._port.order), later
 
