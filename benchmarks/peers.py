@@ -175,7 +175,7 @@ class Saps:
 
 
 class BareRelay:
-    """The relay of `benchmarks.relay`: no broker, but what the generator can carry."""
+    """The relay of `benchmarks.broadcaster`: no broker, but what the generator can carry."""
 
     name = "bare relay"
     settings = "copies bytes without any MQTT work: not a broker, but a lower bound of what the generator can carry"

@@ -19,7 +19,7 @@ CHUNK = 1 << 18
 """Bytes read at once."""
 
 
-class Relay:
+class Broadcaster:
     """Connections on one listening socket; `run` serves for ever."""
 
     def __init__(self, port: int) -> None:
@@ -119,4 +119,4 @@ class Acknowledger:
 
 
 if __name__ == "__main__":
-    Relay(int(sys.argv[1])).run()
+    Broadcaster(int(sys.argv[1])).run()

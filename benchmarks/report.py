@@ -12,7 +12,7 @@ from benchmarks.machine import Machine
 from benchmarks.peers import BASE
 from benchmarks.runs import Measurement, Plan
 from benchmarks.scenarios import PAYLOAD, VARY, WINDOW, Scenario
-from benchmarks.summary import Spread, ratios, spread
+from benchmarks.summary import Broadcast, ratios, spread
 
 HEADERS = (
     "scenario",
@@ -133,7 +133,7 @@ def _losses(measured: Sequence[Measurement], outcomes: Sequence[object]) -> str:
     return ", ".join(parts)
 
 
-def _range(values: Spread, show: Show) -> str:
+def _range(values: Broadcast, show: Show) -> str:
     return f"{show(values.low)} - {show(values.high)}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Spread(NamedTuple):
+class Broadcast(NamedTuple):
     """Several rounds of one measurement."""
 
     median: float
@@ -16,9 +16,9 @@ class Spread(NamedTuple):
     high: float
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> Broadcast:
     """Median, least and greatest of `values`, which are not empty."""
-    return Spread(statistics.median(values), min(values), max(values))
+    return Broadcast(statistics.median(values), min(values), max(values))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 SENSOR, COMMUTE, EVENING, METER, MACHINE, ALERT = range(6)
 KINDS = ("sensor", "commute", "evening", "meter", "machine", "alert")
 _SHARES = (0.35, 0.25, 0.15, 0.1, 0.12, 0.03)
-_SPREAD = (1.5, 3.0, 5.0, 1.2, 2.0, 8.0)
+_BROADCAST = (1.5, 3.0, 5.0, 1.2, 2.0, 8.0)
 """Mean number of clusters with members, by kind."""
 _CHURN = (0.05, 0.5, 6.0, 0.02, 0.1, 0.05)
 """Brokers an hour that join, and that leave, by kind."""
@@ -65,7 +65,7 @@ def city(
     kind = rng.choice(len(KINDS), topics, p=_SHARES)
     zipf = busiest * (1.0 + rng.permutation(topics)) ** -0.9
     base: Floats = np.where(kind == ALERT, zipf * 0.02 + 0.005, zipf).astype(np.float64)
-    spread = np.array(_SPREAD)[kind]
+    spread = np.array(_BROADCAST)[kind]
     wanted = rng.random((topics, clusters)) < np.minimum(spread / clusters, 1.0)[:, None]
     many = rng.integers(1, brokers + 1, (topics, clusters))
     home = rng.integers(0, clusters, topics)

@@ -54,7 +54,7 @@ class Mesh(Protocol):
         With QoS 1 or 2 `done` runs when all of them have the batch; with QoS 0 it runs when it has been sent. With the
         retain flag (and stamps) the publications are kept in the mesh as well, and `done` waits for that, too."""
 
-    def entrust(self, client: str, will: Message | None, delay: float) -> None:
+    def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
         """The will of a client of this broker (None: it is void) and its delay in seconds: it is to be published
         elsewhere if this broker dies."""
 
@@ -242,7 +242,7 @@ class Alone:
         if done is not None:
             done([NOBODY] * len(batch.topics))
 
-    def entrust(self, client: str, will: Message | None, delay: float) -> None:
+    def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
         pass
 
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:

@@ -33,9 +33,9 @@ def turns(
         for guests in (False, True) if full or not number else (False,):
             for row in rows:
                 present = [broker for broker in brokers(row) if not broker.refusal(row)]
-                taking = [broker for broker in present if broker.guest is guests]
-                first = number % len(taking) if taking else 0
-                yield from (Turn(row, broker, number) for broker in (*taking[first:], *taking[:first]))
+                transfer = [broker for broker in present if broker.guest is guests]
+                first = number % len(transfer) if transfer else 0
+                yield from (Turn(row, broker, number) for broker in (*transfer[first:], *transfer[:first]))
 
 
 def rate_of(row: Row, kept: Kept, base: Broker, pace: Pace, said: Callable[[str], None]) -> float:

@@ -87,7 +87,7 @@ class Mesh:
         return self._processes[name].running
 
     async def _watch(self, process: BrokerProcess) -> None:
-        self._program.trouble(str(await process.ended_unasked()))
+        self._program.storage_fault(str(await process.ended_unasked()))
 
 
 @asynccontextmanager

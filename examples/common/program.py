@@ -107,7 +107,7 @@ class Program:
         await settled(lambda: true() or bool(self.troubles))
         return true()
 
-    def trouble(self, text: str) -> None:
+    def storage_fault(self, text: str) -> None:
         """Something failed that is needed: the play ends."""
         self.troubles.append(text)
         self.curtain.set()
@@ -172,7 +172,7 @@ class Crew:
         """Wait until all have given their signs, or for an early end. Too long a wait is trouble."""
         program = self._program
         if not await settled(lambda: all(sign.is_set() for sign in self._ready) or program.curtain.is_set()):
-            program.trouble("not everybody was ready in time")
+            program.storage_fault("not everybody was ready in time")
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Have it work until it is done. A lost connection, or a wait in vain, is trouble; a fault ends the program."""
@@ -181,7 +181,7 @@ class Crew:
             try:
                 await work
             except (MqttError, TimeoutError) as error:
-                self._program.trouble(f"{name}: {str(error) or 'nothing came in time'}")
+                self._program.storage_fault(f"{name}: {str(error) or 'nothing came in time'}")
             except Exception:
                 self._program.curtain.set()
                 raise

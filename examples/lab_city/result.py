@@ -119,7 +119,7 @@ def _title() -> Text:
 
 
 def _verdict(result: Result, troubles: list[str]) -> Text:
-    lines = [(trouble, BAD) for trouble in troubles]
+    lines = [(storage_fault, BAD) for storage_fault in troubles]
     acts = result.values()
     lost, duplicated = sum(act.lost for act in acts), sum(act.duplicated for act in acts)
     lines.append(of_messages(lost, duplicated, sum(act.out_of_order for act in acts)))

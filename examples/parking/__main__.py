@@ -96,7 +96,7 @@ class Desk:
         try:
             await self.page.follow(self.mesh.webs["b1"], ready)
         except aiohttp.ClientError as error:
-            self.program.trouble(f"Web page: {error}")
+            self.program.storage_fault(f"Web page: {error}")
 
     async def _kill(self) -> None:
         """The power cut."""

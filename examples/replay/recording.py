@@ -22,7 +22,7 @@ async def record(program: Program, at: Address, tape: Tape) -> None:
         nonlocal began
         began = time.monotonic() if began is None else began
         if len(tape.messages) == MOST:
-            program.trouble(f"the tape is full: {MOST:,} messages")
+            program.storage_fault(f"the tape is full: {MOST:,} messages")
             return
         since = round(time.monotonic() - began, 3)
         tape.messages.append(Recorded(since, message.topic.value, message.qos, bool(message.retain), body(message)))

@@ -107,7 +107,7 @@ def counts(tally: Tally) -> Counts:
 def render(result: Report) -> RenderableType:
     """The result as a table with a verdict under it."""
     if result.interrupted and not result.total.published:
-        lines = [Text(trouble, BAD) for trouble in _some(result.troubles)]
+        lines = [Text(storage_fault, BAD) for storage_fault in _some(result.troubles)]
         return Group(*lines, Text("Interrupted before anything was published.", "yellow"))
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold")
     table.add_column("", no_wrap=True)
@@ -180,7 +180,7 @@ def _title(result: Report) -> Text:
 
 
 def _verdict(result: Report) -> Text:
-    lines = [(trouble, BAD) for trouble in _some(result.troubles)]
+    lines = [(storage_fault, BAD) for storage_fault in _some(result.troubles)]
     lines += [(fault, BAD) for fault in _some(result.faults)]
     if result.interrupted:
         lines.append(("Interrupted; the counts are those so far.", "yellow"))

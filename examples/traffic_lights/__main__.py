@@ -17,7 +17,7 @@ from examples.common.program import Crew, Program, arguments, carry_out
 from examples.smart_city.arguments import count
 from examples.traffic_lights.compare import compare, tune_fixed, tune_stay
 from examples.traffic_lights.control import run_fixed, run_max_pressure
-from examples.traffic_lights.junctions import City, Controller, Office, Phase, name_of
+from examples.traffic_lights.junctions import City, Controller, Leadership, Phase, name_of
 from examples.traffic_lights.picture import Outcome, draw, grid, render
 from examples.traffic_lights.street import JUNCTIONS, STEP, Street
 
@@ -46,10 +46,10 @@ def parser() -> ArgumentParser:
 
 async def play(program: Program) -> Outcome:
     """Controllers and office on the mesh, step by step; then the same without a mesh."""
-    city, office = City(program, Street(program.arguments.seed), PACE), Office()
+    city, leadership = City(program, Street(program.arguments.seed), PACE), Leadership()
     async with Mesh(program, CLUSTERS) as mesh, Crew(program) as crew:
         controllers = [Controller(junction) for junction in JUNCTIONS]
-        crew.start("traffic office", office.work(mesh.addresses["b4"], crew.ready()))
+        crew.start("traffic office", leadership.work(mesh.addresses["b4"], crew.ready()))
         for controller in controllers:
             at = mesh.addresses[mesh.names[controller.junction[1]]]
             crew.start(name_of(controller.junction), controller.work(program, at, city, crew.ready()))
@@ -59,14 +59,14 @@ async def play(program: Program) -> Outcome:
             going = asyncio.create_task(city.go_on())
             await program.until()
             await going
-            await program.settled(lambda: office.complete(city.street.step))
-    return await asyncio.to_thread(_outcome, city, office, program.arguments.seeds)
+            await program.settled(lambda: leadership.complete(city.street.step))
+    return await asyncio.to_thread(_outcome, city, leadership, program.arguments.seeds)
 
 
-def _outcome(city: City, office: Office, seeds: int) -> Outcome:
+def _outcome(city: City, leadership: Leadership, seeds: int) -> Outcome:
     street = city.street
     alone, fixed = run_max_pressure(street.seed, street.step), run_fixed(street.seed, street.step)
-    heard = sum(len(office.queues[junction]) + len(office.phases[junction]) for junction in JUNCTIONS)
+    heard = sum(len(leadership.queues[junction]) + len(leadership.phases[junction]) for junction in JUNCTIONS)
     return Outcome(
         steps=street.step,
         vehicles=street.waited.vehicles,
@@ -76,26 +76,26 @@ def _outcome(city: City, office: Office, seeds: int) -> Outcome:
         waiting=street.waiting,
         waiting_fixed=fixed.waiting,
         mean_queues={
-            name_of(junction): round(mean(sum(each.lanes) for each in office.queues[junction] or ()), 1)
-            if office.queues[junction]
+            name_of(junction): round(mean(sum(each.lanes) for each in leadership.queues[junction] or ()), 1)
+            if leadership.queues[junction]
             else 0.0
             for junction in JUNCTIONS
         },
         seeds=compare(range(2001, 2001 + seeds), street.step),
-        problems=list(faults(city, office, alone)),
+        problems=list(faults(city, leadership, alone)),
     )
 
 
-def faults(city: City, office: Office, alone: Street) -> Iterator[str]:
+def faults(city: City, leadership: Leadership, alone: Street) -> Iterator[str]:
     """A light or a queue that is another one than on the same street without a mesh; a message missed or doubled."""
     steps = city.street.step
     if city.street.waiting != alone.waiting or city.street.waited != alone.waited:
         yield "the traffic is not the same as without a mesh"
     for junction in JUNCTIONS:
         told = [Phase(step, phase) for step, phase in enumerate(city.decided[junction][:steps])]
-        if office.phases[junction][:steps] != told:
+        if leadership.phases[junction][:steps] != told:
             yield f"the office did not get every phase of {name_of(junction)} once and in order"
-        if [each.step for each in office.queues[junction]][:steps] != list(range(steps)):
+        if [each.step for each in leadership.queues[junction]][:steps] != list(range(steps)):
             yield f"the office did not get every count of {name_of(junction)} once and in order"
 
 

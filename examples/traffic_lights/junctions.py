@@ -71,7 +71,7 @@ class City:
         while not self._program.curtain.is_set():
             due = asyncio.create_task(asyncio.sleep(self._pace))
             if not await settled(lambda: len(self._phases) == len(JUNCTIONS) or bool(self._program.troubles)):
-                self._program.trouble("not every junction has set its light in time")
+                self._program.storage_fault("not every junction has set its light in time")
             await due
             if self._program.troubles:
                 break
@@ -128,7 +128,7 @@ class Controller:
         self._news.set()
 
 
-class Office:
+class Leadership:
     """The traffic office: what it has heard of every junction."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from saps.agents.either import Use
 from saps.agents.switchover import Member, Modes
 from saps.overlay.delivery.ofm_members import Served, Tree, Trees
 from saps.overlay.port import Port
-from saps.overlay.rendezvous.publisher_registry import Presence
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
 LONGEST_WAIT = 0.5
@@ -40,7 +40,7 @@ class Both:
         me: Member,
         use: Use,
         trees: Trees,
-        presence: Presence,
+        publishers: PublisherRegistry,
         wants: Callable[[str], bool],
         rng: random.Random,
         modes: Modes,
@@ -53,7 +53,7 @@ class Both:
         self._me = me
         self._use = use
         self._trees = trees
-        self._presence = presence
+        self._publishers = publishers
         self._wants = wants
         self._rng = rng
         self._told: dict[str, Tree] = {}
@@ -170,10 +170,10 @@ class Both:
         return [topic for topic in self._streams if self._is_outgrown(topic)]
 
     def _is_outgrown(self, topic: str) -> bool:
-        stream, group = self._presence.stream(topic), self._trees.group(topic, self._near)
+        stream, group = self._publishers.stream(topic), self._trees.group(topic, self._near)
         if group is None:
             return False
-        self._presence.route(stream)
+        self._publishers.route(stream)
         near = {(ref.name, ref.incarnation) for ref in stream.members or () if self._near(ref)}
         return not near <= group[1]
 

@@ -72,7 +72,7 @@ class LiveOfm:
         self._admit(())
         self.datapath = Datapath(
             node,
-            node.presence,
+            node.publishers,
             node.multicast,
             node.inbox,
             node.subscriptions.wants,

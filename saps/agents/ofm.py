@@ -37,30 +37,30 @@ class OfmAgent:
         self._registry = registry
         self._datapath = datapath
         self._multicast = node.multicast
-        self._presence = node.presence
+        self._publishers = node.publishers
         self._inbox = node.inbox
         self._subscriptions = node.subscriptions
-        self._publishes = node.presence.publishes
+        self._publishes = node.publishers.publishes
         self._modes = modes
         self._gate = modes.ofgate(node.me)
         self.me = Member(node.me, element)
-        domains = node.presence.domains = modes.domains
-        datapath.arrivals.represents = lambda sender, origin: domains.of(sender) != domains.of(origin)
+        domains = node.publishers.domains = modes.domains
+        datapath.receiver.represents = lambda sender, origin: domains.of(sender) != domains.of(origin)
         self._trees = node.trees
         self._keys = keys
         self.of_socket: Callable[[], dict[str, int]] = dict
         """What the socket counts, for `describe`."""
-        node.relay.take = lambda body: keys.take(body, node.now)
+        node.broadcaster.take = lambda body: keys.take(body, node.now)
         self._either = Either(
             node, registry, self.me, datapath.use, keys.use, tells=modes.has(Mode.EITHER), gate=self._gate
         )
         self._both = Both(
-            node, registry, self.me, datapath.use, node.trees, node.presence, node.subscriptions.wants, rng, modes
+            node, registry, self.me, datapath.use, node.trees, node.publishers, node.subscriptions.wants, rng, modes
         )
         node.subscriptions.on_change = self._filter_changed
-        node.presence.on_stream = self._stream_changed
+        node.publishers.on_stream = self._stream_changed
         node.trees.on_change = lambda topic: self._of(topic).group_changed(topic)
-        datapath.arrivals.on_heard = lambda topic, tree: self._of(topic).heard(topic, tree)
+        datapath.receiver.on_heard = lambda topic, tree: self._of(topic).heard(topic, tree)
         datapath.on_failed = lambda topic, tree: self._of(topic).failed(topic, tree)
 
     def start(self, done: Callable[[], None] | None = None) -> None:
@@ -146,7 +146,7 @@ class OfmAgent:
         """What this broker's publications and datagrams came to since its start, for status pages."""
         return {
             "broker": self.me.ref.name,
-            "publications": self._presence.seq,
+            "publications": self._publishers.seq,
             "alm_messages": self._multicast.sent,
             "given_up": self._inbox.given_up,
             "disowned": self._inbox.disowned,

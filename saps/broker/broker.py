@@ -146,7 +146,7 @@ class Broker:
             copies=settings.session.copies,
         )
         node.members.tell = node.clocks.tell = _tell_of_brokers
-        node.presence.domains = Domains(settings.ofm.domains)
+        node.publishers.domains = Domains(settings.ofm.domains)
         if self.tracing is not None:
             self.hub.tracer = node.multicast.tracer = self.tracing.tracer
         return node
@@ -380,7 +380,7 @@ def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
     """Counting at a broker, and the agent that tells of it. Raises `SettingError` without pyarrow."""
     from saps.statistics.files_io import StatisticsFiles  # here: most brokers need none of it
 
-    settings, streams = broker.settings.monitoring, node.presence.streams
+    settings, streams = broker.settings.monitoring, node.publishers.streams
 
     def reaches(topic: str) -> int:
         stream = streams.get(topic)

@@ -18,7 +18,7 @@ from saps.drain.drain import Drain
 from saps.drain.values import Drained, Host, Order, Stage
 from saps.frontend.mqtt.session.session import Session
 from saps.mesh import Arrival
-from saps.overlay.frames.kinds import Tenure
+from saps.overlay.frames.kinds import SessionLease
 from saps.runtime.systemd import announce_status
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class LiveClaims:
     def __init__(self, broker: Broker) -> None:
         self._mesh = broker.mesh
         self._sessions = broker.mesh.node.sessions
-        self.tenures = self._sessions.tenures
+        self.leases = self._sessions.leases
 
-    def adopt(self, tenure: Tenure, user: str | None, arrived: Callable[[Arrival], None]) -> bool:
-        return self._sessions.adopt(tenure, user, arrived)
+    def adopt(self, lease: SessionLease, user: str | None, arrived: Callable[[Arrival], None]) -> bool:
+        return self._sessions.adopt(lease, user, arrived)
 
     def sync_one(self, client: str) -> None:
         self._mesh.act(lambda: self._sessions.sync_one(client))

@@ -93,7 +93,7 @@ def _mesh(broker: Broker) -> Iterator[Sample]:
     members = node.members
     holders = dict.fromkeys(("links", "storage", "upstream"), 0.0) | dict.fromkeys(broker.holders, 1.0)
     yield Sample("publishers_held", "1 while publishers are not read because of this.", holders, "by")
-    streams = node.presence.streams.values()
+    streams = node.publishers.streams.values()
     by_tree = sum(stream.tree is not None for stream in streams)
     modes = {"alm": float(len(streams) - by_tree), "ofm": float(by_tree)}
     yield Sample("topics_published", "Topics this broker publishes to, by how their messages leave.", modes, "mode")
@@ -126,7 +126,7 @@ def _mesh(broker: Broker) -> Iterator[Sample]:
     yield Sample("session_holders", "Other brokers that have all of this one's sessions.", len(replicas.source.in_sync))
     yield Sample("session_copies_held", "Sessions of other brokers that are held here.", replicas.held)
     yield _total("sessions_adopted", "Sessions of dead brokers that have gone on here.", replicas.adopted)
-    yield _total("sessions_merged", "Branches of sessions here that other brokers had.", node.handovers.taker.merged)
+    yield _total("sessions_merged", "Branches of sessions here that other brokers had.", node.migrations.target.merged)
 
 
 def _beside(broker: Broker) -> Iterator[Sample]:

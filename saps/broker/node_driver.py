@@ -106,7 +106,7 @@ class LiveMesh:
             self._flush()
 
     def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
-        heard = [ref for ref in self.node.roll_calls.acquaintances if ref.name == name]
+        heard = [ref for ref in self.node.ring_probe.acquaintances if ref.name == name]
 
         def found(broker: BrokerRef | None) -> None:
             known = heard if broker is None else [broker, *heard]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from saps.config import Address, BrokerSettings, SettingError
 from saps.links import LinkError, Links
-from saps.overlay.frames.kinds import Knock, There
+from saps.overlay.frames.kinds import StartProbe, There
 from saps.overlay.membership.start import Answer, Fault, Start
 from saps.overlay.ring.keys import BrokerRef
 from saps.runtime.atomic_file import replacing
@@ -85,7 +85,7 @@ class Entrance:
         self._start = Start(links.me, places, self, self._patience)
         self._start.on_decided = self._decided
         self._start.on_refused = lambda: self._refusal.set_result(None)
-        links.on_knock = self._start.knocked
+        links.on_start_probe = self._start.knocked
 
     async def decide(self) -> BrokerRef | None:
         """The broker to join, or None: begin a mesh. Raises `SettingError` if there is a mesh that does not have this
@@ -113,7 +113,7 @@ class Entrance:
         for task in self._work:
             task.cancel()
         if self._mesh is not None:
-            self._members.write(self._mesh.node.roll_calls.acquaintances)
+            self._members.write(self._mesh.node.ring_probe.acquaintances)
 
     # --- saps.overlay.membership.start.World
     # ---------------------------------------------------------------------------------
@@ -130,12 +130,12 @@ class Entrance:
         timer = self._loop.call_later(delay, run)
         self._timers.add(timer)
 
-    def knock(self, address: str, question: Knock, answer: Answer) -> None:
-        self._do(self._knock(address, question, answer))
+    def start_probe(self, address: str, question: StartProbe, answer: Answer) -> None:
+        self._do(self._start_probe(address, question, answer))
 
-    async def _knock(self, address: str, question: Knock, answer: Answer) -> None:
+    async def _start_probe(self, address: str, question: StartProbe, answer: Answer) -> None:
         try:
-            found: There | Fault = await self._links.knock(*Address.parse(address), question)
+            found: There | Fault = await self._links.start_probe(*Address.parse(address), question)
         except LinkError as error:
             found = Fault(str(error), error.refused)
         except ValueError as error:  # somebody has said that it listens there
@@ -202,5 +202,5 @@ class Entrance:
             return False
 
     def _remember(self, mesh: LiveMesh) -> None:
-        self._members.write(mesh.node.roll_calls.acquaintances)
+        self._members.write(mesh.node.ring_probe.acquaintances)
         self.after(REMEMBER_EVERY, lambda: self._remember(mesh))

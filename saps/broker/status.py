@@ -144,7 +144,7 @@ class BrokerWatch(Watched):
         priorities = self._broker.hub.priorities
         subscribers = self._counter()
         found: dict[str, tuple[int, bool, int, int, int]] = {}
-        for topic, stream in islice(node.presence.streams.items(), MOST_TOPICS):
+        for topic, stream in islice(node.publishers.streams.items(), MOST_TOPICS):
             level = priorities.level(topic) or 0 if priorities is not None else 0
             publishes = stream.phase in (Phase.OPENING, Phase.OPEN)
             found[topic] = subscribers(topic), publishes, len(stream.members or ()), len(stream.served), level
@@ -179,11 +179,11 @@ class BrokerWatch(Watched):
     def divide(self, topic: str, members: list[str] | None) -> Any:
         """`members`: ``name cluster`` each. With None what this broker would do itself: by its tree, and by ALM."""
         node = self._broker.mesh.node
-        stream = node.presence.streams.get(topic)
+        stream = node.publishers.streams.get(topic)
         if members is None:
             if stream is None or stream.phase is not Phase.OPEN:
                 return ["unknown", [], []]
-            node.presence.route(stream)
+            node.publishers.route(stream)
             branches = stream.way.branches
             served = [ref.name for ref in stream.served]
             return ["known", [[b.child.name, [ref.name for ref in b.slice]] for b in branches], served]

@@ -53,7 +53,7 @@ def _copy(broker: Broker, store: Store) -> None:
         mesh.gate = gate if changed else None
 
     store.commits.on_pending.append(pending)
-    journal.life, journal.place = (broker.ref.name, broker.ref.incarnation), places(mesh.node.presence)
+    journal.life, journal.place = (broker.ref.name, broker.ref.incarnation), places(mesh.node.publishers)
     store.commits.copier = replicas.source
     replicas.source.shown = journal.show
     replicas.when_stored = store.commits.then

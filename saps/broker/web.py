@@ -13,7 +13,7 @@ from saps.frontend.web.frontend import Console, add_console, add_document, add_t
 from saps.frontend.web.http.metrics import Health, Metrics, Sample
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.http.visitors import Visitors
-from saps.frontend.web.mesh.drain import DrainDoor
+from saps.frontend.web.mesh.drain import DrainRoutes
 from saps.frontend.web.mesh.mesh import Mesh
 from saps.frontend.web.mesh.network import DecisionView, NetworkView
 from saps.ofm.northbound.driver.client import Client
@@ -48,7 +48,7 @@ class BrokerWeb:
             Metrics(self._samples, about),
             Health(partial(obstacles, broker)),
             Visitors(broker.access),
-            DrainDoor(lambda: broker.drain),
+            DrainRoutes(lambda: broker.drain),
         )
         add_document(self._site)
 

@@ -28,7 +28,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 CONFIG_VARIABLE = "SAPS_CONFIG"
 """Names the TOML file, like ``--config``; the only `SAPS_` variable that is not a setting."""
 _PREFIX = "SAPS_"
-_SHORTHAND = {"overlay": "overlay.listen", "upstream": "upstream.url", "web": "web.listen"}
+_LINK_IDS = {"overlay": "overlay.listen", "upstream": "upstream.url", "web": "web.listen"}
 """``overlay``, ``upstream`` or ``web`` alone means the address, in all three sources: the rest of the table has
 defaults."""
 TABLES = {
@@ -73,7 +73,7 @@ class Loaded(NamedTuple, Generic[S]):
     def locate(self, error: SettingError) -> SettingError:
         """The error of a running program, with the full name and the place of its setting."""
         known, own = self.program.knobs, self.program.table + error.setting
-        name = own if own in known else _SHORTHAND.get(error.setting, error.setting)
+        name = own if own in known else _LINK_IDS.get(error.setting, error.setting)
         source = self.sources.get(name, "default" if name in known else None)
         shown = own if own in known else error.setting
         return SettingError(shown, error.message, error.source or source)
@@ -231,7 +231,7 @@ def read_file(file: Path) -> dict[str, Given]:
     found = {}
     for name, value in _leaves(table):
         line = lines.line_of(name)
-        found[_SHORTHAND.get(name, name)] = Given(value, f"{file}:{line}" if line else str(file), text=False)
+        found[_LINK_IDS.get(name, name)] = Given(value, f"{file}:{line}" if line else str(file), text=False)
     return found
 
 
@@ -262,7 +262,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     for variable, value in environ.items():
         if variable.startswith(_PREFIX) and variable != CONFIG_VARIABLE:
             name = variable.removeprefix(_PREFIX).lower().replace("__", ".")
-            found[_SHORTHAND.get(name, name)] = Given(value, f"variable {variable}", text=True)
+            found[_LINK_IDS.get(name, name)] = Given(value, f"variable {variable}", text=True)
     return found
 
 

@@ -19,15 +19,15 @@ from saps.frontend.mqtt.budget import ENTRY_COST
 from saps.frontend.mqtt.frontend import FOREVER, Frontend
 from saps.frontend.mqtt.session.session import LastWill, Session
 from saps.mesh import Arrival
-from saps.overlay.frames.kinds import Tenure
+from saps.overlay.frames.kinds import SessionLease
 
 
 class Claims(Protocol):
     """What a drain needs of the sessions of the mesh (`saps.overlay.sessions.sessions.Sessions`)."""
 
-    tenures: dict[str, int]
+    leases: dict[str, int]
 
-    def adopt(self, tenure: Tenure, user: str | None, arrived: Callable[[Arrival], None]) -> bool: ...
+    def adopt(self, lease: SessionLease, user: str | None, arrived: Callable[[Arrival], None]) -> bool: ...
 
     def sync_one(self, client: str) -> None: ...
 
@@ -51,7 +51,7 @@ class Adopter:
             return "sessions do not move here"
         if offer.stamp < 0 or not (offer.remaining >= 0 and 0 <= offer.will_in <= FOREVER):
             return "no offer"
-        if frontend.storage.refusal is not None or frontend.detour is not None or frontend.sessions.leaving:
+        if frontend.storage.refusal is not None or frontend.redirect is not None or frontend.sessions.leaving:
             return "not now"
         if len(frontend.sessions) >= limits.maximum_sessions:
             return "no room"
@@ -60,10 +60,10 @@ class Adopter:
             return "too much waits for it"
         if budget.used + cost > budget.limit:
             return "too much waits here"
-        tenure = Tenure(offer.client, offer.giver, offer.stamp)
+        lease = SessionLease(offer.client, offer.source, offer.stamp)
         begun = roaming.adopt(
             offer.client,
-            lambda arrived: self._claims.adopt(tenure, offer.user, arrived),
+            lambda arrived: self._claims.adopt(lease, offer.user, arrived),
             partial(self._settle, offer, frontend.clock()),
         )
         return "" if begun else "there is one here"
@@ -76,5 +76,5 @@ class Adopter:
         if offer.will is not None:
             due = since + offer.will_in
             session.will = LastWill(offer.will, max(0, round(offer.will_in)), due)
-            frontend.hub.entrust(offer.client, offer.will, max(0.0, due - frontend.clock()))
+            frontend.hub.expect_acknowledgement(offer.client, offer.will, max(0.0, due - frontend.clock()))
         self._welcome(session)

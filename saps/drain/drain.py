@@ -21,11 +21,11 @@ from saps.agents.api import Answers
 from saps.drain.adoption import Claims
 from saps.drain.agent import DRAIN
 from saps.drain.hosts import Hosts
-from saps.drain.parting import Parting
+from saps.drain.parting import ClientEviction
 from saps.drain.values import Kind, Offer, Options, Progress, Stage
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.connection import Connection
-from saps.frontend.mqtt.connection.redirect import Detour
+from saps.frontend.mqtt.connection.redirect import Redirect
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.session.session import Session
 from saps.overlay.ring.keys import BrokerRef
@@ -77,7 +77,7 @@ class Drain:
         self.stage = Stage.SERVING
         self.options = Options()
         self.hosts = Hosts()
-        self.parting = Parting(frontend, call)
+        self.eviction = ClientEviction(frontend, call)
         self.given = 0
         """Sessions that other brokers have, of those that were offered."""
         self._run = 0
@@ -106,7 +106,7 @@ class Drain:
             self._before = self.progress()
             self._run += 1
             self.hosts = Hosts()
-            self.parting.begin()
+            self.eviction.begin()
             self._due = {client: now for client, session in frontend.sessions.items() if session.connection is None}
             self._look_at = now
             for client in frontend.sessions:  # whoever gets a client now must learn that its session is here
@@ -119,7 +119,7 @@ class Drain:
         """Serve again. What has gone has gone; once the broker leaves it is too late."""
         if self.stage in (Stage.DRAINING, Stage.STUCK):
             self.stage = Stage.SERVING
-            self._frontend.detour = None
+            self._frontend.redirect = None
             self._due.clear()
             self._moving.clear()
 
@@ -149,10 +149,10 @@ class Drain:
         def step(now: float) -> None:
             if run != self._run or self.stage in (Stage.LEAVING, Stage.LEFT):
                 return
-            self.parting.see_to_wills(now)
+            self.eviction.see_to_wills(now)
             if self.stage in (Stage.DRAINING, Stage.STUCK):
                 self._step(now)
-            if self.stage in (Stage.DRAINING, Stage.STUCK) or self.parting.wills:
+            if self.stage in (Stage.DRAINING, Stage.STUCK) or self.eviction.wills:
                 self._frontend.timers.at(now + TICK, step)
 
         return step
@@ -162,10 +162,10 @@ class Drain:
             self._look_at = now + max(LOOK, self.hosts.number / ANSWERS)
             self._look(now)
         if self.hosts.known or now - self._began >= LOOK:
-            self.parting.send_away(self.options.rate * TICK, self._away)
+            self.eviction.send_away(self.options.rate * TICK, self._away)
         self._give(now)
         left = self._frontend.sessions
-        if not self.parting.connected:
+        if not self.eviction.connected:
             over = now - self._began >= self.options.timeout
             journal = self._frontend.storage.journal
             stored = journal is not None and journal.disk and all(session.stored for session in left.values())
@@ -206,10 +206,10 @@ class Drain:
         """What clients are told from now on."""
         hosts, kind = self.hosts, self._kind
         if self._staying:  # they are to come back: elsewhere they would begin anew
-            refusal, farewell = Reason.SERVER_UNAVAILABLE, Reason.SERVER_SHUTTING_DOWN
+            refusal, leave_ack = Reason.SERVER_UNAVAILABLE, Reason.SERVER_SHUTTING_DOWN
         else:
-            refusal = farewell = Reason.SERVER_MOVED if self.options.moved else Reason.USE_ANOTHER_SERVER
-        self._frontend.detour = Detour(refusal, farewell, lambda connection: hosts.reference(kind(connection)))
+            refusal = leave_ack = Reason.SERVER_MOVED if self.options.moved else Reason.USE_ANOTHER_SERVER
+        self._frontend.redirect = Redirect(refusal, leave_ack, lambda connection: hosts.reference(kind(connection)))
 
     # ---- sessions
 
@@ -254,7 +254,7 @@ class Drain:
             client,
             session.user,
             self._me(),
-            self._claims.tenures.get(client, 0),
+            self._claims.leases.get(client, 0),
             session.ends_at - now,
             len(session.queue.copies or ()),
             session.queue.bytes,

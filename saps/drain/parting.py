@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from saps.drain.drain import Call
 
 
-class Parting:
+class ClientEviction:
     """The clients of one broker that is drained."""
 
     def __init__(self, frontend: Frontend, call: Call) -> None:
@@ -64,10 +64,10 @@ class Parting:
     def _part(self, connection: Connection, away: Callable[[str], None]) -> None:
         frontend, session = self._frontend, connection.session
         assert session is not None
-        assert frontend.detour is not None
+        assert frontend.redirect is not None
         if session.will is not None:
             self.keep_will(session, frontend.clock() + max(LEFT, min(session.will.delay, session.expiry)))
-        connection.close(frontend.detour.farewell)
+        connection.close(frontend.redirect.leave_ack)
         if frontend.sessions.get(session.client_id) is session:
             away(session.client_id)
 
@@ -94,6 +94,6 @@ class Parting:
                     self._frontend.hub.bequeath(will)
                 session = self._frontend.sessions.get(client)
                 if session is None or session.will is None:  # else it has a new one
-                    self._frontend.hub.entrust(client, None)
+                    self._frontend.hub.expect_acknowledgement(client, None)
 
         self._call(f"!{DRAIN}", "connected", (list(due),), answered)

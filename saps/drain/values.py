@@ -114,7 +114,7 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
 
     client: str
     user: str | None
-    giver: BrokerRef
+    source: BrokerRef
     stamp: int
     """Of the giver's claim."""
     remaining: float

@@ -27,7 +27,7 @@ from saps.identity.names import Identity
 from saps.identity.secret import SecretError, authority_of
 from saps.identity.verdict import Presented
 
-OWN_LIFE = 7 * 86400.0
+OWN_INCARNATION = 7 * 86400.0
 """Seconds that a certificate holds which a broker issues to itself, by a secret. At half of it, it makes a new one."""
 _NOTHING = Revoked(frozenset(), {})
 
@@ -107,8 +107,8 @@ def secret_in(file: str) -> Authority:
 
 
 def from_secret(authority: Authority, identity: Identity, now: float) -> Credentials:
-    """A fresh certificate of one's own, that holds for `OWN_LIFE`."""
-    issued = issue(authority, identity, now - SKEW, now + OWN_LIFE)
+    """A fresh certificate of one's own, that holds for `OWN_INCARNATION`."""
+    issued = issue(authority, identity, now - SKEW, now + OWN_INCARNATION)
     return Credentials(describe(issued.certificate), *contexts(issued.pem, authority.pem), _NOTHING, issued.pem)
 
 

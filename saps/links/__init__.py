@@ -17,9 +17,9 @@ from saps.links.outbound import HIGH_WATER, MAX_QUEUED, Outbound
 from saps.links.questions import GUEST, HANDSHAKE, Knocking, LinkError, Meeting, NameInquiry, Question
 from saps.overlay.delivery.express import Endings, ends_a_link
 from saps.overlay.frames.framing import VERSION, WireError
-from saps.overlay.frames.kinds import Frame, Knock, There
+from saps.overlay.frames.kinds import Frame, StartProbe, There
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
-from saps.overlay.validation.senders import check_claims
+from saps.overlay.validation.senders import check_sender
 
 if TYPE_CHECKING:
     from saps.identity.listener import SealedListener
@@ -73,7 +73,7 @@ class Links:
         """As `on_session`, for an express lane."""
         self.on_answer: Callable[[BrokerRef, Frame], None] = lambda peer, frame: None
         """Told an answer that was not asked of the peer, as it does not speak the version: no sign of life."""
-        self.on_knock: Callable[[Knock], There] = lambda knock: There(self.me, 2, 0.0)
+        self.on_start_probe: Callable[[StartProbe], There] = lambda start_probe: There(self.me, 2, 0.0)
         """Answers who knocks here."""
         self.hidden = False
         """This broker is not in a mesh yet: it answers knocks, and nobody else hears who it is."""
@@ -119,10 +119,10 @@ class Links:
         asked: asyncio.Future[BrokerRef | None] = asyncio.get_running_loop().create_future()
         return await self._ask(host, port, lambda: NameInquiry(self.order, name, asked, self.admit), asked)
 
-    async def knock(self, host: str, port: int, knock: Knock) -> There:
+    async def start_probe(self, host: str, port: int, start_probe: StartProbe) -> There:
         """Ask who is at an address, and how far its start is. Raises `LinkError`."""
         asked: asyncio.Future[There] = asyncio.get_running_loop().create_future()
-        return await self._ask(host, port, lambda: Knocking(self.order, knock, asked, self.admit), asked)
+        return await self._ask(host, port, lambda: Knocking(self.order, start_probe, asked, self.admit), asked)
 
     async def _ask(self, host: str, port: int, question: Callable[[], Question[T]], asked: asyncio.Future[T]) -> T:
         transport: asyncio.BaseTransport | None = None
@@ -242,7 +242,7 @@ class Links:
     def drop(self, to: BrokerRef) -> None:
         """The broker is dead: what waits to be sent to it is thrown away."""
         for lanes in (self._outbound, self._expresses):
-            for link in [lane for lane in lanes.values() if lane.to.same_life(to)]:
+            for link in [lane for lane in lanes.values() if lane.to.same_incarnation(to)]:
                 link.abandon()
                 self.forget(link)
 
@@ -324,7 +324,7 @@ class Links:
 
     def arrived(self, inbound: Inbound, peer: BrokerRef, frames: list[Frame]) -> None:
         """Frames from a broker. Raises `ProtocolError` if they say what it cannot say."""
-        check_claims(peer, frames, self._keys)
+        check_sender(peer, frames, self._keys)
         if not inbound.begun:
             self._begin(inbound, peer)
         if any(map(ends_a_link, frames)):

@@ -12,7 +12,7 @@ from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
 from saps.overlay.delivery.express import Lane
 from saps.overlay.frames.framing import FrameReader, Hello, WireError, agree, encode_into, hello
-from saps.overlay.frames.kinds import Frame, Knock, Known, ProtocolError, There, Whois
+from saps.overlay.frames.kinds import Frame, StartProbe, Known, ProtocolError, There, Whois
 from saps.overlay.ring.keys import BrokerRef
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ class Inbound(asyncio.Protocol):
     def _inform(self, frames: list[Frame]) -> None:
         """Answer a guest's questions. Raises `ProtocolError` if it does anything but ask."""
         for frame in frames:
-            if isinstance(frame, Knock):
+            if isinstance(frame, StartProbe):
                 self._links.admit(self._transport, frame.broker)
-                self._answer(self._links.on_knock(frame))
+                self._answer(self._links.on_start_probe(frame))
             elif isinstance(frame, Whois):
                 self._links.on_whois(frame.name, lambda broker: self._answer(Known(broker)))
             else:

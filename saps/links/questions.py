@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from saps.overlay.frames.framing import FrameReader, WireError, agree, encode_into, hello
-from saps.overlay.frames.kinds import Frame, Knock, Known, There, Whois
+from saps.overlay.frames.kinds import Frame, StartProbe, Known, There, Whois
 from saps.overlay.ring.keys import BrokerRef
 
 GUEST = BrokerRef("", 0, "", "")
@@ -106,8 +106,8 @@ class NameInquiry(Inquiry["BrokerRef | None"]):
 class Knocking(Inquiry[There]):
     """Who is there, and how far? It shows that it may be the broker that it says to be."""
 
-    def __init__(self, order: str, knock: Knock, asked: asyncio.Future[There], admit: Admit) -> None:
-        super().__init__(order, knock, asked, admit)
+    def __init__(self, order: str, start_probe: StartProbe, asked: asyncio.Future[There], admit: Admit) -> None:
+        super().__init__(order, start_probe, asked, admit)
 
     def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
         for frame in frames:

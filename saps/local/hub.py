@@ -425,10 +425,10 @@ class Hub:
 
     # ---- wills
 
-    def entrust(self, client: str, will: Message | None, delay: float = 0.0) -> None:
+    def expect_acknowledgement(self, client: str, will: Message | None, delay: float = 0.0) -> None:
         """The will of a client, None if it is void: another broker publishes it, after `delay` seconds, if this one
         dies."""
-        self._mesh.entrust(client, will, delay)
+        self._mesh.expect_acknowledgement(client, will, delay)
 
     def connected(self, client: str) -> bool:
         """Is this client connected here?"""

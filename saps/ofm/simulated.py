@@ -75,7 +75,7 @@ class OfmNetwork:
         self.keyrings: dict[str, Keyring] = {}
         self.sent = 0
         """Datagrams that brokers have sent."""
-        self.astray = 0
+        self.ring_split = 0
         """Copies that did not reach a member the sender counted on, because it was not in the tree: nothing but a fault
         that was injected may bring that about."""
         self.unreadable = 0
@@ -99,7 +99,7 @@ class OfmNetwork:
         keys = self.keyrings[broker.name] = Keyring(node.me)
         datapath = self.datapaths[broker.name] = Datapath(
             node,
-            node.presence,
+            node.publishers,
             node.multicast,
             node.inbox,
             node.subscriptions.wants,
@@ -113,7 +113,7 @@ class OfmNetwork:
     def ofgate(self, broker: SimBroker, controller: SimulatedController, lease: float = 10.0) -> OFGate:
         """Start an OFGate on a broker."""
         name = f"ofgate@{broker.name}"
-        draw, tell = self.simulation.rng.randbytes, broker.node.relay.tell
+        draw, tell = self.simulation.rng.randbytes, broker.node.broadcaster.tell
         gate = OFGate(name, broker.node, broker.agents, controller, self.modes, tell, draw, lease=lease)
         broker.act(gate.start)
         return gate
@@ -123,12 +123,12 @@ class OfmNetwork:
         topic, served = self._counted_on(source, raw)
         tree = self.trees.get(address)
         if tree is None or source not in tree.brokers | tree.senders:
-            self.astray += len(served)
+            self.ring_split += len(served)
             return
-        self.astray += len(served - tree.brokers)
+        self.ring_split += len(served - tree.brokers)
         for target in sorted(tree.brokers | {source}):
             if self._side(source) != self._side(target):
-                self.astray += target in served
+                self.ring_split += target in served
                 continue
             self._copy(target, address, raw, topic if target in served else None)
 
@@ -145,7 +145,7 @@ class OfmNetwork:
         datagram = None if plain is None else parse(plain)
         if datagram is None or datagram.is_high_water:
             return "", set()
-        stream = self._brokers[source].node.presence.stream(datagram.topic)
+        stream = self._brokers[source].node.publishers.stream(datagram.topic)
         return datagram.topic, {self._hosts[member.name] for member in stream.served}
 
     def _copy(self, target: BrokerAddress, address: str, raw: bytes, counted_on: str | None) -> None:
@@ -165,7 +165,7 @@ class OfmNetwork:
                     self.unreadable += self.keyrings[broker.name].peek(raw) is None
                 broker.act(lambda: broker.node.receive_datagram(raw))
             elif counted_on is not None:  # the tree has changed under it
-                self.astray += 1
+                self.ring_split += 1
 
         for _ in range(2 if faults.duplicate and rng.random() < faults.duplicate else 1):
             self._under_way[target] += 1
@@ -184,7 +184,7 @@ class SimulatedController:
         self._network = network
         self._simulation = network.simulation
         self.ofms: dict[str, OfmState] = {}
-        self._wishes: dict[str, OfmRequest] = {}
+        self._intents: dict[str, OfmRequest] = {}
         self._watchers: list[Callable[[OfmState], None]] = []
         self.alive = True
         self.room = sys.maxsize
@@ -203,7 +203,7 @@ class SimulatedController:
         self.alive = True
         if forgets:
             gone, self.ofms = self.ofms, {}
-            self._wishes.clear()
+            self._intents.clear()
             self._network.trees.clear()
             for topic in gone:
                 self._tell(OfmState(topic=topic, status=Status.NONE))
@@ -252,7 +252,7 @@ class SimulatedController:
         self._repair()
 
     def _repair(self) -> None:
-        for request in list(self._wishes.values()):
+        for request in list(self._intents.values()):
             state = self.ofms[request.topic]
             self._set(OfmState(topic=state.topic, status=Status.UPDATING, address=state.address))
             self._install(request, self.ofms[request.topic], lambda state: None)
@@ -264,7 +264,7 @@ class SimulatedController:
             if address is None:
                 address = self._fresh()
             brokers = sorted({*request.brokers, *request.senders})
-            self._wishes[request.topic] = request
+            self._intents[request.topic] = request
             used = sum(len(state.brokers) for state in self.ofms.values() if state.topic != request.topic)
             if used + len(brokers) > self.room:
                 if known is not None and known.address is not None:
@@ -281,7 +281,7 @@ class SimulatedController:
     def retry(self) -> None:
         """There may be room for what was refused."""
         for topic in [state.topic for state in self.ofms.values() if state.status is Status.REFUSED]:
-            self.put(self._wishes[topic], lambda state: None)
+            self.put(self._intents[topic], lambda state: None)
 
     def _install(self, request: OfmRequest, state: OfmState, done: Callable[[OfmState], None]) -> None:
         def installed() -> None:
@@ -326,7 +326,7 @@ class SimulatedController:
             if known is not None and known.address is not None:
                 self._network.trees.pop(known.address, None)
             self.ofms.pop(topic, None)
-            self._wishes.pop(topic, None)
+            self._intents.pop(topic, None)
             self._tell(OfmState(topic=topic, status=Status.NONE))
             done(OfmState(topic=topic, status=Status.NONE))
             self.retry()

@@ -1,7 +1,7 @@
 """Shared subscriptions over the mesh: each message to one member of each group (MQTT 5.0, section 4.8.2).
 
 A group with members at the publisher's broker is served there. Else a broker that has members is handed the message
-(`Hand`): of the same cluster if there is one, the one with the fewest so far among equals. It takes the message if a
+(`GroupDelivery`): of the same cluster if there is one, the one with the fewest so far among equals. It takes the message if a
 member is ready, else the next broker is asked. With QoS 1 and 2 the message stays here, too, until the member has
 acknowledged it (`Settled`): if the broker dies before, another one is handed a message of QoS 1. One of QoS 2 is not:
 nobody knows whether it was delivered (MQTT-4.8.2-5).
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from saps.messages import Message
-from saps.overlay.frames.kinds import Collect, Hand, Handed, Interest, Settled
+from saps.overlay.frames.kinds import Collect, GroupDelivery, Handed, Interest, Settled
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import BrokerRef, sharers
@@ -156,7 +156,7 @@ class Sharing:
         assert handing.to is not None
         self._port.send(
             handing.to,
-            Hand(
+            GroupDelivery(
                 serial,
                 handing.topic_filter,
                 message.topic,
@@ -171,7 +171,7 @@ class Sharing:
 
     @property
     def handlers(self) -> Handlers:
-        return {Hand: self._on_hand, Handed: self._on_handed, Settled: self._on_settled}
+        return {GroupDelivery: self._on_group_delivery, Handed: self._on_handed, Settled: self._on_settled}
 
     def _on_settled(self, sender: BrokerRef, frame: Settled) -> None:
         handing = self._handing.get(frame.serial)
@@ -181,7 +181,7 @@ class Sharing:
                 handing.done(True)
             handing.settled()
 
-    def _on_hand(self, sender: BrokerRef, frame: Hand) -> None:
+    def _on_group_delivery(self, sender: BrokerRef, frame: GroupDelivery) -> None:
         name = sender, frame.serial
         known = self._taken.get(name)
         if known is None:

@@ -16,7 +16,7 @@ from typing import Any
 from saps.local.batch import Batch
 from saps.mesh import Arrival, Done, Local, Recalled, SessionHost, TopicRoute
 from saps.messages import Message, Properties
-from saps.overlay.delivery.broadcast import Relay
+from saps.overlay.delivery.broadcast import Broadcaster
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.ofm_members import Trees
 from saps.overlay.delivery.order import SWEEP, Inbox
@@ -26,14 +26,14 @@ from saps.overlay.frames.kinds import (
     Announce,
     AnnounceTree,
     Answer,
-    Astray,
+    RingSplit,
     Body,
-    Bye,
+    Leave,
     Check,
     Claim,
     Collect,
     DesignPart,
-    Farewell,
+    LeaveAck,
     Forgot,
     Found,
     Frame,
@@ -66,18 +66,18 @@ from saps.overlay.missed.catchup import CatchUp
 from saps.overlay.port import Handlers
 from saps.overlay.rendezvous.designed import Designs
 from saps.overlay.rendezvous.designer import Designer, DesignSettings
-from saps.overlay.rendezvous.publisher_registry import Phase, Presence, Stream
+from saps.overlay.rendezvous.publisher_registry import Phase, PublisherRegistry, Stream
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
-from saps.overlay.retained.publisher import Retention
-from saps.overlay.retained.store import CENSUS, Vault
+from saps.overlay.retained.publisher import RetainedPublisher
+from saps.overlay.retained.store import CENSUS, ReplicatedStore
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, attribute_key, broker_key, holders, one_broker
-from saps.overlay.ring.rejoin import Healing
+from saps.overlay.ring.rejoin import Rejoin
 from saps.overlay.ring.ring import CHECK_EVERY
-from saps.overlay.ring.ring_probe import ROLL_CALL, RollCalls
+from saps.overlay.ring.ring_probe import RING_PROBE, RingProbe
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.sessions.directory import Directory
-from saps.overlay.sessions.migration.migration import Handovers
+from saps.overlay.sessions.migration.migration import Migrations
 from saps.overlay.sessions.replicas.holders import Replicas
 from saps.overlay.sessions.replicas.source import Source
 from saps.overlay.sessions.sessions import Sessions
@@ -85,7 +85,7 @@ from saps.overlay.wills import LOOK, Wills
 from saps.policy.model import Policy
 from saps.topics import matches
 
-NOT_FOLLOWED = frozenset({Ping, Pong, Seek, Level, Gone, Check, Astray, SetLeft, Farewell})
+NOT_FOLLOWED = frozenset({Ping, Pong, Seek, Level, Gone, Check, RingSplit, SetLeft, LeaveAck})
 """Nobody is watched because such a frame was sent: if one is lost, what it was about is looked at again, or waits for
 nobody for long."""
 CLOSE_IDLE_EVERY = 5.0
@@ -143,27 +143,27 @@ class OverlayNode:
         self.detector = Detector(self, detector or DetectorSettings(), self._died, self.members)
         self.graph = SkipGraph(self)
         self._leaving = Leaving(self, self.graph, self._settled, self._withdraw, leave_timeout)
-        self.roll_calls = RollCalls(self, self.graph, self._merge)
+        self.ring_probe = RingProbe(self, self.graph, self._merge)
         self.calls = RangeCalls(self, self.graph, self._run_body, self._told_of)
         self.subscriptions = Subscriptions(self, self.graph, self.calls)
         self.trees = Trees(self, self.graph, self.calls, self._publishes)
-        self.presence = Presence(self, self.graph, self.calls, self.publish, self.trees)
+        self.publishers = PublisherRegistry(self, self.graph, self.calls, self.publish, self.trees)
         self.inbox = Inbox(self, local.deliver, self.subscriptions.baseline, local.matching)
-        self.multicast = Multicast(self, self.presence, self.inbox)
+        self.multicast = Multicast(self, self.publishers, self.inbox)
         self.epoch = 0.0
         """What is to be added to `now` for the seconds since the epoch; the driver sets it, by its machine's clock."""
-        self.vault = Vault(self, self.graph, self.calls, self._to_enlist, self.wall)
+        self.retained_store = ReplicatedStore(self, self.graph, self.calls, self._to_enlist, self.wall)
         self.clocks = Clocks(self, self.wall, self._to_enlist)
-        self.retention = Retention(self, self.calls, self.vault, self.inbox, self.subscriptions, self.wall, local.kept)
-        self.multicast.keep = self.retention.keep
-        self.healing = Healing(self, self.graph, self.detector, self.roll_calls, self._say_again)
-        self.relay = Relay(self)
+        self.retained = RetainedPublisher(self, self.calls, self.retained_store, self.inbox, self.subscriptions, self.wall, local.kept)
+        self.multicast.keep = self.retained.keep
+        self.rejoin = Rejoin(self, self.graph, self.detector, self.ring_probe, self._say_again)
+        self.broadcaster = Broadcaster(self)
         self.wills = Wills(self, self.calls, self._guardians, local.bequeath)
         self._connected = local.connected
-        self.sharing = Sharing(self, self.calls, local, self.presence.permitted)
+        self.sharing = Sharing(self, self.calls, local, self.publishers.permitted)
         self.multicast.share = self._share_publication
-        CatchUp(self, self.calls, self.multicast, self.presence, self.inbox, self.subscriptions, self.sharing.publish)
-        self.inbox.retained, self.subscriptions.on_told = self.retention.observed, self.retention.told
+        CatchUp(self, self.calls, self.multicast, self.publishers, self.inbox, self.subscriptions, self.sharing.publish)
+        self.inbox.retained, self.subscriptions.on_told = self.retained.observed, self.retained.told
         self.directory = Directory(self, self.graph, self.calls)
         self.sessions = Sessions(
             self,
@@ -175,35 +175,35 @@ class OverlayNode:
             takeover_timeout,
             copies,
         )
-        self.handovers = self.sessions.handovers = Handovers(
+        self.migrations = self.sessions.migrations = Migrations(
             self, self.calls, self.sessions, self._passed, self._waiting
         )
-        source = Source(self, self._to_enlist, lambda client: self.sessions.tenures.get(client, 0), copies)
+        source = Source(self, self._to_enlist, lambda client: self.sessions.leases.get(client, 0), copies)
         self.replicas = Replicas(self, self.calls, self.sessions, source, self._waiting, self.wall)
         source.on_fenced = self.sessions.sync
         source.rows = self.sessions.rows
-        self.sessions.copied = self.replicas.tenures
+        self.sessions.copied = self.replicas.leases
         self.designer: Designer | None = None
         if design is not None:
-            self.presence.designs = Designs(self, self.presence.divide_again)
-            self.designer = Designer(self, self.graph, self.calls, self.presence.designs, design)
+            self.publishers.designs = Designs(self, self.publishers.divide_again)
+            self.designer = Designer(self, self.graph, self.calls, self.publishers.designs, design)
         self._on: Handlers = {
             **self.multicast.handlers,
             **self.graph.handlers,
             **self.calls.handlers,
-            **self.vault.handlers,
+            **self.retained_store.handlers,
             **self.sharing.handlers,
             **self.wills.handlers,
-            **self.relay.handlers,
-            **self.handovers.handlers,
+            **self.broadcaster.handlers,
+            **self.migrations.handlers,
             **self.replicas.handlers,
             **self.catch_up.handlers,
             Ping: lambda sender, frame: self.send(sender, self.clocks.pong(frame)),
             Pong: lambda sender, frame: self.clocks.answered(sender, frame.asked, frame.at),
-            Forgot: lambda sender, frame: self.healing.forgotten(sender),
-            Heal: self.healing.heal,
-            Bye: self._on_bye,
-            Farewell: lambda sender, frame: self._leaving.farewell(sender),
+            Forgot: lambda sender, frame: self.rejoin.forgotten(sender),
+            Heal: self.rejoin.heal,
+            Leave: self._on_leave,
+            LeaveAck: lambda sender, frame: self._leaving.leave_ack(sender),
         }
         self.graph.redeliver, self.graph.on_repaired = self._dispatch, self._announce_key_again
 
@@ -226,17 +226,17 @@ class OverlayNode:
             linked()
         else:
             self.graph.contact = contact
-            self.roll_calls.know(contact)
+            self.ring_probe.know(contact)
             self.graph.insert(key, linked)
         heartbeat = self.detector.settings.heartbeat
         self._every(CHECK_EVERY * heartbeat, self.graph.check)
         self._every(heartbeat, self._watch)
         self._every(self.detector.settings.probe, self.detector.probe)
-        self._every(CLOSE_IDLE_EVERY, self.presence.close_idle)
+        self._every(CLOSE_IDLE_EVERY, self.publishers.close_idle)
         self._every(SWEEP, self.inbox.sweep)
-        self._every(CENSUS, self.vault.check)
+        self._every(CENSUS, self.retained_store.check)
         self._every(LOOK, self.wills.look)
-        self._every(ROLL_CALL * heartbeat, self.roll_calls.call)
+        self._every(RING_PROBE * heartbeat, self.ring_probe.call)
         self._every(COMPARE, self.clocks.compare)
         if self.designer is not None:
             self._every(self.designer.settings.interval, self.designer.tick)
@@ -250,17 +250,17 @@ class OverlayNode:
             self.graph.close_alone(broker_key(self.me.name))
         else:
             self.graph.contact = contact
-            self.roll_calls.know(contact)
+            self.ring_probe.know(contact)
         self._run_own()
 
     def receive(self, sender: BrokerRef, frames: Iterable[Frame]) -> None:
         """Frames from another broker, that have come together."""
         stranger = False
         if self._leaving.correspondents.get(sender.name) is not sender:  # else it is as before, and not superseded
-            if self.detector.superseded(sender):
+            if self.detector.stale_incarnation(sender):
                 return
             stranger = self._leaving.heard(sender)
-        self.roll_calls.know(sender)
+        self.ring_probe.know(sender)
         if (was := self.detector.heard(sender)) is not None:
             self._back(was, sender)
         for frame in frames:
@@ -283,7 +283,7 @@ class OverlayNode:
 
     def met(self, broker: BrokerRef) -> None:
         """A broker was found at the address of another one, or of its earlier life."""
-        if not self.detector.superseded(broker):
+        if not self.detector.stale_incarnation(broker):
             if (was := self.detector.heard(broker)) is not None:
                 self._back(was, broker)
             self._run_own()
@@ -291,9 +291,9 @@ class OverlayNode:
     def discovered(self, broker: BrokerRef) -> None:
         """A broker was found that is in a mesh, perhaps in another one: then the two become one."""
         self.met(broker)
-        if not self.detector.superseded(broker):
-            self.roll_calls.know(broker)
-            self.healing.suspect(broker)
+        if not self.detector.stale_incarnation(broker):
+            self.ring_probe.know(broker)
+            self.rejoin.suspect(broker)
             self._run_own()
 
     def knows(self, address: str) -> bool:
@@ -346,7 +346,7 @@ class OverlayNode:
         """Leave in order (`saps.overlay.membership.leave`). `left` runs when nothing more can arrive, or after
         `leave_timeout`
         seconds."""
-        self.roll_calls.stop()
+        self.ring_probe.stop()
         self.members.tell = None
         self._leaving.begin(left)
         self._run_own()
@@ -363,41 +363,41 @@ class OverlayNode:
         self._run_own()
 
     def unsubscribe(self, topic_filter: str) -> None:
-        self.retention.withdrawn(topic_filter)
+        self.retained.withdrawn(topic_filter)
         self.subscriptions.unsubscribe(topic_filter)
         self._run_own()
 
     def route(self, topic: str) -> TopicRoute:
-        return self.presence.stream(topic)
+        return self.publishers.stream(topic)
 
     def publish(self, batch: Batch, done: Done | None) -> None:
         self.multicast.publish(batch, done)
         if self._own:
             self._run_own()
 
-    def entrust(self, client: str, will: Message | None, delay: float) -> None:
-        if will is not None and not self.presence.unrestricted(will.topic):
+    def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
+        if will is not None and not self.publishers.unrestricted(will.topic):
             will = None  # its guardians may be anywhere: this broker publishes it, or nobody does
-        self.wills.entrust(client, will, delay)
+        self.wills.expect_acknowledgement(client, will, delay)
 
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
-        stream = self.presence.streams.get(message.topic)
+        stream = self.publishers.streams.get(message.topic)
         known = stream is not None and stream.phase is Phase.OPEN and stream.members is not None
         brokers = stream.groups.get(topic_filter, []) if stream is not None and known else None
         self.sharing.redeliver(topic_filter, message, settled, brokers)
         self._run_own()
 
     def stamp(self, properties: Properties | None) -> Properties | None:
-        return self.retention.stamp(properties)
+        return self.retained.stamp(properties)
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
-        self.retention.recall(topic_filter, done)
+        self.retained.recall(topic_filter, done)
         self._run_own()
 
     def obey(self, policy: Policy | None) -> None:
         """From now on this policy holds for what leaves this broker, and for what it keeps for others."""
-        self.presence.obey(policy)
-        self.vault.purge(self.presence.unrestricted)
+        self.publishers.obey(policy)
+        self.retained_store.purge(self.publishers.unrestricted)
         self._run_own()
 
     # --- saps.mesh.Sessions -----------------------------------------------------------------------------------
@@ -495,7 +495,7 @@ class OverlayNode:
         return self.detector.lost(broker)
 
     def calm(self) -> bool:
-        if self.now < self._repaired_at or self.roll_calls.pending or not self.graph.settled:
+        if self.now < self._repaired_at or self.ring_probe.pending or not self.graph.settled:
             return False
         suspects = self.detector.suspects
         return not suspects or self.graph.neighbours().keys().isdisjoint(suspects)
@@ -525,31 +525,31 @@ class OverlayNode:
         return self.joined and not self._leaving.correspondents
 
     def _stamp_after(self, stamp: int) -> int:
-        self.retention.clock.seen(stamp)
-        return self.retention.clock.stamp()
+        self.retained.clock.seen(stamp)
+        return self.retained.clock.stamp()
 
     def _passed(self, origin: BrokerRef, topic: str) -> int:
-        return self.presence.seq if origin == self.me else self.inbox.delivered(origin, topic)
+        return self.publishers.seq if origin == self.me else self.inbox.delivered(origin, topic)
 
     def _waiting(self, topic_filters: list[str]) -> bool:
         """Something that matches has come or was published here, and has not gone on yet."""
-        topics = {*self.inbox.waiting(), *(t for t, stream in self.presence.streams.items() if stream.queue)}
+        topics = {*self.inbox.waiting(), *(t for t, stream in self.publishers.streams.items() if stream.queue)}
         return any(matches(topic_filter, topic) for topic in topics for topic_filter in topic_filters)
 
     def _guardians(self) -> list[BrokerRef]:
         return [*self.graph.neighbours().values(), *self._to_enlist()]
 
     def _to_enlist(self) -> list[BrokerRef]:
-        return [*self.graph.linked_brokers(), *self.roll_calls.acquaintances]
+        return [*self.graph.linked_brokers(), *self.ring_probe.acquaintances]
 
     def _publishes(self, topic: str) -> bool:
-        return self.presence.publishes(topic)
+        return self.publishers.publishes(topic)
 
     def _announce_key_again(self, key: Key) -> None:
         self.subscriptions.announce_key_again(key)
-        self.presence.key_again(key)
+        self.publishers.key_again(key)
         self.trees.announce_again(key)
-        self.vault.key_again(key)
+        self.retained_store.key_again(key)
         self.directory.key_again(key)
 
     def _every(self, interval: float, action: Callable[[], None]) -> None:
@@ -575,19 +575,19 @@ class OverlayNode:
     def _dispatch(self, sender: BrokerRef, frame: Frame) -> None:
         self._on.get(type(frame), _ignore)(sender, frame)
 
-    def _on_bye(self, sender: BrokerRef, frame: Bye) -> None:
+    def _on_leave(self, sender: BrokerRef, frame: Leave) -> None:
         self.detector.left(sender)
         self._forget(sender)
         self.catch_up.left(sender)
         self.wills.left(sender)
         self.replicas.died(sender)
-        self.send(sender, Farewell())
+        self.send(sender, LeaveAck())
 
     def _run_body(self, body: Body, keys: list[Key]) -> list[Result]:
         """What a range call runs at this broker's keys."""
         if isinstance(body, Announce):
-            told = self.retention.pending([each.topic_filter for each in body.filters]) if body.present else []
-            return [*self.presence.announced(body), *told]
+            told = self.retained.pending([each.topic_filter for each in body.filters]) if body.present else []
+            return [*self.publishers.announced(body), *told]
         if isinstance(body, Collect):
             return [*self.subscriptions.interests(keys, body), *self.trees.members(keys)]
         if isinstance(body, AnnounceTree):
@@ -601,30 +601,30 @@ class OverlayNode:
             return list(self.sessions.roster(body))
         if isinstance(body, Unsettled):
             lowest = self.multicast.acknowledgements.unsettled(body.topic_filters)
-            return [Outstanding(self.me.name, self.me.incarnation, self.presence.seq, lowest)]
+            return [Outstanding(self.me.name, self.me.incarnation, self.publishers.seq, lowest)]
         if isinstance(body, Inherit):
             return [self.catch_up.bequeath(body)]
         if isinstance(body, Missing):
             self.catch_up.wishing.missing(body)
             return []
         if isinstance(body, Keep | Recall):
-            return list(self.vault.run(body, keys))
+            return list(self.retained_store.run(body, keys))
         if isinstance(body, Survey | DesignPart):
             return list(self._run_design(body))
         return list(self._call_agents(body, any(key == broker_key(self.me.name) for key in keys)))
 
     def _run_design(self, body: Survey | DesignPart) -> list[Surveyed]:
-        designs = self.presence.designs
+        designs = self.publishers.designs
         if designs is None:
             return []
         if isinstance(body, DesignPart):
             designs.accept(body)
             return []
-        return [designs.surveyed(self.subscriptions.registrations, filter(self._publishes, self.presence.streams))]
+        return [designs.surveyed(self.subscriptions.registrations, filter(self._publishes, self.publishers.streams))]
 
     def _watch(self) -> None:
         needed = self.graph.neighbours() | self.multicast.acknowledgements.awaited() | self.sharing.awaited()
-        needed |= self.wills.watched() | self.handovers.awaited() | self.replicas.watched()
+        needed |= self.wills.watched() | self.migrations.awaited() | self.replicas.watched()
         addressed, self._addressed = self._addressed, {}
         self.detector.tick(needed.values(), addressed.values())
 
@@ -635,13 +635,13 @@ class OverlayNode:
         if self.detector.is_hearsay(broker):
             self._disbelieve(broker)
         else:
-            self.catch_up.lost(broker, self.detector.superseded(broker))
+            self.catch_up.lost(broker, self.detector.stale_incarnation(broker))
             self._forget(broker)
             self.wills.died(broker)
             self.replicas.died(broker)
         if neighbour:
             self._repaired_at = self.now + self.grace
-            self.roll_calls.neighbour_died()
+            self.ring_probe.neighbour_died()
             for other in self.graph.linked_brokers():  # where there is a cut it is not the only one
                 self._addressed.setdefault(other.name, (other, self.now))
 
@@ -649,7 +649,7 @@ class OverlayNode:
         """A later life of a broker that nobody but others has spoken of is not there: an earlier one may well be."""
         self.graph.forget(broker)
         self.calls.forget(broker)
-        self.presence.forget(broker, exactly=True)
+        self.publishers.forget(broker, exactly=True)
         self.trees.forget(broker, exactly=True)
         self.multicast.link_down(broker)
 
@@ -658,14 +658,14 @@ class OverlayNode:
         self._addressed.pop(broker.name, None)
         self.graph.forget(broker)
         self.calls.forget(broker)
-        self.presence.forget(broker)
+        self.publishers.forget(broker)
         self.trees.forget(broker)
-        self.multicast.forget(broker, self.detector.superseded(broker))
+        self.multicast.forget(broker, self.detector.stale_incarnation(broker))
         self.sharing.forget(broker)
         self.directory.forget(broker)
-        self.handovers.forget(broker)
-        self.vault.forget(broker)
-        self.retention.unsure()
+        self.migrations.forget(broker)
+        self.retained_store.forget(broker)
+        self.retained.unsure()
         self._leaving.parted(broker)
 
     def _back(self, was: BrokerRef, broker: BrokerRef) -> None:
@@ -673,36 +673,36 @@ class OverlayNode:
         if was.incarnation == broker.incarnation:
             self.catch_up.back(broker)
             self.replicas.back(broker)
-        self.healing.back(was, broker)
+        self.rejoin.back(was, broker)
 
     def _told_of(self, broker: BrokerRef) -> None:
         """Others have passed on what a broker said."""
-        self.roll_calls.know(broker)
-        self.healing.told_of(broker)
+        self.ring_probe.know(broker)
+        self.rejoin.told_of(broker)
 
     def _merge(self, contact: BrokerRef) -> None:
-        self.healing.merge(contact)
+        self.rejoin.merge(contact)
 
     def _say_again(self) -> None:
         """Tell and ask the others what may not have reached them, or not come from them."""
         self.subscriptions.announce_again()
         self.trees.announce_again()
-        self.presence.collect_again()
-        self.vault.rejoined()
+        self.publishers.collect_again()
+        self.retained_store.rejoined()
         self.directory.rejoined()
         self.sessions.sync()
-        self.retention.unsure()
+        self.retained.unsure()
         self.wills.send_all()
         self.catch_up.rejoined()
 
     def _settled(self) -> bool:
         """Nothing that was published here is under way, and no session is on its way to another broker."""
-        own = self.multicast.settled and self.retention.settled and self.sharing.settled
-        return own and not self.handovers.giver.leaving
+        own = self.multicast.settled and self.retained.settled and self.sharing.settled
+        return own and not self.migrations.source.leaving
 
     def _withdraw(self, done: Callable[[], None]) -> None:
         """Give up filters, presence, trees and what is kept for the mesh; `done` runs when all concerned know."""
-        filters, streams = list(self.subscriptions.registrations), list(self.presence.streams.values())
+        filters, streams = list(self.subscriptions.registrations), list(self.publishers.streams.values())
         topics = self.trees.topics
         missing = 1 + len(filters) + len(streams) + len(topics)
 
@@ -712,9 +712,9 @@ class OverlayNode:
             if missing == 0:
                 done()
 
-        self.vault.leave(one_done)
+        self.retained_store.leave(one_done)
         for stream in streams:
-            self.presence.close(stream, one_done)
+            self.publishers.close(stream, one_done)
         for topic in topics:
             self.trees.leave(topic, one_done)
         for topic_filter in filters:

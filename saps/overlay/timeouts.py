@@ -20,7 +20,7 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 
-class Patience(Generic[W]):
+class SharedTimeout(Generic[W]):
     """Whatever is not over `seconds` after it was added is handed to `late`."""
 
     def __init__(self, port: Port, seconds: float, late: Callable[[W], None]) -> None:

@@ -70,7 +70,7 @@ class Wills:
 
     # --- the broker of the clients ----------------------------------------------------------------------------------
 
-    def entrust(self, client: str, message: Message | None, delay: float) -> None:
+    def expect_acknowledgement(self, client: str, message: Message | None, delay: float) -> None:
         """The will of a client from now on, None for none, and the seconds it is to wait."""
         if message is None:
             if (known := self._own.pop(client, None)) is not None:

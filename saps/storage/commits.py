@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from saps.storage.error import Trouble
+from saps.storage.error import StorageFault
 from saps.storage.journal import Batch, Journal
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Held(Protocol):
     def release(self) -> None:
         """The commit is done: what was held at the last `cut`, and those before, leaves."""
 
-    def fail(self, trouble: Trouble) -> None:
+    def fail(self, storage_fault: StorageFault) -> None:
         """The commit failed: what is held does not come true for now."""
 
 
@@ -58,14 +58,14 @@ class Commits:
         journal: Journal,
         driver: Driver,
         maximum_size: int = 0,
-        on_trouble: Callable[[Trouble | None], None] = lambda trouble: None,
+        on_storage_fault: Callable[[StorageFault | None], None] = lambda storage_fault: None,
         on_backlog: Callable[[bool], None] = lambda behind: None,
     ) -> None:
-        """`maximum_size`: bytes of the file beyond which nothing new is to be taken; 0: any. `on_trouble` is told of
+        """`maximum_size`: bytes of the file beyond which nothing new is to be taken; 0: any. `on_storage_fault` is told of
         each change; `on_backlog` when publishers are to be held back, and when not any more."""
         self.journal = journal
         self.held: list[Held] = []
-        self.trouble: Trouble | None = None
+        self.storage_fault: StorageFault | None = None
         self.count = 0
         """Transactions so far."""
         self.on_idle: Callable[[], None] = lambda: None
@@ -81,7 +81,7 @@ class Commits:
         self._told = False
         self._driver = driver
         self._maximum_size = maximum_size
-        self._on_trouble = on_trouble
+        self._on_storage_fault = on_storage_fault
         self._on_backlog = on_backlog
         self._behind = False
         self._batch: Batch | None = None
@@ -132,8 +132,8 @@ class Commits:
 
     def written(self, size: int) -> None:
         """The batch is on disk, in a file that uses so many bytes."""
-        full = self._maximum_size and size > self._maximum_size * (ROOM_AGAIN if self.trouble else 1)
-        self._set_trouble(Trouble(False, True, f"more than {self._maximum_size} bytes") if full else None)
+        full = self._maximum_size and size > self._maximum_size * (ROOM_AGAIN if self.storage_fault else 1)
+        self._set_storage_fault(StorageFault(False, True, f"more than {self._maximum_size} bytes") if full else None)
         self._one_done(self._batch)
 
     def _one_done(self, batch: Batch | None) -> None:
@@ -168,22 +168,22 @@ class Commits:
         batch, self._batch = self._batch, None
         assert batch is not None
         self.journal.give_back(batch)
-        trouble = Trouble(True, full, reason)
-        self._set_trouble(trouble)
+        storage_fault = StorageFault(True, full, reason)
+        self._set_storage_fault(storage_fault)
         for held in self.held:
-            held.fail(trouble)
+            held.fail(storage_fault)
         self._scheduled = True
         self._driver.later(RETRY, self._begin)
 
-    def _set_trouble(self, trouble: Trouble | None) -> None:
-        if trouble == self.trouble:
+    def _set_storage_fault(self, storage_fault: StorageFault | None) -> None:
+        if storage_fault == self.storage_fault:
             return
-        self.trouble = trouble
-        if trouble is None:
+        self.storage_fault = storage_fault
+        if storage_fault is None:
             logger.warning("storage: writing again")
         else:
-            logger.error("storage: %s; sessions and messages that need it are refused", trouble.text)
-        self._on_trouble(trouble)
+            logger.error("storage: %s; sessions and messages that need it are refused", storage_fault.text)
+        self._on_storage_fault(storage_fault)
 
     def _hold_back(self, behind: bool) -> None:
         if behind != self._behind:

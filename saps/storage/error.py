@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Trouble(NamedTuple):
+class StorageFault(NamedTuple):
     """The state of a storage that takes nothing new."""
 
     broken: bool

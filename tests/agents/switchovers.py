@@ -117,7 +117,7 @@ def moves(seed: int, mode: Mode | None, times: int = 10) -> Scene:
         scene.traffic(scene.rng.choice([0.05, 0.3, 1.0]))
     scene.simulation.run(QUIET)
     scene.recorder.judge()
-    assert scene.ofm.astray == 0, f"the tree was changed under its users (seed {seed})"
+    assert scene.ofm.ring_split == 0, f"the tree was changed under its users (seed {seed})"
     assert scene.ofm.unreadable == 0, f"the key was changed under its users (seed {seed})"
     return scene
 
@@ -210,7 +210,7 @@ def partitions(seed: int, mode: Mode | None) -> Scene:
     _judge_sides(scene, set(far), split)
     leading = [gate.name for gate in scene.gates if gate.leading]
     assert leading == ["ofgate@b0"], f"{leading} lead (seed {seed})"
-    after, astray = scene.recorder.clock, scene.ofm.astray
+    after, ring_split = scene.recorder.clock, scene.ofm.ring_split
     for _ in range(2):
         for topic in TOPICS:
             scene.construct(topic)
@@ -221,5 +221,5 @@ def partitions(seed: int, mode: Mode | None) -> Scene:
     scene.simulation.run(QUIET)
     scene.recorder.forget_before(after)
     scene.recorder.judge()
-    assert scene.ofm.astray == astray, f"the tree was changed under its users (seed {seed})"
+    assert scene.ofm.ring_split == ring_split, f"the tree was changed under its users (seed {seed})"
     return scene

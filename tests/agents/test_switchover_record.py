@@ -9,7 +9,7 @@ from benchmarks.switchover.record import Flow, Tally
 
 
 @st.composite
-def arrivals(draw: st.DrawFn) -> tuple[int, int, list[int]]:
+def receiver(draw: st.DrawFn) -> tuple[int, int, list[int]]:
     """The first number owed, the last published, and what came: from some number on, with losses and repetitions."""
     owed = draw(st.integers(1, 5))
     last = draw(st.integers(owed, 40))
@@ -21,7 +21,7 @@ def arrivals(draw: st.DrawFn) -> tuple[int, int, list[int]]:
     return owed, last, numbers
 
 
-@given(arrivals(), st.data())
+@given(receiver(), st.data())
 def test_each_fault_is_counted_once_however_the_arrivals_are_divided(
     case: tuple[int, int, list[int]], data: st.DataObject
 ) -> None:

@@ -34,11 +34,11 @@ def publish(recorder: Recorder, count: int, topic: str = TOPIC) -> list[int]:
 
 
 def test_everything_once_and_in_order_is_sound() -> None:
-    office = subscriber("city/+/air/#")
-    recorder = recorder_with(office)
+    leadership = subscriber("city/+/air/#")
+    recorder = recorder_with(leadership)
     assert publish(recorder, 3) == [1, 2, 3]
     assert not recorder.settled
-    assert arrive(recorder, office, 1, 2, 3) == [None, None, None]
+    assert arrive(recorder, leadership, 1, 2, 3) == [None, None, None]
     assert recorder.settled
     assert recorder.sound
     assert recorder.faults() == []
@@ -46,66 +46,66 @@ def test_everything_once_and_in_order_is_sound() -> None:
 
 
 def test_a_loss_in_the_middle_and_at_the_end_is_found() -> None:
-    office = subscriber("city/#")
-    recorder = recorder_with(office)
+    leadership = subscriber("city/#")
+    recorder = recorder_with(leadership)
     publish(recorder, 4)
-    arrive(recorder, office, 1, 3)
+    arrive(recorder, leadership, 1, 3)
     assert recorder.total.missing == 2
     assert not recorder.sound
     assert recorder.faults() == [Fault(Kind.LOST, "office", "sensor", TOPIC, s) for s in (2, 4)]
 
 
 def test_one_subscriber_without_anything_is_a_loss() -> None:
-    office, display = subscriber("city/#"), subscriber(TOPIC, name="display")
-    recorder = recorder_with(office, display)
+    leadership, display = subscriber("city/#"), subscriber(TOPIC, name="display")
+    recorder = recorder_with(leadership, display)
     publish(recorder, 2)
-    arrive(recorder, office, 1, 2)
+    arrive(recorder, leadership, 1, 2)
     assert recorder.subscribers["display"].missing == 2
     assert recorder.subscribers["office"].missing == 0
     assert not recorder.sound
 
 
 def test_a_duplicate_is_found_and_does_not_hide_a_loss() -> None:
-    office = subscriber("city/#")
-    recorder = recorder_with(office)
+    leadership = subscriber("city/#")
+    recorder = recorder_with(leadership)
     publish(recorder, 2)
-    assert arrive(recorder, office, 1, 1) == [None, Kind.DUPLICATED]
+    assert arrive(recorder, leadership, 1, 1) == [None, Kind.DUPLICATED]
     assert (recorder.total.delivered, recorder.total.duplicated, recorder.total.missing) == (1, 1, 1)
 
 
 def test_a_late_message_is_out_of_order_and_not_lost() -> None:
-    office = subscriber("city/#")
-    recorder = recorder_with(office)
+    leadership = subscriber("city/#")
+    recorder = recorder_with(leadership)
     publish(recorder, 3)
-    assert arrive(recorder, office, 1, 3, 2) == [None, None, Kind.OUT_OF_ORDER]
+    assert arrive(recorder, leadership, 1, 3, 2) == [None, None, Kind.OUT_OF_ORDER]
     assert (recorder.total.out_of_order, recorder.total.missing) == (1, 0)
     assert not recorder.sound
-    assert arrive(recorder, office, 2) == [Kind.DUPLICATED]
+    assert arrive(recorder, leadership, 2) == [Kind.DUPLICATED]
 
 
 def test_order_counts_per_topic_and_publisher() -> None:
-    office = subscriber("city/#")
-    recorder = recorder_with(office)
+    leadership = subscriber("city/#")
+    recorder = recorder_with(leadership)
     other = Publisher("other", B2, "5.0", 0, (TOPIC,), rate=1)
     publish(recorder, 1)
     publish(recorder, 1, "city/ward1/air/s1/pm25")
     assert recorder.publishing(other, TOPIC) == 1
-    recorder.arrived(office, TOPIC, "other", 1, 0.001)
-    recorder.arrived(office, "city/ward1/air/s1/pm25", "sensor", 1, 0.001)
-    arrive(recorder, office, 1)
+    recorder.arrived(leadership, TOPIC, "other", 1, 0.001)
+    recorder.arrived(leadership, "city/ward1/air/s1/pm25", "sensor", 1, 0.001)
+    arrive(recorder, leadership, 1)
     assert recorder.sound
 
 
 def test_strays_are_found() -> None:
-    office = subscriber("city/+/air/#")
-    recorder = recorder_with(office)
+    leadership = subscriber("city/+/air/#")
+    recorder = recorder_with(leadership)
     publish(recorder, 1)
     publish(recorder, 1, "city/ward1/alert/fire")
-    arrive(recorder, office, 1)
-    assert recorder.arrived(office, TOPIC, "sensor", 2, 0.001) is Kind.STRAY, "never published"
-    assert recorder.arrived(office, TOPIC, "nobody", 1, 0.001) is Kind.STRAY, "unknown publisher"
-    assert recorder.arrived(office, "city/ward1/alert/fire", "sensor", 1, 0.001) is Kind.STRAY, "not subscribed"
-    recorder.stray(office, TOPIC)
+    arrive(recorder, leadership, 1)
+    assert recorder.arrived(leadership, TOPIC, "sensor", 2, 0.001) is Kind.STRAY, "never published"
+    assert recorder.arrived(leadership, TOPIC, "nobody", 1, 0.001) is Kind.STRAY, "unknown publisher"
+    assert recorder.arrived(leadership, "city/ward1/alert/fire", "sensor", 1, 0.001) is Kind.STRAY, "not subscribed"
+    recorder.stray(leadership, TOPIC)
     assert recorder.total.stray == recorder.subscribers["office"].stray == 4
     assert not recorder.sound
 
@@ -156,8 +156,8 @@ def test_groups_paths_and_brokers_are_counted_apart() -> None:
 
 
 def test_fault_details_are_bounded_and_all_are_counted() -> None:
-    office = subscriber("city/#")
-    recorder = recorder_with(office)
+    leadership = subscriber("city/#")
+    recorder = recorder_with(leadership)
     publish(recorder, 3 * MAX_FAULTS)
     assert len(recorder.faults()) == MAX_FAULTS
     assert recorder.total.missing == 3 * MAX_FAULTS

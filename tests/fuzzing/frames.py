@@ -26,8 +26,8 @@ from saps.overlay.frames.kinds import (
     Record,
     Seek,
 )
-from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publisher_key, vault
-from saps.overlay.validation.senders import check_claims
+from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publisher_key, partition_range
+from saps.overlay.validation.senders import check_sender
 from tests.batches import frame as publication
 from tests.fuzzing.supply import Builder, Supply
 from tests.fuzzing.target import Target
@@ -94,7 +94,7 @@ def keys() -> list[Key]:
     for broker in BROKERS[:5]:
         found += [filter_key(text, broker, ORDER) for text in ("a/b", "a/#", "#", "$share/g/a/b")]
         found += [publisher_key("a/b", broker, ORDER)]
-    found += [*vault(5), Key(b""), Key(b"r\0no number", 3), Key(b"t\0\xff", 1), Key(b"t", 300), Key(b"t", -1, b"\xff")]
+    found += [*partition_range(5), Key(b""), Key(b"r\0no number", 3), Key(b"t\0\xff", 1), Key(b"t", 300), Key(b"t", -1, b"\xff")]
     return found
 
 
@@ -148,7 +148,7 @@ def fuzz_frames(data: bytes) -> None:
         fed += len(piece)
         try:
             frames = reader.feed(piece)
-            check_claims(FOE, frames, ORDER)
+            check_sender(FOE, frames, ORDER)
         except (WireError, ProtocolError):
             return
         assert len(reader._buffer) <= fed
@@ -172,7 +172,7 @@ def seeds() -> list[bytes]:
         publication("a/b", 7, 0, b"payload", 1, origin=1, slice=1, token=3, properties=Properties(message_expiry=5)),
         Publish(1, 0, 4, 1, False, [Part("a/b", 7)], [0, 0], [8, 9], [b"x", b"y"]),
         Publish(1, 0, 5, 2, True, [Part("a/b", 9), Part("a", 0)], [0, 1, 0], [10, 11, 12], [b"x", b"y", b"z"]),
-        Locate(0, None, FOE, 1, *vault(1), Keep([Record(Message("a/b", b"x", 1, True), 0, FOE, 1)])),
+        Locate(0, None, FOE, 1, *partition_range(1), Keep([Record(Message("a/b", b"x", 1, True), 0, FOE, 1)])),
     ]
     found = []
     for frame in sound:

@@ -16,7 +16,7 @@ from saps.links.outbound import Outbound
 from saps.links.questions import GUEST, Admit, Knocking, LinkError, Meeting, NameInquiry, Question
 from saps.overlay.delivery.express import by_express
 from saps.overlay.frames.framing import encode_into, hello
-from saps.overlay.frames.kinds import Bye, Farewell, Frame, Knock, Part, Ping, Publish, Whois
+from saps.overlay.frames.kinds import Leave, LeaveAck, Frame, StartProbe, Part, Ping, Publish, Whois
 from saps.overlay.ring.keys import BrokerRef
 from tests.fuzzing.frames import FOE, FRIENDS, ORDER, STRANGERS, encoded, frame_of
 from tests.fuzzing.pipes import Pipe, play, settle
@@ -28,7 +28,7 @@ CALLERS = [FOE, *FRIENDS, *STRANGERS, GUEST, ME]
 QUESTIONS: list[Callable[[asyncio.Future[Any], Admit], Question[Any]]] = [
     lambda asked, admit: Meeting(ORDER, asked, admit),
     lambda asked, admit: NameInquiry(ORDER, "b0", asked, admit),
-    lambda asked, admit: Knocking(ORDER, Knock(ME, 0, 0.0), asked, admit),
+    lambda asked, admit: Knocking(ORDER, StartProbe(ME, 0, 0.0), asked, admit),
 ]
 CONNECTIONS = 6
 """At once at most."""
@@ -74,9 +74,9 @@ def said(supply: Supply) -> bytes:
         case 0:
             return supply.chunk()
         case 1:
-            return encoded(supply.one([Whois(supply.text(["b0", ""])), Knock(supply.one(CALLERS), 0, 0.0)])) or b""
+            return encoded(supply.one([Whois(supply.text(["b0", ""])), StartProbe(supply.one(CALLERS), 0, 0.0)])) or b""
         case 2:
-            return encoded(supply.one([Bye(), Farewell(), Ping()])) or b""
+            return encoded(supply.one([Leave(), LeaveAck(), Ping()])) or b""
         case 3:
             body = supply.chunk()
             return len(body).to_bytes(4) + body

@@ -19,9 +19,9 @@ from saps.local.batch import Batch
 from saps.messages import Message
 from saps.ofm.simulated import OfmNetwork, SimulatedController
 from saps.overlay.frames.framing import FrameReader, WireError, hello
-from saps.overlay.frames.kinds import AgentCall, Frame, ProtocolError, Spread
+from saps.overlay.frames.kinds import AgentCall, Frame, ProtocolError, Broadcast
 from saps.overlay.ring.keys import BrokerRef, broker_key
-from saps.overlay.validation.senders import check_claims
+from saps.overlay.validation.senders import check_sender
 from saps.simulator import SimBroker
 from tests.fuzzing.frames import FOE, ORDER, encoded, frame_of
 from tests.fuzzing.supply import Builder, Supply
@@ -104,7 +104,7 @@ class Besieged(Roams):
 
         def come() -> None:
             for heard in reader.feed(sent):
-                check_claims(FOE, [heard], ORDER)
+                check_sender(FOE, [heard], ORDER)
                 broker.node.receive(FOE, [heard])
 
         try:
@@ -194,7 +194,7 @@ def call_of(supply: Supply, broker: SimBroker) -> Frame:
     args = tuple(builder.build(inspect.AnyType()) for _ in range(supply.byte() % 5))
     key = broker_key(broker.name)
     call = AgentCall(attribute, method, args, supply.number(), FOE)
-    return Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], call, 1)
+    return Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], call, 1)
 
 
 def seeds() -> list[bytes]:

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor, Decisions
+from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer, Decisions
 from saps.agents.ofgate.decisions_io import Tree as DecidedTree
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.driver.server import NorthboundServer
-from saps.ofm.northbound.schema import Demand, OfmWish
+from saps.ofm.northbound.schema import Demand, OfmIntent
 from tests.fuzzing.http import Visit, request
 from tests.fuzzing.pipes import play
 from tests.fuzzing.supply import Builder, Supply
@@ -107,7 +107,7 @@ async def _northbound(supply: Supply) -> None:
     service = ControllerService(Controller(rules()), grace=1.0)
     server = NorthboundServer(service, ip_version=4, token=token)
     await server._runner.setup()
-    body = bodies(OfmWish, {BrokerAddress: BROKERS})
+    body = bodies(OfmIntent, {BrokerAddress: BROKERS})
     paths = ["/v1/ofms", "/v1/ofms/a%2Fb", "/v1/ofms/", "/v1/changes", "/v1/topology", "/v1/budgets", "/v1/ports"]
     paths += ["/v1/ofms/a%2Fb/stats", "/openapi.json", "/", "//", "/v1/ofms/%23", "/v1/ofms/%00", "/v1/ofms/%FF%FE"]
     methods = ["GET", "PUT", "DELETE", "POST", "HEAD", "OPTIONS", "PATCH", "TRACE", "CONNECT"]
@@ -153,8 +153,8 @@ class Gate:
 
 async def _decisions(supply: Supply) -> None:
     gate = Gate()
-    desk = DecisionDesk(gate, set)
-    door = DecisionDoor(desk, gate, "token" if supply.byte() % 4 == 3 else "")
+    request_handler = DecisionHandler(gate, set)
+    door = DecisionServer(request_handler, gate, "token" if supply.byte() % 4 == 3 else "")
     await door._runner.setup()
     trees = [DecidedTree("a/b", rate=5.0), DecidedTree("a/c", 1.0, 2.0, 3, "why")]
     body = bodies(Decisions, {DecidedTree: trees, Demand: []})
@@ -167,7 +167,7 @@ async def _decisions(supply: Supply) -> None:
             )
             assert answer == [200]
         for topic in ("a/b", "a/c"):
-            desk.demand(topic)
+            request_handler.demand(topic)
 
     await _visits(
         supply,

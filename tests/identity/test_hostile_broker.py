@@ -32,7 +32,7 @@ from saps.overlay.frames.kinds import (
 )
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publishers
-from saps.overlay.validation.senders import check_claims
+from saps.overlay.validation.senders import check_sender
 from tests.batches import frame as publication
 from tests.identity.authorities import Town
 from tests.identity.sealed import Clock, identity
@@ -88,9 +88,9 @@ TRUE: list[Frame] = [
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_a_frame_that_says_what_its_sender_cannot_say_is_refused(lie: Frame) -> None:
-    check_claims(MALLORY, TRUE, ORDER)
+    check_sender(MALLORY, TRUE, ORDER)
     with pytest.raises(ProtocolError, match="from mallory: "):
-        check_claims(MALLORY, [*TRUE, lie], ORDER)
+        check_sender(MALLORY, [*TRUE, lie], ORDER)
 
 
 @pytest.mark.parametrize("scene", [churn, crash, partition, reset])
@@ -102,7 +102,7 @@ def test_the_honest_are_never_accused(scene: Callable[[int], None], monkeypatch:
     def judged(node: OverlayNode, sender: BrokerRef, frames: list[Frame]) -> None:
         nonlocal heard
         heard += len(frames)
-        check_claims(sender, frames, node.order)
+        check_sender(sender, frames, node.order)
         receive(node, sender, frames)
 
     monkeypatch.setattr(OverlayNode, "receive", judged)

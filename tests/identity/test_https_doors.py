@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from monitoring.sink import Identity as SenderIdentity
-from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor
+from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer
 from saps.agents.ofgate.decisions_io import Gate as DoorGate
 from saps.config import SettingError
 from saps.identity.credentials import FileSet, from_files
@@ -79,9 +79,9 @@ async def put(port: int, context: ssl.SSLContext | bool, scheme: str = "https") 
 
 async def test_the_door_for_decisions_asks_for_a_certificate_and_a_name(town: Town) -> None:
     gate = Gate()
-    desk = DecisionDesk(cast(DoorGate, gate), set)
+    request_handler = DecisionHandler(cast(DoorGate, gate), set)
     held = identity(town, "ofgate", clock=Clock())
-    door = DecisionDoor(desk, cast(DoorGate, gate), identity=held, names=["monitor"])
+    door = DecisionServer(request_handler, cast(DoorGate, gate), identity=held, names=["monitor"])
     port = await door.start("127.0.0.1", 0)
     try:
         async with asyncio.timeout(30):
@@ -105,7 +105,7 @@ async def test_a_request_goes_only_to_the_host_that_the_certificate_names(town: 
     """A broker's certificate does not make it a controller at another address."""
     gate = Gate()
     held = identity(town, "b9", clock=Clock())
-    door = DecisionDoor(DecisionDesk(cast(DoorGate, gate), set), cast(DoorGate, gate), identity=held)
+    door = DecisionServer(DecisionHandler(cast(DoorGate, gate), set), cast(DoorGate, gate), identity=held)
     port = await door.start("localhost", 0)
     try:
         async with asyncio.timeout(30), Client(f"https://localhost:{port}", tls=caller(town, "ofgate")) as client:

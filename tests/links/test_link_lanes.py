@@ -13,7 +13,7 @@ import pytest
 from saps.links import Links
 from saps.links.inbound import Inbound
 from saps.overlay.delivery.express import FIRST, by_express
-from saps.overlay.frames.kinds import Bye, DefineBroker, Frame, Publish
+from saps.overlay.frames.kinds import Leave, DefineBroker, Frame, Publish
 from saps.overlay.ring.keys import BrokerRef
 from tests.batches import frame as publication
 
@@ -115,13 +115,13 @@ async def test_the_end_waits_for_what_was_sent_on_the_other_lane() -> None:
         [express] = [inbound for inbound in receiver.links._inbound if is_express(inbound)]
         assert express._transport is not None
         express._transport.pause_reading()
-        sender.send(receiver.ref, data("alert"), Bye(), data("bulk"))
+        sender.send(receiver.ref, data("alert"), Leave(), data("bulk"))
         await receiver.until(lambda: receiver.came.count("bulk") == 2)
-        assert "Bye" not in receiver.came
+        assert "Leave" not in receiver.came
         express._transport.resume_reading()
-        await receiver.until(lambda: "Bye" in receiver.came)
+        await receiver.until(lambda: "Leave" in receiver.came)
         assert receiver.came.count("alert") == 2
-        assert receiver.came.count("Bye") == 1
+        assert receiver.came.count("Leave") == 1
 
 
 @pytest.mark.parametrize("broken", ["express", "common"])

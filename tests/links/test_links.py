@@ -30,7 +30,7 @@ from saps.overlay.frames.kinds import (
     Ping,
     Pong,
     Publish,
-    Spread,
+    Broadcast,
     Unsettled,
 )
 from saps.overlay.frames.versions import SINCE, unanswered
@@ -165,7 +165,7 @@ async def test_an_answer_in_the_place_of_a_broker_that_does_not_know_the_questio
             a.links.on_answer = answered
             old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
             key = broker_key("x")
-            question = Spread(a.ref, 7, [(key, key)], Unsettled(["a/b"]), 0)
+            question = Broadcast(a.ref, 7, [(key, key)], Unsettled(["a/b"]), 0)
             a.send(old, question)
             _, writer = await accepted.get()
             body = msgspec.msgpack.encode(Hello("SAPS", VERSION, VERSION, ORDER, old))

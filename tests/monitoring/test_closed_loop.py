@@ -83,10 +83,10 @@ async def test_a_busy_topic_gets_a_tree_and_loses_it_when_it_ends(
         await city.copied(50)
         enough.set()
         await traffic
-        assert service.desk.table is not None
-        assert [tree.topic for tree in service.desk.table.trees] == [TOPIC]
-        assert "3 brokers in 3 clusters want them" in service.desk.table.trees[0].reason
+        assert service.request_handler.table is not None
+        assert [tree.topic for tree in service.request_handler.table.trees] == [TOPIC]
+        assert "3 brokers in 3 clusters want them" in service.request_handler.table.trees[0].reason
         await city.status(TOPIC, Status.NONE)
-        assert service.desk.table.trees == []
+        assert service.request_handler.table.trees == []
     assert counted(tmp_path, "by_tree") >= 50
     assert counted(tmp_path, "copies") > 0

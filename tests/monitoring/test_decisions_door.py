@@ -15,7 +15,7 @@ from monitoring.decisions import Judged, Table, decide
 from monitoring.network import Network
 from monitoring.sink import Sink
 from monitoring.store import NOTHING, Store
-from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor
+from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer
 from saps.ofm.northbound.schema import Demand
 
 
@@ -58,8 +58,8 @@ class Place:
         self.store = Store(root)
         self.gate = Gate()
         self.pinned: set[str] = set()
-        self.desk = DecisionDesk(self.gate, lambda: self.pinned)
-        self.door = DecisionDoor(self.desk, self.gate, "secret")
+        self.request_handler = DecisionHandler(self.gate, lambda: self.pinned)
+        self.door = DecisionServer(self.request_handler, self.gate, "secret")
         self.url = ""
 
     def decided(self, epoch: int, *topics: str, size: float = 0.0) -> Table:
@@ -90,7 +90,7 @@ async def test_a_table_is_carried_out_once_however_often_it_is_sent(place: Place
         file.unlink()  # it was killed before it could note that it had sent
     assert await place.flush()
     assert place.gate.orders == ["+a", "+b"]
-    assert place.desk.repeated == 1
+    assert place.request_handler.repeated == 1
 
 
 async def test_what_is_not_in_the_next_table_goes_but_what_the_operator_ordered_stays(place: Place) -> None:
@@ -106,10 +106,10 @@ async def test_what_is_not_in_the_next_table_goes_but_what_the_operator_ordered_
 async def test_an_order_before_ofgate_leads_is_carried_out_when_it_does(place: Place) -> None:
     """Without any table, nothing that is there is dropped."""
     place.gate.leading, place.gate.has, place.pinned = False, {"other"}, {"mine"}
-    await place.desk.carry_out()
+    await place.request_handler.carry_out()
     assert place.gate.has == {"other"}
     place.gate.leading = True
-    await place.desk.carry_out()
+    await place.request_handler.carry_out()
     assert place.gate.has == {"mine", "other"}
 
 
@@ -172,7 +172,7 @@ async def test_an_ofgate_that_has_started_anew_gets_the_table_again(place: Place
     sink = Sink([place.url], place.store, "secret")
     assert await asyncio.to_thread(sink.flush)
     place.gate.has.clear()
-    place.desk.table = None
+    place.request_handler.table = None
     assert await asyncio.to_thread(sink.remind)
     assert place.gate.has == {"a"}
 
@@ -187,8 +187,8 @@ async def test_a_tree_that_could_not_be_had_at_first_is_tried_again(place: Place
     place.decided(1000, "a")
     assert await place.flush()
     place.gate.has.clear()
-    assert (await place.desk.carry_out())["build"] == ["a"]
-    assert (await place.desk.carry_out()) == {"build": [], "drop": []}
+    assert (await place.request_handler.carry_out())["build"] == ["a"]
+    assert (await place.request_handler.carry_out()) == {"build": [], "drop": []}
 
 
 async def test_the_controller_is_told_what_messages_of_their_real_size_take_and_again_when_that_changes(
@@ -196,7 +196,7 @@ async def test_the_controller_is_told_what_messages_of_their_real_size_take_and_
 ) -> None:
     place.decided(1000, "a", "b", size=3000.0)
     assert await place.flush()
-    told = place.desk.demand("a")
+    told = place.request_handler.demand("a")
     assert told == Demand(messages=9.0, size=3000.0)
     assert told is not None
     assert told.bits > 8 * 9 * 3000
@@ -208,4 +208,4 @@ async def test_the_controller_is_told_what_messages_of_their_real_size_take_and_
     assert place.gate.remeasured == ["a"], "nobody has asked for the other"
     place.decided(4000, "a")
     assert await place.flush()
-    assert place.desk.demand("a") == Demand(messages=9.0), "of a size that is not known the usual one"
+    assert place.request_handler.demand("a") == Demand(messages=9.0), "of a size that is not known the usual one"

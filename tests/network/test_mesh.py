@@ -73,11 +73,11 @@ async def test_k_subscribing_brokers_cost_k_data_messages(order: Literal["la", "
 
 async def settled(brokers: list[Broker], k: int) -> None:
     """Wait until the first broker counts `k` members: an UNSUBACK does not wait for the mesh to hear of it."""
-    presence = brokers[0].mesh.node.presence
-    stream = presence.stream("city/air/1")
+    publishers = brokers[0].mesh.node.publishers
+    stream = publishers.stream("city/air/1")
     async with asyncio.timeout(10):
         while True:
-            presence.route(stream)
+            publishers.route(stream)
             if len(stream.members or ()) == k:
                 return
             await asyncio.sleep(0.005)

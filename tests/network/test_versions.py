@@ -16,7 +16,7 @@ from saps.config.links import LinkSettings
 from saps.local.batch import Batch
 from saps.messages import Message, Subscription
 from saps.overlay.frames.framing import LOWEST_VERSION, VERSION, FrameReader, hello
-from saps.overlay.frames.kinds import Baseline, Frame, Gathered, Outstanding, Ping, Pong, Roster, Spread, Told
+from saps.overlay.frames.kinds import Baseline, Frame, Gathered, Outstanding, Ping, Pong, Roster, Broadcast, Told
 from saps.overlay.frames.versions import SINCE
 from saps.overlay.ring.keys import BrokerRef, broker_key
 from tests.links.test_links import ORDER, PATIENCE, address, ends, silent
@@ -128,7 +128,7 @@ async def test_a_broker_of_an_older_version_is_sent_only_what_it_knows(monkeypat
     newer(monkeypatch)
     key = broker_key("old")
     sent: list[Frame] = [
-        Spread(BrokerRef("new", 1, "", "c"), 5, [(key, key)], Roster(1), 2),
+        Broadcast(BrokerRef("new", 1, "", "c"), 5, [(key, key)], Roster(1), 2),
         Gathered(6, [Baseline("new", 1, [3]), Outstanding("new", 1, 3, 0)], True, 1),
         Told(7, []),
     ]

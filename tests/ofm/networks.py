@@ -134,7 +134,7 @@ def wanted(plan: Plan, sender: BrokerAddress, packet: Packet) -> Counter[tuple[P
 
 
 def came_out(outcome: Outcome) -> Counter[tuple[Port, Packet]]:
-    return Counter((arrival.at, arrival.packet) for arrival in outcome.arrivals)
+    return Counter((arrival.at, arrival.packet) for arrival in outcome.receiver)
 
 
 def fabric_with(topology: Topology, *plans: Plan, capacity: int | None = None) -> Fabric:

@@ -92,5 +92,5 @@ def designer_of(simulation: Simulation) -> Designer:
 
 def settled(simulation: Simulation) -> bool:
     """Do all live brokers have the same design?"""
-    positions = {broker.node.presence.designs.position for broker in simulation.alive() if broker.node.presence.designs}
+    positions = {broker.node.publishers.designs.position for broker in simulation.alive() if broker.node.publishers.designs}
     return len(positions) == 1 and positions.pop().serial > 0

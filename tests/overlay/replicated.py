@@ -122,7 +122,7 @@ class Replicated(Roams):
         disk = Disk(self, broker, tables)
         journal = frontend.storage.journal = Journal()
         journal.disk, journal.life = tables is not None, (broker.ref.name, broker.ref.incarnation)
-        journal.place = places(node.presence)
+        journal.place = places(node.publishers)
         journal.begin_after(broker.ref.incarnation << 40)
         commits = disk.commits = Commits(journal, disk)
         held = frontend.turn.held = HeldOutput(commits)

@@ -97,8 +97,8 @@ class Roams(Hubs):
         """Those of them that have all of it."""
         found = []
         for name in self.sessions(client):
-            taker = self.brokers[name].node.handovers.taker
-            stages = [t.stage for t in taker.takings.values() if t.quest.client == client]
+            target = self.brokers[name].node.migrations.target
+            stages = [t.stage for t in target.transfers.values() if t.claiming.client == client]
             if all(stage in (Stage.ASKING, Stage.DESCRIBED, Stage.CLEARING, Stage.ARRIVED) for stage in stages):
                 found.append(name)
         return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from saps.overlay.frames.kinds import Knock
+from saps.overlay.frames.kinds import StartProbe
 from saps.overlay.membership.start import Answer, Fault, Stage, Start
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef
@@ -47,7 +47,7 @@ class Process:
     def after(self, delay: float, action: Callable[[], None]) -> None:
         self.site.at(self.now + delay, partial(self._do, action))
 
-    def knock(self, address: str, question: Knock, answer: Answer) -> None:
+    def start_probe(self, address: str, question: StartProbe, answer: Answer) -> None:
         site, name = self.site, address.partition(":")[0]
         site.knocks += 1
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from saps.messages import Message
-from saps.overlay.frames.kinds import Frame, Guard, Hand, Keep, Publish, Stored
+from saps.overlay.frames.kinds import Frame, Guard, GroupDelivery, Keep, Publish, Stored
 from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.policy.model import Policy, Verdict
@@ -27,7 +27,7 @@ def topics_in(frame: Frame) -> set[str]:
     """The topics of the messages that a frame carries."""
     if isinstance(frame, Publish):
         return {part.topic for part in frame.parts}
-    if isinstance(frame, Hand):
+    if isinstance(frame, GroupDelivery):
         return {frame.topic}
     if isinstance(frame, Guard):
         return {will.message.topic for will in frame.wills}
@@ -53,7 +53,7 @@ class Policed(Hubs):
             self.hubs[broker].obey(lambda topic, ref=broker.ref: policy.verdict(topic).receives(ref))  # type: ignore[misc]
 
     def will(self, broker: SimBroker, client: str, topic: str) -> None:
-        broker.act(lambda: self.hubs[broker].entrust(client, Message(topic, b"gone", 1)))
+        broker.act(lambda: self.hubs[broker].expect_acknowledgement(client, Message(topic, b"gone", 1)))
 
     def judge(self) -> None:
         """Raise AssertionError if anything went where it must not."""

@@ -28,7 +28,7 @@ def passed(world: World, topic: str, sender: BrokerAddress) -> set[int]:
     if plan is None:
         return set()
     outcome = world.fabric.send(world.places[sender], sent_by(sender, plan.ofm))
-    return {end.dpid for pair in outcome.crossed for end in pair} | {arrival.at.dpid for arrival in outcome.arrivals}
+    return {end.dpid for pair in outcome.crossed for end in pair} | {arrival.at.dpid for arrival in outcome.receiver}
 
 
 @settings(max_examples=30)
@@ -47,7 +47,7 @@ def test_the_trees_keep_out_of_forbidden_clusters(
     if first:
         world.hear(PolicyChanged(policy(*barred)))
     for topic in (SECRET, FREE):
-        world.wish(topic, members)
+        world.intent(topic, members)
     world.run()
     if not first:
         world.hear(PolicyChanged(policy(*barred)))
@@ -82,7 +82,7 @@ def test_a_refusal_says_who_cannot_be_reached() -> None:
     """A line of three switches, the middle one barred; then nobody knows the cluster's switches."""
     world = line()
     left, _, right = world.network.brokers
-    world.wish(SECRET, [left, right])
+    world.intent(SECRET, [left, right])
     world.hear(PolicyChanged(policy(2)))
     world.run()
     state = world.machine.state(SECRET)
@@ -103,11 +103,11 @@ def test_a_broker_in_a_forbidden_cluster_is_named_and_the_others_have_their_tree
     world = line()
     left, middle, right = world.network.brokers
     world.hear(PolicyChanged(policy(3)))
-    world.wish(SECRET, [left, middle, right])
+    world.intent(SECRET, [left, middle, right])
     world.run()
     reason = f"policy 1 forbids osaka to carry 'city/health/beds', and no other path leads to {right.mac}"
     assert world.machine.state(SECRET).reason == reason
-    world.wish(SECRET, [left, middle])
+    world.intent(SECRET, [left, middle])
     world.run()
     assert world.machine.state(SECRET).status is Status.CONSTRUCTED
 

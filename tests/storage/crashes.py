@@ -17,7 +17,7 @@ from saps.frontend.mqtt.session.durable import restore
 from saps.local.hub import Hub
 from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
-from saps.storage.error import Trouble
+from saps.storage.error import StorageFault
 from saps.storage.journal import Batch, Journal
 
 
@@ -66,14 +66,14 @@ class Life:
         self.frontend = Frontend(self.hub, Limits(), lambda: self.now, Random(1))
         self.disk = Disk(path)
         self.journal = self.frontend.storage.journal = Journal()
-        self.commits = self.disk.commits = Commits(self.journal, self.disk, on_trouble=self._trouble)
+        self.commits = self.disk.commits = Commits(self.journal, self.disk, on_storage_fault=self._trouble)
         held = self.frontend.turn.held = HeldOutput(self.commits)
         self.commits.held.append(held)
         restore(self.frontend, self.journal, saved, with_wills=True)
 
-    def _trouble(self, trouble: Trouble | None) -> None:
-        self.frontend.storage.refusal = None if trouble is None else reason_of(trouble)
-        self.frontend.storage.broken = trouble is not None
+    def _trouble(self, storage_fault: StorageFault | None) -> None:
+        self.frontend.storage.refusal = None if storage_fault is None else reason_of(storage_fault)
+        self.frontend.storage.broken = storage_fault is not None
 
     def flush(self) -> None:
         """What the server does after each input."""

@@ -64,7 +64,7 @@ def recovery(running: Broker) -> asyncio.Event:
     """Set as soon as the storage takes everything again."""
     well = asyncio.Event()
     assert running.store is not None
-    running.store.on_trouble.append(lambda trouble: None if trouble else well.set())
+    running.store.on_storage_fault.append(lambda storage_fault: None if storage_fault else well.set())
     return well
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from saps.agents.ofgate.construction import Construction
-from saps.agents.ofgate.record import UNSURE, Wish
+from saps.agents.ofgate.record import UNSURE, Intent
 from saps.agents.switchover import Controller
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.overlay.delivery.ofm_members import Tree
@@ -62,7 +62,7 @@ class Audit:
             self._look_at = when
             self._port.after(delay, due)
 
-    def _compare(self, built: dict[str, tuple[Tree | None, Wish | None]], states: list[OfmState] | None) -> None:
+    def _compare(self, built: dict[str, tuple[Tree | None, Intent | None]], states: list[OfmState] | None) -> None:
         if self._closed or states is None:
             return
         found = {state.topic: state for state in states}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from saps.agents.ofgate.record import Topic, Wish
+from saps.agents.ofgate.record import Topic, Intent
 from saps.agents.ofgate.revocation import Call, Revocation
 from saps.agents.ofgate.roster import Roster
 from saps.agents.switchover import Controller, Member, Mode, Modes
@@ -102,30 +102,30 @@ class Construction:
         """Take the next step towards what is wished, unless one is under way."""
         if topic.busy or self._closed:
             return
-        wish = self._wish(topic)
+        intent = self._intent(topic)
         if topic.tree is None:
-            if wish is None:
+            if intent is None:
                 topic.wanted = False
                 if topic.refused is not None:
                     topic.busy = True
                     self._delete(topic)
                 else:
                     self._now(topic, Status.NONE)
-            elif wish != topic.refused:
+            elif intent != topic.refused:
                 topic.busy = True
                 self._now(topic, Status.CONSTRUCTING)
                 self._put(topic)
-        elif wish is None:
+        elif intent is None:
             topic.busy, topic.wanted = True, False
             self._now(topic, Status.DELETING)
             self._revocation.take_back(topic, lambda: self._delete(topic))
-        elif topic.built is None or not wish[0] >= topic.built[0]:
+        elif topic.built is None or not intent[0] >= topic.built[0]:
             topic.busy = True
             self._now(topic, Status.UPDATING)
             # Who leaves S(t$OFM) has told all publishers before it tells OFGate (BOTH).
             certain = topic.mode is Mode.BOTH and topic.built is not None
             (self._put if certain else lambda topic: self._revocation.take_back(topic, lambda: self._put(topic)))(topic)
-        elif not wish[0] | wish[1] <= topic.built[0] | topic.built[1] or wish[0] != topic.built[0]:
+        elif not intent[0] | intent[1] <= topic.built[0] | topic.built[1] or intent[0] != topic.built[0]:
             topic.busy = True
             self._now(topic, Status.UPDATING)
             self._put(topic)
@@ -167,7 +167,7 @@ class Construction:
 
     def remeasure(self, topic: Topic) -> None:
         """What is expected of the topic has changed: have the controller know."""
-        if not topic.busy and not self._closed and topic.tree is not None and self._wish(topic) == topic.built:
+        if not topic.busy and not self._closed and topic.tree is not None and self._intent(topic) == topic.built:
             topic.busy = True
             self._put(topic)
 
@@ -196,7 +196,7 @@ class Construction:
             topic.status = status
             self._changed(topic)
 
-    def _wish(self, topic: Topic) -> Wish | None:
+    def _intent(self, topic: Topic) -> Intent | None:
         """What the tree should be; None: it should not be."""
         brokers = self._elements(topic, self.interested(topic).values())
         if not topic.wanted or not brokers:
@@ -215,18 +215,18 @@ class Construction:
 
     def _put(self, topic: Topic) -> None:
         """Have the controller build what is wished now."""
-        wish = self._wish(topic)
-        if wish is None:
+        intent = self._intent(topic)
+        if intent is None:
             self._unwanted(topic)
             return
-        request = OfmRequest(topic.name, sorted(wish[0]), senders=sorted(wish[1]))
+        request = OfmRequest(topic.name, sorted(intent[0]), senders=sorted(intent[1]))
 
         def answered(state: OfmState) -> None:
             if state.status is Status.REFUSED:
                 topic.reason = state.reason
-                self._refused(topic, wish)
+                self._refused(topic, intent)
             elif state.status is Status.CONSTRUCTED and state.address is not None:
-                self._share_key(topic, wish, state.address)
+                self._share_key(topic, intent, state.address)
             else:
                 topic.reason = state.reason
                 self._again(topic, POLL, self._put)
@@ -242,13 +242,13 @@ class Construction:
             self._now(topic, Status.CONSTRUCTED)
             self.advance(topic)
 
-    def _refused(self, topic: Topic, wish: Wish) -> None:
+    def _refused(self, topic: Topic, intent: Intent) -> None:
         """What was to be built cannot be had now. A tree for fewer members goes."""
         if topic.tree is not None:
             self._now(topic, Status.DELETING)
             self._revocation.take_back(topic, lambda: self._delete(topic))
             return
-        topic.refused, topic.busy = wish, False
+        topic.refused, topic.busy = intent, False
         self._now(topic, Status.REFUSED)
         self.advance(topic)
 
@@ -293,22 +293,22 @@ class Construction:
 
         self._port.after(delay, due)
 
-    def _share_key(self, topic: Topic, wish: Wish, address: str) -> None:
+    def _share_key(self, topic: Topic, intent: Intent, address: str) -> None:
         """The tree stands. Those who are in it, and nobody else, are to have its key."""
 
         def shared() -> None:
             if not self._closed:
-                self._built(topic, wish, address)
+                self._built(topic, intent, address)
 
         renew, topic.renew = topic.renew, False
-        self.keys.change(topic.name, self._parties(topic, wish), shared, renew=renew)
+        self.keys.change(topic.name, self._parties(topic, intent), shared, renew=renew)
 
-    def _parties(self, topic: Topic, wish: Wish) -> set[BrokerRef]:
+    def _parties(self, topic: Topic, intent: Intent) -> set[BrokerRef]:
         """The brokers at these elements that want the topic or send it, each in its present life."""
         found: dict[str, BrokerRef] = {}
         for member in (*self.interested(topic).values(), *topic.senders.values()):
             known = found.get(member.ref.name)
-            if member.element in wish[0] | wish[1] and (known is None or known.incarnation < member.ref.incarnation):
+            if member.element in intent[0] | intent[1] and (known is None or known.incarnation < member.ref.incarnation):
                 found[member.ref.name] = member.ref
         return set(found.values())
 
@@ -318,15 +318,15 @@ class Construction:
         if topic is not None and not topic.busy and not self._closed:
             self.tell_constructed(topic)
 
-    def _built(self, topic: Topic, wish: Wish, address: str) -> None:
+    def _built(self, topic: Topic, intent: Intent, address: str) -> None:
         if topic.tree is None or topic.tree.address != address or topic.barred:
             topic.tree = Tree(address, self._next_epoch())
             topic.gone.clear()
             topic.barred = False
-        topic.built, topic.busy, topic.reason, topic.unsure, topic.refused = wish, False, None, None, None
+        topic.built, topic.busy, topic.reason, topic.unsure, topic.refused = intent, False, None, None, None
         self._now(topic, Status.CONSTRUCTED)
         for name in topic.gone & topic.members.keys():
-            if topic.members[name].element in wish[0]:
+            if topic.members[name].element in intent[0]:
                 topic.gone.discard(name)
                 self._call(topic.members[name], "admitted", (topic.name, *topic.tree), lambda answers: None)
         self.tell_constructed(topic)

@@ -83,7 +83,7 @@ class StaleError(Exception):
     """The table is older than the one in force, or another one of the same epoch."""
 
 
-class DecisionDesk:
+class DecisionHandler:
     """Carries out tables. `pinned`: topics that are the operator's affair."""
 
     def __init__(self, gate: Gate, pinned: Callable[[], set[str]]) -> None:
@@ -139,12 +139,12 @@ class DecisionDesk:
         return {"build": build, "drop": drop}
 
 
-class DecisionDoor:
+class DecisionServer:
     """Listens from `start` to `close`."""
 
     def __init__(
         self,
-        desk: DecisionDesk,
+        request_handler: DecisionHandler,
         gate: Gate,
         token: str = "",
         identity: LinkIdentity | None = None,
@@ -155,7 +155,7 @@ class DecisionDoor:
         self._identity = identity
         self._names = names
         self._listener: SealedListener | None = None
-        self._desk = desk
+        self._request_handler = request_handler
         self._gate = gate
         self._token = token.encode()
         app = web.Application(client_max_size=LARGEST, middlewares=[self._guard])
@@ -213,12 +213,12 @@ class DecisionDoor:
         if not self._gate.leads():
             return _problem(503, "another OFGate leads, or none yet")
         try:
-            return _answer(await self._desk.take(table))
+            return _answer(await self._request_handler.take(table))
         except StaleError as error:
             return _problem(409, str(error))
 
     async def _get(self, _request: web.Request) -> web.Response:
-        return _answer(self._desk.table)
+        return _answer(self._request_handler.table)
 
     async def _topics(self, _request: web.Request) -> web.Response:
         return _answer(self._gate.describe())

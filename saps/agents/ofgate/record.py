@@ -10,7 +10,7 @@ from saps.overlay.delivery.ofm_members import Tree
 UNSURE = 5.0
 """Seconds for which a controller may know nothing of the switches until their trees are no longer relied upon."""
 
-Wish = tuple[frozenset[BrokerAddress], frozenset[BrokerAddress]]
+Intent = tuple[frozenset[BrokerAddress], frozenset[BrokerAddress]]
 """Broker list, and those of the others that only send."""
 
 
@@ -36,9 +36,9 @@ class Topic:
         self.reason: str | None = None
         """Why it was refused last, or what the controller waits for."""
         self.tree: Tree | None = None
-        self.built: Wish | None = None
+        self.built: Intent | None = None
         """What the tree has been built for; None: not known, to be asked for again."""
-        self.refused: Wish | None = None
+        self.refused: Intent | None = None
         """What the controller has refused for now: it goes on with it by itself when it can."""
         self.busy = False
         """A change is under way; what is wished meanwhile comes after it."""

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.redirect import Detour
+from saps.frontend.mqtt.connection.redirect import Redirect
 from saps.frontend.mqtt.connection.turn import Turn
 from saps.frontend.mqtt.counts import Counts
 from saps.frontend.mqtt.fairness import Fairness
@@ -76,7 +76,7 @@ class Frontend:
         self.names: dict[bytes, str] = {}
         """The valid topics that have been published to, by their bytes (`saps.frontend.mqtt.codec.publish_cut`)."""
         self.congestion = Congestion()
-        self.detour: Detour | None = None
+        self.redirect: Redirect | None = None
         """Nobody is let in: clients are to go elsewhere (`saps.drain`)."""
         self.counts = Counts()
         self.fairness = Fairness(self)

@@ -49,7 +49,7 @@ class Access(NamedTuple):
         return f"Access({self.endpoint}, {self.client_id})"
 
 
-class _Hand(asyncio.Queue[aiomqtt.Message]):
+class _GroupDelivery(asyncio.Queue[aiomqtt.Message]):
     """Takes the place of aiomqtt's queue, which is unbounded or drops QoS 1: hands each message on at once."""
 
     def __init__(self, receive: Callable[[Message, int], None], maxsize: int = 0) -> None:
@@ -88,7 +88,7 @@ class Link:
             password=access.password,
             identifier=access.client_id,
             protocol=aiomqtt.ProtocolVersion.V5 if access.mqtt5 else aiomqtt.ProtocolVersion.V311,
-            queue_type=cast("type[asyncio.Queue[aiomqtt.Message]]", partial(_Hand, self._received)),
+            queue_type=cast("type[asyncio.Queue[aiomqtt.Message]]", partial(_GroupDelivery, self._received)),
             keepalive=access.keepalive,
             max_inflight_messages=access.in_flight,
             tls_context=access.tls,

@@ -18,7 +18,7 @@ from saps.frontend.web.http.metrics import Health, Metrics
 from saps.frontend.web.http.openapi import document
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.http.visitors import Visitors
-from saps.frontend.web.mesh.drain import DrainDoor
+from saps.frontend.web.mesh.drain import DrainRoutes
 from saps.frontend.web.mesh.live import Live
 from saps.frontend.web.mesh.mesh import Snapshots
 from saps.frontend.web.mesh.network import DecisionView, NetworkView
@@ -80,7 +80,7 @@ def add_console(
     metrics: Metrics,
     health: Health,
     visitors: Visitors,
-    drain: DrainDoor | None = None,
+    drain: DrainRoutes | None = None,
 ) -> Console:
     """The operator's page, the JSON behind it, and what monitoring asks."""
     operator, live = Operator(mesh, network, decisions), Live(mesh, network, decisions)

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from saps.ofm.controller.addresses import AddressPool, OfmAddress, PoolExhaustedError
 from saps.ofm.controller.coded_pool import CodedPool, Coding
-from saps.ofm.controller.events import Wish
+from saps.ofm.controller.events import Intent
 from saps.ofm.controller.record import Record
 from saps.ofm.flows.budget import Budget, Ledger, OverBudgetError
 from saps.ofm.flows.plan import GROUPS, Loopback, Ofm, Plan, Service, baseline, plan
 from saps.ofm.flows.shared_budget import SharedLedger
-from saps.ofm.flows.shared_switch_state import SharedMirror
-from saps.ofm.flows.switch_state import Mirror, Part
+from saps.ofm.flows.shared_switch_state import SharedSwitchState
+from saps.ofm.flows.switch_state import SwitchState, Part
 from saps.ofm.flows.tables import Tables
-from saps.ofm.network.network import AnyMirror, Network
+from saps.ofm.network.network import AnySwitchState, Network
 from saps.ofm.network.parallel import narrowed, weights, widened
 from saps.ofm.network.topology import Topology
 from saps.ofm.network.traffic import Traffic
@@ -95,14 +95,14 @@ class Admission:
         guards = baseline([self.pool.range.network])
         return Tables({name: flow for name, flow in guards.flows.items() if name not in base})
 
-    def mirror(self, baseline: Tables) -> AnyMirror:
+    def switch_state(self, baseline: Tables) -> AnySwitchState:
         """What keeps one switch's tables."""
-        return SharedMirror(baseline, self.pool) if isinstance(self.pool, CodedPool) else Mirror(baseline)
+        return SharedSwitchState(baseline, self.pool) if isinstance(self.pool, CodedPool) else SwitchState(baseline)
 
     def informed(self, record: Record, network: Network) -> list[int]:
         """The switches that must know of an OFM before its tree is made: where addresses are codes, all. An entry for
         topics beside it may be for it as well, as long as nobody says that it is there."""
-        return sorted(network.mirrors) if isinstance(self.pool, CodedPool) and not record.held else []
+        return sorted(network.switch_states) if isinstance(self.pool, CodedPool) and not record.held else []
 
     def topic(self, part: Part) -> str | None:
         """Whose entries these are."""
@@ -113,7 +113,7 @@ class Admission:
         assert record.address is not None
         return GROUPS | self.pool.number(record.address)
 
-    def choose(self, record: Record, wish: Wish, network: Network) -> Plan | None:
+    def choose(self, record: Record, intent: Intent, network: Network) -> Plan | None:
         """The plan that an OFM heads for, admitted to the ledger; it must not be busy. None: there is nothing better
         than what it has, or it is too early to tell. A plan that is found in the switches becomes the record's, as if
         it had been in force all the time. Raises `NotAdmittedError`."""
@@ -121,20 +121,20 @@ class Admission:
         # what is found so far; and hosts may seem to be behind a port whose link is not found yet.
         early = record.plan is None and not network.settled
         try:
-            ofm = self._ofm(record, wish)
+            ofm = self._ofm(record, intent)
             held = network.found(ofm.group) if early else {}
             before = record.plan or (recovered(self._guessed(ofm, network), network.topology, held) if held else None)
             planner = self.planner.for_topic(record.topic)
             topology = self.barriers.around(record.topic, network.topology)
-            self.barriers.check(record.topic, network.topology, wish.members)
+            self.barriers.check(record.topic, network.topology, intent.members)
             former = before.tree if before else Tree()
-            tree = grown(planner, topology, narrowed(topology, former), wish.members)
+            tree = grown(planner, topology, narrowed(topology, former), intent.members)
             tree = self._widened(topology, tree, former)
             ofm = self._weighed(ofm, tree)
-            record.lost = tuple(sorted(wish.members - reachable(topology, wish.members)))
+            record.lost = tuple(sorted(intent.members - reachable(topology, intent.members)))
             if early and (record.lost or not network.all_read or (held and before is None)):
                 return None
-            silent = (wish.senders - wish.brokers) & tree.brokers.keys()
+            silent = (intent.senders - intent.brokers) & tree.brokers.keys()
             if before and record.plan and (before.ofm, before.tree, before.silent) == (ofm, tree, silent):
                 return None
             made = plan(ofm, tree, silent)
@@ -158,12 +158,12 @@ class Admission:
         except ValueError:
             return False
 
-    def resume(self, record: Record, wish: Wish, address: OfmAddress, tree: Tree) -> None:
+    def resume(self, record: Record, intent: Intent, address: OfmAddress, tree: Tree) -> None:
         """Takes over the plan of an earlier run, unless its address is not ours any more or there is no room."""
         try:
             self.pool.reserve(record.topic, address)
             record.address = address
-            made = plan(self._weighed(self._ofm(record, wish), tree), tree, wish.senders - wish.brokers)
+            made = plan(self._weighed(self._ofm(record, intent), tree), tree, intent.senders - intent.brokers)
             self.ledger.admit(made)
             self.planner.adopted(record.topic, tree)
         except (ValueError, OverBudgetError, TopicRefusedError):
@@ -173,11 +173,11 @@ class Admission:
     def beside(self, record: Record, second: Record, tree: Tree, topology: Topology) -> Plan:
         """The plan of a second tree for an OFM, under an address of its own, admitted to the ledger; from now on the
         planner goes by this tree. `topology`: what may carry it. Raises `NotAdmittedError`: nothing has changed."""
-        assert record.wish is not None
+        assert record.intent is not None
         assert record.plan is not None
         try:
             tree = self._widened(topology, tree)
-            made = plan(self._weighed(self._ofm(second, record.wish), tree), tree, record.plan.silent)
+            made = plan(self._weighed(self._ofm(second, record.intent), tree), tree, record.plan.silent)
             self.ledger.admit(made)
         except (OverBudgetError, PoolExhaustedError, TopicRefusedError, ValueError) as error:
             self.release(second)
@@ -219,11 +219,11 @@ class Admission:
         links = frozenset(network.topology.links) if self.rules.spread else frozenset()
         return self._weighed(ofm, Tree(links, spread=links))
 
-    def _ofm(self, record: Record, wish: Wish) -> Ofm:
+    def _ofm(self, record: Record, intent: Intent) -> Ofm:
         """What the OFM's flows have in common; it gets an address if it has none. Raises `PoolExhaustedError`."""
         if record.address is None:
             record.address = self.pool.allocate(record.topic)
         self._topics[self.part(record)] = record.topic
         number = self.pool.number(record.address)
         rules = self.rules
-        return Ofm(record.address, number, rules.loopback, service_of(wish.priority), rules.per_port, rules.limit)
+        return Ofm(record.address, number, rules.loopback, service_of(intent.priority), rules.per_port, rules.limit)

@@ -28,8 +28,8 @@ from saps.ofm.controller.events import (
     TablesRead,
     Tick,
     Told,
-    Wish,
-    Wished,
+    Intent,
+    Intended,
 )
 from saps.ofm.controller.record import Record
 from saps.ofm.flows.budget import Ledger
@@ -50,7 +50,7 @@ class Controller:
 
     def __init__(self, rules: Rules, planner: Planners | None = None, traffic: Traffic | None = None) -> None:
         self.admission = Admission(rules, planner, traffic)
-        self.network = Network(self.admission.baseline(), self.admission.mirror)
+        self.network = Network(self.admission.baseline(), self.admission.switch_state)
         self.records: dict[str, Record] = {}
         """OFMs that are wished for, or not yet gone, by topic."""
         self.moves = Moves(self.admission, self.network, rules.move_share, rules.move_overlap)
@@ -94,12 +94,12 @@ class Controller:
     def handle(self, event: Event) -> list[Effect]:
         """Takes an event in. Gives what is to be done now, in this order."""
         match event:
-            case Wished(topic, wish):
-                self._wished(topic, wish)
+            case Intended(topic, intent):
+                self._intended(topic, intent)
             case TablesRead(dpid, tables):
                 self._read(dpid, tables)
             case Applied(dpid):
-                self._touch(self.network.mirror(dpid).done())
+                self._touch(self.network.switch_state(dpid).done())
             case Failed():
                 self._failed(event)
             case Tick(now):
@@ -115,17 +115,17 @@ class Controller:
         effects, self._effects = self._effects, []
         return effects
 
-    def _wished(self, topic: str, wish: Wish | None) -> None:
-        if self.admission.traffic.wished(topic, wish.rate if wish is not None else None):
+    def _intended(self, topic: str, intent: Intent | None) -> None:
+        if self.admission.traffic.intended(topic, intent.rate if intent is not None else None):
             self.admission.planner.remeasured(topic)
         record = self.records.get(topic)
         if record is None:
-            if wish is None:
+            if intent is None:
                 return
             record = self.records[topic] = Record(topic, state=OfmState(topic=topic, status=Status.NONE))
-        if record.wish == wish and record.refusal is None:
+        if record.intent == intent and record.refusal is None:
             return
-        record.wish, record.refusal, record.blocked = wish, None, False
+        record.intent, record.refusal, record.blocked = intent, None, False
         self._watch(record)
         self._stale[topic] = None
 
@@ -145,12 +145,12 @@ class Controller:
             self._effects.append(Read(news.dpid))
 
     def _failed(self, event: Failed) -> None:
-        mirror = self.network.mirror(event.dpid)
+        switch_state = self.network.switch_state(event.dpid)
         if event.change is None:
-            mirror.lost()
+            switch_state.lost()
         else:
-            mirror.refused()
-        if event.short is Room.METERS and mirror.without_meters():
+            switch_state.refused()
+        if event.short is Room.METERS and switch_state.without_meters():
             self._effects.append(Read(event.dpid))
             return
         self._effects.append(Read(event.dpid, again=True))
@@ -184,7 +184,7 @@ class Controller:
 
     def _run(self) -> None:
         """Does all that can be done now: stages, plans, and the batches they come to."""
-        for dpid in self.network.mirrors:
+        for dpid in self.network.switch_states:
             self._start(dpid)
         concerned: dict[str, None] = {}
         while self._stale:
@@ -199,7 +199,7 @@ class Controller:
 
     def _start(self, dpid: int) -> None:
         """Starts the next batch at a switch, if it is idle and has something to do."""
-        changes, settled = self.network.mirror(dpid).batch()
+        changes, settled = self.network.switch_state(dpid).batch()
         if changes:
             self._effects.append(Apply(dpid, tuple(changes)))
         self._touch(settled)
@@ -234,8 +234,8 @@ class Controller:
         self._watch(record)
         if record.address is not None and self.ledger.settle(record.address, record.plan):
             self._retry()
-        if record.wish is not None and not record.blocked:
-            return self._replan(record, record.wish)
+        if record.intent is not None and not record.blocked:
+            return self._replan(record, record.intent)
         if record.plan is not None:
             record.head_for(None)
             return True
@@ -250,10 +250,10 @@ class Controller:
             self._retry()
         return more
 
-    def _replan(self, record: Record, wish: Wish) -> bool:
+    def _replan(self, record: Record, intent: Intent) -> bool:
         """Heads for the best plan for a wish, if that is another one. Says whether it does."""
         try:
-            chosen = self.admission.choose(record, wish, self.network)
+            chosen = self.admission.choose(record, intent, self.network)
         except NotAdmittedError as refusal:
             return self._refuse(record, str(refusal))
         record.refusal = None
@@ -275,7 +275,7 @@ class Controller:
         """Nothing of an OFM is left anywhere."""
         if self.admission.release(record):
             self._retry()
-        if record.wish is None:
+        if record.intent is None:
             del self.records[record.topic]
             self._told(record, OfmState(topic=record.topic, status=Status.NONE))
 
@@ -286,16 +286,16 @@ class Controller:
     # -- restart
 
     def resume(
-        self, topic: str, wish: Wish, address: OfmAddress | None, tree: Tree | None, *, complete: bool, version: int
+        self, topic: str, intent: Intent, address: OfmAddress | None, tree: Tree | None, *, complete: bool, version: int
     ) -> None:
         """Takes over an OFM from an earlier run; before any event, and after the topology is filled. Without a tree,
         or with an address that is not ours any more, only the wish is taken over."""
-        self.admission.traffic.wished(topic, wish.rate)
+        self.admission.traffic.intended(topic, intent.rate)
         status = Status.UPDATING if complete else Status.CONSTRUCTING
         state = OfmState(topic=topic, status=status, version=version)
-        record = self.records[topic] = Record(topic, wish, complete=complete, state=state)
+        record = self.records[topic] = Record(topic, intent, complete=complete, state=state)
         if address is not None and tree is not None:
-            self.admission.resume(record, wish, address, tree)
+            self.admission.resume(record, intent, address, tree)
         self._watch(record)
         self._stale[topic] = None
         for dpid, tables in record.held.items():

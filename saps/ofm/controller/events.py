@@ -13,7 +13,7 @@ from saps.policy.model import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Intent:
     """What an OFM shall be."""
 
     brokers: frozenset[BrokerAddress]
@@ -33,11 +33,11 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Wished:
+class Intended:
     """A topic shall have this OFM, or none. The latest wish wins."""
 
     topic: str
-    wish: Wish | None
+    intent: Intent | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Settled:
 News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | HostMoved | Settled
 """Of the network."""
 
-Event: TypeAlias = Wished | PolicyChanged | Tick | TablesRead | Applied | Failed | News
+Event: TypeAlias = Intended | PolicyChanged | Tick | TablesRead | Applied | Failed | News
 
 # -- effects
 

@@ -111,7 +111,7 @@ class Retire:
 Effect: TypeAlias = Claim | Serve | Retire
 
 
-class Office:
+class Leadership:
     """The machine; `handle` is all that changes it."""
 
     def __init__(self, run: str, candidate: int, takeover: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from saps.ofm.controller.addresses import OfmAddress
-from saps.ofm.controller.events import Wish
+from saps.ofm.controller.events import Intent
 from saps.ofm.flows.plan import Plan
 from saps.ofm.flows.reconcile import rollout
 from saps.ofm.flows.switch_state import after
@@ -24,7 +24,7 @@ class Record:
     """Plans follow each other one at a time: what is wished meanwhile waits until the switches have come to one."""
 
     topic: str
-    wish: Wish | None = None
+    intent: Intent | None = None
     """None: to be deleted."""
     address: OfmAddress | None = None
     plan: Plan | None = None
@@ -57,7 +57,7 @@ class Record:
     @property
     def concerned(self) -> frozenset[BrokerAddress]:
         """Brokers that are wished for, or are in a tree that is or was: one that leaves may be in use until it has."""
-        members = self.wish.members if self.wish is not None else frozenset()
+        members = self.intent.members if self.intent is not None else frozenset()
         return members.union(*(plan.tree.brokers for plan in (self.former, self.plan) if plan is not None))
 
     def come_to_rest(self) -> None:
@@ -101,7 +101,7 @@ class Record:
     ) -> OfmState:
         """The state now. `settled`: all switches of the tree have confirmed; `reason`: what it waits for; `former`: an
         address that still works (`moves`)."""
-        if self.wish is None:
+        if self.intent is None:
             status = Status.DELETING
         elif self.refusal is not None:
             status, reason = Status.REFUSED, self.refusal

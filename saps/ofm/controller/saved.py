@@ -12,7 +12,7 @@ import msgspec
 
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.controller import Controller
-from saps.ofm.controller.events import Wish
+from saps.ofm.controller.events import Intent
 from saps.ofm.network.topology import BrokerAddress, Link, Picture, Port, Topology
 from saps.ofm.trees.tree import Tree
 
@@ -101,17 +101,17 @@ def save(controller: Controller, *, indent: int = 1) -> bytes:
     ofms = [
         SavedOfm(
             topic=topic,
-            brokers=sorted(record.wish.brokers),
-            senders=sorted(record.wish.senders),
-            priority=record.wish.priority,
-            rate=record.wish.rate,
+            brokers=sorted(record.intent.brokers),
+            senders=sorted(record.intent.senders),
+            priority=record.intent.priority,
+            rate=record.intent.rate,
             address=str(record.address) if record.address else None,
             tree=SavedTree.of(record.plan.tree) if record.plan else None,
             complete=record.complete,
             version=record.state.version,
         )
         for topic, record in sorted(controller.records.items())
-        if record.wish is not None
+        if record.intent is not None
     ]
     picture = msgspec.convert(controller.topology.to_json(), Picture)
     data = msgspec.json.encode(Saved(version=controller.version, topology=picture, ofms=ofms))
@@ -127,7 +127,7 @@ def restore(controller: Controller, data: bytes) -> None:
     for ofm in saved.ofms:
         controller.resume(
             ofm.topic,
-            Wish(frozenset(ofm.brokers), frozenset(ofm.senders), ofm.priority, ofm.rate),
+            Intent(frozenset(ofm.brokers), frozenset(ofm.senders), ofm.priority, ofm.rate),
             OfmAddress.parse(ofm.address) if ofm.address else None,
             ofm.tree.restored() if ofm.tree else None,
             complete=ofm.complete,

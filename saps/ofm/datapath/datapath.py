@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from saps.ofm.datapath.datagram import high_water, publications
 from saps.ofm.datapath.loads import Load, Unacknowledged, joined, split, weights
 from saps.ofm.datapath.path import Flight, Path
-from saps.ofm.datapath.receiver import Arrivals
+from saps.ofm.datapath.receiver import Receiver
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.sealing import OVERHEAD, mark_of
@@ -28,7 +28,7 @@ from saps.overlay.delivery.pending import Pending
 from saps.overlay.delivery.publications import to_topic
 from saps.overlay.frames.kinds import HighWater, OfmAck, Part, Publish
 from saps.overlay.port import Port
-from saps.overlay.rendezvous.publisher_registry import Presence, Stream
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry, Stream
 from saps.overlay.ring.keys import BrokerRef
 
 NUMBER = (1 << 62) - 1
@@ -50,7 +50,7 @@ class Datapath:
     def __init__(
         self,
         port: Port,
-        presence: Presence,
+        publishers: PublisherRegistry,
         multicast: Multicast,
         inbox: Inbox,
         wants: Callable[[str], bool],
@@ -60,7 +60,7 @@ class Datapath:
     ) -> None:
         """`wants`: does this broker have a subscriber for a topic? `keys` seal and open all datagrams."""
         self._port = port
-        self._presence = presence
+        self._publishers = publishers
         self._multicast = multicast
         self._keys = keys
         self._transmit = transmit
@@ -84,7 +84,7 @@ class Datapath:
         carried."""
         self._mine: dict[bytes, tuple[Path, int]] = {}
         """What may come back, by its mark: the path, and the serial."""
-        self.arrivals = Arrivals(port, inbox, wants, keys, self.settings, self.counts)
+        self.receiver = Receiver(port, inbox, wants, keys, self.settings, self.counts)
 
     # --- which tree to use ------------------------------------------------------------------------------------
 
@@ -95,16 +95,16 @@ class Datapath:
         if path is not None and (served is None or served.tree != path.served.tree):
             self._drop(path)
             path = None
-        if served is None or not self._presence.publishes(topic):
-            self._presence.use_tree(topic, None)
+        if served is None or not self._publishers.publishes(topic):
+            self._publishers.use_tree(topic, None)
             return
         if path is None:
-            path = self._paths[topic] = Path(self._presence.stream(topic), served, self.settings)
+            path = self._paths[topic] = Path(self._publishers.stream(topic), served, self.settings)
         if not path.served.brokers <= served.brokers:
             self._unload(path)
         path.served = served
         if path.failed_at is None:
-            self._presence.use_tree(topic, path.usable)
+            self._publishers.use_tree(topic, path.usable)
         else:
             self._probe(path)  # something about the tree has changed: perhaps it works now
 
@@ -114,7 +114,7 @@ class Datapath:
         self._paths.pop(topic, None)
         self._former[topic] = path
         self._port.after(self.settings.mark + ASKED_FOR, lambda: self._forget_path(topic, path))
-        self._presence.use_tree(path.stream.topic, None)
+        self._publishers.use_tree(path.stream.topic, None)
         self._resend(path)
 
     def _forget_path(self, topic: str, path: Path) -> None:
@@ -138,14 +138,14 @@ class Datapath:
     ) -> Collection[BrokerRef]:
         """See `TreePath`. To have the tree, this broker takes part as a publisher, for as long as something comes."""
         topic = body.parts[0].topic
-        stream = self._presence.stream(topic)
+        stream = self._publishers.stream(topic)
         stream.used = True
-        if not self._presence.publishes(topic):
-            self._presence.open(stream)
+        if not self._publishers.publishes(topic):
+            self._publishers.open(stream)
         path = self._paths.get(topic)
         if path is None or path.failed_at is not None:
             return ()
-        self._presence.route(stream)
+        self._publishers.route(stream)
         there = set(stream.served)
         served = tuple(member for member in members if member in there)
         return frozenset(served) if served and self._accept(path, body, served, pending, origin) else ()
@@ -283,7 +283,7 @@ class Datapath:
         whole = bytes(raw)
         mine = self._mine.pop(mark_of(whole), None)
         if mine is None:
-            self.arrivals.receive(whole)
+            self.receiver.receive(whole)
         else:
             self._returned(*mine)
 
@@ -298,7 +298,7 @@ class Datapath:
         path.returned = max(path.returned, serial)
         if path.failed_at is not None:
             path.failed_at, path.used_since = None, self._port.now
-            self._presence.use_tree(path.stream.topic, path.usable)
+            self._publishers.use_tree(path.stream.topic, path.usable)
             return
         if flight.body is not None and flight.sent - path.used_since > PROVEN:
             path.retry = self.settings.retry
@@ -348,7 +348,7 @@ class Datapath:
                 self._clear(queue)
             if not path.relayed.get(broker, True):
                 del path.relayed[broker]
-        self.arrivals.forget(broker)
+        self.receiver.forget(broker)
 
     # --- time -------------------------------------------------------------------------------------------------
 
@@ -396,7 +396,7 @@ class Datapath:
         again later."""
         self.counts["failed"] += 1
         path.failed_at = self._port.now
-        self._presence.use_tree(path.stream.topic, None)
+        self._publishers.use_tree(path.stream.topic, None)
         self._resend(path)
         self._try_later(path)
         if self.on_failed is not None:
@@ -489,7 +489,7 @@ class Datapath:
 
     def _use_again(self, path: Path) -> None:
         if self._paths.get(path.stream.topic) is path and path.failed_at is None:
-            self._presence.use_tree(path.stream.topic, path.usable)
+            self._publishers.use_tree(path.stream.topic, path.usable)
 
     def _hand_over(self, each: Unacknowledged) -> None:
         self.counts["repeated"] += len(each.waiting) * len(each.pending.body.which)

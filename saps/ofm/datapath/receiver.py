@@ -20,7 +20,7 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 
 
-class Arrivals:
+class Receiver:
     """The receiving half of `saps.ofm.datapath.datapath.Datapath`, which shares its `counts`."""
 
     def __init__(

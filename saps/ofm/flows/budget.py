@@ -87,7 +87,7 @@ class Ledger:
                 budget = replace(budget, entries=min(budget.entries, held.entries))
             case Room.GROUPS:
                 budget = replace(budget, groups=min(budget.groups, held.groups))
-            case Room.BUCKETS:
+            case Room.PARTITIONS:
                 budget = replace(budget, buckets=min(budget.buckets, held.buckets))
         self._learnt[dpid], self._until[dpid] = budget, self._now + LEARNT
 

@@ -269,14 +269,14 @@ def _tables(
     """One switch's part: `trunks` lead to its neighbours, `brokers` are at its other ports."""
     onwards = [trunk.onward for trunk in trunks if trunk.onward is not None]
     spreading = [trunk.group for trunk in trunks if trunk.group is not None]
-    arrivals = [Bucket((*_to(broker), Output(port))) for port, broker in brokers if broker not in silent]
+    receiver = [Bucket((*_to(broker), Output(port))) for port, broker in brokers if broker not in silent]
     flows = _trunk_flows(ofm, trunks)
     for port, broker in brokers:
         if broker not in muted:
             beside = [other for at, other in brokers if at == port and other != broker and other not in silent]
             flows.append(_broker_flow(ofm, port, broker, beside, spreading))
     meters = [Meter(id, ofm.limit) for id in sorted({flow.meter for flow in flows if flow.meter is not None})]
-    return Tables.of(flows, [Group(ofm.group, (*onwards, *arrivals)), *spreading], meters)
+    return Tables.of(flows, [Group(ofm.group, (*onwards, *receiver)), *spreading], meters)
 
 
 def _trunk_flows(ofm: Ofm, trunks: Sequence[_Trunk]) -> list[Flow]:

@@ -1,4 +1,4 @@
-"""One switch's tables where entries serve many OFMs (`topics.shared_entries`): a `mirror.Mirror` in all it shows.
+"""One switch's tables where entries serve many OFMs (`topics.shared_entries`): a `switch_state.SwitchState` in all it shows.
 
 What is wanted is kept by OFM, what the switch holds only as a whole: an OFM is settled when the switch holds what all
 together want. Nobody can tell whose an entry is that an earlier run has left, so what is not wanted goes with the first
@@ -25,8 +25,8 @@ class Codes(Protocol):
     """Counts the changes of `words`."""
 
 
-class SharedMirror:
-    """The tables of one switch. See `Mirror` for all that has no words of its own."""
+class SharedSwitchState:
+    """The tables of one switch. See `SwitchState` for all that has no words of its own."""
 
     def __init__(self, baseline: Tables, codes: Codes) -> None:
         self._codes = codes
@@ -60,7 +60,7 @@ class SharedMirror:
         return []
 
     def want(self, part: Part, tables: Tables) -> bool:
-        """As `Mirror.want`. An OFM that shall have nothing here has to be told all the same: none of the entries of
+        """As `SwitchState.want`. An OFM that shall have nothing here has to be told all the same: none of the entries of
         others may be for it."""
         if part in self._wanted and self._wanted[part] == tables:
             return False

@@ -33,7 +33,7 @@ BASE: Part = 0
 _NOTHING = Tables()
 
 
-class Mirror:
+class SwitchState:
     """The tables of one switch."""
 
     def __init__(self, baseline: Tables) -> None:

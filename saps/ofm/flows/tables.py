@@ -61,7 +61,7 @@ class Room(Enum):
 
     ENTRIES = "flow entries"
     GROUPS = "groups"
-    BUCKETS = "buckets"
+    PARTITIONS = "buckets"
     METERS = "meters"
 
 

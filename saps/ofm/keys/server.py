@@ -35,7 +35,7 @@ Done = Callable[[], None]
 
 
 class Tell(Protocol):
-    """`saps.overlay.delivery.broadcast.Relay.tell`."""
+    """`saps.overlay.delivery.broadcast.Broadcaster.tell`."""
 
     def __call__(
         self,

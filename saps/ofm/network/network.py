@@ -1,7 +1,7 @@
 """The network in the hands of the controller: where everything is, and what each switch holds and shall hold.
 
-News of the network changes the picture (`topology`) and says which switches have to be read anew (`mirror`). Nothing
-here knows what an OFM is: only whose entries are whose (`mirror.Part`).
+News of the network changes the picture (`topology`) and says which switches have to be read anew (`switch_state`). Nothing
+here knows what an OFM is: only whose entries are whose (`switch_state.Part`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from saps.ofm.controller.events import (
     SwitchGone,
     SwitchUp,
 )
-from saps.ofm.flows.shared_switch_state import SharedMirror
-from saps.ofm.flows.switch_state import BASE, Mirror, Part
+from saps.ofm.flows.shared_switch_state import SharedSwitchState
+from saps.ofm.flows.switch_state import BASE, SwitchState, Part
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port, Topology
 
-AnyMirror: TypeAlias = Mirror | SharedMirror
+AnySwitchState: TypeAlias = SwitchState | SharedSwitchState
 
 _NOTHING = Tables()
 
@@ -33,15 +33,15 @@ _NOTHING = Tables()
 class Network:
     """`hear` takes in news, `expect` and `dismiss` brokers, `want` what switches shall hold."""
 
-    def __init__(self, baseline: Tables, mirror: Callable[[Tables], AnyMirror] = Mirror) -> None:
-        """`mirror` makes what keeps the tables of one switch, of the baseline."""
-        self._new_mirror = mirror
+    def __init__(self, baseline: Tables, switch_state: Callable[[Tables], AnySwitchState] = SwitchState) -> None:
+        """`switch_state` makes what keeps the tables of one switch, of the baseline."""
+        self._new_switch_state = switch_state
         self.baseline = baseline
         """What every switch shall hold whatever the OFMs are."""
         self.topology = Topology()
         self.hosts: dict[str, Port] = {}
         """Where MAC addresses were seen."""
-        self.mirrors: dict[int, AnyMirror] = {}
+        self.switch_states: dict[int, AnySwitchState] = {}
         """The tables of every switch that was heard of, or is wanted to hold something."""
         self.settled = False
         """It has had its time to show itself: whoever is not seen is not there."""
@@ -80,9 +80,9 @@ class Network:
                 topology.switch_up(dpid, [port for port, up in ports.items() if up])
                 for port in [port for port, up in ports.items() if not up]:
                     topology.port_status(dpid, port, up=False)
-                self.mirror(dpid).lost()
+                self.switch_state(dpid).lost()
             case SwitchDown(dpid):
-                self.mirror(dpid).lost()
+                self.switch_state(dpid).lost()
             case SwitchGone(dpid):
                 self._gone(dpid)
             case PortChanged(at=at, up=up):
@@ -98,7 +98,7 @@ class Network:
     def _gone(self, dpid: int) -> None:
         """What is wanted of the switch stays so: it may come back after all."""
         self.topology.switch_down(dpid)
-        self.mirror(dpid).lost()
+        self.switch_state(dpid).lost()
 
     def _moved(self, mac: str, at: Port | None) -> None:
         if at is None:
@@ -117,44 +117,44 @@ class Network:
             self._gone(dpid)
         for link in [link for link in self.topology.links if link not in found.links]:
             self.topology.link_down(*link)
-        for dpid in self.mirrors:
+        for dpid in self.switch_states:
             self._evict(dpid)
 
     # -- tables
 
-    def mirror(self, dpid: int) -> AnyMirror:
+    def switch_state(self, dpid: int) -> AnySwitchState:
         """The tables of a switch, which may be new, or not have connected yet: links and trees may lead there."""
-        if dpid not in self.mirrors:
-            self.mirrors[dpid] = self._new_mirror(self.baseline)
-        return self.mirrors[dpid]
+        if dpid not in self.switch_states:
+            self.switch_states[dpid] = self._new_switch_state(self.baseline)
+        return self.switch_states[dpid]
 
     def read(self, dpid: int, tables: Tables) -> None:
         """This is in a switch now."""
-        self.mirror(dpid).read(tables)
+        self.switch_state(dpid).read(tables)
         if self.settled:
             self._evict(dpid)
 
     def want(self, dpid: int, part: Part, tables: Tables) -> bool:
         """From now on a switch shall hold this of a part. Says whether that is new."""
-        return self.mirror(dpid).want(part, tables)
+        return self.switch_state(dpid).want(part, tables)
 
     def confirmed(self, dpid: int, part: Part) -> bool:
         """Has a switch what it shall hold of a part? One that is away and has no link left can do no harm."""
-        mirror = self.mirror(dpid)
-        return mirror.settled(part) or not (mirror.known or any(self.topology.neighbours(dpid)))
+        switch_state = self.switch_state(dpid)
+        return switch_state.settled(part) or not (switch_state.known or any(self.topology.neighbours(dpid)))
 
     def known(self, dpid: int) -> bool:
         """It is known what a switch holds."""
-        return dpid in self.mirrors and self.mirrors[dpid].known
+        return dpid in self.switch_states and self.switch_states[dpid].known
 
     def holds(self, dpid: int, part: Part) -> bool:
         """A switch is known to hold all that is wanted of a part and of every switch."""
-        return all(self.mirror(dpid).settled(each) for each in (part, BASE))
+        return all(self.switch_state(dpid).settled(each) for each in (part, BASE))
 
     def assured(self, dpid: int, part: Part) -> bool:
         """It was so at some time since the switch was last read: what is under way leads from one wanted state to the
         next, and repairs nothing."""
-        return all(self.mirror(dpid).assured(each) for each in (part, BASE))
+        return all(self.switch_state(dpid).assured(each) for each in (part, BASE))
 
     @property
     def all_read(self) -> bool:
@@ -163,10 +163,10 @@ class Network:
 
     def found(self, part: Part) -> dict[int, Tables]:
         """What switches hold of a part, as far as it is known: left there by an earlier run, if nothing was wanted."""
-        held = {dpid: mirror.holds(part) for dpid, mirror in self.mirrors.items()}
+        held = {dpid: switch_state.holds(part) for dpid, switch_state in self.switch_states.items()}
         return {dpid: tables for dpid, tables in held.items() if tables != _NOTHING}
 
     def _evict(self, dpid: int) -> None:
         """Takes away what belongs to no OFM."""
-        for part in self.mirrors[dpid].strangers:
+        for part in self.switch_states[dpid].strangers:
             self.want(dpid, part, _NOTHING)

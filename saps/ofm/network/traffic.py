@@ -56,7 +56,7 @@ class Traffic:
         known = [speed for end in link if (speed := self._speeds.get(end, 0))]
         return 1000.0 * min(known) if known else CAPACITY
 
-    def wished(self, topic: str, rate: float | None) -> bool:
+    def intended(self, topic: str, rate: float | None) -> bool:
         """A wish says what its topic takes; None: it does not. Says whether that is new."""
         before = self.rate(topic)
         if rate is None:

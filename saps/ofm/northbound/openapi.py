@@ -9,10 +9,10 @@ import msgspec
 from saps.ofm.controller.leader_election import Word
 from saps.ofm.controller.saved import Saved
 from saps.ofm.network.topology import Picture
-from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmWish, PortTraffic, Problem, SwitchBudget
+from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmIntent, PortTraffic, Problem, SwitchBudget
 
 _TYPES: dict[str, type] = {
-    "OfmWish": OfmWish,
+    "OfmWish": OfmIntent,
     "OfmState": OfmState,
     "OfmStats": OfmStats,
     "Changes": Changes,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 
-from saps.ofm.controller.events import Wish
+from saps.ofm.controller.events import Intent
 from saps.ofm.network.topology import BrokerAddress
 
 
-def wish_fault(wish: Wish, ip_version: int) -> str | None:
+def intent_fault(intent: Intent, ip_version: int) -> str | None:
     """Why no OFM with addresses of this IP version can be like this; None if it can."""
-    if not wish.members:
+    if not intent.members:
         return "an OFM needs a broker"
     listeners: dict[tuple[str, int], BrokerAddress] = {}
-    for broker in sorted(wish.members):
+    for broker in sorted(intent.members):
         if (6 if ":" in broker.ip else 4) != ip_version:
             return f"broker {broker.ip} cannot take part: OFM addresses are IPv{ip_version}"
         if ipaddress.ip_address(broker.ip).is_loopback:

@@ -62,7 +62,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.rate if self.rate is not None else (self.messages or 0.0) * (self.size + OVERHEAD) * 8
 
 
-class OfmWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OfmIntent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an OFM shall be: the body of a PUT. Order and repetition in the lists mean nothing."""
 
     brokers: list[BrokerAddress]
@@ -85,9 +85,9 @@ class OfmRequest(msgspec.Struct, frozen=True):
     demand: Demand | None = None
 
     @property
-    def wish(self) -> OfmWish:
+    def intent(self) -> OfmIntent:
         """Without the topic."""
-        return OfmWish(brokers=self.brokers, senders=self.senders, priority=self.priority, demand=self.demand)
+        return OfmIntent(brokers=self.brokers, senders=self.senders, priority=self.priority, demand=self.demand)
 
 
 class OfmState(msgspec.Struct, frozen=True, kw_only=True):

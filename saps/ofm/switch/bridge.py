@@ -98,13 +98,13 @@ class Bridge:
             return [], []
         return self._out(port, packet, frame, self.switch.receive(port, packet))
 
-    def send(self, wish: PacketOut) -> tuple[list[tuple[int, bytes]], list[Handed]]:
+    def send(self, intent: PacketOut) -> tuple[list[tuple[int, bytes]], list[Handed]]:
         """What leaves by a packet-out. Raises `RefusedError`."""
-        self._check(wish.actions)
-        packet = parse(wish.frame)
+        self._check(intent.actions)
+        packet = parse(intent.frame)
         if packet is None:
             raise RefusedError("OFPBRC_BAD_PACKET")
-        return self._out(wish.port, packet, wish.frame, self.switch.execute(wish.actions, wish.port, packet))
+        return self._out(intent.port, packet, intent.frame, self.switch.execute(intent.actions, intent.port, packet))
 
     def _out(
         self, port: int, packet: Packet, frame: bytes, copies: Copies
@@ -121,15 +121,15 @@ class Bridge:
 
     # ---- tables
 
-    def change(self, wish: FlowMod | GroupMod | MeterMod) -> None:
+    def change(self, intent: FlowMod | GroupMod | MeterMod) -> None:
         """Carry out a change. Raises `RefusedError`; then the tables are as before."""
-        match wish:
+        match intent:
             case FlowMod():
-                self._flows(wish)
+                self._flows(intent)
             case GroupMod():
-                self._groups(wish)
+                self._groups(intent)
             case MeterMod():
-                self._meters(wish)
+                self._meters(intent)
         names = self.switch.flow_counts.keys()
         if self.since.keys() != names:
             self.since = {name: self.since.get(name, self.now) for name in names}

@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
 class Outcome:
     """What became of the packets sent."""
 
-    arrivals: list[Arrival] = field(default_factory=list)
+    receiver: list[Arrival] = field(default_factory=list)
     """Copies that came out of ports without a link, to hosts."""
     crossed: Counter[tuple[Port, Port]] = field(default_factory=Counter)
     """Copies over each link, by direction."""
@@ -46,7 +46,7 @@ class Outcome:
 
     def at(self, port: Port) -> list[Packet]:
         """The copies that came out of one port."""
-        return [arrival.packet for arrival in self.arrivals if arrival.at == port]
+        return [arrival.packet for arrival in self.receiver if arrival.at == port]
 
 
 class _Flight(NamedTuple):
@@ -135,7 +135,7 @@ class Fabric:
             self._outcome.to_controller.append(Arrival(out, packet, hops))
         elif not self.topology.is_trunk(out):
             if self.topology.is_up(out):
-                self._outcome.arrivals.append(Arrival(out, packet, hops))
+                self._outcome.receiver.append(Arrival(out, packet, hops))
         elif (link := self.topology.link_at(out)) is not None:
             far = link.b if out == link.a else link.a
             self._outcome.crossed[out, far] += 1

@@ -29,7 +29,7 @@ from saps.ofm.switch.requests import (
     PacketOut,
     Plain,
     SetConfig,
-    Wish,
+    Intent,
     read,
 )
 from saps.ofm.switch.switch import Count, PortCount, RefusedError
@@ -125,24 +125,24 @@ class Agent:
             self.ready = True
             self._framer.limit = 0xFFFF
 
-    def _do(self, wish: Wish, xid: int) -> None:
-        match wish:
+    def _do(self, intent: Intent, xid: int) -> None:
+        match intent:
             case Echo(data):
                 self._out += encode.echo_reply(xid, data)
             case FlowMod() | GroupMod() | MeterMod():
                 self._refuse_slave()
-                self.bridge.change(wish)
+                self.bridge.change(intent)
             case PacketOut():
                 self._refuse_slave()
-                frames, handed = self.bridge.send(wish)
+                frames, handed = self.bridge.send(intent)
                 self.hand(handed)
                 self._sent(frames)
             case SetConfig(flags, length):
                 self._flags, self._length = flags, length
             case AskRole():
-                self._out += words.role(xid, self._become(wish))
+                self._out += words.role(xid, self._become(intent))
             case Multipart(kind):
-                for part in words.parts(xid, kind, self._entries(wish)):
+                for part in words.parts(xid, kind, self._entries(intent)):
                     self._out += part
             case Plain(kind):
                 self._out += self._plain(kind, xid)
@@ -163,14 +163,14 @@ class Agent:
         if self._role.role is Role.SLAVE:
             raise RefusedError("OFPBRC_IS_SLAVE")
 
-    def _become(self, wish: AskRole) -> RoleState:
+    def _become(self, intent: AskRole) -> RoleState:
         """6.3.6: an election older than the last one known is refused."""
-        if wish.role in (Role.MASTER, Role.SLAVE):
+        if intent.role in (Role.MASTER, Role.SLAVE):
             known = self._known_generation
-            if known is not None and (wish.generation - known) & 0xFFFFFFFFFFFFFFFF >= 1 << 63:
+            if known is not None and (intent.generation - known) & 0xFFFFFFFFFFFFFFFF >= 1 << 63:
                 raise RefusedError("OFPRRFC_STALE")
-            self._known_generation = wish.generation
-        role = self._role.role if wish.role is Role.UNCHANGED else wish.role
+            self._known_generation = intent.generation
+        role = self._role.role if intent.role is Role.UNCHANGED else intent.role
         self._role = RoleState(role, self._known_generation or 0)
         return self._role
 

@@ -132,10 +132,10 @@ class Complaint:
     code: int
 
 
-Wish: TypeAlias = FlowMod | GroupMod | MeterMod | PacketOut | SetConfig | AskRole | Multipart | Plain | Echo | Complaint
+Intent: TypeAlias = FlowMod | GroupMod | MeterMod | PacketOut | SetConfig | AskRole | Multipart | Plain | Echo | Complaint
 
 
-def read(message: bytes) -> Wish:
+def read(message: bytes) -> Intent:
     """What a complete message asks for. Raises `RefusedError` or `MalformedError`, and nothing else."""
     reader = _READERS.get(message[1])
     if reader is None:
@@ -258,7 +258,7 @@ _KINDS = {
     ofproto.OFPGT_SELECT: GroupKind.SELECT,
 }
 _COMMANDS = range(ofproto.OFPFC_ADD, ofproto.OFPFC_DELETE_STRICT + 1)
-_READERS: dict[int, Callable[[bytes], Wish]] = {
+_READERS: dict[int, Callable[[bytes], Intent]] = {
     ofproto.OFPT_HELLO: lambda message: Plain(message[1]),
     ofproto.OFPT_ERROR: lambda message: Complaint(*struct.unpack_from("!HH", message, 8)),
     ofproto.OFPT_ECHO_REQUEST: lambda message: Echo(message[8:]),

@@ -78,7 +78,7 @@ class Moves:
         touched: list[str] = []
         for topic, move in self._moves.items():
             record = records.get(topic)
-            if move.phase is not Phase.LEAVING and (now >= move.until or record is None or record.wish is None):
+            if move.phase is not Phase.LEAVING and (now >= move.until or record is None or record.intent is None):
                 building = move.phase is Phase.BUILDING
                 self._leave(move, record)
                 if building:
@@ -112,7 +112,7 @@ class Moves:
 
     def _calm(self, record: Record) -> bool:
         """Is the tree as it was wished?"""
-        return record.state.status is Status.CONSTRUCTED and not record.busy and record.wish is not None
+        return record.state.status is Status.CONSTRUCTED and not record.busy and record.intent is not None
 
     def rest(self, second: Record, records: dict[str, Record]) -> tuple[bool, list[str]]:
         """A second tree has come to rest. Says whether it goes on with something, and names others to be looked at."""

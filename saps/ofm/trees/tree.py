@@ -87,7 +87,7 @@ class Tree:
         """The tree after these have left: branches that lead to no broker any more are pruned, to the last leaf."""
         gone = set(brokers)
         left = {broker: place for broker, place in self.brokers.items() if broker not in gone}
-        return spread_as(Tree(_pruned(self.links, {place.dpid for place in left.values()}), left), self.spread)
+        return broadcast_as(Tree(_pruned(self.links, {place.dpid for place in left.values()}), left), self.spread)
 
     @property
     def connected(self) -> bool:
@@ -100,7 +100,7 @@ class Tree:
         links = self.links & other.links
         if different := {pair_of(link) for link in self.spread ^ other.spread}:
             links = frozenset(link for link in links if pair_of(link) not in different)
-        return spread_as(Tree(links, both), self.spread & other.spread)
+        return broadcast_as(Tree(links, both), self.spread & other.spread)
 
     def intact(self, topology: Topology) -> bool:
         """Neighbours still have a link that carries packets and every broker is still at its place."""
@@ -128,7 +128,7 @@ def pair_of(link: Link) -> Pair:
     return (link.a.dpid, link.b.dpid)
 
 
-def spread_as(tree: Tree, spread: Iterable[Link]) -> Tree:
+def broadcast_as(tree: Tree, spread: Iterable[Link]) -> Tree:
     """The tree with traffic spread as these say, where it has the pair at all."""
     wanted = frozenset(spread)
     if wanted:

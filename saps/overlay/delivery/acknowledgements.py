@@ -10,7 +10,7 @@ from saps.overlay.delivery.pending import Owed, Pending
 from saps.overlay.delivery.publications import to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.kinds import Ack, Publish
-from saps.overlay.rendezvous.publisher_registry import Presence
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
 from saps.topics import matches
@@ -22,9 +22,9 @@ REPEAT = 0.5
 class Acknowledgements:
     """The frames that one broker answers for, and its own that are not acknowledged by all members."""
 
-    def __init__(self, port: Outbox, presence: Presence, forwarder: Forwarder) -> None:
+    def __init__(self, port: Outbox, publishers: PublisherRegistry, forwarder: Forwarder) -> None:
         self._port = port
-        self._presence = presence
+        self._publishers = publishers
         self._forwarder = forwarder
         self._owed: dict[int, Owed] = {}
         """By token."""
@@ -40,7 +40,7 @@ class Acknowledgements:
         pending.since = self._port.now
         self._own[pending.body.seqs[0]] = pending
 
-    def entrust(self, pending: Pending, branches: Iterable[Branch]) -> None:
+    def expect_acknowledgement(self, pending: Pending, branches: Iterable[Branch]) -> None:
         """Send all of a frame along branches and wait for an answer from each; what cannot be reached goes to
         `missing`."""
         unsent = list(branches)
@@ -75,7 +75,7 @@ class Acknowledgements:
     def answered(self, pending: Pending, missing: Iterable[BrokerRef]) -> None:
         """A child or a tree answers no more, as it has or gives up: those still `missing` get it each by itself."""
         pending.waiting -= 1
-        self.entrust(pending, [Branch(ref, ()) for ref in missing])
+        self.expect_acknowledgement(pending, [Branch(ref, ()) for ref in missing])
 
     def _settle(self, pending: Pending) -> None:
         """All answers are in: pass them on to the parent, or at the publishers' broker see who is missing."""
@@ -92,7 +92,7 @@ class Acknowledgements:
             return
         missing, pending.missing = dict.fromkeys(pending.missing), []
         for stream in pending.streams:
-            self._presence.route(stream)
+            self._publishers.route(stream)
         for ref in missing:
             wanted = [ref in (stream.members or ()) or ref in stream.behind for stream in pending.streams]
             body, branch = to_parts(pending.body, wanted), Branch(ref, ())
@@ -114,7 +114,7 @@ class Acknowledgements:
         found = []
         for pending in self._own.values():
             for stream in pending.streams:
-                self._presence.route(stream)
+                self._publishers.route(stream)
             wanted = [member in (stream.members or ()) or member in stream.behind for stream in pending.streams]
             body = to_parts(pending.body, wanted)
             if body is not None:
@@ -168,4 +168,4 @@ class Acknowledgements:
                 hit("slice handed on without its child")
                 owed.pending.waiting -= 1
                 owed.pending.missing.append(owed.child)
-                self.entrust(owed.pending, divide(self._port.me, owed.slice, self._port.order))
+                self.expect_acknowledgement(owed.pending, divide(self._port.me, owed.slice, self._port.order))

@@ -32,7 +32,7 @@ class _Waiting:
         """Token of a reply that is awaited -> the brokers it stands for."""
 
 
-class Relay:
+class Broadcaster:
     """Of one broker. `take` is given what has come for this broker; it says whether it could make use of it."""
 
     def __init__(self, port: Port) -> None:

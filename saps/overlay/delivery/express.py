@@ -2,7 +2,7 @@
 
 Each lane keeps its order, none waits for the other. So everything about one topic goes by one lane, and the numbers
 that `Publish` uses are given by the lane it goes by: those of the express lane begin at `FIRST`. What concerns no topic
-goes by the common lane. Only the end of a broker concerns both: `Bye` and `Farewell` go by each lane that is open, and
+goes by the common lane. Only the end of a broker concerns both: `Leave` and `LeaveAck` go by each lane that is open, and
 count when they have come by all.
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from saps.overlay.frames.kinds import (
-    Bye,
+    Leave,
     DefineBroker,
     DefineSlice,
-    Farewell,
+    LeaveAck,
     Frame,
     HighWater,
     Nack,
@@ -29,7 +29,7 @@ FIRST = 1 << 24
 
 _OF_A_TOPIC = (Skip, Nack, HighWater, OfmAck)
 _NUMBERING = (DefineBroker, DefineSlice)
-_ENDS = (Bye, Farewell)
+_ENDS = (Leave, LeaveAck)
 
 
 def by_express(frame: Frame, urgent: Callable[[str], bool]) -> bool:

@@ -9,7 +9,7 @@ from saps.overlay.delivery.express import FIRST as EXPRESS
 from saps.overlay.delivery.publications import counts_of
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.kinds import DefineBroker, DefineSlice, Frame, ProtocolError, Publish
-from saps.overlay.frames.link_ids import NumbersGiven, NumbersLearnt
+from saps.overlay.frames.link_ids import SentLinkIds, ReceivedLinkIds
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
@@ -34,9 +34,9 @@ class Forwarder:
 
     def __init__(self, port: Outbox) -> None:
         self._port = port
-        self._outbound: dict[str, NumbersGiven] = {}
-        self._express: dict[str, NumbersGiven] = {}
-        self._inbound: dict[str, NumbersLearnt] = {}
+        self._outbound: dict[str, SentLinkIds] = {}
+        self._express: dict[str, SentLinkIds] = {}
+        self._inbound: dict[str, ReceivedLinkIds] = {}
         self.urgent: Callable[[str], bool] | None = None
         """Which topics go by the express lane (`saps.overlay.delivery.express`); None: none."""
         self.statistics: Statistics | None = None
@@ -55,7 +55,7 @@ class Forwarder:
         lane = self._express if urgent else self._outbound
         outbound = lane.get(child.name)
         if outbound is None or (outbound.to is not child and outbound.to != child):
-            outbound = lane[child.name] = NumbersGiven(child, EXPRESS if urgent else 0)
+            outbound = lane[child.name] = SentLinkIds(child, EXPRESS if urgent else 0)
         number = outbound.brokers.get(origin) or outbound.name(origin, self._port)
         slice_number = 0
         if slice:
@@ -80,11 +80,11 @@ class Forwarder:
 
     def define_broker(self, sender: BrokerRef, frame: DefineBroker) -> None:
         """A number stands for a broker."""
-        self._inbound.setdefault(sender.name, NumbersLearnt()).give(frame.number, frame.ref)
+        self._inbound.setdefault(sender.name, ReceivedLinkIds()).give(frame.number, frame.ref)
 
     def define_slice(self, sender: BrokerRef, frame: DefineSlice) -> None:
         """A number stands for some brokers."""
-        inbound = self._inbound.setdefault(sender.name, NumbersLearnt())
+        inbound = self._inbound.setdefault(sender.name, ReceivedLinkIds())
         try:
             slice = tuple(inbound.brokers[number] for number in frame.brokers)
         except KeyError as error:
@@ -96,7 +96,7 @@ class Forwarder:
     def session_started(self, sender: BrokerRef) -> None:
         """A new link session from `sender`: the numbers of the common lane are given anew."""
         before = self._inbound.get(sender.name)
-        learnt = NumbersLearnt() if before is None else before.without(lambda number: number <= EXPRESS)
+        learnt = ReceivedLinkIds() if before is None else before.without(lambda number: number <= EXPRESS)
         learnt.of = sender
         self._inbound[sender.name] = learnt
 

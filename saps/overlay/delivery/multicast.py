@@ -28,7 +28,7 @@ from saps.overlay.frames.kinds import Ack, DefineBroker, DefineSlice, HighWater,
 from saps.overlay.missed.absent import Absent
 from saps.overlay.missed.log import MissedLog
 from saps.overlay.port import Handlers
-from saps.overlay.rendezvous.publisher_registry import Phase, Presence, Stream, Way, by_place
+from saps.overlay.rendezvous.publisher_registry import Phase, PublisherRegistry, Stream, Way, by_place
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
 
@@ -74,12 +74,12 @@ class FrameTracer(Protocol):
 class Multicast:
     """Publications that leave, pass through or end at one broker."""
 
-    def __init__(self, port: Outbox, presence: Presence, inbox: Inbox) -> None:
+    def __init__(self, port: Outbox, publishers: PublisherRegistry, inbox: Inbox) -> None:
         self._port = port
-        self._presence = presence
+        self._publishers = publishers
         self._inbox = inbox
         self.forwarder = Forwarder(port)
-        self.acknowledgements = Acknowledgements(port, presence, self.forwarder)
+        self.acknowledgements = Acknowledgements(port, publishers, self.forwarder)
         self._open: list[Way] = []
         """The ways on which something leaves that has not been sent yet."""
         self._unsent: list[tuple[Stream, OutgoingFrame]] = []
@@ -107,7 +107,7 @@ class Multicast:
 
     def prioritise(self, urgent: Callable[[str], bool]) -> None:
         """From now on these topics go by the express lane (`saps.overlay.delivery.express`)."""
-        self.forwarder.urgent = self._presence.urgent = urgent
+        self.forwarder.urgent = self._publishers.urgent = urgent
 
     @property
     def sent(self) -> int:
@@ -118,12 +118,12 @@ class Multicast:
 
     def publish(self, batch: Batch, done: Done | None) -> None:
         """`saps.mesh.Mesh.publish`."""
-        presence, topics = self._presence, batch.topics
+        publishers, topics = self._publishers, batch.topics
         ways: dict[Way, list[int]] = {}
         others: list[int] = []
         streams: list[Stream] = []
         for number, topic in enumerate(topics):
-            stream = presence.streams.get(topic) or presence.stream(topic)
+            stream = publishers.streams.get(topic) or publishers.stream(topic)
             stream.used = True
             streams.append(stream)
             if stream.queue or stream.members is None or stream.groups or batch.retain:
@@ -149,9 +149,9 @@ class Multicast:
         messages that are to be retained."""
         if stream.queue or stream.phase is not Phase.OPEN:
             stream.queue.append((batch, done))  # in the order of the calls
-            self._presence.open(stream)
+            self._publishers.open(stream)
             return
-        self._presence.route(stream)
+        self._publishers.route(stream)
         if batch.retain or stream.groups:
             self._publish_specially(stream, batch, done)
         elif stream.members or stream.behind or (batch.qos and self.missed.active):
@@ -164,7 +164,7 @@ class Multicast:
         `done` waits for all of it."""
         answers = Answers(1, done) if batch.qos and done is not None else None
         self._send([stream], batch, done if answers is None else answers.of([0]))
-        if batch.retain and self.keep is not None and self._presence.unrestricted(stream.topic):
+        if batch.retain and self.keep is not None and self._publishers.unrestricted(stream.topic):
             for message, seq in zip(batch.messages, batch.seqs, strict=True):
                 self.keep(message, seq, None if answers is None else partial(answers.of([0]), [NOBODY]))
         if stream.groups and self.share is not None:
@@ -176,10 +176,10 @@ class Multicast:
 
     def _send(self, streams: list[Stream], batch: Batch, done: Done | None) -> None:
         """Number the publications of a batch to topics that go the same way, and have them leave with this turn."""
-        presence, way = self._presence, streams[0].way
-        first = presence.seq + 1
-        presence.seq += len(batch.which)
-        batch.number(self._port.me, range(first, presence.seq + 1))
+        publishers, way = self._publishers, streams[0].way
+        first = publishers.seq + 1
+        publishers.seq += len(batch.which)
+        batch.number(self._port.me, range(first, publishers.seq + 1))
         if (
             self.catch_up is not None
             and self.missed.active
@@ -233,7 +233,7 @@ class Multicast:
 
     def _leave(self, frame: OutgoingFrame, branches: Iterable[Branch]) -> None:
         if frame.pending is not None:
-            self.acknowledgements.entrust(frame.pending, branches)
+            self.acknowledgements.expect_acknowledgement(frame.pending, branches)
         else:
             for branch in branches:
                 self.forwarder.forward(self._port.me, frame.body, branch, 0)
@@ -269,7 +269,7 @@ class Multicast:
                 others = [member for member in frame.members if member not in frame.served]
             else:
                 others = list(frame.members)
-            self._leave(frame, self._presence.divide(stream.topic, others))
+            self._leave(frame, self._publishers.divide(stream.topic, others))
 
     # --- frames -----------------------------------------------------------------------------------------------
 
@@ -292,9 +292,9 @@ class Multicast:
 
     def _on_publish(self, sender: BrokerRef, frame: Publish) -> None:
         origin, onward = self.forwarder.resolve(sender, frame)
-        if onward and self._presence.designs is not None:
+        if onward and self._publishers.designs is not None:
             topics = [part.topic for part in frame.parts]
-            onward = self._presence.designs.onward(sender.name, frame.slice, topics, onward)
+            onward = self._publishers.designs.onward(sender.name, frame.slice, topics, onward)
         traced = self.tracer.comes(sender.name, frame) if self.tracer is not None and frame.properties else None
         sent, duplicates = self.forwarder.sent, self._inbox.duplicates
         self.received += len(frame.which)
@@ -306,7 +306,7 @@ class Multicast:
                 pending.missing.append(self._port.me)
             else:
                 pending.reached([1] * len(subscribers), subscribers)
-            self.acknowledgements.entrust(pending, self._represented(origin, frame, onward, pending))
+            self.acknowledgements.expect_acknowledgement(pending, self._represented(origin, frame, onward, pending))
         elif onward:
             for branch in self._represented(origin, frame, onward, None):
                 self.forwarder.forward(origin, frame, branch, 0)
@@ -318,7 +318,7 @@ class Multicast:
     ) -> list[Branch]:
         """What comes from another domain leaves along this one's tree for those whom that serves. Returns the branches
         to the others."""
-        domains, me, tree_path = self._presence.domains, self._port.me, self.tree_path
+        domains, me, tree_path = self._publishers.domains, self._port.me, self.tree_path
         if not onward or tree_path is None or not domains or len(frame.parts) > 1:
             return onward
         here = domains.of(me)
@@ -331,11 +331,11 @@ class Multicast:
         return divide(me, by_place((ref for ref in members if ref not in served), self._port.order), self._port.order)
 
     def _on_nack(self, sender: BrokerRef, nack: Nack) -> None:
-        given = self._presence.seq
+        given = self._publishers.seq
         if nack.seq > given:  # somebody has published in the name of this broker
             self._port.send(sender, Skip(nack.topic, nack.seq, given))
             return
-        if not self._presence.permitted(nack.topic, [sender]):
+        if not self._publishers.permitted(nack.topic, [sender]):
             self._port.send(sender, Skip(nack.topic, nack.seq))
             return
         after = nack.seq - 1 if nack.after is None else nack.after
@@ -355,7 +355,7 @@ class Multicast:
 
     def _remembered(self, topic: str, after: int, upto: int) -> list[Publish]:
         found = [] if self.tree_path is None else self.tree_path.remembered(topic, after, upto)
-        stream = self._presence.streams.get(topic)
+        stream = self._publishers.streams.get(topic)
         recent = stream.recent if stream is not None else None
         kept = (to_topic(body, topic, after, upto) for body in recent or ())
         return [*found, *(body for body in kept if body is not None)]
@@ -366,7 +366,7 @@ class Multicast:
         """Send publications to one topic with QoS 0 once more, by ALM: own ones, or those of an origin in another
         domain. `members` are in the order of their places."""
         refs = list(members)
-        own = self._presence.divide(body.parts[0].topic, refs) if origin is None else [Branch(ref, ()) for ref in refs]
+        own = self._publishers.divide(body.parts[0].topic, refs) if origin is None else [Branch(ref, ()) for ref in refs]
         for branch in own:
             self.forwarder.forward(origin or self._port.me, body, branch, 0)
 
@@ -394,7 +394,7 @@ class Multicast:
     @property
     def settled(self) -> bool:
         """True if nothing this broker has published waits to be sent or confirmed."""
-        waiting = any(stream.queue for stream in self._presence.streams.values())
+        waiting = any(stream.queue for stream in self._publishers.streams.values())
         return self.acknowledgements.settled and not self._unsent and not waiting
 
 

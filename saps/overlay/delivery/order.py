@@ -266,7 +266,7 @@ class Inbox:
 
     def sweep(self) -> None:
         """Once every `SWEEP` seconds: drop the sequences nothing came for since the last time. The origin has given up
-        its presence meanwhile (`presence.IDLE`) and begins anew, or this broker was no member."""
+        its presence meanwhile (`publishers.IDLE`) and begins anew, or this broker was no member."""
         for origin, known in list(self._sequences.items()):
             for topic, sequence in list(known.items()):
                 if not sequence.used and not sequence.held:

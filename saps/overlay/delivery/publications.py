@@ -16,7 +16,7 @@ from saps.overlay.frames.kinds import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 
 if TYPE_CHECKING:
-    from saps.overlay.rendezvous.publisher_registry import Presence
+    from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 
 
 def fault(frame: Publish) -> str | None:
@@ -141,7 +141,7 @@ def counts_of(frame: Publish) -> list[tuple[str, int]]:
     return [(part.topic, count) for part, count in zip(frame.parts, counts, strict=True)]
 
 
-def places(registry: Presence) -> Callable[[], int]:
+def places(registry: PublisherRegistry) -> Callable[[], int]:
     """Takes numbers of this broker's publications for those that the mesh leaves without, as nobody elsewhere wants
     them: they have their place in the order, too."""
 

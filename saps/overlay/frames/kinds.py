@@ -149,7 +149,7 @@ class Check(Frame, tag=27):
     """Seconds for which it is in doubt what is behind `ref`; before `ref` too if both were put into one gap."""
 
 
-class Astray(Frame, tag=28):
+class RingSplit(Frame, tag=28):
     """Insert `ref` again, at the broker `at`; None: here, because a `Check` says that its left link is wrong."""
 
     ref: Ref
@@ -264,7 +264,7 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """If there are more than so many, say only that; 0: there is no limit."""
 
 
-class Tenure(msgspec.Struct, frozen=True, array_like=True):
+class SessionLease(msgspec.Struct, frozen=True, array_like=True):
     """A broker has, or is about to have, the session of a client."""
 
     client: str
@@ -278,7 +278,7 @@ class Tenure(msgspec.Struct, frozen=True, array_like=True):
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """To holders of a bucket of clients: these tenures begin, those have ended."""
 
-    bucket: Number
+    partition: Number
     broker: BrokerRef
     claimed: list[tuple[str, Stamp]]
     """Clients and stamps."""
@@ -294,7 +294,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
 class Roster(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """To all brokers, from one that begins to hold a bucket of clients: tell your tenures in it."""
 
-    bucket: Number
+    partition: Number
 
 
 class Unsettled(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -393,7 +393,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Answer to `Keep`: I hold this bucket."""
 
     broker: BrokerRef
-    bucket: Number
+    partition: Number
     ready: bool
     """I have all that was kept in it before, and am not leaving."""
 
@@ -412,13 +412,13 @@ class Here(msgspec.Struct, frozen=True, array_like=True, tag=8):
     clients: list[str]
 
 
-class Tenures(msgspec.Struct, frozen=True, array_like=True, tag=20):
+class SessionLeases(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Answer to `Claim`: the tenures that other brokers have of these clients; and to `Roster`: mine."""
 
     broker: BrokerRef
     ready: bool
     """I know all tenures of the bucket."""
-    tenures: list[Tenure]
+    leases: list[SessionLease]
     holders: list[BrokerRef] = []
     """With the answer to `Claim`: who holds the bucket beside me."""
 
@@ -442,7 +442,7 @@ class Bequeathed(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 Result = (
-    Baseline | Interest | Answer | TreeMember | Surveyed | Kept | Stored | Here | Tenures | Outstanding | Bequeathed
+    Baseline | Interest | Answer | TreeMember | Surveyed | Kept | Stored | Here | SessionLeases | Outstanding | Bequeathed
 )
 Segment = tuple[Key, Key]
 """``[key of a node, end)``: the part of a range that the node answers for."""
@@ -458,7 +458,7 @@ class Locate(Routed, tag=11):
     body: Body
 
 
-class Spread(Frame, tag=12):
+class Broadcast(Frame, tag=12):
     """Runs the call at the nodes of the segments."""
 
     origin: BrokerRef
@@ -469,7 +469,7 @@ class Spread(Frame, tag=12):
 
 
 class Gathered(Frame, tag=13):
-    """The aggregated reply to `Spread` (or, from the first node, to `Locate`) number `part`."""
+    """The aggregated reply to `Broadcast` (or, from the first node, to `Locate`) number `part`."""
 
     part: Number
     results: list[Result]
@@ -501,7 +501,7 @@ class Known(Frame, tag=30):
     broker: BrokerRef | None
 
 
-class Knock(Frame, tag=80):
+class StartProbe(Frame, tag=80):
     """From a guest: `broker` asks who is there (`saps.overlay.membership.start`)."""
 
     broker: BrokerRef
@@ -511,7 +511,7 @@ class Knock(Frame, tag=80):
 
 
 class There(Frame, tag=81):
-    """Answers `Knock`: `broker` is here."""
+    """Answers `StartProbe`: `broker` is here."""
 
     broker: BrokerRef
     stage: StartStage
@@ -648,7 +648,7 @@ class HighWater(Frame, tag=32):
 class Enlist(Frame, tag=33):
     """Hold this bucket of retained messages, too."""
 
-    bucket: Number
+    partition: Number
     serial: Number
 
 
@@ -662,7 +662,7 @@ class Enlisted(Frame, tag=34):
 # --- shared subscriptions -------------------------------------------------------------------------------------
 
 
-class Hand(Frame, tag=35):
+class GroupDelivery(Frame, tag=35):
     """A publication for one member of a shared subscription, if you have one that is ready."""
 
     serial: Number
@@ -678,7 +678,7 @@ class Hand(Frame, tag=35):
 
 
 class Handed(Frame, tag=36):
-    """Answers `Hand`: a member has been given it, or none was ready."""
+    """Answers `GroupDelivery`: a member has been given it, or none was ready."""
 
     serial: Number
     taken: bool
@@ -785,7 +785,7 @@ class TakeOver(Frame, tag=60):
     mine does not have; else end it."""
 
 
-class Yielded(Frame, tag=61):
+class TakeOverAnswer(Frame, tag=61):
     """Answers `TakeOver`."""
 
     serial: Number
@@ -805,7 +805,7 @@ class Pull(Frame, tag=62):
     """Publishing brokers and topics, with the first part of stage 1."""
 
 
-class Luggage(Frame, tag=63):
+class Snapshot(Frame, tag=63):
     """Answers `Pull`."""
 
     serial: Number
@@ -918,7 +918,7 @@ class Missed(Frame, tag=90):
     """The number of my last publication before: of those up to it I owe you only what I make up."""
 
 
-class Wish(msgspec.Struct, frozen=True, array_like=True):
+class Intent(msgspec.Struct, frozen=True, array_like=True):
     """A filter that a broker has subscribers for."""
 
     topic_filter: str
@@ -935,7 +935,7 @@ class Wishes(Frame, tag=91):
     number: Number
     """Of the part, from 0 on."""
     last: bool
-    wishes: Annotated[list[Wish], Meta(max_length=MOST_ANNOUNCED)]
+    intents: Annotated[list[Intent], Meta(max_length=MOST_ANNOUNCED)]
 
 
 class MadeUp(Frame, tag=92):
@@ -958,11 +958,11 @@ class Caught(Frame, tag=93):
 # --- leaving ------------------------------------------------------------------------------------------------
 
 
-class Bye(Frame, tag=24):
-    """I am leaving: after your `Farewell` send me nothing more."""
+class Leave(Frame, tag=24):
+    """I am leaving: after your `LeaveAck` send me nothing more."""
 
 
-class Farewell(Frame, tag=25):
+class LeaveAck(Frame, tag=25):
     """All I ever sent you was sent before this."""
 
 
@@ -978,7 +978,7 @@ AnyFrame = (
     | Find
     | Found
     | Locate
-    | Spread
+    | Broadcast
     | Gathered
     | Ping
     | Pong
@@ -990,29 +990,29 @@ AnyFrame = (
     | Ack
     | Nack
     | Skip
-    | Bye
-    | Farewell
+    | Leave
+    | LeaveAck
     | Gone
     | Check
-    | Astray
+    | RingSplit
     | Whois
     | Known
-    | Knock
+    | StartProbe
     | There
     | OfmAck
     | HighWater
     | Enlist
     | Enlisted
-    | Hand
+    | GroupDelivery
     | Handed
     | Settled
     | Guard
     | Unguard
     | Mourned
     | TakeOver
-    | Yielded
+    | TakeOverAnswer
     | Pull
-    | Luggage
+    | Snapshot
     | Arrived
     | Departed
     | Offer

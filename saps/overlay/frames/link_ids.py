@@ -21,7 +21,7 @@ ENTRIES = 1 << 20
 """Brokers in all slices that are remembered for a link and direction: 8 MiB. Beyond it the sender begins anew."""
 
 
-class NumbersGiven:
+class SentLinkIds:
     """What the receiver of a lane, one life of a broker, has been told the numbers for; they are greater than
     `above`."""
 
@@ -53,7 +53,7 @@ class NumbersGiven:
         return number
 
 
-class NumbersLearnt:
+class ReceivedLinkIds:
     """What a sender has told this broker the numbers for: brokers, and slices as the branches they lead to."""
 
     __slots__ = ("branches", "brokers", "died", "listed", "of", "sizes")
@@ -86,9 +86,9 @@ class NumbersLearnt:
             raise ProtocolError("too many slices")
         self.branches[number] = divide(me, members, order)
 
-    def without(self, ended: Callable[[int], bool]) -> NumbersLearnt:
+    def without(self, ended: Callable[[int], bool]) -> ReceivedLinkIds:
         """What is left of it when a lane begins anew: all but the numbers of that lane."""
-        left = NumbersLearnt()
+        left = ReceivedLinkIds()
         left.brokers = {number: ref for number, ref in self.brokers.items() if not ended(number)}
         left.branches |= {number: branches for number, branches in self.branches.items() if not ended(number)}
         left.sizes = {number: size for number, size in self.sizes.items() if not ended(number)}

@@ -6,7 +6,7 @@ place: incompletely, and with the word that to ask again is of no use.
 
 from __future__ import annotations
 
-from saps.overlay.frames.kinds import Frame, Gathered, Locate, Spread
+from saps.overlay.frames.kinds import Frame, Gathered, Locate, Broadcast
 
 SINCE: dict[type, int] = {}
 """The first version that has a kind of frame, of body of a range call, or of its result; not those of the lowest."""
@@ -17,7 +17,7 @@ def version_of(frame: Frame, lowest: int) -> int:
     if not SINCE:
         return lowest
     needed = SINCE.get(type(frame), lowest)
-    if isinstance(frame, Locate | Spread):
+    if isinstance(frame, Locate | Broadcast):
         needed = max(needed, SINCE.get(type(frame.body), lowest))
     elif isinstance(frame, Gathered):
         needed = max([needed, *(SINCE.get(type(result), lowest) for result in frame.results)])
@@ -34,7 +34,7 @@ def for_version(frame: Frame, version: int) -> Frame | None:
 
 def unanswered(frame: Frame) -> Gathered | None:
     """What whoever asks gets in the place of an answer; None if the frame is no question."""
-    if isinstance(frame, Spread):
+    if isinstance(frame, Broadcast):
         return Gathered(frame.part, [], complete=False, depth=frame.depth, outdated=True)
     if isinstance(frame, Locate):
         return Gathered(frame.part, [], complete=False, depth=frame.hops, outdated=True)

@@ -88,9 +88,9 @@ class Detector:
             return True
         if broker in (self._silent.get(broker.name), self._false.get(broker.name)):
             return True
-        return self.superseded(broker)
+        return self.stale_incarnation(broker)
 
-    def superseded(self, broker: BrokerRef) -> bool:
+    def stale_incarnation(self, broker: BrokerRef) -> bool:
         """True if a newer life of the broker has been heard of, or this one has taken its leave."""
         return self._newest.get(broker.name, 0) > broker.incarnation
 

@@ -1,14 +1,14 @@
 """An orderly leave: nothing that was acknowledged is lost, and nobody sends here any more when this broker goes.
 
 In this order: own publications arrive, filters and presence are withdrawn, the keys are taken out of the ring; then
-`Bye` goes to everyone that has sent to this broker in this life, and it is gone when each has answered `Farewell`.
+`Leave` goes to everyone that has sent to this broker in this life, and it is gone when each has answered `LeaveAck`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import Bye
+from saps.overlay.frames.kinds import Leave
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.skip_graph import SkipGraph
@@ -35,11 +35,11 @@ class Leaving:
         self._timeout = timeout
         self.correspondents: dict[str, BrokerRef] = {}
         """Brokers that have sent to this one in this life: they must know when it leaves."""
-        self._farewells: set[BrokerRef] = set()
+        self._leave_acks: set[BrokerRef] = set()
         """Brokers that have parted from this one."""
         self._left: Callable[[], None] | None = None
         self.begun = False
-        self._parting = False
+        self._eviction = False
 
     def begin(self, left: Callable[[], None]) -> None:
         """Leave. `left` runs when nothing more can arrive, or when the time is up."""
@@ -50,31 +50,31 @@ class Leaving:
 
     def heard(self, sender: BrokerRef) -> bool:
         """A broker has sent something. True if it does not know yet that this one is going: see `tell`."""
-        if sender in self._farewells:  # an answer to a range call may come later than that
+        if sender in self._leave_acks:  # an answer to a range call may come later than that
             return False
-        stranger = self._parting and sender.name not in self.correspondents
+        stranger = self._eviction and sender.name not in self.correspondents
         self.correspondents[sender.name] = sender
         return stranger
 
     def tell(self, stranger: BrokerRef) -> None:
-        """Part from it, after it was answered: what comes behind the `Bye` counts for nothing."""
+        """Part from it, after it was answered: what comes behind the `Leave` counts for nothing."""
         if stranger.name in self.correspondents:
-            self._port.send(stranger, Bye())
+            self._port.send(stranger, Leave())
 
-    def farewell(self, sender: BrokerRef) -> None:
+    def leave_ack(self, sender: BrokerRef) -> None:
         """A broker has parted from this one."""
-        self._farewells.add(sender)
+        self._leave_acks.add(sender)
         self.parted(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
         """Nothing is to be had from it any more."""
-        if self._parting:
+        if self._eviction:
             self.parted(peer)
 
     def parted(self, broker: BrokerRef) -> None:
         """Nothing more can come from a broker."""
         self.correspondents.pop(broker.name, None)
-        if self._parting and not self.correspondents:
+        if self._eviction and not self.correspondents:
             self._gone()
 
     def _settle(self, limit: float) -> None:
@@ -102,13 +102,13 @@ class Leaving:
         self._port.after(patience, self._part)
 
     def _part(self) -> None:
-        if self._parting:
+        if self._eviction:
             return
-        self._parting = True
+        self._eviction = True
         if not self.correspondents:
             self._gone()
         for broker in self.correspondents.values():
-            self._port.send(broker, Bye())
+            self._port.send(broker, Leave())
 
     def _gone(self) -> None:
         left, self._left = self._left, None

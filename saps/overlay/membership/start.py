@@ -20,7 +20,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from saps.overlay.frames.kinds import Knock, There
+from saps.overlay.frames.kinds import StartProbe, There
 from saps.overlay.ring.keys import BrokerRef
 
 AGAIN = 0.2
@@ -68,7 +68,7 @@ class World(Protocol):
     def now(self) -> float:
         """Seconds, monotonic."""
 
-    def knock(self, address: str, question: Knock, answer: Answer) -> None:
+    def start_probe(self, address: str, question: StartProbe, answer: Answer) -> None:
         """Ask who is at an address; `answer` is called once."""
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
@@ -130,7 +130,7 @@ class Start:
             self._try(place)
         self._look()
 
-    def knocked(self, question: Knock) -> There:
+    def knocked(self, question: StartProbe) -> There:
         """Somebody knocks here. What it is told."""
         by, place = question.broker, self._places.get(question.broker.address)
         if by.address and place is None and len(self._places) < MOST and by.name != self.me.name:
@@ -180,8 +180,8 @@ class Start:
         if self.stage is Stage.MEMBER and self._acquainted(place):
             self._world.after(SEEK, partial(self._try, place))
         else:
-            question = Knock(self.me, self.stage, self._waited())
-            self._world.knock(place.address, question, partial(self._answered, place))
+            question = StartProbe(self.me, self.stage, self._waited())
+            self._world.start_probe(place.address, question, partial(self._answered, place))
 
     def _acquainted(self, place: _Place) -> bool:
         """Is whoever was heard at an address of this mesh? Its own address may be written in another way."""

@@ -27,5 +27,5 @@ class Absent(Protocol):
     def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
         """A broker has announced a filter that was not known: from this publication on it counts."""
 
-    def superseded(self, broker: BrokerRef) -> None:
+    def stale_incarnation(self, broker: BrokerRef) -> None:
         """Others have told of a later life of it."""

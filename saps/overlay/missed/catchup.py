@@ -25,7 +25,7 @@ from saps.overlay.missed.lag import Lag, State, Wanted
 from saps.overlay.missed.sending import Sending, Share
 from saps.overlay.missed.wishing import Wishing
 from saps.overlay.port import Handlers, Port
-from saps.overlay.rendezvous.publisher_registry import Presence
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
@@ -50,7 +50,7 @@ class CatchUp:
         port: Port,
         calls: RangeCalls,
         multicast: Multicast,
-        presence: Presence,
+        publishers: PublisherRegistry,
         inbox: Inbox,
         subscriptions: Subscriptions,
         share: Share,
@@ -58,7 +58,7 @@ class CatchUp:
         """`share`: `saps.overlay.groups.Sharing.publish`."""
         self._port = port
         self._calls = calls
-        self._presence = presence
+        self._publishers = publishers
         self._acknowledgements = multicast.acknowledgements
         self.log = multicast.missed
         self.lags: dict[BrokerRef, Lag] = {}
@@ -72,14 +72,14 @@ class CatchUp:
         self._telling = self._looking = False
         self._event = 0.0
         """When somebody was lost or behind the last time."""
-        self.sending = Sending(port, self.log, presence, subscriptions, self.lags, self._caught_up, share)
+        self.sending = Sending(port, self.log, publishers, subscriptions, self.lags, self._caught_up, share)
         self.wishing = Wishing(port, inbox, subscriptions)
-        multicast.catch_up = presence.catch_up = self
+        multicast.catch_up = publishers.catch_up = self
 
     @property
     def handlers(self) -> Handlers:
         return {
-            Missed: lambda sender, frame: self.wishing.wish(sender, frame.round, frame.start),
+            Missed: lambda sender, frame: self.wishing.intent(sender, frame.round, frame.start),
             Wishes: self._on_wishes,
             MadeUp: self.wishing.on_made_up,
             Caught: self.sending.on_caught,
@@ -105,8 +105,8 @@ class CatchUp:
     def _begin_log(self) -> None:
         self._event = self._port.now
         if not self.log.active:
-            self.log.begin(self._presence.seq + 1)
-            self._presence.divide_again(self._presence.streams)
+            self.log.begin(self._publishers.seq + 1)
+            self._publishers.divide_again(self._publishers.streams)
         if not self._looking:
             self._looking = True
             self._port.after(LOOK, self._look)
@@ -127,7 +127,7 @@ class CatchUp:
             self._known.clear()
             self._done.clear()
             self.sending.end()
-            self._presence.divide_again(self._presence.streams)
+            self._publishers.divide_again(self._publishers.streams)
             self._looking = False
             return
         self._port.after(LOOK, self._look)
@@ -140,16 +140,16 @@ class CatchUp:
         self._begin_log()
         lag = self.lags.get(broker)
         if lag is None:
-            lag = self._behind_since(broker, self._presence.seq if broker in self._known else 0)
+            lag = self._behind_since(broker, self._publishers.seq if broker in self._known else 0)
         lag.lost(pending, self.log, self._port.now)
         if over:
             self._port.after(KEPT, lambda: self._gone(lag))
 
-    def superseded(self, broker: BrokerRef) -> None:
+    def stale_incarnation(self, broker: BrokerRef) -> None:
         """Others have told of a later life: what this one has missed is for whoever adopts its sessions."""
         if broker not in self.lags or self.lags[broker].state is not State.LOST:
             self.lost(broker, True)
-        self._presence.forget(broker)
+        self._publishers.forget(broker)
 
     def _gone(self, lag: Lag) -> None:
         if self.lags.get(lag.broker) is lag:
@@ -193,7 +193,7 @@ class CatchUp:
         del self.lags[lag.broker]
         self._known.add(lag.broker)
         self._done[lag.broker] = lag.passed
-        self._presence.divide_again(self._presence.streams)
+        self._publishers.divide_again(self._publishers.streams)
 
     def rejoined(self) -> None:
         """A cut is over, at least in part."""
@@ -224,13 +224,13 @@ class CatchUp:
             return
         lag.serial += 1
         lag.progress = self._port.now
-        for wish in frame.wishes:
-            lag.wanted.add(wish.topic_filter, lag.since - wish.age, 1 << 63)
-            self._presence.note(wish.topic_filter, sender, wish.version, lag.start)
+        for intent in frame.intents:
+            lag.wanted.add(intent.topic_filter, lag.since - intent.age, 1 << 63)
+            self._publishers.note(intent.topic_filter, sender, intent.version, lag.start)
         if frame.last:
             lag.go()
             if not (lag.doubts.seqs or self._something(lag)):
-                lag.reading, lag.passed = self.log.last, self._presence.seq
+                lag.reading, lag.passed = self.log.last, self._publishers.seq
             self.sending.pump()
 
     def _something(self, lag: Lag) -> bool:

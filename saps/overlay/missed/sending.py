@@ -12,7 +12,7 @@ from saps.overlay.frames.kinds import Caught, MadeUp, Missed, Publish
 from saps.overlay.missed.lag import Lag, State
 from saps.overlay.missed.log import MissedLog, Record
 from saps.overlay.port import Port
-from saps.overlay.rendezvous.publisher_registry import Presence
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef
 
@@ -35,7 +35,7 @@ class Sending:
         self,
         port: Port,
         log: MissedLog,
-        presence: Presence,
+        publishers: PublisherRegistry,
         subscriptions: Subscriptions,
         lags: dict[BrokerRef, Lag],
         done: Callable[[Lag], None],
@@ -44,7 +44,7 @@ class Sending:
         """`share`: `saps.overlay.groups.Sharing.publish`."""
         self._port = port
         self._log = log
-        self._presence = presence
+        self._publishers = publishers
         self._subscriptions = subscriptions
         self._lags = lags
         self._done = done
@@ -157,7 +157,7 @@ class Sending:
         """What the broker wants of a record, and was not sent."""
         body, broker, wanted = record.body, lag.broker, lag.wanted
         news = [broker not in self._log.went_to(sent) for sent in record.sent]
-        allowed = [bool(self._presence.permitted(part.topic, [broker])) for part in body.parts]
+        allowed = [bool(self._publishers.permitted(part.topic, [broker])) for part in body.parts]
         indexes: list[int] = []
         for index, (number, seq) in enumerate(zip(body.which, body.seqs, strict=True)):
             topic = body.parts[number].topic
@@ -186,7 +186,7 @@ class Sending:
         for part in record.body.parts:
             last = self._log.topics.get(part.topic)
             if last is not None and last[0] <= lag.passed:
-                self._presence.caught_up(part.topic, last[0])
+                self._publishers.caught_up(part.topic, last[0])
 
     def on_caught(self, sender: BrokerRef, frame: Caught) -> None:
         lag = self._lags.get(sender)

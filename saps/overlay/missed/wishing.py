@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saps.overlay.delivery.order import Inbox
-from saps.overlay.frames.kinds import MOST_ANNOUNCED, Caught, MadeUp, Missing, Wish, Wishes
+from saps.overlay.frames.kinds import MOST_ANNOUNCED, Caught, MadeUp, Missing, Intent, Wishes
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef
@@ -22,22 +22,22 @@ class Wishing:
     def missing(self, body: Missing) -> None:
         """All are told that there is something (`Missing`)."""
         if body.broker.name != self._port.me.name and self._subscriptions.registrations:
-            self.wish(body.broker, body.round, None)
+            self.intent(body.broker, body.round, None)
 
-    def wish(self, sender: BrokerRef, number: int, start: int | None) -> None:
+    def intent(self, sender: BrokerRef, number: int, start: int | None) -> None:
         """Say what this broker wants."""
         if start is not None:
             self._inbox.starts[sender] = start
         now = self._port.now
-        wishes = [
-            Wish(each.topic_filter, each.version, now - each.since)
+        intents = [
+            Intent(each.topic_filter, each.version, now - each.since)
             for each in self._subscriptions.registrations.values()
             if each.wanted
         ]
-        parts = range(0, max(len(wishes), 1), MOST_ANNOUNCED)
+        parts = range(0, max(len(intents), 1), MOST_ANNOUNCED)
         for part, begin in enumerate(parts):
             last = part == len(parts) - 1
-            self._port.send(sender, Wishes(number, part, last, wishes[begin : begin + MOST_ANNOUNCED]))
+            self._port.send(sender, Wishes(number, part, last, intents[begin : begin + MOST_ANNOUNCED]))
 
     def on_made_up(self, sender: BrokerRef, frame: MadeUp) -> None:
         number, serial = self._come.get(sender, (0, 0))

@@ -130,7 +130,7 @@ class _Coverage:
         self.waiters: list[Callable[[], None]] = []
 
 
-class Presence:
+class PublisherRegistry:
     """All streams of one broker. `publish` gets what waited for a stream to open."""
 
     def __init__(
@@ -453,7 +453,7 @@ class Presence:
             return known
         if known is not None and known.present and known.broker.incarnation < broker.incarnation:
             if self.catch_up is not None:
-                self.catch_up.superseded(known.broker)
+                self.catch_up.stale_incarnation(known.broker)
             entries = self._filters.get(topic_filter) or self._add_filter(topic_filter)
         if present and baseline is None and self.catch_up is not None:
             self.catch_up.noted(broker, topic_filter, self.seq)

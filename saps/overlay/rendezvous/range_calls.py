@@ -21,13 +21,13 @@ from saps.overlay.frames.kinds import (
     ProtocolError,
     Result,
     Segment,
-    Spread,
+    Broadcast,
 )
 from saps.overlay.port import Handlers, Port
 from saps.overlay.ring.keys import BrokerRef, Key, Range, Ref
 from saps.overlay.ring.routing import Node, State
 from saps.overlay.ring.skip_graph import SkipGraph
-from saps.overlay.timeouts import Patience
+from saps.overlay.timeouts import SharedTimeout
 
 ATTEMPT, LONGEST_ATTEMPT = 0.5, 4.0
 """Seconds after which a call without answer is repeated, at first and at most; doubles each time."""
@@ -107,7 +107,7 @@ class RangeCalls:
         self._callers: dict[int, Call] = {}
         self._gatherings: dict[int, _Gathering] = {}
         """By the number of each part that is waited for."""
-        self._near = Patience(port, AT_ONCE, self._late)
+        self._near = SharedTimeout(port, AT_ONCE, self._late)
 
     def call(
         self,
@@ -137,7 +137,7 @@ class RangeCalls:
             self._serial += 1
             gathering.waiting[self._serial] = broker
             self._gatherings[self._serial] = gathering
-            self._port.send(broker, Spread(me, self._serial, [(key, key)], body, 1))
+            self._port.send(broker, Broadcast(me, self._serial, [(key, key)], body, 1))
         self._near.add(call)
 
     def cancel(self, call: Call) -> None:
@@ -147,7 +147,7 @@ class RangeCalls:
 
     @property
     def handlers(self) -> Handlers:
-        return {Spread: self._on_spread, Gathered: self._on_gathered, Locate: self._on_locate}
+        return {Broadcast: self._on_broadcast, Gathered: self._on_gathered, Locate: self._on_locate}
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died: what it was to answer stays incomplete."""
@@ -215,7 +215,7 @@ class RangeCalls:
         gathering = _Gathering(frame.origin, frame.part, frame.hops)
         self._spread(gathering, [(node, frame.low, frame.high)], [], frame.origin, frame.body)
 
-    def _on_spread(self, sender: BrokerRef, frame: Spread) -> None:
+    def _on_broadcast(self, sender: BrokerRef, frame: Broadcast) -> None:
         self._met(frame.origin)
         if frame.depth > DEEPEST:
             raise ProtocolError(f"a call that {sender.name} has handed on {frame.depth} times")
@@ -274,7 +274,7 @@ class RangeCalls:
             self._serial += 1
             gathering.waiting[self._serial] = broker
             self._gatherings[self._serial] = gathering
-            self._port.send(broker, Spread(origin, self._serial, segments, body, gathering.depth + 1))
+            self._port.send(broker, Broadcast(origin, self._serial, segments, body, gathering.depth + 1))
         if onward:
             self._port.after(LONGEST_ATTEMPT, lambda: self._give_up(gathering))
         self._reply_if_done(gathering)

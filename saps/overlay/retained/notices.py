@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from saps.overlay.frames.kinds import Claim, Tenures
+from saps.overlay.frames.kinds import Claim, SessionLeases
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import AT_ONCE, ATTEMPT, LONGEST_ATTEMPT, PAUSE, Outcome, RangeCalls
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.directory import bucket_of, holder_key, shelf
+from saps.overlay.sessions.directory import partition_of, holder_key, shelf
 
 SEARCH = 3.0
 """Seconds after which an incomplete range call is not repeated: what it has brought must do."""
@@ -27,7 +27,7 @@ Q = TypeVar("Q")
 Names = frozenset[str]
 
 
-class _Desk(Generic[Q]):
+class _RequestHandler(Generic[Q]):
     """What is to be told to the holders of one bucket."""
 
     __slots__ = ("busy", "claims", "holders", "released", "scheduled")
@@ -66,21 +66,21 @@ class Notices(Generic[Q]):
         port: Port,
         calls: RangeCalls,
         joined: Callable[[], bool],
-        tenures: dict[str, int],
+        leases: dict[str, int],
         keeps: Callable[[str], bool],
         answered: Callable[[int, dict[str, Q], Outcome], None],
     ) -> None:
-        """`joined` says if this broker is in the mesh: until then what is to be told waits. `tenures`: the stamps of
+        """`joined` says if this broker is in the mesh: until then what is to be told waits. `leases`: the stamps of
         the clients claimed here; `keeps`: does the session of one outlive this broker?
         `answered` gets a bucket, the claims that the holders have heard of, and their
         answers."""
         self._port = port
         self._calls = calls
         self._joined = joined
-        self._tenures = tenures
+        self._leases = leases
         self._keeps = keeps
         self._answered = answered
-        self._desks: dict[int, _Desk[Q]] = {}
+        self._request_handlers: dict[int, _RequestHandler[Q]] = {}
         self.straight = 0
         """Calls that needed no search."""
         self.searched = 0
@@ -88,27 +88,27 @@ class Notices(Generic[Q]):
 
     def claim(self, client: str, what: Q) -> None:
         """Tell of a client's tenure here."""
-        number = bucket_of(client)
-        self._desk(number).claims[client] = what
+        number = partition_of(client)
+        self._request_handler(number).claims[client] = what
         self._write(number)
 
     def claim_again(self, claims: dict[str, Q]) -> None:
         """The holders did not know; later claims of the same clients take the place of these."""
         for client, what in claims.items():
-            self._desk(bucket_of(client)).claims.setdefault(client, what)
-        for number in {bucket_of(client) for client in claims}:
+            self._request_handler(partition_of(client)).claims.setdefault(client, what)
+        for number in {partition_of(client) for client in claims}:
             self._write(number)
 
     def release(self, client: str, stamp: int) -> None:
         """Tell, some time soon, that a tenure up to this stamp has ended."""
-        number = bucket_of(client)
-        desk = self._desk(number)
-        desk.released[client] = stamp
-        if not desk.scheduled:
-            desk.scheduled = True
+        number = partition_of(client)
+        request_handler = self._request_handler(number)
+        request_handler.released[client] = stamp
+        if not request_handler.scheduled:
+            request_handler.scheduled = True
 
             def due() -> None:
-                desk.scheduled = False
+                request_handler.scheduled = False
                 self._write(number)
 
             self._port.after(LINGER, due)
@@ -117,38 +117,38 @@ class Notices(Generic[Q]):
         """This broker has joined, or two parts of the mesh may have become one: the holders known may not be all. These
         claims and what has waited are told; of a client that has a claim waiting, that one."""
         for client, what in claims.items():
-            self._desk(bucket_of(client)).claims.setdefault(client, what)
-        for number, desk in list(self._desks.items()):
-            desk.holders = {}
+            self._request_handler(partition_of(client)).claims.setdefault(client, what)
+        for number, request_handler in list(self._request_handlers.items()):
+            request_handler.holders = {}
             self._write(number)
 
-    def _desk(self, number: int) -> _Desk[Q]:
-        desk = self._desks.get(number)
-        if desk is None:
-            desk = self._desks[number] = _Desk()
-        return desk
+    def _request_handler(self, number: int) -> _RequestHandler[Q]:
+        request_handler = self._request_handlers.get(number)
+        if request_handler is None:
+            request_handler = self._request_handlers[number] = _RequestHandler()
+        return request_handler
 
     def _write(self, number: int) -> None:
-        desk = self._desks[number]
-        if desk.busy or not self._joined() or not (desk.claims or desk.released):
+        request_handler = self._request_handlers[number]
+        if request_handler.busy or not self._joined() or not (request_handler.claims or request_handler.released):
             return
-        desk.busy = True
-        claims, desk.claims = desk.claims, {}
-        released, desk.released = desk.released, {}
+        request_handler.busy = True
+        claims, request_handler.claims = request_handler.claims, {}
+        released, request_handler.released = request_handler.released, {}
         for client in claims:
             released.pop(client, None)  # the new tenure takes the place of the old one
-        told = {client: self._tenures[client] for client in claims if client in self._tenures}
+        told = {client: self._leases[client] for client in claims if client in self._leases}
         kept = [client for client in told if self._keeps(client)]
         body = Claim(number, self._port.me, list(told.items()), list(released.items()), kept=kept)
 
         def done(outcome: Outcome) -> None:
             if outcome.complete:
-                desk.holders = _holders(outcome)
-            desk.busy = False
+                request_handler.holders = _holders(outcome)
+            request_handler.busy = False
             self._answered(number, {client: what for client, what in claims.items() if client in told}, outcome)
             self._write(number)
 
-        self._call(_Telling(body, desk.holders, self._port.now, done))
+        self._call(_Telling(body, request_handler.holders, self._port.now, done))
 
     def _call(self, telling: _Telling) -> None:
         """Straight to the holders that are known, but to none that are dead; else, and if just these did not do, by a
@@ -168,7 +168,7 @@ class Notices(Generic[Q]):
                 telling.holders = _holders(outcome) if outcome.complete else telling.holders
                 self._call(telling)
 
-        number, order = telling.body.bucket, self._port.order
+        number, order = telling.body.partition, self._port.order
         self._calls.call_at([(holder_key(number, ref, order), ref) for ref in asked.values()], telling.body, answered)
 
     def _search(self, telling: _Telling) -> None:
@@ -187,17 +187,17 @@ class Notices(Generic[Q]):
                     telling.patience = min(2 * telling.patience, LONGEST_ATTEMPT)
 
         self.searched += 1
-        self._calls.call(shelf(telling.body.bucket), telling.body, found, 1, telling.patience)
+        self._calls.call(shelf(telling.body.partition), telling.body, found, 1, telling.patience)
 
     def _agreed(self, outcome: Outcome, asked: Names) -> bool:
         """Do answers of all that were `asked` name nobody else, and does one of these know the whole bucket?"""
-        answers = [result for result in outcome.results if isinstance(result, Tenures)]
+        answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
         answered = {answer.broker.name for answer in answers}
         named = {ref.name for answer in answers for ref in answer.holders if not self._port.lost(ref)}
         return answered == asked and named <= answered and any(answer.ready for answer in answers)
 
 
 def _holders(outcome: Outcome) -> dict[str, BrokerRef]:
-    answers = [result for result in outcome.results if isinstance(result, Tenures)]
+    answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
     found = {ref.name: ref for answer in answers for ref in answer.holders}
     return found | {answer.broker.name: answer.broker for answer in answers}

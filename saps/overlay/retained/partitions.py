@@ -44,9 +44,9 @@ class Bucket:
 B = TypeVar("B", bound=Bucket)
 
 
-def rank(bucket: int, name: str) -> bytes:
+def rank(partition: int, name: str) -> bytes:
     """The order in which brokers are preferred as holders of a bucket: each bucket has its own."""
-    return blake2b(b"%d\0" % bucket + name.encode(), digest_size=8).digest()
+    return blake2b(b"%d\0" % partition + name.encode(), digest_size=8).digest()
 
 
 class Holder(ABC, Generic[B]):
@@ -59,72 +59,72 @@ class Holder(ABC, Generic[B]):
         self._held: dict[int, B] = {}
 
     @property
-    def buckets(self) -> list[int]:
+    def partitions(self) -> list[int]:
         """The buckets held here."""
         return list(self._held)
 
     def join(self, number: int, done: Callable[[], None] = lambda: None) -> None:
         """Become a holder of a bucket; `done` runs once this broker has all of it."""
-        bucket = self._held.get(number)
-        if bucket is None or bucket.state is State.LEAVING:
-            bucket = self._held[number] = self._empty(number)
-            self._graph.insert(bucket.key, lambda: self._start(bucket))
-        if bucket.state is State.READY:
+        partition = self._held.get(number)
+        if partition is None or partition.state is State.LEAVING:
+            partition = self._held[number] = self._empty(number)
+            self._graph.insert(partition.key, lambda: self._start(partition))
+        if partition.state is State.READY:
             done()
         else:
-            bucket.waiters.append(done)
+            partition.waiters.append(done)
 
     def rejoined(self) -> None:
         """This broker was cut off, or its ring was cut in two: others may hold the same buckets with other contents."""
-        for bucket in self._held.values():
-            self._start_again(bucket)
+        for partition in self._held.values():
+            self._start_again(partition)
 
     def key_again(self, key: Key) -> None:
         """The key was out of the ring for a while, and missed what was said to the holders meanwhile."""
-        for bucket in self._held.values():
-            if bucket.key == key:
-                self._start_again(bucket)
+        for partition in self._held.values():
+            if partition.key == key:
+                self._start_again(partition)
 
-    def _start(self, bucket: B) -> None:
+    def _start(self, partition: B) -> None:
         """The key is in the overlay."""
-        if self._held.get(bucket.number) is bucket:
-            bucket.state = State.COLLECTING
-            self._begin(bucket)
+        if self._held.get(partition.number) is partition:
+            partition.state = State.COLLECTING
+            self._begin(partition)
 
-    def _start_again(self, bucket: B) -> None:
-        if bucket.state is State.READY:
-            self._start(bucket)
-        elif bucket.state is State.COLLECTING:
-            bucket.missed = True
+    def _start_again(self, partition: B) -> None:
+        if partition.state is State.READY:
+            self._start(partition)
+        elif partition.state is State.COLLECTING:
+            partition.missed = True
 
-    def _begin(self, bucket: B) -> None:
+    def _begin(self, partition: B) -> None:
         """What is to be done before `_collect`."""
-        self._collect(bucket)
+        self._collect(partition)
 
-    def _collect(self, bucket: B) -> None:
+    def _collect(self, partition: B) -> None:
         def collected(outcome: Outcome) -> None:
             for result in outcome.results:
-                self._take(bucket, result)
-            if bucket.missed:
-                bucket.missed = False
-                self._start(bucket)
-            elif bucket.state is State.COLLECTING:
-                bucket.state = State.READY
-                waiters, bucket.waiters = bucket.waiters, []
+                self._take(partition, result)
+            if partition.missed:
+                partition.missed = False
+                self._start(partition)
+            elif partition.state is State.COLLECTING:
+                partition.state = State.READY
+                waiters, partition.waiters = partition.waiters, []
                 for waiter in waiters:
                     waiter()
-                self._ready(bucket)
+                self._ready(partition)
 
-        self._calls.call(*self._question(bucket.number), collected)
+        self._calls.call(*self._question(partition.number), collected)
 
-    def _give_up(self, bucket: B) -> None:
-        bucket.state = State.LEAVING
-        self._graph.remove(bucket.key, lambda: self._drop(bucket))
+    def _give_up(self, partition: B) -> None:
+        partition.state = State.LEAVING
+        self._graph.remove(partition.key, lambda: self._drop(partition))
 
-    def _drop(self, bucket: B) -> None:
-        if self._held.get(bucket.number) is bucket:
-            del self._held[bucket.number]
-            self._dropped(bucket)
+    def _drop(self, partition: B) -> None:
+        if self._held.get(partition.number) is partition:
+            del self._held[partition.number]
+            self._dropped(partition)
 
     @abstractmethod
     def _empty(self, number: int) -> B:
@@ -135,11 +135,11 @@ class Holder(ABC, Generic[B]):
         """Whom to ask for what belongs into a bucket, and what."""
 
     @abstractmethod
-    def _take(self, bucket: B, result: Result) -> None:
+    def _take(self, partition: B, result: Result) -> None:
         """A part of an answer."""
 
-    def _ready(self, bucket: B) -> None:
+    def _ready(self, partition: B) -> None:
         """All of it is here."""
 
-    def _dropped(self, bucket: B) -> None:
+    def _dropped(self, partition: B) -> None:
         """This broker does not hold it any more."""

@@ -27,8 +27,8 @@ from saps.overlay.frames.kinds import Keep, Kept, Recall, Record, Stored
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Registration, Subscriptions
-from saps.overlay.retained.store import BUCKETS, DELETED, HOLDERS, Vault, bucket_of, newer
-from saps.overlay.ring.keys import ALL_VAULTS, Range, vault
+from saps.overlay.retained.store import PARTITIONS, DELETED, HOLDERS, ReplicatedStore, partition_of, newer
+from saps.overlay.ring.keys import ALL_PARTITIONS, Range, partition_range
 from saps.overlay.slices import Slices
 from saps.topics import is_wildcard, matches
 
@@ -98,14 +98,14 @@ class _Question(NamedTuple):
     done: Callable[[Sequence[Recalled]], None]
 
 
-class Retention:
+class RetainedPublisher:
     """The retained messages that one broker publishes, or wants. `kept` is told of each that the holders have."""
 
     def __init__(
         self,
         port: Port,
         calls: RangeCalls,
-        vault: Vault,
+        retained_store: ReplicatedStore,
         inbox: Inbox,
         subscriptions: Subscriptions,
         wall: Callable[[], float],
@@ -114,7 +114,7 @@ class Retention:
         """`wall`: the time that brokers agree on, in seconds."""
         self._port = port
         self._calls = calls
-        self._vault = vault
+        self._retained_store = retained_store
         self._inbox = inbox
         self._subscriptions = subscriptions
         self._wall = wall
@@ -152,7 +152,7 @@ class Retention:
     def keep_record(self, record: Record, done: Told | None) -> None:
         """Have a record kept by the holders of its topic, unless they know a later one."""
         message = record.message
-        number = bucket_of(message.topic)
+        number = partition_of(message.topic)
         writer = self._writers.get(number)
         if writer is None:
             writer = self._writers[number] = _Writer()
@@ -171,7 +171,7 @@ class Retention:
 
     def _attempt(self, number: int, writer: _Writer) -> None:
         records = [record for record, _ in writer.sent.values()]
-        self._calls.call(vault(number), Keep(records), lambda outcome: self._answered(number, writer, outcome))
+        self._calls.call(partition_range(number), Keep(records), lambda outcome: self._answered(number, writer, outcome))
 
     def _answered(self, number: int, writer: _Writer, outcome: Outcome) -> None:
         holders = {result.broker.name for result in outcome.results if isinstance(result, Kept)}
@@ -181,12 +181,12 @@ class Retention:
         writer.rounds += 1
 
         def enlisted(some: bool) -> None:
-            if some or not (holders or self._vault.leaving):
+            if some or not (holders or self._retained_store.leaving):
                 self._attempt(number, writer)
             else:
                 self._written(number, writer)
 
-        self._vault.enlist(number, holders, HOLDERS - len(holders), enlisted)
+        self._retained_store.enlist(number, holders, HOLDERS - len(holders), enlisted)
 
     def _written(self, number: int, writer: _Writer) -> None:
         sent, writer.sent = writer.sent, {}
@@ -243,16 +243,16 @@ class Retention:
         count = min(most, len(self._asked))
         for _ in range(count):
             question = self._asked.popleft()
-            bucket = None if is_wildcard(question.topic_filter) else bucket_of(question.topic_filter)
-            places.setdefault(bucket, []).append(question)
-        for bucket, questions in places.items():
+            partition = None if is_wildcard(question.topic_filter) else partition_of(question.topic_filter)
+            places.setdefault(partition, []).append(question)
+        for partition, questions in places.items():
             self._asking += 1
             filters = [question.topic_filter for question in questions]
             found = partial(self._found, questions)
-            if bucket is None:
+            if partition is None:
                 self._ask_all(filters, found)
             else:
-                self._ask([vault(bucket)], Recall(filters), found)
+                self._ask([partition_range(partition)], Recall(filters), found)
         return count * RECALL_STEPS
 
     def _found(self, questions: list[_Question], records: list[Record]) -> None:
@@ -270,11 +270,11 @@ class Retention:
 
         def answered(outcome: Outcome) -> None:
             if any(isinstance(result, Stored) and result.more for result in outcome.results):
-                self._ask([vault(number) for number in range(BUCKETS)], Recall(topic_filters), found)
+                self._ask([partition_range(number) for number in range(PARTITIONS)], Recall(topic_filters), found)
             else:
                 found(_records(outcome))
 
-        self._calls.call(ALL_VAULTS, Recall(topic_filters, AT_ONCE), answered)
+        self._calls.call(ALL_PARTITIONS, Recall(topic_filters, AT_ONCE), answered)
 
     def _ask(self, places: list[Range], question: Recall, found: Callable[[list[Record]], None]) -> None:
         """Ask the holders at these places, one after the other."""

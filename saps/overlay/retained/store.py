@@ -1,4 +1,4 @@
-"""Where retained messages are kept: each topic falls into one of `BUCKETS`, each bucket is held by `HOLDERS` brokers.
+"""Where retained messages are kept: each topic falls into one of `PARTITIONS`, each bucket is held by `HOLDERS` brokers.
 
 A holder has a key at its bucket's place in the overlay, so a range call to the place reaches all of them. It puts the
 key in and *then* collects what the others have, as a publisher does with filters (decision 010): what is kept later
@@ -17,13 +17,13 @@ from saps.overlay.frames.kinds import Enlist, Enlisted, Keep, Kept, Recall, Reco
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.partitions import Bucket, Holder, State, rank
-from saps.overlay.ring.keys import BrokerRef, Key, Range, bucket_of_key, vault, vault_key
+from saps.overlay.ring.keys import BrokerRef, Key, Range, partition_of_key, partition_range, partition_key
 from saps.overlay.ring.skip_graph import SkipGraph
 
 HOLDERS = 3
 """Brokers that keep each retained message: it survives if all but one of them crash at once. More cost a frame each for
 each retained publication."""
-BUCKETS = 64
+PARTITIONS = 64
 """Places over which the topics are spread, at `HOLDERS` keys each. More spread the load over more brokers."""
 CENSUS = 30.0
 """Seconds between two looks at who holds a bucket; crashes are looked after at once."""
@@ -36,9 +36,9 @@ TOPICS = 100_000
 """Topics a holder keeps in each bucket."""
 
 
-def bucket_of(topic: str) -> int:
+def partition_of(topic: str) -> int:
     """The bucket of a topic."""
-    return blake2b(topic.encode(), digest_size=1).digest()[0] % BUCKETS
+    return blake2b(topic.encode(), digest_size=1).digest()[0] % PARTITIONS
 
 
 def newer(record: Record, known: Record | None) -> bool:
@@ -49,7 +49,7 @@ def newer(record: Record, known: Record | None) -> bool:
     return (stamp_of(new), new.payload) > (stamp_of(old), old.payload)
 
 
-class _Bucket(Bucket):
+class _Partition(Bucket):
     """The retained messages of a bucket held here."""
 
     __slots__ = ("checking", "records", "unchecked")
@@ -62,7 +62,7 @@ class _Bucket(Bucket):
         """Somebody has gone while it was being collected."""
 
 
-class Vault(Holder[_Bucket]):
+class ReplicatedStore(Holder[_Partition]):
     """The buckets one broker holds, and the enlisting of others."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Vault(Holder[_Bucket]):
 
     def __len__(self) -> int:
         """Retained messages held here."""
-        return sum(len(bucket.records) for bucket in self._held.values())
+        return sum(len(partition.records) for partition in self._held.values())
 
     # --- what others ask of a holder ------------------------------------------------------------------------
 
@@ -98,22 +98,22 @@ class Vault(Holder[_Bucket]):
         }
 
     def _on_enlist(self, sender: BrokerRef, frame: Enlist) -> None:
-        if self.leaving or not 0 <= frame.bucket < BUCKETS:
+        if self.leaving or not 0 <= frame.partition < PARTITIONS:
             self._port.send(sender, Enlisted(frame.serial, False))
         else:
-            self.join(frame.bucket, lambda: self._port.send(sender, Enlisted(frame.serial, True)))
+            self.join(frame.partition, lambda: self._port.send(sender, Enlisted(frame.serial, True)))
 
     def run(self, body: Keep | Recall, keys: list[Key]) -> list[Kept | Stored]:
         """What a range call runs at buckets held here."""
-        held = [self._held[number] for number in map(bucket_of_key, keys) if number in self._held]
+        held = [self._held[number] for number in map(partition_of_key, keys) if number in self._held]
         if isinstance(body, Keep):
-            for bucket in held:
-                self._merge(bucket, [r for r in body.records if bucket_of(r.message.topic) == bucket.number])
+            for partition in held:
+                self._merge(partition, [r for r in body.records if partition_of(r.message.topic) == partition.number])
             ready = not self.leaving
             return [Kept(self._port.me, b.number, ready and b.state is State.READY) for b in held]
         found: list[Record] = []
-        for bucket in held:
-            records, filters = bucket.records, body.topic_filters
+        for partition in held:
+            records, filters = partition.records, body.topic_filters
             if filters is None:
                 found += records.values()
             elif len(records):
@@ -122,25 +122,25 @@ class Vault(Holder[_Bucket]):
             return [Stored([], more=True)]
         return [Stored(found)] if found else []
 
-    def _empty(self, number: int) -> _Bucket:
-        return _Bucket(number, vault_key(number, self._port.me, self._port.order))
+    def _empty(self, number: int) -> _Partition:
+        return _Partition(number, partition_key(number, self._port.me, self._port.order))
 
     def _question(self, number: int) -> tuple[Range, Recall]:
-        return vault(number), Recall(None)
+        return partition_range(number), Recall(None)
 
-    def _take(self, bucket: _Bucket, result: Result) -> None:
+    def _take(self, partition: _Partition, result: Result) -> None:
         if isinstance(result, Stored):
-            self._merge(bucket, result.records)
+            self._merge(partition, result.records)
 
-    def _ready(self, bucket: _Bucket) -> None:
-        if bucket.unchecked:
-            bucket.unchecked = False
-            self._check(bucket)
+    def _ready(self, partition: _Partition) -> None:
+        if partition.unchecked:
+            partition.unchecked = False
+            self._check(partition)
 
-    def _merge(self, bucket: _Bucket, records: Iterable[Record]) -> None:
+    def _merge(self, partition: _Partition, records: Iterable[Record]) -> None:
         for record in records:
             topic = record.message.topic
-            taken = newer(record, bucket.records.get(topic)) and bucket.records.put(topic, record)
+            taken = newer(record, partition.records.get(topic)) and partition.records.put(topic, record)
             if taken and self.on_record is not None:
                 self.on_record(topic, record)
 
@@ -199,48 +199,48 @@ class Vault(Holder[_Bucket]):
 
     def check(self) -> None:
         """Look after all buckets held here: too few holders, or too many, or what is out of date."""
-        for bucket in list(self._held.values()):
-            self._sweep(bucket)
-            self._check(bucket)
+        for partition in list(self._held.values()):
+            self._sweep(partition)
+            self._check(partition)
 
-    def _check(self, bucket: _Bucket, in_turn: bool = False) -> None:
+    def _check(self, partition: _Partition, in_turn: bool = False) -> None:
         """Count the holders. `in_turn`: those that are preferred to this one have had time to act."""
-        if bucket.state is State.COLLECTING:
-            bucket.unchecked = True
-        if bucket.checking or bucket.state is not State.READY or self._held.get(bucket.number) is not bucket:
+        if partition.state is State.COLLECTING:
+            partition.unchecked = True
+        if partition.checking or partition.state is not State.READY or self._held.get(partition.number) is not partition:
             return
-        bucket.checking = True
+        partition.checking = True
 
         def counted(outcome: Outcome) -> None:
-            bucket.checking = False
-            bucket.unchecked |= bucket.state is State.COLLECTING
+            partition.checking = False
+            partition.unchecked |= partition.state is State.COLLECTING
             kept = [result for result in outcome.results if isinstance(result, Kept)]
-            if self._held.get(bucket.number) is bucket and bucket.state is State.READY and not self.leaving:
-                self._balance(bucket, kept, in_turn)
+            if self._held.get(partition.number) is partition and partition.state is State.READY and not self.leaving:
+                self._balance(partition, kept, in_turn)
 
-        self._calls.call(vault(bucket.number), Keep([]), counted)
+        self._calls.call(partition_range(partition.number), Keep([]), counted)
 
-    def _balance(self, bucket: _Bucket, kept: list[Kept], in_turn: bool) -> None:
+    def _balance(self, partition: _Partition, kept: list[Kept], in_turn: bool) -> None:
         """The first holder enlists who is missing, the next one if that one has not noticed; those beyond enough
         holders that are ready give the bucket up."""
-        names = sorted({result.broker.name for result in kept}, key=lambda name: rank(bucket.number, name))
+        names = sorted({result.broker.name for result in kept}, key=lambda name: rank(partition.number, name))
         me = self._port.me.name
         if len(names) < HOLDERS and (in_turn or names[:1] == [me]):
-            self.enlist(bucket.number, set(names), HOLDERS - len(names), lambda some: None)
+            self.enlist(partition.number, set(names), HOLDERS - len(names), lambda some: None)
         elif len(names) < HOLDERS and me in names:
-            self._port.after(names.index(me) * ENLIST, lambda: self._check(bucket, in_turn=True))
+            self._port.after(names.index(me) * ENLIST, lambda: self._check(partition, in_turn=True))
         elif me in names[HOLDERS:] and all(result.ready for result in kept if result.broker.name in names[:HOLDERS]):
-            self._give_up(bucket)
+            self._give_up(partition)
 
-    def _dropped(self, bucket: _Bucket) -> None:
-        for record in bucket.records.values() if self.on_record is not None else ():
+    def _dropped(self, partition: _Partition) -> None:
+        for record in partition.records.values() if self.on_record is not None else ():
             self._forgotten(record.message.topic)
 
-    def _sweep(self, bucket: _Bucket) -> None:
+    def _sweep(self, partition: _Partition) -> None:
         now = self._wall()
-        for record in bucket.records.values():
+        for record in partition.records.values():
             if record.expires and record.expires / 1000 <= now:
-                bucket.records.remove(record.message.topic)
+                partition.records.remove(record.message.topic)
                 self._forgotten(record.message.topic)
 
     def _forgotten(self, topic: str) -> None:
@@ -249,15 +249,15 @@ class Vault(Holder[_Bucket]):
 
     def purge(self, kept: Callable[[str], bool]) -> None:
         """Hold nothing any more of the topics that are not to be `kept`."""
-        for bucket in self._held.values():
-            for record in bucket.records.values():
+        for partition in self._held.values():
+            for record in partition.records.values():
                 if not kept(record.message.topic):
-                    bucket.records.remove(record.message.topic)
+                    partition.records.remove(record.message.topic)
                     self._forgotten(record.message.topic)
 
     def holds(self, topic: str) -> bool:
         """Is this broker a holder of the topic?"""
-        return bucket_of(topic) in self._held
+        return partition_of(topic) in self._held
 
     # --- what happens to brokers ---------------------------------------------------------------------------------
 
@@ -277,17 +277,17 @@ class Vault(Holder[_Bucket]):
             if missing == 0:
                 done()
 
-        for bucket in list(self._held.values()):
-            self._hand_over(bucket, one_done)
+        for partition in list(self._held.values()):
+            self._hand_over(partition, one_done)
         one_done()
 
-    def _hand_over(self, bucket: _Bucket, done: Callable[[bool], None]) -> None:
+    def _hand_over(self, partition: _Partition, done: Callable[[bool], None]) -> None:
         def counted(outcome: Outcome) -> None:
             ready = {r.broker.name for r in outcome.results if isinstance(r, Kept) and r.ready}
             others = ready - {self._port.me.name}
             if len(others) < HOLDERS:
-                self.enlist(bucket.number, ready | {self._port.me.name}, HOLDERS - len(others), done)
+                self.enlist(partition.number, ready | {self._port.me.name}, HOLDERS - len(others), done)
             else:
                 done(True)
 
-        self._calls.call(vault(bucket.number), Keep([]), counted)
+        self._calls.call(partition_range(partition.number), Keep([]), counted)

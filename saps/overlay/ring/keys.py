@@ -23,7 +23,7 @@ MEMBERSHIP_BITS = 64
 _LEVEL = b"\0"
 """Stands before each level. U+0000 is the one character no topic may hold, so it sorts below every level's bytes."""
 _PAST = b"\1"
-_TOPICS, _ATTRIBUTES, _BROKERS, _VAULTS = b"t", b"a", b"b", b"r"
+_TOPICS, _ATTRIBUTES, _BROKERS, _PARTITIONS = b"t", b"a", b"b", b"r"
 
 LONGEST_PATH = 1 << 17
 """Bytes: a topic has 65,535 at most."""
@@ -107,7 +107,7 @@ class BrokerRef(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     zone: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
     """What it fails with, within its cluster: a rack, a power supply, a machine."""
 
-    def same_life(self, other: BrokerRef) -> bool:
+    def same_incarnation(self, other: BrokerRef) -> bool:
         """Whatever is said of its place."""
         return self.name == other.name and self.incarnation == other.incarnation
 
@@ -164,26 +164,26 @@ def sharers(topic_filter: str) -> Range:
     return Range(Key(key.path, key.role, key.rest), Key(key.path, key.role, key.rest + _LEVEL))
 
 
-def vault_key(bucket: int, broker: BrokerRef, order: KeyOrder) -> Key:
+def partition_key(partition: int, broker: BrokerRef, order: KeyOrder) -> Key:
     """The key of a broker that holds a bucket of retained messages."""
-    return Key(_vault_path(bucket), Role.AGENT, b"", place(broker, order), broker.name)
+    return Key(_partition_path(partition), Role.AGENT, b"", place(broker, order), broker.name)
 
 
-def bucket_of_key(key: Key) -> int:
-    """The bucket of a `vault_key`, -1 for other keys."""
-    return int(key.path[2:]) if key.path[:1] == _VAULTS else -1
+def partition_of_key(key: Key) -> int:
+    """The bucket of a `partition_key`, -1 for other keys."""
+    return int(key.path[2:]) if key.path[:1] == _PARTITIONS else -1
 
 
-def vault(bucket: int) -> Range:
+def partition_range(partition: int) -> Range:
     """The holders of a bucket."""
-    return _role_range(_vault_path(bucket), Role.AGENT)
+    return _role_range(_partition_path(partition), Role.AGENT)
 
 
-ALL_VAULTS = Range(Key(_VAULTS), Key(_VAULTS + _PAST))
+ALL_PARTITIONS = Range(Key(_PARTITIONS), Key(_PARTITIONS + _PAST))
 
 
-def _vault_path(bucket: int) -> bytes:
-    return _VAULTS + _LEVEL + b"%d" % bucket
+def _partition_path(partition: int) -> bytes:
+    return _PARTITIONS + _LEVEL + b"%d" % partition
 
 
 ALL_BROKERS = Range(Key(_BROKERS), Key(_BROKERS + _PAST))

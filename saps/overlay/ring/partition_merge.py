@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC
 
 from saps.marks import hit
-from saps.overlay.frames.kinds import Astray, Insert, SetLeft
+from saps.overlay.frames.kinds import RingSplit, Insert, SetLeft
 from saps.overlay.ring.keys import BrokerRef, Key, Ref, between
 from saps.overlay.ring.ring import Ring
 from saps.overlay.ring.routing import Node, State
@@ -47,7 +47,7 @@ class Merging(Ring, ABC):
         if right is None or right.key == ref.key or self._port.lost(right.broker) or self._port.lost(ref.broker):
             return
         if between(node.key, ref.key, right.key):
-            self._port.send(ref.broker, Astray(ref, self._port.me))
+            self._port.send(ref.broker, RingSplit(ref, self._port.me))
 
     def claim(self, node: Node, left: Ref) -> None:
         """`left` points at a linked node. If the left neighbour known so far does so, too, one of them passes over the
@@ -59,9 +59,9 @@ class Merging(Ring, ABC):
             return
         elif between(known.key, left.key, node.key):
             self.point(node, False, 0, left)
-            self._port.send(left.broker, Astray(left, known.broker))
+            self._port.send(left.broker, RingSplit(left, known.broker))
         else:
-            self._port.send(known.broker, Astray(known, left.broker))
+            self._port.send(known.broker, RingSplit(known, left.broker))
 
     def merge_right(self, node: Node, other: Ref | None) -> None:
         """A node of this ring was linked into another one, before `other`: keep the nearer right neighbour, hand the
@@ -107,7 +107,7 @@ class Merging(Ring, ABC):
         elif node.state is State.LINKED:
             self.claim(node, frame.left)
 
-    def _on_astray(self, sender: BrokerRef, frame: Astray) -> None:
+    def _on_ring_split(self, sender: BrokerRef, frame: RingSplit) -> None:
         node = self.nodes.get(frame.ref.key)
         if node is None or node.ref != frame.ref or node.state is not State.LINKED:
             return

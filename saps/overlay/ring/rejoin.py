@@ -14,7 +14,7 @@ from saps.overlay.frames.kinds import Forgot, Heal, Ping
 from saps.overlay.membership.failure_detector import Detector
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.ring.ring_probe import RollCalls
+from saps.overlay.ring.ring_probe import RingProbe
 from saps.overlay.ring.skip_graph import SkipGraph
 
 HEAL_EVERY = 1.0
@@ -31,7 +31,7 @@ HEARD = 1024
 """Calls to heal that are remembered."""
 
 
-class Healing:
+class Rejoin:
     """What one broker does about it. `renew` says and asks everything again."""
 
     def __init__(
@@ -39,13 +39,13 @@ class Healing:
         port: Port,
         graph: SkipGraph,
         detector: Detector,
-        roll_calls: RollCalls,
+        ring_probe: RingProbe,
         renew: Callable[[], None],
     ) -> None:
         self._port = port
         self._graph = graph
         self._detector = detector
-        self._roll_calls = roll_calls
+        self._ring_probe = ring_probe
         self._renew = renew
         self._serial = 0
         self._heard: dict[tuple[BrokerRef, int], None] = {}
@@ -122,7 +122,7 @@ class Healing:
         brokers, self._to_look_at = self._to_look_at, {}
         self._looking = bool(brokers)
         for broker in brokers.values():
-            self._roll_calls.look(broker, self.merge)
+            self._ring_probe.look(broker, self.merge)
         if brokers:
             self._port.after(HEAL_EVERY, self._look)
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import Astray, Check, Frame, Insert, Inserted, Ping, SetLeft, Unlink, Unlinked
+from saps.overlay.frames.kinds import RingSplit, Check, Frame, Insert, Inserted, Ping, SetLeft, Unlink, Unlinked
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef, Key, Ref, between
 from saps.overlay.ring.routing import Done, Node, Routing, State
@@ -280,7 +280,7 @@ class Ring(Routing, ABC):
         ref = frame.ref
         if self._port.lost(ref.broker):
             # Not so, if it hears this: then it says so itself, and inserts the key from here.
-            self._port.send(ref.broker, Astray(ref, self._port.me))
+            self._port.send(ref.broker, RingSplit(ref, self._port.me))
             return
         node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
         if node is None:
@@ -376,7 +376,7 @@ class Ring(Routing, ABC):
     def _on_check(self, sender: BrokerRef, frame: Check) -> None:
         node = self.nodes.get(frame.at)
         if node is None or node.right[0] != frame.ref:
-            self._port.send(sender, Astray(frame.ref))
+            self._port.send(sender, RingSplit(frame.ref))
         elif 0 < self._doubt_left(node) < frame.doubt - self._port.grace / 4:  # else it would go round for ever
             self._keep_doubt(node, frame.doubt)
 

@@ -15,13 +15,13 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.ring import RETRY
 from saps.overlay.ring.skip_graph import SkipGraph
 
-ROLL_CALL = 10
+RING_PROBE = 10
 """Heartbeats between two roll calls."""
 ACQUAINTANCES = 64
 """Brokers remembered for roll calls."""
 
 
-class RollCalls:
+class RingProbe:
     """The roll calls of one broker. `rejoin` inserts all own keys once more, beginning at the broker given."""
 
     def __init__(self, port: Port, graph: SkipGraph, rejoin: Callable[[BrokerRef], None]) -> None:

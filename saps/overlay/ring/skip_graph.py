@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from saps.overlay.frames.kinds import (
-    Astray,
+    RingSplit,
     Check,
     Find,
     Found,
@@ -58,7 +58,7 @@ class SkipGraph(Merging):
             Found: self._on_found,
             Gone: self._on_gone,
             Check: self._on_check,
-            Astray: self._on_astray,
+            RingSplit: self._on_ring_split,
         }
 
     @property
@@ -73,11 +73,11 @@ class SkipGraph(Merging):
 
     def forget(self, broker: BrokerRef) -> None:
         """Drop every link to a broker that died; nodes that lost their left neighbour look for a new one."""
-        keys = set(self._beside).union(*(keys for ref, keys in self._linking.items() if ref.same_life(broker)))
+        keys = set(self._beside).union(*(keys for ref, keys in self._linking.items() if ref.same_incarnation(broker)))
         for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
             for rightward in (True, False):
                 for i, link in enumerate(node.links(rightward)):
-                    if link is not None and link.broker.same_life(broker):
+                    if link is not None and link.broker.same_incarnation(broker):
                         self.point(node, rightward, i, None)
             if node.left[0] is None and node.state is State.LINKED:
                 self._again(node)

@@ -1,4 +1,4 @@
-"""Which broker has the session of a client: an index over the brokers, spread over `BUCKETS` places of the overlay.
+"""Which broker has the session of a client: an index over the brokers, spread over `PARTITIONS` places of the overlay.
 
 Each client falls into a bucket, and a few brokers hold the bucket: each has a key at its place, so one range call
 reaches them. What they hold are **tenures** (client, broker, stamp), a set that only grows by claims and shrinks by
@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from saps.overlay.frames.kinds import Claim, Result, Roster, Tenure, Tenures
+from saps.overlay.frames.kinds import Claim, Result, Roster, SessionLease, SessionLeases
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.partitions import Bucket, Holder, State, rank
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, Range, Role, place
 from saps.overlay.ring.skip_graph import SkipGraph
 
-BUCKETS = 16
+PARTITIONS = 16
 """Places over which the clients are spread. More spread the load over more brokers; fewer gather more clients that
 connect at the same time into one call."""
 HOLDERS = 2
@@ -38,24 +38,24 @@ ORPHANED = 20.0
 next stamp. Then they are unknown."""
 
 
-def bucket_of(client: str) -> int:
+def partition_of(client: str) -> int:
     """The bucket of a client."""
-    return crc32(client.encode()) % BUCKETS
+    return crc32(client.encode()) % PARTITIONS
 
 
-def shelf(bucket: int) -> Range:
+def shelf(partition: int) -> Range:
     """The holders of a bucket."""
-    path = _path(bucket)
+    path = _path(partition)
     return Range(Key(path, Role.AGENT), Key(path, Role.AGENT + 1))
 
 
-def holder_key(bucket: int, broker: BrokerRef, order: KeyOrder) -> Key:
+def holder_key(partition: int, broker: BrokerRef, order: KeyOrder) -> Key:
     """The key of a broker that holds a bucket."""
-    return Key(_path(bucket), Role.AGENT, b"", place(broker, order), broker.name)
+    return Key(_path(partition), Role.AGENT, b"", place(broker, order), broker.name)
 
 
-def _path(bucket: int) -> bytes:
-    return b"s\0%d" % bucket
+def _path(partition: int) -> bytes:
+    return b"s\0%d" % partition
 
 
 class _Other(NamedTuple):
@@ -67,14 +67,14 @@ class _Other(NamedTuple):
     holds: bool
 
 
-class _Bucket(Bucket):
+class _Partition(Bucket):
     """The tenures of a bucket held here."""
 
     __slots__ = ("entries", "others")
 
     def __init__(self, number: int, key: Key) -> None:
         super().__init__(number, key)
-        self.entries: dict[str, list[Tenure]] = {}
+        self.entries: dict[str, list[SessionLease]] = {}
         """By client; hardly ever more than one each."""
         self.others: dict[str, _Other] = {}
         """Who else holds it, or did, by name."""
@@ -85,33 +85,33 @@ class _Bucket(Bucket):
         if known is None or (known.broker.incarnation, known.serial) < (broker.incarnation, serial):
             self.others[broker.name] = _Other(broker, serial, holds)
 
-    def add(self, tenure: Tenure) -> None:
-        known = self.entries.get(tenure.client)
+    def add(self, lease: SessionLease) -> None:
+        known = self.entries.get(lease.client)
         if known is None:
-            self.entries[tenure.client] = [tenure]
+            self.entries[lease.client] = [lease]
             return
         for number, other in enumerate(known):
-            if other.broker == tenure.broker or (other.broker.name == tenure.broker.name and not other.kept):
-                if _life(other) <= _life(tenure):
-                    known[number] = tenure
+            if other.broker == lease.broker or (other.broker.name == lease.broker.name and not other.kept):
+                if _life(other) <= _life(lease):
+                    known[number] = lease
                 return
-        known.append(tenure)
+        known.append(lease)
 
-    def remove(self, client: str, gone: Callable[[Tenure], bool]) -> None:
+    def remove(self, client: str, gone: Callable[[SessionLease], bool]) -> None:
         known = self.entries.get(client)
         if known is not None:
-            left = [tenure for tenure in known if not gone(tenure)]
+            left = [lease for lease in known if not gone(lease)]
             if left:
                 self.entries[client] = left
             else:
                 del self.entries[client]
 
 
-def _life(tenure: Tenure) -> tuple[int, int]:
-    return tenure.broker.incarnation, tenure.stamp
+def _life(lease: SessionLease) -> tuple[int, int]:
+    return lease.broker.incarnation, lease.stamp
 
 
-class Directory(Holder[_Bucket]):
+class Directory(Holder[_Partition]):
     """The buckets one broker holds."""
 
     def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls) -> None:
@@ -123,84 +123,84 @@ class Directory(Holder[_Bucket]):
 
     def __len__(self) -> int:
         """Clients that are known here."""
-        return sum(len(bucket.entries) for bucket in self._held.values())
+        return sum(len(partition.entries) for partition in self._held.values())
 
-    def run(self, body: Claim, keys: Iterable[Key]) -> list[Tenures]:
+    def run(self, body: Claim, keys: Iterable[Key]) -> list[SessionLeases]:
         """What a claim does at a bucket held here: takes note of it, and tells what other brokers have."""
-        bucket, me = self._held.get(body.bucket), self._port.me
-        if bucket is None or bucket.key not in keys:
+        partition, me = self._held.get(body.partition), self._port.me
+        if partition is None or partition.key not in keys:
             return []
         if body.serial and body.broker.name != me.name:
-            bucket.note(body.broker, body.serial, body.holds)
+            partition.note(body.broker, body.serial, body.holds)
         for client, stamp in body.released:
-            bucket.remove(client, lambda t, stamp=stamp: t.broker == body.broker and t.stamp <= stamp)  # type: ignore[misc]
-        others: list[Tenure] = []
+            partition.remove(client, lambda t, stamp=stamp: t.broker == body.broker and t.stamp <= stamp)  # type: ignore[misc]
+        others: list[SessionLease] = []
         kept = set(body.kept)
         for client, stamp in body.claimed:
-            bucket.remove(client, lambda t, stamp=stamp: t.stamp + 1 == stamp and self._port.lost(t.broker))  # type: ignore[misc]
-            others += [t for t in bucket.entries.get(client, ()) if t.broker != body.broker]
-            bucket.add(Tenure(client, body.broker, stamp, client in kept))
-        holders = [o.broker for o in bucket.others.values() if o.holds and not self._port.lost(o.broker)]
-        return [Tenures(me, bucket.state is State.READY, others, holders)]
+            partition.remove(client, lambda t, stamp=stamp: t.stamp + 1 == stamp and self._port.lost(t.broker))  # type: ignore[misc]
+            others += [t for t in partition.entries.get(client, ()) if t.broker != body.broker]
+            partition.add(SessionLease(client, body.broker, stamp, client in kept))
+        holders = [o.broker for o in partition.others.values() if o.holds and not self._port.lost(o.broker)]
+        return [SessionLeases(me, partition.state is State.READY, others, holders)]
 
-    def _empty(self, number: int) -> _Bucket:
-        return _Bucket(number, holder_key(number, self._port.me, self._port.order))
+    def _empty(self, number: int) -> _Partition:
+        return _Partition(number, holder_key(number, self._port.me, self._port.order))
 
     def key_again(self, key: Key) -> None:
         """As for any holder, but the bucket stays ready: it has got what went straight to it, and none of the range
         calls that have missed it was complete. So claims need not wait until what caused it is repaired."""
-        for bucket in self._held.values():
-            if bucket.key == key and bucket.state is State.READY:
-                self._begin(bucket)
-            elif bucket.key == key:
-                self._start_again(bucket)
+        for partition in self._held.values():
+            if partition.key == key and partition.state is State.READY:
+                self._begin(partition)
+            elif partition.key == key:
+                self._start_again(partition)
 
-    def _begin(self, bucket: _Bucket) -> None:
+    def _begin(self, partition: _Partition) -> None:
         """Tell the other holders, and get to know them, before anything is collected: a claim that is answered before
         they have heard of this one is there to be collected."""
 
         def told(outcome: Outcome) -> None:
             for result in outcome.results:
-                if isinstance(result, Tenures) and result.broker.name != self._port.me.name:
-                    bucket.note(result.broker, 0, True)
-            self._collect(bucket)
+                if isinstance(result, SessionLeases) and result.broker.name != self._port.me.name:
+                    partition.note(result.broker, 0, True)
+            self._collect(partition)
 
-        self._tell(bucket.number, True, told)
+        self._tell(partition.number, True, told)
 
     def _tell(self, number: int, holds: bool, told: Callable[[Outcome], None]) -> None:
         self._serial += 1
         self._calls.call(shelf(number), Claim(number, self._port.me, [], [], self._serial, holds), told)
 
-    def _dropped(self, bucket: _Bucket) -> None:
-        self._tell(bucket.number, False, lambda outcome: None)
+    def _dropped(self, partition: _Partition) -> None:
+        self._tell(partition.number, False, lambda outcome: None)
 
     def _question(self, number: int) -> tuple[Range, Roster]:
         return ALL_BROKERS, Roster(number)
 
-    def _take(self, bucket: _Bucket, result: Result) -> None:
-        if isinstance(result, Tenures):
-            for tenure in result.tenures:
-                bucket.add(tenure)
+    def _take(self, partition: _Partition, result: Result) -> None:
+        if isinstance(result, SessionLeases):
+            for lease in result.leases:
+                partition.add(lease)
 
     def balance(self, number: int, ready: set[str], answered: set[str]) -> None:
         """Of a bucket that is used here: the holders that have `answered`, and those that know it all. If they are too
         few for a while this broker becomes one, if they are too many it may leave it to them."""
-        bucket = self._held.get(number)
+        partition = self._held.get(number)
         me = self._port.me.name
-        if len(answered) < HOLDERS and bucket is None and number not in self._short:
+        if len(answered) < HOLDERS and partition is None and number not in self._short:
             self._short.add(number)
             self._port.after(self._hesitation(number), lambda: self._count(number))
-        elif len(ready) > HOLDERS and bucket is not None and bucket.state is State.READY:
+        elif len(ready) > HOLDERS and partition is not None and partition.state is State.READY:
             preferred = sorted(ready, key=lambda name: rank(number, name))[:HOLDERS]
             if me not in preferred:
-                self._give_up(bucket)
+                self._give_up(partition)
 
     def _count(self, number: int) -> None:
         """Are the holders still too few?"""
 
         def counted(outcome: Outcome) -> None:
             self._short.discard(number)
-            answered = {result.broker.name for result in outcome.results if isinstance(result, Tenures)}
+            answered = {result.broker.name for result in outcome.results if isinstance(result, SessionLeases)}
             if len(answered) < HOLDERS:
                 self.join(number)
 
@@ -223,6 +223,6 @@ class Directory(Holder[_Bucket]):
             self._remove(broker, True)
 
     def _remove(self, broker: BrokerRef, kept: bool) -> None:
-        for bucket in self._held.values():
-            for client in [c for c, known in bucket.entries.items() if any(t.broker == broker for t in known)]:
-                bucket.remove(client, lambda tenure: tenure.broker == broker and kept >= tenure.kept)
+        for partition in self._held.values():
+            for client in [c for c, known in partition.entries.items() if any(t.broker == broker for t in known)]:
+                partition.remove(client, lambda lease: lease.broker == broker and kept >= lease.kept)

@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from saps.mesh import Arrival
-from saps.overlay.frames.kinds import Offer, Roster, Tenure, Tenures
+from saps.overlay.frames.kinds import Offer, Roster, SessionLease, SessionLeases
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.notices import Notices
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.directory import Directory, bucket_of
-from saps.overlay.timeouts import Patience
+from saps.overlay.sessions.directory import Directory, partition_of
+from saps.overlay.timeouts import SharedTimeout
 from saps.storage.journal import Row, Table
 
 if TYPE_CHECKING:
     from saps.mesh import SessionHost
-    from saps.overlay.sessions.migration.migration import Handovers
+    from saps.overlay.sessions.migration.migration import Migrations
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ HEIRS_SHARE = 0.8
 Done = Callable[[Arrival], None]
 
 
-class Quest:
+class Claiming:
     """A claim under way."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Quest:
         self.keep = keep
         self.done = done
         self.rounds = 0
-        self.given: Tenure | None = None
+        self.given: SessionLease | None = None
         """Nobody has connected: the broker of this tenure leaves, and the session is to be here instead."""
         self.asked: set[BrokerRef] = set()
         """Who has been asked for the session."""
@@ -104,14 +104,14 @@ class Sessions:
         self._stamp = stamp
         self._alone = alone
         self.patience = patience
-        self._waiting: Patience[Quest] = Patience(port, patience, self._give_up)
+        self._waiting: SharedTimeout[Claiming] = SharedTimeout(port, patience, self._give_up)
         self.host: SessionHost | None = None
         """Who has the sessions; until there is somebody, nothing is ever claimed."""
-        self.handovers: Handovers
+        self.migrations: Migrations
         """Set by whoever puts the two together."""
-        self.tenures: dict[str, int] = {}
+        self.leases: dict[str, int] = {}
         """Clients claimed here, with the stamps."""
-        self.quests: dict[str, Quest] = {}
+        self.claimings: dict[str, Claiming] = {}
         self._unsure: set[str] = set()
         """Sessions of an earlier life that may have a later one elsewhere."""
         self._returned: dict[tuple[str, BrokerRef], None] = {}
@@ -121,84 +121,84 @@ class Sessions:
         self._told: Callable[[], None] = _nothing
         """Waits until there are none."""
         self._copied = copies > 1
-        self.copied: Callable[[], Iterable[Tenure]] = tuple
+        self.copied: Callable[[], Iterable[SessionLease]] = tuple
         """Tenures of dead brokers whose sessions this one has copies of."""
-        self.notices: Notices[Quest | None] = Notices(port, calls, joined, self.tenures, self._keeps, self._answered)
+        self.notices: Notices[Claiming | None] = Notices(port, calls, joined, self.leases, self._keeps, self._answered)
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
     def at_home(self, client: str) -> bool:
         return self._alone() or (
-            client in self.tenures
-            and client not in self.quests
+            client in self.leases
+            and client not in self.claimings
             and client not in self._unsure
-            and not self.handovers.giving(client)
+            and not self.migrations.offer(client)
         )
 
     def claimed(self, client: str) -> bool:
-        return client in self.tenures
+        return client in self.leases
 
     def claim(self, client: str, user: str | None, keep: bool, arrived: Done) -> None:
         if self._alone():
             arrived(Arrival.HERE)
             return
-        quest = self.quests[client] = Quest(client, user, keep, arrived)
-        quest.since = self._port.now
-        self.tenures[client] = self._stamp(0)
-        self._waiting.add(quest)
-        self.notices.claim(client, quest)
+        claiming = self.claimings[client] = Claiming(client, user, keep, arrived)
+        claiming.since = self._port.now
+        self.leases[client] = self._stamp(0)
+        self._waiting.add(claiming)
+        self.notices.claim(client, claiming)
 
-    def adopt(self, tenure: Tenure, user: str | None, arrived: Done) -> bool:
+    def adopt(self, lease: SessionLease, user: str | None, arrived: Done) -> bool:
         """Have the session of a client that has not connected here, from a broker that leaves. Every CONNECT since the
         claim of that one counts as later. False if there was one here, or the session is coming anyway."""
-        client = tenure.client
-        if client in self.quests or self.tenures.get(client, -1) > tenure.stamp:
+        client = lease.client
+        if client in self.claimings or self.leases.get(client, -1) > lease.stamp:
             return False
-        quest = self.quests[client] = Quest(client, user, True, arrived)
-        quest.given = tenure
-        self.tenures[client] = tenure.stamp + 1
-        self._waiting.add(quest)
-        self.notices.claim(client, quest)
+        claiming = self.claimings[client] = Claiming(client, user, True, arrived)
+        claiming.given = lease
+        self.leases[client] = lease.stamp + 1
+        self._waiting.add(claiming)
+        self.notices.claim(client, claiming)
         return True
 
-    def inherit(self, client: str, user: str | None, stamp: int) -> Quest | None:
+    def inherit(self, client: str, user: str | None, stamp: int) -> Claiming | None:
         """The session of a broker that has died is to go on here; `stamp`: of its tenure. Returns the claim of whoever
         waits for it, or one without `done`; None if there is a later session here, or on its way."""
-        quest = self.quests.get(client)
-        if quest is None:
+        claiming = self.claimings.get(client)
+        if claiming is None:
             assert self.host is not None
-            if self.tenures.get(client, -1) > stamp and self.host.birth(client):
+            if self.leases.get(client, -1) > stamp and self.host.birth(client):
                 return None
-            quest = self.quests[client] = Quest(client, user, True, _waits)
-            self.tenures[client] = max(self.tenures.get(client, 0), stamp + 1)
-        elif self.handovers.taking(client) or not quest.keep or quest.branch:
+            claiming = self.claimings[client] = Claiming(client, user, True, _waits)
+            self.leases[client] = max(self.leases.get(client, 0), stamp + 1)
+        elif self.migrations.transfer(client) or not claiming.keep or claiming.branch:
             return None
-        quest.inheriting = True
-        self.notices.claim(client, quest)
-        return quest
+        claiming.inheriting = True
+        self.notices.claim(client, claiming)
+        return claiming
 
-    def inherited(self, quest: Quest, arrival: Arrival) -> None:
+    def inherited(self, claiming: Claiming, arrival: Arrival) -> None:
         """It is here."""
-        quest.inheriting = False
-        self.finish(quest, arrival)
+        claiming.inheriting = False
+        self.finish(claiming, arrival)
 
-    def await_heir(self, quest: Quest) -> bool:
+    def await_heir(self, claiming: Claiming) -> bool:
         """The session was at a broker that is dead, and has copies elsewhere: somebody is about to adopt it. False if
         that has been waited for long enough, or is not wanted."""
-        late = self._port.now - quest.since >= HEIRS_SHARE * self.patience
-        if late or not quest.keep or quest.given is not None:
+        late = self._port.now - claiming.since >= HEIRS_SHARE * self.patience
+        if late or not claiming.keep or claiming.given is not None:
             return False
 
         def again() -> None:
-            if not (quest.over or quest.inheriting) and self.quests.get(quest.client) is quest:
-                self.notices.claim(quest.client, quest)
+            if not (claiming.over or claiming.inheriting) and self.claimings.get(claiming.client) is claiming:
+                self.notices.claim(claiming.client, claiming)
 
         self._port.after(HEIR, again)
         return True
 
     def refresh(self, client: str) -> None:
-        if client in self.tenures and not self._alone():
-            self.notices.claim(client, self.quests.get(client))
+        if client in self.leases and not self._alone():
+            self.notices.claim(client, self.claimings.get(client))
 
     def rows(self) -> Iterable[tuple[Table, Any, Row]]:
         """Of all sessions here that last, as the journal has them."""
@@ -210,29 +210,29 @@ class Sessions:
     def release(self, client: str) -> None:
         self._unsure.discard(client)
         self._settled((client,))
-        stamp = self.tenures.pop(client, None)
+        stamp = self.leases.pop(client, None)
         if stamp is not None and not self._alone():
             self.notices.release(client, stamp)
 
     def withdraw(self, client: str) -> None:
         """Somebody takes this broker for the one that has the client's session, and there is none."""
-        self.tenures.pop(client, None)
+        self.leases.pop(client, None)
         self._settled((client,))
         self.notices.release(client, self._stamp(0))
 
     def restored(self, clients: Iterable[str]) -> None:
         self._unsure.update(clients)
 
-    def roster(self, body: Roster) -> list[Tenures]:
+    def roster(self, body: Roster) -> list[SessionLeases]:
         """This broker's tenures in a bucket (answers `Roster`)."""
         if self.host is None:
             return []
-        me, tenures = self._port.me, self.tenures
-        mine = {client: 0 for client in self.host.clients() if bucket_of(client) == body.bucket}
-        mine.update((client, stamp) for client, stamp in tenures.items() if bucket_of(client) == body.bucket)
-        found = [Tenure(client, me, stamp, self._keeps(client)) for client, stamp in mine.items()]
-        found += [tenure for tenure in self.copied() if bucket_of(tenure.client) == body.bucket]
-        return [Tenures(me, True, found)] if found else []
+        me, leases = self._port.me, self.leases
+        mine = {client: 0 for client in self.host.clients() if partition_of(client) == body.partition}
+        mine.update((client, stamp) for client, stamp in leases.items() if partition_of(client) == body.partition)
+        found = [SessionLease(client, me, stamp, self._keeps(client)) for client, stamp in mine.items()]
+        found += [lease for lease in self.copied() if partition_of(lease.client) == body.partition]
+        return [SessionLeases(me, True, found)] if found else []
 
     def begin(self, told: Callable[[], None]) -> None:
         """This broker has joined. `told` runs when a client that connects elsewhere from then on is found to have its
@@ -268,33 +268,33 @@ class Sessions:
         """Tell the holders of all sessions here: some may not know of them, or of later ones elsewhere."""
         if self.host is None or self._alone():
             return
-        clients = [client for client in self.host.clients() if client not in self.quests]
+        clients = [client for client in self.host.clients() if client not in self.claimings]
         for client in clients:
-            self.tenures.setdefault(client, 0)
+            self.leases.setdefault(client, 0)
         self.notices.search_again(dict.fromkeys(clients))
 
     def sync_one(self, client: str) -> None:
         """The same for one client."""
-        if client not in self.quests:
-            self.tenures.setdefault(client, 0)
+        if client not in self.claimings:
+            self.leases.setdefault(client, 0)
             self.notices.claim(client, None)
 
-    def finish(self, quest: Quest, arrival: Arrival) -> None:
+    def finish(self, claiming: Claiming, arrival: Arrival) -> None:
         """A claim is over."""
-        if not quest.over:
-            quest.over = True
-            if self.quests.get(quest.client) is quest:
-                del self.quests[quest.client]
-            quest.done(arrival)
+        if not claiming.over:
+            claiming.over = True
+            if self.claimings.get(claiming.client) is claiming:
+                del self.claimings[claiming.client]
+            claiming.done(arrival)
             if arrival in (Arrival.HERE, Arrival.MOVED):
-                self._unsure.discard(quest.client)
-                for broker in [each for each in quest.offered if each not in quest.asked]:
-                    self.handovers.offered(broker, quest.client)
+                self._unsure.discard(claiming.client)
+                for broker in [each for each in claiming.offered if each not in claiming.asked]:
+                    self.migrations.offered(broker, claiming.client)
 
     # --- what the holders answer ------------------------------------------------------------------------------------
 
-    def _answered(self, number: int, claims: dict[str, Quest | None], outcome: Outcome) -> None:
-        answers = [result for result in outcome.results if isinstance(result, Tenures)]
+    def _answered(self, number: int, claims: dict[str, Claiming | None], outcome: Outcome) -> None:
+        answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
         ready = {answer.broker.name for answer in answers if answer.ready}
         if claims and not ready:  # nobody knows: find out, and be the one who does
             self._directory.join(number, lambda: self.notices.claim_again(claims))
@@ -304,93 +304,93 @@ class Sessions:
         else:
             self.notices.claim_again(dict.fromkeys(self._untold.intersection(claims)))
         self._directory.balance(number, ready, {answer.broker.name for answer in answers})
-        others: dict[str, dict[BrokerRef, Tenure]] = {}
+        others: dict[str, dict[BrokerRef, SessionLease]] = {}
         for answer in answers:
-            for tenure in answer.tenures:
-                if tenure.broker != self._port.me and (tenure.kept or not self._port.lost(tenure.broker)):
-                    known = others.setdefault(tenure.client, {})
-                    first = known.setdefault(tenure.broker, tenure)
-                    if first.stamp < tenure.stamp:
-                        known[tenure.broker] = tenure
-        for client, quest in claims.items():
+            for lease in answer.leases:
+                if lease.broker != self._port.me and (lease.kept or not self._port.lost(lease.broker)):
+                    known = others.setdefault(lease.client, {})
+                    first = known.setdefault(lease.broker, lease)
+                    if first.stamp < lease.stamp:
+                        known[lease.broker] = lease
+        for client, claiming in claims.items():
             found = sorted(others.get(client, {}).values(), key=_age, reverse=True)
-            if quest is None:
+            if claiming is None:
                 self._synced(client, found)
-            elif not quest.over and self.quests.get(client) is quest:
-                self._resolve(quest, found)
+            elif not claiming.over and self.claimings.get(client) is claiming:
+                self._resolve(claiming, found)
 
-    def _resolve(self, quest: Quest, others: list[Tenure]) -> None:
+    def _resolve(self, claiming: Claiming, others: list[SessionLease]) -> None:
         """It is known who else has tenure."""
-        client, mine = quest.client, self.tenures.get(quest.client, 0)
-        given = quest.given
-        if quest.inheriting:
+        client, mine = claiming.client, self.leases.get(claiming.client, 0)
+        given = claiming.given
+        if claiming.inheriting:
             return
-        if quest.branch:
-            self._reunite(quest, mine, [tenure for tenure in others if not self._port.lost(tenure.broker)])
+        if claiming.branch:
+            self._reunite(claiming, mine, [lease for lease in others if not self._port.lost(lease.broker)])
             return
-        if beside := quest.offered.keys() - {tenure.broker for tenure in others}:
-            others = sorted([*others, *(Tenure(client, broker, 0) for broker in beside)], key=_age, reverse=True)
-        if given is not None and all(tenure.broker != given.broker for tenure in others):
+        if beside := claiming.offered.keys() - {lease.broker for lease in others}:
+            others = sorted([*others, *(SessionLease(client, broker, 0) for broker in beside)], key=_age, reverse=True)
+        if given is not None and all(lease.broker != given.broker for lease in others):
             others = sorted([*others, given], key=_age, reverse=True)
         if others and _age(others[0]) > (mine, self._port.me.name):
-            quest.rounds += 1
+            claiming.rounds += 1
             if given is not None or others[0].stamp < self._stamp(0):  # made while this claim was under way
                 if client in self._unsure:  # who has claimed later may have done so before it was known here
                     self._port.send(others[0].broker, Offer(client))
-                self.finish(quest, Arrival.LATER)
+                self.finish(claiming, Arrival.LATER)
                 return
-            if quest.rounds > ROUNDS:
-                self.finish(quest, Arrival.BUSY)
+            if claiming.rounds > ROUNDS:
+                self.finish(claiming, Arrival.BUSY)
                 return
-            self.tenures[client] = self._stamp(others[0].stamp)
-            self.notices.claim(client, quest)
+            self.leases[client] = self._stamp(others[0].stamp)
+            self.notices.claim(client, claiming)
         else:
-            self.handovers.take(quest, mine, others)
+            self.migrations.take(claiming, mine, others)
 
-    def _reunite(self, quest: Quest, mine: int, others: list[Tenure]) -> None:
+    def _reunite(self, claiming: Claiming, mine: int, others: list[SessionLease]) -> None:
         """Have what those who have adopted the session from here have beside; unless its client is there by now."""
         if others and _age(others[0]) > (mine, self._port.me.name):
-            self._port.send(others[0].broker, Offer(quest.client))
-            self.finish(quest, Arrival.LATER)
+            self._port.send(others[0].broker, Offer(claiming.client))
+            self.finish(claiming, Arrival.LATER)
         else:
-            self.handovers.take(quest, mine, others)
+            self.migrations.take(claiming, mine, others)
 
-    def _synced(self, client: str, others: list[Tenure]) -> None:
+    def _synced(self, client: str, others: list[SessionLease]) -> None:
         """The holders know of a session here. Of several the broker of the latest one sees that the others end."""
-        mine = self.tenures.get(client)
-        if mine is None or client in self.quests or self.handovers.giving(client):
+        mine = self.leases.get(client)
+        if mine is None or client in self.claimings or self.migrations.offer(client):
             return
-        others = [tenure for tenure in others if not self._port.lost(tenure.broker)]
+        others = [lease for lease in others if not self._port.lost(lease.broker)]
         if others and others[0].stamp == mine + 1 and client not in self._unsure and self._keeps(client):
             assert self.host is not None  # it was adopted while this broker was taken for dead
-            quest = self.quests[client] = Quest(client, self.host.user(client), True, _waits)
-            quest.branch, quest.since = True, self._port.now
-            self.tenures[client] = self._stamp(others[0].stamp)
-            self._waiting.add(quest)
-            self.notices.claim(client, quest)
+            claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits)
+            claiming.branch, claiming.since = True, self._port.now
+            self.leases[client] = self._stamp(others[0].stamp)
+            self._waiting.add(claiming)
+            self.notices.claim(client, claiming)
         elif others and _age(others[0]) > (mine, self._port.me.name):
             self._port.send(others[0].broker, Offer(client))
         else:
             self._unsure.discard(client)
-            for tenure in others:
-                if tenure.stamp and tenure.stamp + 1 == mine and (client, tenure.broker) not in self._returned:
-                    self._returned[client, tenure.broker] = None  # adopted from one that lives: it may have it back
-                    self._port.send(tenure.broker, Offer(client))
+            for lease in others:
+                if lease.stamp and lease.stamp + 1 == mine and (client, lease.broker) not in self._returned:
+                    self._returned[client, lease.broker] = None  # adopted from one that lives: it may have it back
+                    self._port.send(lease.broker, Offer(client))
                 else:
-                    self._returned.pop((client, tenure.broker), None)
-                    self.handovers.offered(tenure.broker, client)
+                    self._returned.pop((client, lease.broker), None)
+                    self.migrations.offered(lease.broker, client)
 
-    def _give_up(self, quest: Quest) -> None:
+    def _give_up(self, claiming: Claiming) -> None:
         """It has not been found out in time who has the session."""
-        if not self.handovers.taking(quest.client) and not quest.inheriting:
-            if quest.given is None and not quest.branch:
+        if not self.migrations.transfer(claiming.client) and not claiming.inheriting:
+            if claiming.given is None and not claiming.branch:
                 logger.warning(
                     "the session of %r was not found within %g s; the client is served without it",
-                    quest.client,
+                    claiming.client,
                     self.patience,
                 )
-            self.finish(quest, Arrival.HERE)
-            self.sync_one(quest.client)  # when it has been found out, the one elsewhere ends
+            self.finish(claiming, Arrival.HERE)
+            self.sync_one(claiming.client)  # when it has been found out, the one elsewhere ends
 
 
 def _nothing() -> None:
@@ -401,6 +401,6 @@ def _waits(arrival: Arrival) -> None:
     """Of a claim that nobody waits for."""
 
 
-def _age(tenure: Tenure) -> tuple[int, str]:
+def _age(lease: SessionLease) -> tuple[int, str]:
     """The order of claims."""
-    return tenure.stamp, tenure.broker.name
+    return lease.stamp, lease.broker.name

@@ -20,7 +20,7 @@ from saps.overlay.frames.kinds import (
     Body,
     Gathered,
     Guard,
-    Hand,
+    GroupDelivery,
     HighWater,
     Inherit,
     Interest,
@@ -29,7 +29,7 @@ from saps.overlay.frames.kinds import (
     MadeUp,
     Publish,
     Result,
-    Spread,
+    Broadcast,
     Stored,
     Unsettled,
     Wishes,
@@ -114,15 +114,15 @@ def changes_unsound(changes: Changes) -> str | None:
 
 UNSOUND: dict[type, Callable[[Any], str | None]] = {
     Publish: publish_unsound,
-    Hand: lambda frame: carried_unsound(frame.topic, frame.properties),
+    GroupDelivery: lambda frame: carried_unsound(frame.topic, frame.properties),
     HighWater: lambda frame: topic_unsound(frame.topic),
     Guard: lambda frame: _first(message_unsound(will.message) for will in frame.wills),
     Locate: lambda frame: _body(frame.body),
-    Spread: lambda frame: _body(frame.body),
+    Broadcast: lambda frame: _body(frame.body),
     Gathered: lambda frame: _first(map(_result, frame.results)),
     Append: lambda frame: changes_unsound(frame.changes),
     Bequest: lambda frame: publish_unsound(frame.body),
-    Wishes: lambda frame: _first(subscription_fault(wish.topic_filter) for wish in frame.wishes),
+    Wishes: lambda frame: _first(subscription_fault(intent.topic_filter) for intent in frame.intents),
     MadeUp: lambda frame: _first(map(publish_unsound, frame.bodies)),
 }
 """For the frames that carry something for clients: why what they carry is no good, or None."""

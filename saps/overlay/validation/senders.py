@@ -27,7 +27,7 @@ def key_fault(ref: Ref, order: KeyOrder) -> str | None:
     return None
 
 
-def check_claims(sender: BrokerRef, frames: list[Frame], order: KeyOrder) -> None:
+def check_sender(sender: BrokerRef, frames: list[Frame], order: KeyOrder) -> None:
     """Raises `ProtocolError` for the first frame that says what its sender, or anybody, cannot say."""
     rule_of, unsound_of = _RULES.get, UNSOUND.get
     for frame in frames:

@@ -11,7 +11,7 @@ from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.commits import Commits
 from saps.storage.driver.store import Store
-from saps.storage.error import Trouble
+from saps.storage.error import StorageFault
 from saps.storage.journal import Table
 
 Addressed = tuple[BrokerRef, Frame]
@@ -47,7 +47,7 @@ class HeldFrames:
         if staged:
             self._send(staged)
 
-    def fail(self, trouble: Trouble) -> None:
+    def fail(self, storage_fault: StorageFault) -> None:
         """The other brokers have to wait until it is true."""
 
 
@@ -61,7 +61,7 @@ def keep_retained(store: Store, node: OverlayNode) -> None:
         else:
             journal.put(Table.RETAINED, topic, (topic, record))
 
-    node.vault.on_record = on_record
+    node.retained_store.on_record = on_record
 
 
 def restore_retained(store: Store, node: OverlayNode) -> None:
@@ -70,7 +70,7 @@ def restore_retained(store: Store, node: OverlayNode) -> None:
     jump = round(max(store.saved.jump, 0.0) * 1000)  # if the clock went back, the mesh's need not have done so
 
     def told(topic: str) -> None:
-        if not node.vault.holds(topic):
+        if not node.retained_store.holds(topic):
             journal.drop(Table.RETAINED, topic)
 
     for topic, encoded in store.saved.retained.items():
@@ -80,5 +80,5 @@ def restore_retained(store: Store, node: OverlayNode) -> None:
         if record.expires and record.expires <= now:
             journal.drop(Table.RETAINED, topic)
         else:
-            node.retention.keep_record(record, lambda topic=topic: told(topic))  # type: ignore[misc]
+            node.retained.keep_record(record, lambda topic=topic: told(topic))  # type: ignore[misc]
     store.saved.retained = {}

@@ -10,7 +10,7 @@ from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
 from saps.storage.driver.files import Sync
 from saps.storage.driver.writer import NoFile, Writer
-from saps.storage.error import Trouble
+from saps.storage.error import StorageFault
 from saps.storage.journal import Journal
 from saps.storage.saved import Saved
 
@@ -34,7 +34,7 @@ class Store:
         """
         self.with_wills = with_wills
         self.journal = Journal()
-        self.on_trouble: list[Callable[[Trouble | None], None]] = []
+        self.on_storage_fault: list[Callable[[StorageFault | None], None]] = []
         """Who is told when nothing new can be stored, and with None when it can again."""
         self.quarantined = 0
         """Damaged records that are kept aside in the file, from this start and earlier ones."""
@@ -75,9 +75,9 @@ class Store:
         assert self._database is not None
         return self._database.state.number
 
-    def _tell(self, trouble: Trouble | None) -> None:
-        for told in self.on_trouble:
-            told(trouble)
+    def _tell(self, storage_fault: StorageFault | None) -> None:
+        for told in self.on_storage_fault:
+            told(storage_fault)
 
     async def close(self) -> None:
         """Write what is left and close the file."""

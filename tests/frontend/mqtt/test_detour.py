@@ -7,14 +7,14 @@ import pytest
 from saps.frontend.mqtt.codec.packets import V5, V311, Connack, Connect, Disconnect
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.redirect import Detour
+from saps.frontend.mqtt.connection.redirect import Redirect
 from tests.frontend.mqtt.bench import Bench, Client
 
 ADDRESSES = "b2.example.org:1883 b3.example.org:1883"
 
 
 def closed(bench: Bench, reason: Reason, reference: str = ADDRESSES) -> None:
-    bench.frontend.detour = Detour(reason, reason, lambda connection: reference)
+    bench.frontend.redirect = Redirect(reason, reason, lambda connection: reference)
 
 
 def turned_away(bench: Bench, version: int = V5, **fields: object) -> Connack:
@@ -33,8 +33,8 @@ def test_a_client_of_mqtt_5_is_told_where_to_go(reason: Reason) -> None:
     assert (told.reason, told.properties) == (reason, {Property.SERVER_REFERENCE: ADDRESSES})
     here.connection.close(reason)
     bench.flush()
-    farewell = here.expect(Disconnect)
-    assert (farewell.reason, farewell.properties) == (reason, {Property.SERVER_REFERENCE: ADDRESSES})
+    leave_ack = here.expect(Disconnect)
+    assert (leave_ack.reason, leave_ack.properties) == (reason, {Property.SERVER_REFERENCE: ADDRESSES})
     assert here.closed
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor, Decisions, Tree
-from saps.ofm.controller.events import Wish
+from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer, Decisions, Tree
+from saps.ofm.controller.events import Intent
 from saps.ofm.network.topology import BrokerAddress, Topology
 from saps.ofm.northbound.driver.server import NorthboundServer
 from saps.ofm.northbound.schema import (
@@ -38,7 +38,7 @@ class Network:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def wish(self, topic: str, wish: Wish | None, wait: float = 0.0) -> OfmState:
+    async def intent(self, topic: str, intent: Intent | None, wait: float = 0.0) -> OfmState:
         raise NotImplementedError
 
     async def state(self, topic: str, wait: float = 0.0) -> OfmState:
@@ -143,17 +143,17 @@ class Gate:
 
 
 async def test_decisions_are_told_with_their_reasons_and_remembered_as_they_change(start: Start) -> None:
-    desk = DecisionDesk(Gate(), set)
-    door = DecisionDoor(desk, Gate())
+    request_handler = DecisionHandler(Gate(), set)
+    door = DecisionServer(request_handler, Gate())
     port = await door.start("127.0.0.1", 0)
     try:
         site = await start(web__ofgate=f"http://127.0.0.1:{port}")
         assert (await site.json("/v1/decisions"))["epoch"] is None
-        await desk.take(Decisions(1, 1, "x", [Tree("air", 9600.0, 8.0, 1, "a tree saves 9.6 kB/s")]))
+        await request_handler.take(Decisions(1, 1, "x", [Tree("air", 9600.0, 8.0, 1, "a tree saves 9.6 kB/s")]))
         first = await until(lambda: site.json("/v1/decisions"), lambda found: found["epoch"] == 1)
         assert first["trees"][0]["reason"] == "a tree saves 9.6 kB/s"
         assert first["topics"][0]["status"] == "constructed"
-        await desk.take(Decisions(1, 2, "y", []))
+        await request_handler.take(Decisions(1, 2, "y", []))
         second = await until(lambda: site.json("/v1/decisions"), lambda found: found["epoch"] == 2)
         assert [(c["action"], c["topic"]) for c in second["history"]] == [("drop", "air"), ("build", "air")]
     finally:

@@ -72,9 +72,9 @@ class CodedWorld(World):
                     assert not came_out(self.fabric.send(self.places[broker], packet)), record.topic
 
 
-def wished(world: World, trees: dict[str, Iterable[BrokerAddress]]) -> None:
+def intended(world: World, trees: dict[str, Iterable[BrokerAddress]]) -> None:
     for topic, brokers in trees.items():
-        world.wish(topic, brokers)
+        world.intent(topic, brokers)
         world.run()
     assert {state.status for state in world.told.values()} == {Status.CONSTRUCTED}
 
@@ -83,7 +83,7 @@ def test_one_entry_for_each_place_where_packets_come_in_serves_a_whole_subtree()
     network = line()
     world = CodedWorld(network, rules()).ready()
     below = [f"city/ward{ward}/{kind}" for ward in range(20) for kind in ("air", "noise")]
-    wished(world, dict.fromkeys(["city", *below], network.brokers))
+    intended(world, dict.fromkeys(["city", *below], network.brokers))
     middle = world.ours(2)
     assert (middle.entries, len(middle.groups)) == (3, 1)  # two trunks and a broker
     assert {len(list(flow.match.fields)) for flow in middle.flows.values()} == {5, 7}
@@ -98,8 +98,8 @@ def test_a_topic_in_the_middle_of_others_goes_its_own_way_and_no_other(code: Cod
     network = line(4)
     world = CodedWorld(network, rules(code)).ready()
     west, east = network.brokers[:2], network.brokers[2:]
-    wished(world, {f"city/{number}": west for number in range(8)})
-    wished(world, {"city/8": east, "city/9": network.brokers, "city/3/x": [west[0]]})
+    intended(world, {f"city/{number}": west for number in range(8)})
+    intended(world, {"city/8": east, "city/9": network.brokers, "city/3/x": [west[0]]})
     world.check_truth()
     world.check_outsiders()
     for topic in ("city/9", "city/8", "city/3"):
@@ -114,7 +114,7 @@ def test_a_burst_of_topics_is_refused_with_its_reason_and_leaves_room_when_it_is
     quotas = (Quota("city", topics=3, open=True), Quota("city/ward", levels=1, open=True))
     world = CodedWorld(network, rules(quotas=quotas, topics=("city",))).ready()
     for topic in ("city/a", "city/b", "city/c", "city/d", "village/a"):
-        world.wish(topic, network.brokers)
+        world.intent(topic, network.brokers)
         world.run()
     assert world.told["city/c"].status is Status.CONSTRUCTED
     assert world.machine.state("city/d").status is Status.REFUSED
@@ -129,9 +129,9 @@ def test_a_burst_of_topics_is_refused_with_its_reason_and_leaves_room_when_it_is
 def test_a_budget_counts_what_topics_take_together() -> None:
     network = line()
     world = CodedWorld(network, rules(entries=6, buckets=12)).ready()
-    wished(world, {f"city/{number}": network.brokers for number in range(20)})
+    intended(world, {f"city/{number}": network.brokers for number in range(20)})
     for topic in ("other", "city/5/x"):
-        world.wish(topic, network.brokers[:2])
+        world.intent(topic, network.brokers[:2])
         world.run()
     assert world.told["other"].status is Status.CONSTRUCTED
     assert "flow entries" in str(world.told["city/5/x"].reason)
@@ -147,7 +147,7 @@ def test_a_restarted_controller_gives_the_same_addresses_and_changes_nothing(
     for _ in range(6):
         topic = data.draw(st.sampled_from(TOPICS))
         if data.draw(st.integers(0, 3)):
-            world.wish(topic, data.draw(st.frozensets(st.sampled_from(network.brokers), min_size=1)))
+            world.intent(topic, data.draw(st.frozensets(st.sampled_from(network.brokers), min_size=1)))
         else:
             world.forget(topic)
         world.run()
@@ -245,9 +245,9 @@ def replace_port(address: OfmAddress, port: int) -> OfmAddress:
 def test_what_is_forgotten_with_the_state_is_made_anew() -> None:
     network = line()
     world = CodedWorld(network, rules()).ready()
-    wished(world, dict.fromkeys(TOPICS, network.brokers))
+    intended(world, dict.fromkeys(TOPICS, network.brokers))
     world.start()
     world.ready().run()
     assert all(not world.ours(dpid).entries for dpid in (1, 2, 3))
-    wished(world, dict.fromkeys(reversed(TOPICS), network.brokers))
+    intended(world, dict.fromkeys(reversed(TOPICS), network.brokers))
     world.check_truth()

@@ -156,7 +156,7 @@ async def test_whatever_was_applied_partly_twice_or_late_the_tables_end_as_plann
     topics = ["alert/fire", "air/ward1", "a"]
     async with members(lab) as brokers:
         everyone = list(brokers.values())
-        wishes = dict(zip(topics, (everyone, everyone[3:7], everyone[4:8]), strict=True))
+        intents = dict(zip(topics, (everyone, everyone[3:7], everyone[4:8]), strict=True))
         with ofc(lab, *options) as running:
             async with running.client() as client:
                 for topic in topics:
@@ -172,8 +172,8 @@ async def test_whatever_was_applied_partly_twice_or_late_the_tables_end_as_plann
         ofctl(lab, "del-groups", two.name)
         with ofc(lab, *options) as running:
             async with running.client() as client:
-                for topic, wish in wishes.items():
-                    await constructed(client, topic, wish)
+                for topic, intent in intents.items():
+                    await constructed(client, topic, intent)
 
             def as_planned() -> bool:
                 planned, found = desired(Path(options[1])), ours(tables(lab))

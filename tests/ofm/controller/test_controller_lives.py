@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saps.ofm.controller.events import Wish, Wished
+from saps.ofm.controller.events import Intent, Intended
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
@@ -44,10 +44,10 @@ def test_a_link_that_fails_during_an_update_connects_nobody_any_more() -> None:
     network, links = line(1, 2, 3, 4)
     one, two, three, _ = network.brokers
     world = begun(network)
-    world.wish(TOPIC, [one, two, three])
+    world.intent(TOPIC, [one, two, three])
     world.run()
     assert told(world) == [one, two, three]
-    world.wish(TOPIC, network.brokers)
+    world.intent(TOPIC, network.brokers)
     world.step(min(world.todo))
     assert told(world) == [one, two, three], "who stays, stays connected"
     world.set_link(links[1], up=False)
@@ -65,9 +65,9 @@ def test_a_broker_that_moves_during_an_update_is_not_connected_until_the_tree_ha
     network, _ = line(1, 2, 3, 4)
     one, two, three, _ = network.brokers
     world = begun(network)
-    world.wish(TOPIC, [one, two, three])
+    world.intent(TOPIC, [one, two, three])
     world.run()
-    world.wish(TOPIC, network.brokers)
+    world.intent(TOPIC, network.brokers)
     world.step(min(world.todo))
     world.move(one.mac, Port(3, 11))
     world.check_truth()
@@ -81,7 +81,7 @@ def test_an_ofm_on_its_way_out_does_not_wait_for_what_a_switch_refuses() -> None
     """A switch that comes back empty and smaller is to hold a stage of the deletion, and has no room for it."""
     network, _ = line(1, 2, 3)
     world = begun(network)
-    world.hear(Wished(TOPIC, Wish(frozenset(network.brokers))))
+    world.hear(Intended(TOPIC, Intent(frozenset(network.brokers))))
     world.run()
     world.forget(TOPIC)
     world.disconnect(2)

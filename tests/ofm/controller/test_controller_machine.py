@@ -6,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from saps.ofm.controller.events import HostMoved, LinkChanged, SwitchGone, Wish, Wished
+from saps.ofm.controller.events import HostMoved, LinkChanged, SwitchGone, Intent, Intended
 from saps.ofm.controller.saved import save
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port
@@ -48,10 +48,10 @@ class Life(RuleBasedStateMachine):
         return data.draw(st.frozensets(st.sampled_from(self.world.network.brokers), min_size=least))
 
     @rule(data=st.data(), topic=st.sampled_from(TOPICS), priority=st.sampled_from([None, 7]))
-    def wish(self, data: st.DataObject, topic: str, priority: int | None) -> None:
+    def intent(self, data: st.DataObject, topic: str, priority: int | None) -> None:
         brokers = self.chosen(data, least=1)
         senders = self.chosen(data) - brokers
-        self.world.hear(Wished(topic, Wish(brokers, senders, priority)))
+        self.world.hear(Intended(topic, Intent(brokers, senders, priority)))
 
     @rule(topic=st.sampled_from(TOPICS))
     def forget(self, topic: str) -> None:
@@ -179,9 +179,9 @@ class Membership(RuleBasedStateMachine):
         self.world.settle()
 
     @rule(data=st.data(), topic=st.sampled_from(TOPICS))
-    def wish(self, data: st.DataObject, topic: str) -> None:
+    def intent(self, data: st.DataObject, topic: str) -> None:
         brokers = st.frozensets(st.sampled_from(self.world.network.brokers), min_size=1)
-        self.world.wish(topic, data.draw(brokers))
+        self.world.intent(topic, data.draw(brokers))
 
     @rule(topic=st.sampled_from(TOPICS))
     def forget(self, topic: str) -> None:
@@ -222,15 +222,15 @@ def test_a_restarted_controller_finds_everything_in_place_and_changes_nothing(
     chosen = st.frozensets(st.sampled_from(network.brokers), min_size=1)
     for topic in TOPICS:
         for _ in range(data.draw(st.integers(1, 3))):  # some history, so that trees are not what a fresh plan would be
-            world.wish(topic, data.draw(chosen), data.draw(chosen))
+            world.intent(topic, data.draw(chosen), data.draw(chosen))
             world.run()
-    wishes = {topic: record.wish for topic, record in world.machine.records.items()}
+    intents = {topic: record.intent for topic, record in world.machine.records.items()}
     addresses = {topic: record.address for topic, record in world.machine.records.items()}
     state, applied = save(world.machine), world.applied
     world.start(state if kept else None)
     if not kept:
-        for topic, wish in wishes.items():
-            world.hear(Wished(topic, wish))
+        for topic, intent in intents.items():
+            world.hear(Intended(topic, intent))
     news = [*world.truth.switches, *world.discover()]
     for event in data.draw(st.permutations(news)):
         if isinstance(event, int):

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from saps.config import Address, SettingError
 from saps.ofm.controller.controller import Controller
-from saps.ofm.controller.driver import request_handler as desk
+from saps.ofm.controller.driver import request_handler as request_handler
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import HostMoved, SwitchUp, TablesRead, Wish
+from saps.ofm.controller.events import HostMoved, SwitchUp, TablesRead, Intent
 from saps.ofm.controller.program import OfcProgram, northbound_tls, tls
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port
@@ -55,7 +55,7 @@ async def northbound(
 async def test_metrics_and_health_are_there() -> None:
     async with northbound("secret") as (url, service), aiohttp.ClientSession() as session:
         service.handle(SwitchUp(1, {1: True}))
-        await service.wish("a", Wish(frozenset(BROKERS)))
+        await service.intent("a", Intent(frozenset(BROKERS)))
         async with session.get(url + "/healthz") as answer:
             assert (answer.status, await answer.text()) == (200, "ok\n")
         async with session.get(url + "/metrics") as answer:
@@ -315,12 +315,12 @@ def test_a_state_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 async def test_what_is_remembered_of_ofms_that_are_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks for changes later than that is told everything."""
-    monkeypatch.setattr(desk, "REMEMBERED", 5)
+    monkeypatch.setattr(request_handler, "REMEMBERED", 5)
     async with northbound() as (_, service):
         begun = await service.changes("", 0)
         for number in range(20):
-            await service.wish(f"t/{number}", Wish(frozenset(BROKERS)))
-            await service.wish(f"t/{number}", None)
+            await service.intent(f"t/{number}", Intent(frozenset(BROKERS)))
+            await service.intent(f"t/{number}", None)
         assert len(service._states) == 5
         assert (await service.changes(begun.run, begun.revision)).complete
         late = await service.changes(begun.run, 2 * (20 - 5))

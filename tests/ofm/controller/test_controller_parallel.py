@@ -35,7 +35,7 @@ def begun(network: Network, brokers: list[BrokerAddress]) -> World:
     world.appear()
     world.settle()
     world.run()
-    world.wish(TOPIC, brokers)
+    world.intent(TOPIC, brokers)
     world.run()
     world.check_truth()
     return world
@@ -137,7 +137,7 @@ def test_a_tree_laid_over_one_link_stays_there_and_topics_are_not_spread_unless_
     world = World(network, rules())
     world.appear()
     world.settle()
-    world.wish(TOPIC, network.brokers)
+    world.intent(TOPIC, network.brokers)
     world.run()
     record = world.machine.records[TOPIC]
     assert record.plan is not None

@@ -28,7 +28,7 @@ def world() -> World:
     world.appear()
     world.settle()
     for topic in ("a", "b"):
-        world.wish(topic, brokers)
+        world.intent(topic, brokers)
     world.run()
     assert {state.status for state in world.told.values()} == {Status.CONSTRUCTED}
     return world
@@ -40,7 +40,7 @@ def status(world: World, topic: str) -> Status:
 
 def test_a_tree_that_is_refused_does_not_touch_the_others(world: World) -> None:
     versions = {topic: state.version for topic, state in world.told.items()}
-    world.wish("c", world.network.brokers)
+    world.intent("c", world.network.brokers)
     world.run()
     assert status(world, "c") is Status.REFUSED
     assert {topic: world.told[topic].version for topic in versions} == versions, "a state was told anew"
@@ -48,18 +48,18 @@ def test_a_tree_that_is_refused_does_not_touch_the_others(world: World) -> None:
 
 
 def test_the_limit_is_learnt_so_the_switch_is_not_asked_again(world: World) -> None:
-    world.wish("c", world.network.brokers)
+    world.intent("c", world.network.brokers)
     world.run()
     assert world.machine.ledger.budget(1).entries == 2 * ENTRIES_OF_A_TREE
     applied = world.applied
-    world.wish("d", world.network.brokers)
+    world.intent("d", world.network.brokers)
     world.run()
     assert world.told["d"].reason == "switch 0000000000000001 would need 6 flow entries; its budget is 4"
     assert world.applied == applied
 
 
 def test_what_was_refused_is_built_when_there_is_room(world: World) -> None:
-    world.wish("c", world.network.brokers)
+    world.intent("c", world.network.brokers)
     world.run()
     world.forget("a")
     world.run()
@@ -70,7 +70,7 @@ def test_what_was_refused_is_built_when_there_is_room(world: World) -> None:
 def test_a_limit_is_not_believed_for_ever(world: World) -> None:
     """Others had entries there, which have gone since."""
     world.tick(0.0)
-    world.wish("c", world.network.brokers)
+    world.intent("c", world.network.brokers)
     world.run()
     world.fabric.switches[1].capacity = None
     world.tick(LEARNT - 1)

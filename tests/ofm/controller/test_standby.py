@@ -13,7 +13,7 @@ from saps.ofm.controller.leader_election import (
     Event,
     Granted,
     Heard,
-    Office,
+    Leadership,
     Outbid,
     Passed,
     Post,
@@ -46,7 +46,7 @@ class Switch:
 class Controller:
     """One of the two: its machine, and what it has been told to do and has not done."""
 
-    office: Office
+    leadership: Leadership
     alive: bool = True
     serving: bool = False
     claims: list[int] = field(default_factory=list)
@@ -56,14 +56,14 @@ class Pair:
     """Two controllers, the switches that both reach, and what is between them."""
 
     def __init__(self) -> None:
-        self.both = [Controller(Office(f"run{number}", number + 1, TAKEOVER)) for number in range(2)]
+        self.both = [Controller(Leadership(f"run{number}", number + 1, TAKEOVER)) for number in range(2)]
         self.switches = [Switch(), Switch(), Switch()]
         self.reach = [set(range(3)), set(range(3))]
         self.apart = False
 
     def tell(self, who: int, event: Event) -> None:
         one = self.both[who]
-        for effect in one.office.handle(event):
+        for effect in one.leadership.handle(event):
             match effect:
                 case Claim(generation):
                     one.claims.append(generation)
@@ -71,7 +71,7 @@ class Pair:
                     one.serving = True
                 case Retire():
                     one.serving = False
-        assert one.serving == (one.office.post is Post.MASTER)
+        assert one.serving == (one.leadership.post is Post.MASTER)
 
     def claim(self, who: int) -> None:
         """It asks the switches that it reaches, one after the other."""
@@ -94,7 +94,7 @@ class Pair:
     def hear(self, who: int) -> None:
         other = self.both[1 - who]
         if other.alive and not self.apart:
-            self.tell(who, Heard(other.office.word()))
+            self.tell(who, Heard(other.leadership.word()))
 
     def pass_(self, who: int, seconds: float) -> None:
         self.tell(who, Passed(seconds, 2 * len(self.reach[who]) >= len(self.switches), 0))
@@ -156,12 +156,12 @@ def test_whatever_happened_in_the_end_one_is_master_of_all_switches_and_the_othe
     pair.live(2 * LONGEST)
     [master] = pair.masters
     # A switch that came back while nobody claimed is claimed by the next look at the roles, which is the driver's.
-    generation = pair.both[master].office.generation
+    generation = pair.both[master].leadership.generation
     assert all(switch.generation <= generation for switch in pair.switches)
-    assert pair.both[1 - master].office.post is Post.STANDBY
+    assert pair.both[1 - master].leadership.post is Post.STANDBY
     before = generation
     pair.live(10)
-    assert (pair.masters, pair.both[master].office.generation) == ([master], before), "nobody disturbs a good master"
+    assert (pair.masters, pair.both[master].leadership.generation) == ([master], before), "nobody disturbs a good master"
 
 
 def test_a_standby_takes_over_after_the_time_stated_and_the_old_master_follows_it() -> None:
@@ -177,13 +177,13 @@ def test_a_standby_takes_over_after_the_time_stated_and_the_old_master_follows_i
     assert pair.both[first].serving, "it does not know yet"
     pair.check(first)
     assert pair.masters == [1 - first]
-    assert not pair.switches[0].claim(first, pair.both[first].office.generation), "and the switches do not obey it"
+    assert not pair.switches[0].claim(first, pair.both[first].leadership.generation), "and the switches do not obey it"
 
 
 def test_who_was_held_up_itself_does_not_take_that_for_the_peer_s_silence() -> None:
-    office = Office("a", 1, TAKEOVER)
-    assert office.handle(Passed(3600, True, 0)) == []
-    assert office.handle(Passed(3600, True, 0)) == [Claim((1 << 32) + 1)]
+    leadership = Leadership("a", 1, TAKEOVER)
+    assert leadership.handle(Passed(3600, True, 0)) == []
+    assert leadership.handle(Passed(3600, True, 0)) == [Claim((1 << 32) + 1)]
 
 
 def test_two_that_hear_only_the_switches_do_not_depose_each_other_for_ever() -> None:
@@ -214,7 +214,7 @@ def test_a_takeover_in_the_midst_of_changes_disturbs_no_stable_member(data: st.D
     world.settle()
     world.run()
     stable = brokers[:2]
-    world.wish("a", stable)
+    world.intent("a", stable)
     world.run()
     wanted = {"a": frozenset(stable)}
     replica = Replica.of(save(world.machine))
@@ -222,7 +222,7 @@ def test_a_takeover_in_the_midst_of_changes_disturbs_no_stable_member(data: st.D
     for _ in range(data.draw(st.integers(1, 4))):
         topic = data.draw(st.sampled_from(["a", "b"]))
         wanted[topic] = frozenset(data.draw(members)) | frozenset(stable)
-        world.wish(topic, wanted[topic])
+        world.intent(topic, wanted[topic])
         if data.draw(st.booleans()):
             replica = Replica.of(save(world.machine))
         for _ in range(data.draw(st.integers(0, 12))):
@@ -232,8 +232,8 @@ def test_a_takeover_in_the_midst_of_changes_disturbs_no_stable_member(data: st.D
 
     world.start(replica.data)
     world.appear()
-    for topic, wished in wanted.items():
-        world.wish(topic, wished)
+    for topic, intended in wanted.items():
+        world.intent(topic, intended)
     assert world.machine.records["a"].address == address
     while world.todo:
         world.step(data.draw(st.sampled_from(sorted(world.todo))))
@@ -244,8 +244,8 @@ def test_a_takeover_in_the_midst_of_changes_disturbs_no_stable_member(data: st.D
                 assert world.expected(record, sender, stable) <= came, "who stays gets each packet once"
     world.settle()
     world.run()
-    for topic, wished in wanted.items():
-        assert set(world.machine.state(topic).brokers) == wished
+    for topic, intended in wanted.items():
+        assert set(world.machine.state(topic).brokers) == intended
     world.check_truth()
     for dpid, switch in world.fabric.switches.items():
         held = world.machine.network.baseline.with_(world.machine.ledger.desired(dpid))

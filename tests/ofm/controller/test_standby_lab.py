@@ -68,7 +68,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield made
 
 
-async def office(clients: list[PeerClient]) -> int:
+async def leadership(clients: list[PeerClient]) -> int:
     """Which of them is master, once one is, and the other is ready to take its place or does not answer."""
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -88,7 +88,7 @@ async def glance(client: PeerClient) -> Word | None:
         return None
 
 
-async def wished(client: Failover, request: OfmRequest) -> OfmState:
+async def intended(client: Failover, request: OfmRequest) -> OfmState:
     """As OFGate does: asked again until a controller has taken it in."""
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -107,36 +107,36 @@ async def test_the_standby_takes_over_from_a_stopped_and_from_a_killed_master(la
     try:
         async with Failover(pair.clients()) as northbound, members(lab) as brokers:
             everyone = [member.address for member in brokers.values()]
-            to = usable(await wished(northbound, OfmRequest("one", everyone)))
+            to = usable(await intended(northbound, OfmRequest("one", everyone)))
             stream = Stream(brokers["c1b1"], to, rate=1000)
             await stream.reach(500)
             before = ours(tables(lab))
 
-            first = await office(clients)
+            first = await leadership(clients)
             pair.running[first].process.send_signal(signal.SIGSTOP)
-            assert await office(clients) == 1 - first
-            assert usable(await wished(northbound, OfmRequest("two", everyone[1:]))) != to
+            assert await leadership(clients) == 1 - first
+            assert usable(await intended(northbound, OfmRequest("two", everyone[1:]))) != to
             pair.running[first].process.send_signal(signal.SIGCONT)
             assert (await refused(pair.running[first].url, lab))["type"] == STANDBY
-            assert await office(clients) == 1 - first
-            assert usable(await wished(northbound, OfmRequest("one", everyone))) == to
+            assert await leadership(clients) == 1 - first
+            assert usable(await intended(northbound, OfmRequest("one", everyone))) == to
             assert (await northbound.delete("two", wait=PATIENCE)).status is Status.NONE
             assert ours(tables(lab)) == before
 
-            usable(await wished(northbound, OfmRequest("three", everyone[2:])))
+            usable(await intended(northbound, OfmRequest("three", everyone[2:])))
             with_three = ours(tables(lab))
-            master = await office(clients)
+            master = await leadership(clients)
             pair.running[master].kill()
-            assert await office(clients) == 1 - master
-            usable(await wished(northbound, OfmRequest("four", everyone)))
-            assert usable(await wished(northbound, OfmRequest("one", everyone))) == to
+            assert await leadership(clients) == 1 - master
+            usable(await intended(northbound, OfmRequest("four", everyone)))
+            assert usable(await intended(northbound, OfmRequest("one", everyone))) == to
             assert (await northbound.delete("four", wait=PATIENCE)).status is Status.NONE
             assert ours(tables(lab)) == with_three
             assert {state.topic for state in await northbound.list()} == {"one", "three"}
 
             pair.running[master] = pair.started(master)
             clients[master] = pair.clients()[master]
-            assert await office(clients) == 1 - master
+            assert await leadership(clients) == 1 - master
             came = await stream.stop(list(brokers.values()))
         for name in brokers:
             assert set(came[name]) == set(range(stream.sent)), name

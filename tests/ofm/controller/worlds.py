@@ -24,8 +24,8 @@ from saps.ofm.controller.events import (
     TablesRead,
     Tick,
     Told,
-    Wish,
-    Wished,
+    Intent,
+    Intended,
 )
 from saps.ofm.controller.record import Record
 from saps.ofm.controller.saved import restore
@@ -197,12 +197,12 @@ class World:
             self.places[broker] = to
         self.hear(HostMoved(mac, to))
 
-    def wish(self, topic: str, brokers: Iterable[BrokerAddress], senders: Iterable[BrokerAddress] = ()) -> None:
+    def intent(self, topic: str, brokers: Iterable[BrokerAddress], senders: Iterable[BrokerAddress] = ()) -> None:
         chosen = frozenset(brokers)
-        self.hear(Wished(topic, Wish(chosen, frozenset(senders) - chosen)))
+        self.hear(Intended(topic, Intent(chosen, frozenset(senders) - chosen)))
 
     def forget(self, topic: str) -> None:
-        self.hear(Wished(topic, None))
+        self.hear(Intended(topic, None))
 
     # -- what must hold
 
@@ -224,8 +224,8 @@ class World:
                 if sender in state.brokers:
                     assert unmarked(self.expected(record, sender, state.brokers)) <= unmarked(came)
                 if state.status is Status.CONSTRUCTED:
-                    assert record.wish is not None
-                    assert set(state.brokers) == record.wish.members
+                    assert record.intent is not None
+                    assert set(state.brokers) == record.intent.members
                     assert self.expected(record, sender, state.brokers) == came
 
     def expected(

@@ -60,7 +60,7 @@ def test_a_packet_from_anywhere_else_reaches_nobody(data: st.DataObject) -> None
             places.append(network.place(broker))
         for place in places:
             outcome = fabric.send(place, packet)
-            assert (outcome.arrivals, outcome.crossed) == ([], Counter())
+            assert (outcome.receiver, outcome.crossed) == ([], Counter())
 
 
 @given(st.data())

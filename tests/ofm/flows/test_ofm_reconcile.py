@@ -229,11 +229,11 @@ def test_packets_between_any_two_changes_arrive_once_and_loopback_packets_tell_t
     for dpid, change in single_steps(data, rollout(before, after)):
         fabric.switches[dpid].apply([change])
         for sender, here in sorted(watch.members):
-            packet, astray = sent_by(sender, before.ofm), dropped(fabric)
+            packet, ring_split = sent_by(sender, before.ofm), dropped(fabric)
             watch.check(sender, here, packet, came_out(fabric.send(here, packet)))
             if watch.unharmed and watch.stable.get(sender) == here:
                 # Leaf to root, root to leaf: no copy is ever sent to a switch that has no use for it.
-                assert dropped(fabric) == astray
+                assert dropped(fabric) == ring_split
     assert_holds(fabric, after)
 
 

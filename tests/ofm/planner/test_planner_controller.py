@@ -48,7 +48,7 @@ def test_trees_keep_apart_and_use_what_becomes_free() -> None:
     world.appear()
     world.settle()
     for topic in "ab":
-        world.wish(topic, ends)
+        world.intent(topic, ends)
         world.run()
     assert {state.status for state in world.told.values()} == {Status.CONSTRUCTED}
     assert world.links_of("a").isdisjoint(world.links_of("b"))
@@ -56,7 +56,7 @@ def test_trees_keep_apart_and_use_what_becomes_free() -> None:
     gone = world.links_of("a")
     world.forget("a")
     world.run()
-    world.wish("c", ends)
+    world.intent("c", ends)
     world.run()
     assert world.links_of("c") == gone
     world.check_truth()
@@ -66,7 +66,7 @@ def test_a_failed_link_is_walked_around() -> None:
     world = BalancedWorld(square())
     world.appear()
     world.settle()
-    world.wish("a", world.network.brokers)
+    world.intent("a", world.network.brokers)
     world.run()
     world.set_link(min(world.links_of("a")), up=False)
     world.run()

@@ -18,7 +18,7 @@ from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import PortChanged, SwitchUp, Wish, Wished
+from saps.ofm.controller.events import PortChanged, SwitchUp, Intent, Intended
 from saps.ofm.controller.saved import save
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.network.traffic import CAPACITY, RATE, Traffic, with_capacities
@@ -47,7 +47,7 @@ class BusyWorld(World):
         return Controller(self.rules, planner, self.traffic)
 
     def demand(self, topic: str, brokers: Iterable[BrokerAddress], rate: float) -> None:
-        self.hear(Wished(topic, Wish(frozenset(brokers), rate=rate)))
+        self.hear(Intended(topic, Intent(frozenset(brokers), rate=rate)))
 
     def check_addresses(self, topic: str) -> None:
         """Whoever sends to an address that is told, the present or the former one, reaches all."""
@@ -243,8 +243,8 @@ def test_operators_files_are_read_and_refused(tmp_path: Path) -> None:
     traffic = files.traffic()
     assert traffic.capacity(Link.of(Port(1, 1), Port(2, 7))) == 2e9
     assert [traffic.rate(topic) for topic in "abc"] == [5e6, 800_000, RATE]
-    traffic.wished("a", 1.0)
-    traffic.wished("c", 7.0)
+    traffic.intended("a", 1.0)
+    traffic.intended("c", 7.0)
     assert (traffic.rate("a"), traffic.rate("c")) == (5e6, 7.0)
     for name, file, bad in (
         ("capacities", capacities, {"links": [link | {"capacity": 0}]}),

@@ -240,9 +240,9 @@ def test_unmatched_traffic_goes_the_switches_own_way() -> None:
         made.apply([PutFlow(Flow(0, Match(), (Output(NORMAL),)))])
     there, back = replace(PACKET, eth_src=2, eth_dst=4), replace(PACKET, eth_src=4, eth_dst=2)
     flooded = fabric.send(Port(1, 9), there)
-    assert [(arrival.at, arrival.hops) for arrival in flooded.arrivals] == [(Port(2, 9), 2), (Port(3, 9), 3)]
-    assert [arrival.at for arrival in fabric.send(Port(3, 9), back).arrivals] == [Port(1, 9)]
-    assert [arrival.at for arrival in fabric.send(Port(1, 9), there).arrivals] == [Port(3, 9)]
+    assert [(arrival.at, arrival.hops) for arrival in flooded.receiver] == [(Port(2, 9), 2), (Port(3, 9), 3)]
+    assert [arrival.at for arrival in fabric.send(Port(3, 9), back).receiver] == [Port(1, 9)]
+    assert [arrival.at for arrival in fabric.send(Port(1, 9), there).receiver] == [Port(3, 9)]
     assert fabric.links[Port(1, 1), Port(2, 1)] == Count(2, 2 * PACKET.size)
     assert (Port(2, 1), Port(1, 1)) in fabric.links
 
@@ -264,9 +264,9 @@ def test_what_is_down_swallows_packets() -> None:
     assert outcome.at(Port(3, 9)) == [PACKET]
     assert [arrival.at.dpid for arrival in outcome.to_controller] == [1, 2, 3]
     topology.port_status(3, 1, up=False)
-    assert [arrival.at for arrival in fabric.send(Port(1, 9), PACKET).arrivals] == [Port(1, 2), Port(2, 9)]
+    assert [arrival.at for arrival in fabric.send(Port(1, 9), PACKET).receiver] == [Port(1, 2), Port(2, 9)]
     topology.port_status(2, 9, up=False)
-    assert [arrival.at for arrival in fabric.send(Port(1, 9), PACKET).arrivals] == [Port(1, 2)]
+    assert [arrival.at for arrival in fabric.send(Port(1, 9), PACKET).receiver] == [Port(1, 2)]
     topology.port_status(1, 9, up=False)
     assert fabric.send(Port(1, 9), PACKET).to_controller == []
     topology.switch_down(3)

@@ -17,7 +17,7 @@ import pytest
 
 from saps.config import Address
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import Wish
+from saps.ofm.controller.events import Intent
 from saps.ofm.controller.program import OfcProgram
 from saps.ofm.datapath.driver.attached import AttachedEndpoint
 from saps.ofm.network.topology import BrokerAddress
@@ -53,9 +53,9 @@ class World:
 
     async def tree(self) -> str:
         """Wish for a tree of all brokers; its address, once it is constructed."""
-        wish = Wish(frozenset(broker.element for broker in self.brokers))
+        intent = Intent(frozenset(broker.element for broker in self.brokers))
         async with asyncio.timeout(PATIENCE):
-            state = await self.controller.service.wish(TOPIC, wish, PATIENCE)
+            state = await self.controller.service.intent(TOPIC, intent, PATIENCE)
         assert state.status is Status.CONSTRUCTED, state
         assert state.address is not None
         return state.address

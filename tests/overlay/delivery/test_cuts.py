@@ -19,7 +19,7 @@ TOPICS = ("a", "a/b", "x", "y/1", "y/2")
 FILTERS = ("a", "a/#", "x", "+/b", "y/+", "#")
 LENGTHS = (1, 3, 12, 40, 60, 300)
 """Seconds. Below `suspect_after`, while a life is in doubt, longer than what was once kept, than an idle topic is known
-(`presence.IDLE`), and than the sequences of an origin that is not heard (`order.SWEEP`)."""
+(`publishers.IDLE`), and than the sequences of an origin that is not heard (`order.SWEEP`)."""
 
 
 class Cut:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from saps.overlay.delivery.express import FIRST, Endings, Lane, by_express, ends_a_link
 from saps.overlay.frames.kinds import (
-    Bye,
+    Leave,
     DefineBroker,
     DefineSlice,
-    Farewell,
+    LeaveAck,
     Frame,
     HighWater,
     Nack,
@@ -41,7 +41,7 @@ def test_all_about_a_priority_topic_goes_by_the_express_lane_and_nothing_else() 
             assert by_express(frame, urgent) is express
     assert by_express(DefineBroker(FIRST + 1, PEER), urgent)
     assert by_express(DefineSlice(FIRST + 1, [FIRST + 1]), urgent)
-    for other in (DefineBroker(FIRST, PEER), DefineSlice(1, [1]), Bye(), Farewell(), Ping()):
+    for other in (DefineBroker(FIRST, PEER), DefineSlice(1, [1]), Leave(), LeaveAck(), Ping()):
         assert not by_express(other, urgent)
 
 
@@ -50,7 +50,7 @@ def deliveries(draw: st.DrawFn) -> list[tuple[int, Frame]]:
     """What a peer sends over its two lanes before its end, and the end over both, in an order the network may choose:
     each lane in its own order."""
     lanes = [
-        [*(data("t", number) for number in range(draw(st.integers(0, 4)))), draw(st.sampled_from([Bye(), Farewell()]))]
+        [*(data("t", number) for number in range(draw(st.integers(0, 4)))), draw(st.sampled_from([Leave(), LeaveAck()]))]
         for _ in range(2)
     ]
     lanes[1][-1] = lanes[0][-1]
@@ -76,7 +76,7 @@ def test_the_end_is_handed_on_once_and_after_everything_else(came: list[tuple[in
 
 
 def test_a_lane_that_is_closed_is_waited_for_no_more() -> None:
-    for first, kind in itertools.product((0, 1), (Bye, Farewell)):
+    for first, kind in itertools.product((0, 1), (Leave, LeaveAck)):
         endings, lanes = Endings(), [Lane(), Lane()]
         for lane in lanes:
             endings.opened(lane)

@@ -57,7 +57,7 @@ def check_defined(frames: list[Frame]) -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_waits_for_a_link_that_breaks_does_not_leave_by_the_next_one(qos: int) -> None:
     simulation, publisher, subscribers = mesh()
-    child = next(branch.child for branch in publisher.node.presence.streams[TOPIC].way.branches)
+    child = next(branch.child for branch in publisher.node.publishers.streams[TOPIC].way.branches)
 
     def act() -> None:
         publisher.node.publish(Batch.of(Message(TOPIC, b"before", qos)), None)
@@ -82,7 +82,7 @@ def test_a_later_life_is_told_the_numbers_anew() -> None:
     earlier = subscribers[0].ref
     later = msgspec.structs.replace(earlier, incarnation=earlier.incarnation + 100)
     node = publisher.node
-    node.presence.announced(Announce([Announced(TOPIC, 1)], later, present=True))
+    node.publishers.announced(Announce([Announced(TOPIC, 1)], later, present=True))
     node.publish(Batch.of(Message(TOPIC, b"x", 1)), None)
     assert later in links(publisher)
     check_defined(links(publisher)[later])
@@ -91,7 +91,7 @@ def test_a_later_life_is_told_the_numbers_anew() -> None:
 def test_the_numbers_of_a_sender_that_is_cut_off_now_and_then_are_kept() -> None:
     """It goes on by the same connection after each cut: the network has lost none of what it sent."""
     simulation, publisher, subscribers = mesh()
-    taken = next(branch.child for branch in publisher.node.presence.streams[TOPIC].way.branches)
+    taken = next(branch.child for branch in publisher.node.publishers.streams[TOPIC].way.branches)
     child = next(broker for broker in subscribers if broker.ref == taken)
     for pause in (NUMBERS_KEPT / 2, NUMBERS_KEPT / 2 - 0.1):
         child.act(lambda: child.node.multicast.forget(publisher.ref, over=False))

@@ -80,13 +80,13 @@ def test_all_killed_at_once_and_started_in_any_order_are_one_mesh(seed: int) -> 
         if not complete:  # the others name the first one, or some of them all; it names nobody
             places = {name: {f"{first}:1": ""} if rng.random() < 0.5 else places[name] for name in names}
             places[first] = {}
-        spread = rng.choice([0.0, 0.3, 3.0, 20.0, 120.0])
+        broadcast = rng.choice([0.0, 0.3, 3.0, 20.0, 120.0])
         chosen = names if life == 0 or rng.random() < 0.5 else rng.sample(names, rng.randrange(1, len(names) + 1))
         if not complete and first not in chosen:
             chosen = [*chosen, first]  # without it nobody knows of anybody
         last = site.now
         for name in chosen:
-            when = site.now + rng.uniform(0, spread)
+            when = site.now + rng.uniform(0, broadcast)
             last = max(last, when)
             loading = rng.choice([0.0, 0.0, 0.5, 3.0])
             site.at(when, lambda n=name, p=places[name], d=loading: site.process(n, p, d))  # type: ignore[misc, arg-type]

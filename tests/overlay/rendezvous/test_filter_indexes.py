@@ -41,17 +41,17 @@ def test_shorthand_are_dropped_by_filter_and_by_broker(acts: list[tuple[str, str
 
 def judge(broker: SimBroker) -> None:
     """Raise AssertionError if an index of this broker answers otherwise than a look at every filter."""
-    own, presence = broker.node.subscriptions, broker.node.presence
+    own, publishers = broker.node.subscriptions, broker.node.publishers
     for topic in TOPICS:
         assert own.wants(topic) == any(matches(f, topic) for f in own.registrations)
         ready = any(matches(f, topic) for f, registration in own.registrations.items() if registration.ready)
         assert (own.baseline(topic, ("b0", 1)) is not None) == ready
-    for stream in presence.streams.values():
+    for stream in publishers.streams.values():
         if stream.phase is Phase.OPEN:
-            presence.route(stream)
+            publishers.route(stream)
             wanting = {
                 entry.broker
-                for topic_filter, entries in presence._filters.items()
+                for topic_filter, entries in publishers._filters.items()
                 if shared(topic_filter) is None and matches(topic_filter, stream.topic)
                 for entry in entries.values()
                 if entry.present
@@ -75,7 +75,7 @@ def test_indexes_answer_as_a_look_at_every_filter(seed: int) -> None:
     simulation.run(TOMBSTONE + 25)
     for broker in simulation.alive():
         judge(broker)
-        presence = broker.node.presence
-        held = {name for entries in presence._filters.values() for name in entries}
+        publishers = broker.node.publishers
+        held = {name for entries in publishers._filters.values() for name in entries}
         assert held <= {other.name for other in simulation.alive()}
-        assert held == set(presence._of_broker)
+        assert held == set(publishers._of_broker)

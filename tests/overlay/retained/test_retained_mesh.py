@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from saps.local.batch import Batch
 from saps.messages import Message, Properties
-from saps.overlay.retained import publisher as retention
-from saps.overlay.retained.store import BUCKETS, HOLDERS, bucket_of
+from saps.overlay.retained import publisher as retained
+from saps.overlay.retained.store import PARTITIONS, HOLDERS, partition_of
 from saps.simulator import Network
 from tests.drawn import schedules
 from tests.overlay.hubs import TOPICS, Hubs, random_act
@@ -89,13 +89,13 @@ def test_after_crashes_each_bucket_has_enough_holders_again(seed: int) -> None:
     for broker in mesh.rng.sample(brokers, 2):
         mesh.crash(broker.name)
     mesh.run(12)
-    holders = Counter(number for broker in mesh.alive() for number in broker.node.vault.buckets)
-    assert holders.keys() == {bucket_of(f"many/{number}") for number in range(60)}
+    holders = Counter(number for broker in mesh.alive() for number in broker.node.retained_store.partitions)
+    assert holders.keys() == {partition_of(f"many/{number}") for number in range(60)}
     assert min(holders.values()) >= HOLDERS
 
 
 def test_many_retained_messages_are_asked_for_bucket_by_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "AT_ONCE", 3)
+    monkeypatch.setattr(retained, "AT_ONCE", 3)
     mesh = Hubs(5)
     one, *_, last = mesh.build(4, 2)
     for number in range(30):
@@ -105,7 +105,7 @@ def test_many_retained_messages_are_asked_for_bucket_by_bucket(monkeypatch: pyte
     client = mesh.client(last, "many/+")
     mesh.run_until(lambda: client.ready)
     assert sorted(got.topic for got in client.got) == sorted(f"many/{number}" for number in range(30))
-    assert mesh.counters.by_kind["Gathered"] - before > BUCKETS
+    assert mesh.counters.by_kind["Gathered"] - before > PARTITIONS
 
 
 def test_a_retained_message_lives_as_long_as_it_says() -> None:

@@ -13,7 +13,7 @@ from saps.messages import Subscription
 from saps.overlay.frames.kinds import Frame, Gathered
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.ring import RETRY
-from saps.overlay.sessions.directory import BUCKETS, bucket_of
+from saps.overlay.sessions.directory import PARTITIONS, partition_of
 from saps.simulator import Network, SimBroker
 from tests.drawn import schedules
 from tests.overlay.roams import Nomad, Roams
@@ -108,26 +108,26 @@ def test_many_sessions_take_one_claim_for_each_bucket() -> None:
     """If the holders are there."""
     mesh = Restarts(2)
     one, _, three = mesh.build(3, 2)
-    for name in {bucket_of(name): name for name in (f"n{number}" for number in range(16 * BUCKETS))}.values():
+    for name in {partition_of(name): name for name in (f"n{number}" for number in range(16 * PARTITIONS))}.values():
         Nomad(mesh, name).arrive(one)
     mesh.run(10)
     mesh.crash(three.name)
     mesh.run(10)
-    mesh.stored[three.name] = [f"c{number}" for number in range(20 * BUCKETS)]
+    mesh.stored[three.name] = [f"c{number}" for number in range(20 * PARTITIONS)]
     again = mesh.add(three.name, contact=one.name)
     mesh.run_until(lambda: again.ready)
     notices = again.node.sessions.notices
-    assert notices.searched + notices.straight == BUCKETS
+    assert notices.searched + notices.straight == PARTITIONS
 
 
 def test_where_nobody_holds_the_buckets_all_keys_are_put_in_at_the_first_attempt() -> None:
     """Each finds its place, also behind another own one that was sent just before."""
     mesh = Restarts(4)
     mesh.build(2, 1)
-    mesh.stored["new"] = [f"c{number}" for number in range(20 * BUCKETS)]
+    mesh.stored["new"] = [f"c{number}" for number in range(20 * PARTITIONS)]
     new, begun = mesh.add("new", contact="b0"), mesh.now
     mesh.run_until(lambda: new.ready)
-    assert sorted(new.node.directory.buckets) == list(range(BUCKETS))
+    assert sorted(new.node.directory.partitions) == list(range(PARTITIONS))
     assert mesh.now - begun < RETRY, "some had to be put in again"
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.overlay.sessions.directory import BUCKETS, HOLDERS, bucket_of
-from saps.overlay.timeouts import Patience
+from saps.overlay.sessions.directory import PARTITIONS, HOLDERS, partition_of
+from saps.overlay.timeouts import SharedTimeout
 from saps.simulator import Network, SimBroker
 from tests.drawn import schedules
 from tests.overlay.roams import Nomad, Roams
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
 SCHEDULES = schedules(2)
-FULL = [name for name in (f"c{n}" for n in range(40 * BUCKETS)) if bucket_of(name) == 3]
+FULL = [name for name in (f"c{n}" for n in range(40 * PARTITIONS)) if partition_of(name) == 3]
 """Clients of one bucket."""
 
 
-def holders(mesh: Roams, bucket: int = 3) -> list[SimBroker]:
-    return [broker for broker in mesh.alive() if bucket in broker.node.directory.buckets]
+def holders(mesh: Roams, partition: int = 3) -> list[SimBroker]:
+    return [broker for broker in mesh.alive() if partition in broker.node.directory.partitions]
 
 
 def straight(mesh: Roams) -> int:
@@ -149,7 +149,7 @@ def test_who_is_not_over_in_time_is_late_once_and_at_that_time(added: list[tuple
     broker = mesh.add("b0")
     late: dict[Wait, float] = {}
     owed: dict[Wait, float] = {}
-    patience: Patience[Wait] = Patience(broker.node, 2.0, lambda wait: late.__setitem__(wait, mesh.now))
+    patience: SharedTimeout[Wait] = SharedTimeout(broker.node, 2.0, lambda wait: late.__setitem__(wait, mesh.now))
     for pause, over in added:
         mesh.run(pause)
         wait = Wait(over)

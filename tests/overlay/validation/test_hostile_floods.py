@@ -24,22 +24,22 @@ from saps.overlay.frames.kinds import (
     DesignPart,
     GroupKeys,
     Guard,
-    Hand,
+    GroupDelivery,
     Keep,
-    Luggage,
+    Snapshot,
     Pull,
     Record,
-    Spread,
+    Broadcast,
     TakeOver,
     Will,
-    Yielded,
+    TakeOverAnswer,
 )
 from saps.overlay.rendezvous import designed
-from saps.overlay.retained import store as vault
-from saps.overlay.ring.keys import BrokerRef, bucket_of_key
-from saps.overlay.sessions.directory import bucket_of
-from saps.overlay.sessions.migration import source as giving
-from saps.overlay.sessions.migration import target as taking
+from saps.overlay.retained import store as retained_store
+from saps.overlay.ring.keys import BrokerRef, partition_of_key
+from saps.overlay.sessions.directory import partition_of
+from saps.overlay.sessions.migration import source as offer
+from saps.overlay.sessions.migration import target as transfer
 from saps.simulator import SimBroker
 from tests.batches import frame as publication
 from tests.fuzzing.frames import FOE
@@ -100,7 +100,7 @@ def test_messages_for_groups_that_are_remembered(mesh: Besieged, monkeypatch: py
     monkeypatch.setattr(sharing, "REMEMBERED", 10)
     b0 = mesh.brokers["b0"]
     for serial in range(30):
-        assert mesh.attack(b0, Hand(serial, "$share/g/a", "a", b"", 1, False))
+        assert mesh.attack(b0, GroupDelivery(serial, "$share/g/a", "a", b"", 1, False))
     assert len(b0.node.sharing._taken) == 10
 
 
@@ -125,7 +125,7 @@ def test_keys_of_a_topic() -> None:
 @pytest.mark.parametrize("stage", ["parts", "bytes"])
 def test_the_luggage_of_a_session(mesh: Besieged, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     """The foe has claimed a client, that comes to b1: b1 asks the foe for the session. Then it is served without."""
-    monkeypatch.setattr(taking, "MOST_BYTES", 1000)
+    monkeypatch.setattr(transfer, "MOST_BYTES", 1000)
     client, b1, asked = _claimed(mesh), mesh.brokers["b1"], list[TakeOver | Pull]()
 
     def overheard(_: SimBroker, frame: object) -> None:
@@ -137,20 +137,20 @@ def test_the_luggage_of_a_session(mesh: Besieged, monkeypatch: pytest.MonkeyPatc
     ghost.connect(b1)
     mesh.run_until(lambda: bool(asked))
     serial = asked[-1].serial
-    mesh.attack(b1, Yielded(serial, 1))
+    mesh.attack(b1, TakeOverAnswer(serial, 1))
     mesh.run_until(lambda: isinstance(asked[-1], Pull))
     if stage == "parts":
-        assert not mesh.attack(b1, Luggage(serial, 0, 0, taking.MOST_PARTS + 1, b"x"))
+        assert not mesh.attack(b1, Snapshot(serial, 0, 0, transfer.MOST_PARTS + 1, b"x"))
     else:
-        assert mesh.attack(b1, Luggage(serial, 0, 0, 3, bytes(600)))
-        assert not mesh.attack(b1, Luggage(serial, 0, 1, 3, bytes(600)))
+        assert mesh.attack(b1, Snapshot(serial, 0, 0, 3, bytes(600)))
+        assert not mesh.attack(b1, Snapshot(serial, 0, 1, 3, bytes(600)))
     mesh.gone()
     ghost.until(lambda: ghost.greeted)
 
 
 def test_hand_overs_that_are_remembered_as_done(mesh: Besieged, monkeypatch: pytest.MonkeyPatch) -> None:
     """The foe takes one session after the other. It is told again that a late one is its own, not so an early one."""
-    monkeypatch.setattr(giving, "REMEMBERED", 2)
+    monkeypatch.setattr(offer, "REMEMBERED", 2)
     b1, said = mesh.brokers["b1"], list[Departed]()
 
     def overheard(_: SimBroker, frame: object) -> None:
@@ -164,8 +164,8 @@ def test_hand_overs_that_are_remembered_as_done(mesh: Besieged, monkeypatch: pyt
         victim.subscribe("wanted", qos=1)
         assert mesh.attack(b1, TakeOver(serial, f"victim{serial}", 1 << 63, None, True))
         assert mesh.attack(b1, Arrived(serial))
-    assert b1.node.handovers.giver.given == 5
-    assert len(b1.node.handovers.giver._done) == 2
+    assert b1.node.migrations.source.given == 5
+    assert len(b1.node.migrations.source._done) == 2
     for serial in range(5):
         assert mesh.attack(b1, Arrived(serial))
     mesh.run(0.1)
@@ -175,24 +175,24 @@ def test_hand_overs_that_are_remembered_as_done(mesh: Besieged, monkeypatch: pyt
 
 def test_retained_messages_of_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is kept can still be replaced when there is no room for more."""
-    monkeypatch.setattr(vault, "TOPICS", 5)
+    monkeypatch.setattr(retained_store, "TOPICS", 5)
     mesh = Besieged()
-    holder = next(broker for broker in mesh.alive() if broker.node.vault.buckets)
-    number = holder.node.vault.buckets[0]
-    key = next(key for key in holder.node.graph.nodes if bucket_of_key(key) == number)
-    before = len(holder.node.vault)
-    topics = [*islice((name for name in map("flood/{}".format, count()) if vault.bucket_of(name) == number), 30)]
+    holder = next(broker for broker in mesh.alive() if broker.node.retained_store.partitions)
+    number = holder.node.retained_store.partitions[0]
+    key = next(key for key in holder.node.graph.nodes if partition_of_key(key) == number)
+    before = len(holder.node.retained_store)
+    topics = [*islice((name for name in map("flood/{}".format, count()) if retained_store.partition_of(name) == number), 30)]
 
     def keep(topic: str, payload: bytes, stamp: int) -> None:
         message = Message(topic, payload, 1, True, Properties(stamp=stamp))
         body = Keep([Record(message, 0, FOE, 1)])
-        assert mesh.attack(holder, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], body, 1))
+        assert mesh.attack(holder, Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], body, 1))
 
     for topic in topics:
         keep(topic, b"first", 1)
-    assert before < len(holder.node.vault) <= before + 5
+    assert before < len(holder.node.retained_store) <= before + 5
     keep(topics[0], b"second", 2)
-    (held,) = holder.node.vault._held[number].records.matching(topics[0])
+    (held,) = holder.node.retained_store._held[number].records.matching(topics[0])
     assert held.message.payload == b"second"
 
 
@@ -212,10 +212,10 @@ def test_slices_of_which_it_is_remembered_how_a_design_divides_them(monkeypatch:
 
 def _claimed(mesh: Besieged) -> str:
     """A client of which the foe has said that it has its session."""
-    holder = next(broker for broker in mesh.alive() if broker.node.directory.buckets)
-    number = holder.node.directory.buckets[0]
-    client = next(name for name in map("ghost{}".format, count()) if bucket_of(name) == number)
+    holder = next(broker for broker in mesh.alive() if broker.node.directory.partitions)
+    number = holder.node.directory.partitions[0]
+    client = next(name for name in map("ghost{}".format, count()) if partition_of(name) == number)
     key = next(key for key in holder.node.graph.nodes if key.path == b"s\0%d" % number)
     claim = Claim(number, FOE, [(client, 1)], [])
-    assert mesh.attack(holder, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], claim, 1))
+    assert mesh.attack(holder, Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], claim, 1))
     return client

@@ -33,7 +33,7 @@ from saps.overlay.frames.kinds import (
     Keep,
     Level,
     Locate,
-    Luggage,
+    Snapshot,
     Mourned,
     Part,
     Publish,
@@ -42,18 +42,18 @@ from saps.overlay.frames.kinds import (
     Relink,
     Seek,
     Settled,
-    Spread,
+    Broadcast,
     TakeOver,
-    Tenure,
-    Tenures,
+    SessionLease,
+    SessionLeases,
     Unlink,
     Will,
-    Yielded,
+    TakeOverAnswer,
 )
 from saps.overlay.membership import failure_detector as detector
 from saps.overlay.rendezvous.range_calls import Call, Outcome
-from saps.overlay.retained.store import BUCKETS, HOLDERS
-from saps.overlay.ring import rejoin as healing
+from saps.overlay.retained.store import PARTITIONS, HOLDERS
+from saps.overlay.ring import rejoin as rejoin
 from saps.overlay.ring.keys import (
     ALL_BROKERS,
     BrokerRef,
@@ -105,10 +105,10 @@ def got(mesh: Besieged, number: int) -> list[bytes]:
     return nomad.got[1]
 
 
-def at(broker: SimBroker, body: object) -> Spread:
+def at(broker: SimBroker, body: object) -> Broadcast:
     """A range call as if another broker had handed it on."""
     key = broker_key(broker.name)
-    return Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], body, 1)  # type: ignore[arg-type]
+    return Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], body, 1)  # type: ignore[arg-type]
 
 
 # --- what it cannot do --------------------------------------------------------------------------------------------
@@ -163,8 +163,8 @@ def test_only_the_broker_that_has_it_hands_a_session_over(mesh: Besieged) -> Non
     while not nomad.greeted:
         for serial in range(6):
             for answer in range(6):
-                mesh.attack(b2, Yielded(serial, answer))
-            mesh.attack(b2, Luggage(serial, 0, 0, 1, b"\x90"))
+                mesh.attack(b2, TakeOverAnswer(serial, answer))
+            mesh.attack(b2, Snapshot(serial, 0, 0, 1, b"\x90"))
         mesh.step()
         nomad.hear()
     assert nomad.present[-1] is True
@@ -183,7 +183,7 @@ def test_no_frame_has_an_honest_broker_say_what_the_next_one_refuses(mesh: Besie
     assert mesh.attack(b1, several)
     assert not mesh.attack(b1, msgspec.structs.replace(several, token=edge + 1))
     assert not mesh.attack(b1, msgspec.structs.replace(several, seqs=[edge, 5, edge + 1]))
-    assert not mesh.attack(b1, Spread(FOE, 1, [(Key(b""), Key(b"x"))], Absent([]), 2000))
+    assert not mesh.attack(b1, Broadcast(FOE, 1, [(Key(b""), Key(b"x"))], Absent([]), 2000))
     mesh.attack(b1, Ack(1, [(1 << 40, 1 << 40)], []))
     mesh.run(5)
 
@@ -193,7 +193,7 @@ def test_nobody_has_the_clocks_run_out(mesh: Besieged) -> None:
     b0, b1, _ = opened(mesh)
     mesh.attack(b1, DefineBroker(1, b0.ref))
     mesh.attack(b1, publication(TOPIC, 9, 0, b"x", 1, origin=1, retain=True, properties=Properties(stamp=GREATEST)))
-    forged = Tenures(FOE, True, [Tenure("client9", FOE, GREATEST)])
+    forged = SessionLeases(FOE, True, [SessionLease("client9", FOE, GREATEST)])
     for part in range(b1.node.calls._serial + 5):
         mesh.attack(b1, Gathered(part, [forged], True, 1))
     mesh.run(1)
@@ -263,7 +263,7 @@ def test_what_no_client_or_list_can_bear_ends_the_link(mesh: Besieged, frame: ob
 def test_what_it_floods_is_bounded(mesh: Besieged, monkeypatch: pytest.MonkeyPatch) -> None:
     """Acquaintances, merges of rings, brokers that are given up, numbers on a link, buckets."""
     monkeypatch.setattr(detector, "REMEMBERED", 30)
-    monkeypatch.setattr(healing, "HEARD", 50)
+    monkeypatch.setattr(rejoin, "HEARD", 50)
     monkeypatch.setattr(shorthand, "NUMBERED", 50)
     b0 = mesh.brokers["b0"]
     node = b0.node
@@ -274,9 +274,9 @@ def test_what_it_floods_is_bounded(mesh: Besieged, monkeypatch: pytest.MonkeyPat
         mesh.attack(b0, Enlist(i, i))
         if i % 30 == 29:
             mesh.run(0.1)
-    assert len(node.roll_calls.acquaintances) <= ACQUAINTANCES
-    assert len(node.healing._heard) <= 50
-    assert len(node.vault.buckets) <= BUCKETS
+    assert len(node.ring_probe.acquaintances) <= ACQUAINTANCES
+    assert len(node.rejoin._heard) <= 50
+    assert len(node.retained_store.partitions) <= PARTITIONS
     mesh.run(6)
     assert len(node.detector._watched) + len(node.detector._hearsay) < 50
     assert len(node.detector._dead) + len(node.detector._silent) == len(node.detector._to_probe) <= 30
@@ -288,7 +288,7 @@ def test_what_it_floods_is_bounded(mesh: Besieged, monkeypatch: pytest.MonkeyPat
 def test_what_has_come_once_does_not_come_again(mesh: Besieged) -> None:
     """The foe has passed a publication of b0 on, and does so again, as often as it likes."""
     b0, b1, _ = opened(mesh)
-    seq = b0.node.presence.seq
+    seq = b0.node.publishers.seq
     mesh.attack(b1, DefineBroker(1, b0.ref))
     for _ in range(5):
         mesh.attack(b1, publication(TOPIC, seq, 0, b"first", 1, origin=1))
@@ -382,7 +382,7 @@ def test_it_can_have_a_publisher_take_a_subscription_for_ended(mesh: Besieged) -
     key = publisher_key(TOPIC, b0.ref, ORDER)
     for topic_filter in ("a/b",):
         end = Announce([Announced(topic_filter, 1 << 40)], b1.ref, False)
-        assert mesh.attack(b0, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], end, 1))
+        assert mesh.attack(b0, Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], end, 1))
     told = publish(mesh, b0, TOPIC, b"unheard")
     mesh.run(1)
     assert [reached.brokers for reached in told] == [0]
@@ -396,24 +396,24 @@ def test_it_can_take_the_session_of_a_client_if_it_knows_its_user(mesh: Besieged
     mesh.overheard = lambda to, frame: sent.append(frame)
     mesh.attack(b1, TakeOver(1, "client1", 1 << 63, "somebody else", True))
     mesh.run(0.1)
-    assert Yielded(1, 5) in sent
+    assert TakeOverAnswer(1, 5) in sent
     mesh.attack(b1, TakeOver(2, "client1", 1 << 63, None, True))
     mesh.attack(b1, Pull(2, 0, 0))
     mesh.run(0.1)
-    assert Yielded(2, 1) in sent
-    assert any(isinstance(frame, Luggage) for frame in sent)
+    assert TakeOverAnswer(2, 1) in sent
+    assert any(isinstance(frame, Snapshot) for frame in sent)
 
 
 def test_it_can_claim_a_client_so_that_nobody_else_has_it(mesh: Besieged) -> None:
     """A limit, not a promise. What the holders keep is what they are told, as much as one call carries."""
-    holders = [b for b in mesh.alive() if b.node.directory.buckets]
+    holders = [b for b in mesh.alive() if b.node.directory.partitions]
     assert holders
     broker = holders[0]
-    number = broker.node.directory.buckets[0]
+    number = broker.node.directory.partitions[0]
     key = next(key for key in broker.node.graph.nodes if key.path == b"s\0%d" % number)
     before = len(broker.node.directory)
     claim = Claim(number, FOE, [(f"ghost{i}", GREATEST) for i in range(1000)], [])
-    assert mesh.attack(broker, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], claim, 1))
+    assert mesh.attack(broker, Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], claim, 1))
     assert len(broker.node.directory) == before + 1000
     mesh.gone()
     broker.act(lambda: broker.node.directory.forget(FOE))
@@ -422,16 +422,16 @@ def test_it_can_claim_a_client_so_that_nobody_else_has_it(mesh: Besieged) -> Non
 
 def test_it_can_keep_a_retained_message_that_nobody_replaces(mesh: Besieged) -> None:
     """A limit, not a promise: the greatest stamp is the last message."""
-    keepers = [b for b in mesh.alive() if b.node.vault.buckets]
+    keepers = [b for b in mesh.alive() if b.node.retained_store.partitions]
     assert 0 < len(keepers) <= HOLDERS
     forged = Record(Message(TOPIC, b"forged", 1, True, Properties(stamp=GREATEST)), 0, FOE, 1)
     for broker in keepers:
         for key in [key for key in broker.node.graph.nodes if key.path[:1] == b"r"]:
-            mesh.attack(broker, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], Keep([forged]), 1))
+            mesh.attack(broker, Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], Keep([forged]), 1))
     mesh.tell_hub(mesh.brokers["b1"], Message(TOPIC, b"true", 1, True))
     mesh.run(1)
     found = {
-        r.message.payload for b in keepers for bucket in b.node.vault._held.values() for r in bucket.records.values()
+        r.message.payload for b in keepers for partition in b.node.retained_store._held.values() for r in partition.records.values()
     }
     assert b"forged" in found
     assert b"true" not in found
@@ -448,7 +448,7 @@ def test_it_can_confirm_what_it_has_not_passed_on(mesh: Besieged) -> None:
 
     mesh.overheard = confirm
     join = Announce([Announced("a/+", 1)], FOE, True)
-    assert mesh.attack(b0, Spread(FOE, 1, [(key, key._replace(role=key.role + 1))], join, 1))
+    assert mesh.attack(b0, Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], join, 1))
     told = publish(mesh, b0, TOPIC, b"x")
     mesh.run(2)
     assert told

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from saps.agents.ofgate.decisions_io import DecisionDesk, DecisionDoor, Decisions, Tree
+from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer, Decisions, Tree
 from saps.config import SettingError
 from saps.config.ofgate_io import OfgateSettings
 from saps.config.sources_io import token
@@ -63,9 +63,9 @@ class DecisionService:
         """Raises `SettingError` if the file of the token cannot be read."""
         gate = GatewayGate(gateway)
         secret = token("ofgate.decisions_token_file", settings.decisions_token_file)
-        self.desk = DecisionDesk(gate, lambda: gateway.pinned)
-        self._door = DecisionDoor(self.desk, gate, secret, gateway.broker.identity, settings.decisions_from)
-        gateway.demand = self.desk.demand
+        self.request_handler = DecisionHandler(gate, lambda: gateway.pinned)
+        self._door = DecisionServer(self.request_handler, gate, secret, gateway.broker.identity, settings.decisions_from)
+        gateway.demand = self.request_handler.demand
         self._gateway = gateway
         self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,7 +103,7 @@ class DecisionService:
 
     async def _carry_out(self) -> None:
         while True:
-            await self.desk.carry_out()
+            await self.request_handler.carry_out()
             await asyncio.sleep(CARRY_OUT)
 
     async def _decide(self, decider: Decider, interval: float) -> None:
@@ -125,7 +125,7 @@ class DecisionService:
                 for decision in table.decisions:
                     if decision.action in ("build", "drop", "revoke"):
                         logger.info("%s the tree of %s: %s", decision.action, decision.topic, decision.reason)
-                await self.desk.take(Decisions(1, table.epoch, table.digest, trees))
+                await self.request_handler.take(Decisions(1, table.epoch, table.digest, trees))
 
     async def _counts(self) -> list[Row]:
         found: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()

@@ -68,7 +68,7 @@ class Gateway:
             self.broker.agents,
             self._controller,
             modes_of(self._settings.ofm),
-            mesh.node.relay.tell,
+            mesh.node.broadcaster.tell,
             secrets.token_bytes,
             lease=self._lease,
         )

@@ -13,15 +13,15 @@ from saps.frontend.mqtt.codec.reasons import Reason
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
     from saps.storage.commits import Commits
-    from saps.storage.error import Trouble
+    from saps.storage.error import StorageFault
 
 _FREE = frozenset((0x30, 0x31, 0x38, 0x39, 0xD0, 0xE0))
 """First bytes of what need not wait: PUBLISH of QoS 0, PINGRESP and DISCONNECT."""
 
 
-def reason_of(trouble: Trouble) -> Reason:
+def reason_of(storage_fault: StorageFault) -> Reason:
     """What a client is told that wants something stored."""
-    return Reason.QUOTA_EXCEEDED if trouble.full else Reason.UNSPECIFIED_ERROR
+    return Reason.QUOTA_EXCEEDED if storage_fault.full else Reason.UNSPECIFIED_ERROR
 
 
 class HeldOutput:
@@ -44,10 +44,10 @@ class HeldOutput:
             or all(not packet or packet[0] in _FREE for packet in connection.outbound.out)
         ):
             return False
-        trouble = self._commits.trouble
-        if trouble is not None and trouble.broken:
+        storage_fault = self._commits.storage_fault
+        if storage_fault is not None and storage_fault.broken:
             if connection.session.stored:
-                _close(connection, trouble)
+                _close(connection, storage_fault)
             return False
         self._waiting.add(connection)
         return True
@@ -72,17 +72,17 @@ class HeldOutput:
             if later and not self.holds(connection):
                 connection.port.flush()
 
-    def fail(self, trouble: Trouble) -> None:
+    def fail(self, storage_fault: StorageFault) -> None:
         """What these connections were to be told is not true: they end, and their clients may ask again."""
         held = [*self._staged, *self._waiting]
         self._staged, self._waiting = {}, set()
         for connection in held:
             connection.outbound.out.clear()
-            _close(connection, trouble)
+            _close(connection, storage_fault)
 
 
-def _close(connection: Connection, trouble: Trouble) -> None:
+def _close(connection: Connection, storage_fault: StorageFault) -> None:
     connection.outbound.out.clear()
     if connection.closing:
         connection.frontend.turn.wake(connection)
-    connection.close(reason_of(trouble), "what it was to be told cannot be stored")
+    connection.close(reason_of(storage_fault), "what it was to be told cannot be stored")

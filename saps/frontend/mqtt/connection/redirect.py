@@ -20,12 +20,12 @@ ELSEWHERE = frozenset((Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED))
 """The reasons that may come with a Server Reference (3.2.2.3.16, 3.14.2.2.5)."""
 
 
-class Detour(NamedTuple):
+class Redirect(NamedTuple):
     """What clients are told while nobody is let in."""
 
     refusal: Reason
     """In CONNACK."""
-    farewell: Reason
+    leave_ack: Reason
     """In DISCONNECT."""
     reference: Callable[[Connection], str]
     """The Server Reference for a client; empty: none."""
@@ -33,8 +33,8 @@ class Detour(NamedTuple):
 
 def elsewhere(connection: Connection, reason: Reason) -> PropertyMap:
     """The properties that go with a reason: a Server Reference, where there is one to give."""
-    detour = connection.frontend.detour
-    if detour is None or reason not in ELSEWHERE:
+    redirect = connection.frontend.redirect
+    if redirect is None or reason not in ELSEWHERE:
         return {}
-    reference = detour.reference(connection)
+    reference = redirect.reference(connection)
     return {Property.SERVER_REFERENCE: reference} if reference else {}

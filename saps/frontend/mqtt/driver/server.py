@@ -29,7 +29,7 @@ from saps.frontend.mqtt.systree import Source, SysTree, Value
 from saps.local.hub import Hub
 from saps.mesh import Sessions
 from saps.storage.driver.store import Store
-from saps.storage.error import Trouble
+from saps.storage.error import StorageFault
 from saps.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class MqttServer:
 
         store.commits.on_pending.append(pending)
         store.commits.held.append(held)
-        store.on_trouble.append(self._set_trouble)
+        store.on_storage_fault.append(self._set_storage_fault)
         if journal.disk:
             self.sources.append(lambda: {"saps/storage/damaged": store.quarantined})
         restore(frontend, journal, store.saved, store.with_wills)
@@ -148,9 +148,9 @@ class MqttServer:
         if self._guard is not None:
             obey(self._guard, frontend)
 
-    def _set_trouble(self, trouble: Trouble | None) -> None:
-        self.frontend.storage.refusal = None if trouble is None else reason_of(trouble)
-        self.frontend.storage.broken = trouble is not None and trouble.broken
+    def _set_storage_fault(self, storage_fault: StorageFault | None) -> None:
+        self.frontend.storage.refusal = None if storage_fault is None else reason_of(storage_fault)
+        self.frontend.storage.broken = storage_fault is not None and storage_fault.broken
 
     @property
     def tls_context(self) -> ssl.SSLContext | None:

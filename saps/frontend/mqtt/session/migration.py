@@ -23,7 +23,7 @@ from saps.frontend.mqtt.session.snapshot import (
     had_of,
     incoming_of,
     items_of,
-    luggage_of,
+    snapshot_of,
     ordered,
     packed,
     unpacked,
@@ -284,7 +284,7 @@ class Roaming:
         frontend, client = self._frontend, saved.client_id
         assert frontend.storage.journal is not None
         now = frontend.clock() + frontend.storage.journal.epoch
-        first, second = luggage_of(saved, messages, now)
+        first, second = snapshot_of(saved, messages, now)
         self._arrivals.setdefault(client, [])
         filters = self.receive(client, first, subscribed)
         session = frontend.sessions[client]

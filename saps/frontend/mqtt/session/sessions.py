@@ -156,7 +156,7 @@ class Sessions(dict[str, Session]):
             session.will = None
             session.persist()
             if not self.leaving:
-                self._frontend.hub.entrust(session.client_id, None)
+                self._frontend.hub.expect_acknowledgement(session.client_id, None)
 
     def lay_aside_will(self, session: Session) -> Message | None:
         """Take a session's will for the caller to see to; its guardians go on keeping it."""

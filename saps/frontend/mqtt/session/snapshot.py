@@ -99,7 +99,7 @@ def had_of(parts: Iterable[Part]) -> list[Origin]:
     return [Origin(name, life, seq) for part in parts for name, life, seqs in part.had for seq in seqs]
 
 
-def luggage_of(saved: SavedSession, messages: dict[int, SavedMessage], now: float) -> tuple[list[bytes], list[bytes]]:
+def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: float) -> tuple[list[bytes], list[bytes]]:
     """Both stages of a session of another broker, from what there is in its log; `now`: seconds since the epoch.
 
     What has not been published everywhere its client publishes anew: the other brokers' subscribers may lack it.

@@ -28,7 +28,7 @@ class Drainable(Protocol):
     def progress(self) -> Drained: ...
 
 
-class DrainDoor:
+class DrainRoutes:
     """Answers for one broker."""
 
     def __init__(self, drain: Callable[[], Drainable | None]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from saps.ofm.controller.driver.service import ControllerService
-from saps.ofm.controller.events import Wish
+from saps.ofm.controller.events import Intent
 from saps.ofm.network.topology import Link
 from saps.ofm.northbound.driver.server import ProblemError
 from saps.ofm.northbound.schema import STANDBY, Changes, OfmState, OfmStats, PortTraffic, SwitchBudget
@@ -22,7 +22,7 @@ from saps.ofm.openflow.values import PacketIn, PortStatus, Role
 T = TypeVar("T")
 
 
-class Seat:
+class LeaderSeat:
     """Who derives from it says who is at work. (A `server.Listener`, and the northbound's `Asked`.)"""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Seat:
             raise _elsewhere()
         return self.service
 
-    async def _in_office(self, ask: Callable[[ControllerService], Awaitable[T]]) -> T:
+    async def _leading(self, ask: Callable[[ControllerService], Awaitable[T]]) -> T:
         """The answer, unless the office is lost before it is there."""
         service = self._served()
         answer = asyncio.ensure_future(ask(service))
@@ -59,28 +59,28 @@ class Seat:
         finally:
             answer.cancel()
 
-    async def wish(self, topic: str, wish: Wish | None, wait: float = 0.0) -> OfmState:
+    async def intent(self, topic: str, intent: Intent | None, wait: float = 0.0) -> OfmState:
         """See `northbound.server.Asked`, as for all that follow."""
         await self.make_sure()
-        return await self._in_office(lambda service: service.wish(topic, wish, wait))
+        return await self._leading(lambda service: service.intent(topic, intent, wait))
 
     async def state(self, topic: str, wait: float = 0.0) -> OfmState:
-        return await self._in_office(lambda service: service.state(topic, wait))
+        return await self._leading(lambda service: service.state(topic, wait))
 
     def states(self) -> list[OfmState]:
         return self._served().states()
 
     async def changes(self, run: str, after: int, wait: float = 0.0) -> Changes:
-        return await self._in_office(lambda service: service.changes(run, after, wait))
+        return await self._leading(lambda service: service.changes(run, after, wait))
 
     def budgets(self) -> list[SwitchBudget]:
         return self._served().budgets()
 
     async def stats(self, topic: str) -> OfmStats:
-        return await self._in_office(lambda service: service.stats(topic))
+        return await self._leading(lambda service: service.stats(topic))
 
     async def ports(self) -> list[PortTraffic]:
-        return await self._in_office(lambda service: service.ports())
+        return await self._leading(lambda service: service.ports())
 
     def picture(self) -> dict[str, Any]:
         return self._served().picture()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from saps.ofm.controller.controller import Controller
-from saps.ofm.controller.events import Apply, Event, Read, Told, Wish, Wished
+from saps.ofm.controller.events import Apply, Event, Read, Told, Intent, Intended
 from saps.ofm.flows.plan import BROKER
 from saps.ofm.flows.tables import Match
 from saps.ofm.network.traffic import with_capacities
@@ -37,7 +37,7 @@ SETTLED = (Status.CONSTRUCTED, Status.REFUSED, Status.NONE)
 """States in which nothing more comes without another wish, or news of the network."""
 
 
-class Desk:
+class RequestHandler:
     """A machine on an event loop. Who derives from it carries out what the machine wants of switches, and hands their
     answers and the news of the network to `handle`."""
 
@@ -80,9 +80,9 @@ class Desk:
 
     # ---- what OFGate asks
 
-    async def wish(self, topic: str, wish: Wish | None, wait: float = 0.0) -> OfmState:
+    async def intent(self, topic: str, intent: Intent | None, wait: float = 0.0) -> OfmState:
         """An OFM shall be like this, or not be. Returns its state as `state` does."""
-        self.handle(Wished(topic, wish))
+        self.handle(Intended(topic, intent))
         return await self.state(topic, wait)
 
     async def state(self, topic: str, wait: float = 0.0) -> OfmState:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
 from saps.ofm.controller.controller import Controller
-from saps.ofm.controller.driver.request_handler import Desk
+from saps.ofm.controller.driver.request_handler import RequestHandler
 from saps.ofm.controller.events import (
     Applied,
     Apply,
@@ -27,7 +27,7 @@ from saps.ofm.controller.events import (
     SwitchUp,
     TablesRead,
     Tick,
-    Wished,
+    Intended,
 )
 from saps.ofm.controller.saved import save
 from saps.ofm.flows.plan import COOKIE, COOKIE_MASK
@@ -61,7 +61,7 @@ SAVE_DELAY = 0.2
 """Seconds until a change is in the state file."""
 
 
-class ControllerService(Desk):
+class ControllerService(RequestHandler):
     """A controller's life from `start` to `close`. (A `server.Listener`.)"""
 
     def __init__(self, machine: Controller, *, grace: float, state: Path | None = None) -> None:
@@ -150,31 +150,31 @@ class ControllerService(Desk):
     # ---- what is to be done
 
     def handle(self, event: Event) -> None:
-        """See `Desk.handle`."""
+        """See `RequestHandler.handle`."""
         super().handle(event)
         now = (self.machine.topology.version, self.machine.version)
         if fresh := now != self._saved:
             self._saved = now
             self._unsaved.set()
-        if (fresh or isinstance(event, Wished)) and self.on_change is not None:
+        if (fresh or isinstance(event, Intended)) and self.on_change is not None:
             self.on_change()
-        if isinstance(event, Wished | HostMoved | PortChanged | SwitchUp):
+        if isinstance(event, Intended | HostMoved | PortChanged | SwitchUp):
             self._sought.set()
 
     def connected(self) -> Collection[int]:
-        """See `Desk.connected`."""
+        """See `RequestHandler.connected`."""
         return self._switches.keys()
 
     async def flow_counts(self, dpid: int, cookie: int) -> list[FlowCount]:
-        """See `Desk.flow_counts`."""
+        """See `RequestHandler.flow_counts`."""
         return await self._switches[dpid].flow_stats(cookie, (1 << 64) - 1)
 
     async def port_counts(self, dpid: int) -> list[PortCount]:
-        """See `Desk.port_counts`."""
+        """See `RequestHandler.port_counts`."""
         return await self._switches[dpid].port_stats()
 
     def carry_out(self, effect: Read | Apply) -> None:
-        """See `Desk.carry_out`."""
+        """See `RequestHandler.carry_out`."""
         match effect:
             case Read(dpid, again):
                 self._talk(dpid, lambda switch: self._read(switch, AGAIN if again else 0.0))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 
 import msgspec
 
-from saps.ofm.controller.driver.leader_seat import Seat
+from saps.ofm.controller.driver.leader_seat import LeaderSeat
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.leader_election import (
     Claim,
@@ -21,7 +21,7 @@ from saps.ofm.controller.leader_election import (
     Event,
     Granted,
     Heard,
-    Office,
+    Leadership,
     Outbid,
     Passed,
     Post,
@@ -59,7 +59,7 @@ LEAP = 1 << 20
 """States that a master may have told beyond what its standby has heard of: versions must not be given out twice."""
 
 
-class PairedController(Seat):
+class PairedController(LeaderSeat):
     """One controller of two, from `start` to `close`. (Also a `server.Roles`, and the northbound's `OfPair`.)"""
 
     def __init__(
@@ -68,7 +68,7 @@ class PairedController(Seat):
         """`make` gives a service that goes on from such a state as `saved.save` writes, if not empty; raises
         `ValueError` for one that it cannot read. `takeover`: seconds of the peer's silence. `state`: the first one."""
         super().__init__()
-        self.office = Office(secrets.token_hex(8), secrets.randbits(32), takeover)
+        self.leadership = Leadership(secrets.token_hex(8), secrets.randbits(32), takeover)
         self._make = make
         self._peer = peer
         self._takeover = takeover
@@ -101,14 +101,14 @@ class PairedController(Seat):
     # ---- the machine
 
     def _handle(self, event: Event) -> None:
-        before = self.office.post
-        for effect in self.office.handle(event):
+        before = self.leadership.post
+        for effect in self.leadership.handle(event):
             if isinstance(effect, Retire):
                 self._retire()
             else:
                 self._work.put_nowait(effect)
-        if self.office.post is not before:
-            logger.warning("this controller is %s now, generation %#x", self.office.post, self.office.generation)
+        if self.leadership.post is not before:
+            logger.warning("this controller is %s now, generation %#x", self.leadership.post, self.leadership.generation)
             self._tell()
 
     def _retire(self) -> None:
@@ -131,10 +131,10 @@ class PairedController(Seat):
                 case ControllerService() as retired:
                     await retired.close()
                     for switch in self._switches():
-                        await roles.follow(switch, self.office.highest)
+                        await roles.follow(switch, self.leadership.highest)
 
     async def _serve(self, generation: int) -> None:
-        if self.office.post is not Post.MASTER or self.office.generation != generation:
+        if self.leadership.post is not Post.MASTER or self.leadership.generation != generation:
             return
         assert self._server is not None
         try:
@@ -186,7 +186,7 @@ class PairedController(Seat):
             if self.service is None or state is None:
                 continue
             if state.role is not Role.MASTER:
-                self._handle(Outbid(await roles.claim(switch, self.office.generation)))
+                self._handle(Outbid(await roles.claim(switch, self.leadership.generation)))
             await self._enter(switch)
         self._checked = began
 
@@ -259,11 +259,11 @@ class PairedController(Seat):
         """See `northbound.server.OfPair`."""
         try:
             async with asyncio.timeout(wait):
-                while run == self.office.run and revision == self._revision:
+                while run == self.leadership.run and revision == self._revision:
                     await self._changed.wait()
         except TimeoutError:
             pass
-        word = self.office.word(self._revision)
+        word = self.leadership.word(self._revision)
         if self.service is None and word.post is Post.MASTER:  # not yet ready to be asked
             return msgspec.structs.replace(word, post=Post.CLAIMING)
         return word
@@ -275,7 +275,7 @@ class PairedController(Seat):
     # ---- what the switches and the northbound want to know
 
     async def make_sure(self) -> None:
-        """See `Seat`."""
+        """See `LeaderSeat`."""
         if asyncio.get_running_loop().time() - self._checked > FRESH:
             await asyncio.gather(self._check(), self._ask_peer())
 
@@ -283,10 +283,10 @@ class PairedController(Seat):
         """See `server.Roles`."""
         state = await roles.look(switch)
         self._handle(Outbid(state.generation if state is not None else 0))
-        if self.office.post is Post.MASTER:
-            self._handle(Outbid(await roles.claim(switch, self.office.generation)))
+        if self.leadership.post is Post.MASTER:
+            self._handle(Outbid(await roles.claim(switch, self.leadership.generation)))
         else:
-            await roles.follow(switch, self.office.highest)
+            await roles.follow(switch, self.leadership.highest)
         return switch.granted is Role.MASTER
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

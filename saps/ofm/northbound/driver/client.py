@@ -126,7 +126,7 @@ class Client:
 
     async def put(self, request: OfmRequest, wait: float = 0.0) -> OfmState:
         """See `Northbound`, as for all that follow."""
-        body = msgspec.json.encode(request.wish)
+        body = msgspec.json.encode(request.intent)
         return await self._call("PUT", _ofm(request.topic), OfmState, wait=wait, body=body)
 
     async def get(self, topic: str, wait: float = 0.0) -> OfmState:

@@ -15,17 +15,17 @@ from aiohttp import hdrs, web
 
 from saps.frontend.mqtt.access.origin import is_loopback
 from saps.frontend.web.http.metrics import Metrics, Sample
-from saps.ofm.controller.events import Wish
+from saps.ofm.controller.events import Intent
 from saps.ofm.controller.leader_election import Word
 from saps.ofm.northbound.driver.metrics import samples
 from saps.ofm.northbound.driver.pair import PATH, STATE_PATH
 from saps.ofm.northbound.openapi import document
-from saps.ofm.northbound.requests import wish_fault
+from saps.ofm.northbound.requests import intent_fault
 from saps.ofm.northbound.schema import (
     Changes,
     OfmState,
     OfmStats,
-    OfmWish,
+    OfmIntent,
     PortTraffic,
     Problem,
     Status,
@@ -59,7 +59,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Asked(Protocol):
     """What the northbound asks of the controller (`service.ControllerService`)."""
 
-    async def wish(self, topic: str, wish: Wish | None, wait: float = 0.0) -> OfmState: ...
+    async def intent(self, topic: str, intent: Intent | None, wait: float = 0.0) -> OfmState: ...
     async def state(self, topic: str, wait: float = 0.0) -> OfmState: ...
     def states(self) -> list[OfmState]: ...
     async def changes(self, run: str, after: int, wait: float = 0.0) -> Changes: ...
@@ -198,11 +198,11 @@ class NorthboundServer:
 
     async def _put(self, request: web.Request) -> web.Response:
         topic, wait = _topic(request), _wait(request)
-        wish = self._wish(await request.read())
-        return _answer_state(await self._asked.wish(topic, wish, wait))
+        intent = self._intent(await request.read())
+        return _answer_state(await self._asked.intent(topic, intent, wait))
 
     async def _delete(self, request: web.Request) -> web.Response:
-        return _answer_state(await self._asked.wish(_topic(request), None, _wait(request)))
+        return _answer_state(await self._asked.intent(_topic(request), None, _wait(request)))
 
     async def _stats(self, request: web.Request) -> web.Response:
         return _answer(await self._asked.stats(_topic(request)))
@@ -227,18 +227,18 @@ class NorthboundServer:
         assert self._pair is not None
         return web.Response(body=self._pair.saved() or b"null", content_type="application/json")
 
-    def _wish(self, body: bytes) -> Wish:
+    def _intent(self, body: bytes) -> Intent:
         """A wish that can be planned. Raises `ProblemError`."""
         try:
-            wished = msgspec.json.decode(body, type=OfmWish)
+            intended = msgspec.json.decode(body, type=OfmIntent)
         except msgspec.MsgspecError as error:
             raise ProblemError(400, "Bad request", str(error)) from None
-        brokers = frozenset(wished.brokers)
-        rate = wished.demand.bits if wished.demand is not None else None
-        wish = Wish(brokers, frozenset(wished.senders) - brokers, wished.priority, rate)
-        if (fault := wish_fault(wish, self._ip_version)) is not None:
+        brokers = frozenset(intended.brokers)
+        rate = intended.demand.bits if intended.demand is not None else None
+        intent = Intent(brokers, frozenset(intended.senders) - brokers, intended.priority, rate)
+        if (fault := intent_fault(intent, self._ip_version)) is not None:
             raise ProblemError(400, "Bad request", fault)
-        return wish
+        return intent
 
 
 def _refuse_pages(request: web.Request) -> None:

@@ -35,7 +35,7 @@ MOST_UNSENT = 64 << 20
 MUCH = 64 << 10
 """Bytes read at once after which other work of the loop has its turn: uvloop would else read megabytes of a large table
 in one go. 64 KiB are 400 flow entries, 12 ms."""
-FAREWELL = 1.0
+LEAVE_ACK = 1.0
 """Seconds to send the last words to a switch whose connection is closed."""
 
 
@@ -213,7 +213,7 @@ class Session(asyncio.Protocol):
         logger.log(level, "switch %s closed: %s", self.label, why)
         if self._transport is not None:
             self._transport.close()
-            self._loop.call_later(FAREWELL, self._transport.abort)
+            self._loop.call_later(LEAVE_ACK, self._transport.abort)
         for ticket in [*self._answers, *self._commits]:
             self._fail(ticket, SwitchGoneError(f"switch {self.label} is gone: {why}"))
         self._writable.set()

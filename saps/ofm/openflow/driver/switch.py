@@ -169,7 +169,7 @@ def _stages(changes: Iterable[Change]) -> Iterator[list[Mod | PutMeter]]:
 _SHORT = {
     "OFPFMFC_TABLE_FULL": Room.ENTRIES,
     "OFPGMFC_OUT_OF_GROUPS": Room.GROUPS,
-    "OFPGMFC_OUT_OF_BUCKETS": Room.BUCKETS,
+    "OFPGMFC_OUT_OF_BUCKETS": Room.PARTITIONS,
 }
 """What a switch lacks, by its error (OpenFlow 1.3.5, 7.4.4)."""
 

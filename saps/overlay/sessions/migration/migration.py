@@ -21,18 +21,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import Arrived, Departed, Luggage, Offer, Pull, TakeOver, Tenure, Yielded
+from saps.overlay.frames.kinds import Arrived, Departed, Snapshot, Offer, Pull, TakeOver, SessionLease, TakeOverAnswer
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.migration.source import Giver
-from saps.overlay.sessions.migration.target import Taker
-from saps.overlay.sessions.sessions import Quest, Sessions
+from saps.overlay.sessions.migration.source import MigrationSource
+from saps.overlay.sessions.migration.target import MigrationTarget
+from saps.overlay.sessions.sessions import Claiming, Sessions
 
 logger = logging.getLogger(__name__)
 
 
-class Handovers:
+class Migrations:
     """The sessions that come to one broker and leave it."""
 
     def __init__(
@@ -46,43 +46,43 @@ class Handovers:
         """`passed`: the number of the last publication of a broker to a topic that has gone to the subscribers here.
         `waiting`: is there a matching one that has come and could not yet?"""
         self._sessions = sessions
-        self.taker = Taker(port, calls, sessions, waiting)
-        self.giver = Giver(port, sessions, passed, waiting)
+        self.target = MigrationTarget(port, calls, sessions, waiting)
+        self.source = MigrationSource(port, sessions, passed, waiting)
 
-    def giving(self, client: str) -> bool:
+    def offer(self, client: str) -> bool:
         """Is the client's session on its way to another broker?"""
-        return client in self.giver.leaving
+        return client in self.source.leaving
 
-    def taking(self, client: str) -> bool:
+    def transfer(self, client: str) -> bool:
         """Is another broker being asked for the client's session?"""
-        return any(taking.quest.client == client for taking in self.taker.takings.values())
+        return any(transfer.claiming.client == client for transfer in self.target.transfers.values())
 
-    def take(self, quest: Quest, stamp: int, sources: list[Tenure]) -> None:
+    def take(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
         """Have the session from the first of these brokers that has one; the others end theirs."""
-        self.taker.take(quest, stamp, sources)
+        self.target.take(claiming, stamp, sources)
 
     def awaited(self) -> dict[str, BrokerRef]:
         """The brokers that something is expected of: their failure must be noticed."""
-        found = {giving.to.name: giving.to for giving in self.giver.leaving.values()}
-        found.update((t.source.name, t.source) for t in self.taker.takings.values() if t.source is not None)
-        found.update((broker.name, broker) for broker, _ in self.taker.dropping.values())
+        found = {offer.to.name: offer.to for offer in self.source.leaving.values()}
+        found.update((t.source.name, t.source) for t in self.target.transfers.values() if t.source is not None)
+        found.update((broker.name, broker) for broker, _ in self.target.dropping.values())
         return found
 
     @property
     def handlers(self) -> Handlers:
         return {
-            TakeOver: self.giver.on_take_over,
-            Yielded: self.taker.on_yielded,
-            Pull: self.giver.on_pull,
-            Luggage: self.taker.on_luggage,
-            Arrived: self.giver.on_arrived,
-            Departed: self.taker.on_departed,
+            TakeOver: self.source.on_take_over,
+            TakeOverAnswer: self.target.on_take_over_answer,
+            Pull: self.source.on_pull,
+            Snapshot: self.target.on_snapshot,
+            Arrived: self.source.on_arrived,
+            Departed: self.target.on_departed,
             Offer: self._on_offer,
         }
 
     def _on_offer(self, sender: BrokerRef, frame: Offer) -> None:
         sessions, client = self._sessions, frame.client
-        if sessions.host is None or client in sessions.quests or not sessions.host.birth(client):
+        if sessions.host is None or client in sessions.claimings or not sessions.host.birth(client):
             self.offered(sender, client)
         else:  # which of the two wins the holders tell
             sessions.sync_one(client)
@@ -90,21 +90,21 @@ class Handovers:
     def offered(self, sender: BrokerRef, client: str) -> None:
         """A broker has an older session of a client: it ends, unless the client is waiting for one."""
         sessions = self._sessions
-        if sessions.host is None or self.giving(client):
+        if sessions.host is None or self.offer(client):
             return
-        if (quest := sessions.quests.get(client)) is not None:
-            quest.offered[sender] = None
-        elif client not in sessions.tenures:
+        if (claiming := sessions.claimings.get(client)) is not None:
+            claiming.offered[sender] = None
+        elif client not in sessions.leases:
             sessions.withdraw(client)
-        elif self.taker.ends(sender, client):
+        elif self.target.ends(sender, client):
             return
         elif sessions.host.birth(client):
-            self.taker.gather(sender, client, sessions.tenures[client])
+            self.target.gather(sender, client, sessions.leases[client])
         else:
             logger.warning("ended an older session of %r at %s: a later one is here", client, sender.name)
-            self.taker.drop(sender, client, sessions.tenures[client], sessions.host.user(client))
+            self.target.drop(sender, client, sessions.leases[client], sessions.host.user(client))
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died, or has left."""
-        self.giver.forget(broker)
-        self.taker.forget(broker)
+        self.source.forget(broker)
+        self.target.forget(broker)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from saps.mesh import SessionHost, Yields
-from saps.overlay.frames.kinds import Arrived, Departed, Luggage, Pull, TakeOver, Yielded
+from saps.overlay.frames.kinds import Arrived, Departed, Snapshot, Pull, TakeOver, TakeOverAnswer
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.sessions import Sessions
@@ -16,7 +16,7 @@ REMEMBERED = 4096
 """Hand-overs that are remembered as done."""
 
 
-class _Giving:
+class _Offer:
     """A session that leaves."""
 
     __slots__ = ("branch", "contents", "description", "passed", "serial", "since", "to")
@@ -33,7 +33,7 @@ class _Giving:
         """When the contents were asked for first."""
 
 
-class Giver:
+class MigrationSource:
     """The sessions that leave one broker."""
 
     def __init__(
@@ -43,12 +43,12 @@ class Giver:
         passed: Callable[[BrokerRef, str], int],
         waiting: Callable[[list[str]], bool],
     ) -> None:
-        """`passed` and `waiting` as for `saps.overlay.sessions.migration.migration.Handovers`."""
+        """`passed` and `waiting` as for `saps.overlay.sessions.migration.migration.Migrations`."""
         self._port = port
         self._sessions = sessions
         self._passed = passed
         self._waiting = waiting
-        self.leaving: dict[str, _Giving] = {}
+        self.leaving: dict[str, _Offer] = {}
         """By client."""
         self._done: OrderedDict[tuple[BrokerRef, int], None] = OrderedDict()
         """Hand-overs in which the session has departed from here."""
@@ -61,21 +61,21 @@ class Giver:
         return self._sessions.host
 
     def on_take_over(self, sender: BrokerRef, frame: TakeOver) -> None:
-        self._port.send(sender, Yielded(frame.serial, self._yield(sender, frame)))
+        self._port.send(sender, TakeOverAnswer(frame.serial, self._yield(sender, frame)))
 
     def _yield(self, sender: BrokerRef, frame: TakeOver) -> int:
         client, sessions = frame.client, self._sessions
         if sessions.host is None:
             return Yields.NOTHING
-        giving = self.leaving.get(client)
-        if giving is not None:
-            if giving.to == sender and giving.serial == frame.serial:
+        offer = self.leaving.get(client)
+        if offer is not None:
+            if offer.to == sender and offer.serial == frame.serial:
                 return Yields.SESSION
-            if giving.to != sender and not self._port.lost(giving.to):
+            if offer.to != sender and not self._port.lost(offer.to):
                 return Yields.MOVING
             self.keep(client)
-        mine = sessions.tenures.get(client, 0)
-        if client in sessions.quests:
+        mine = sessions.leases.get(client, 0)
+        if client in sessions.claimings:
             return Yields.LATER if mine > frame.stamp else Yields.WAIT
         if mine > frame.stamp:
             return Yields.LATER
@@ -84,8 +84,8 @@ class Giver:
         if answer is Yields.NOTHING:
             sessions.withdraw(client)
         elif answer is Yields.SESSION:
-            self.leaving[client] = _Giving(sender, frame.serial, sessions.host.describe(client), branch)
-            sessions.tenures[client] = max(0, frame.stamp - 2)  # one less has an owner whose session was adopted
+            self.leaving[client] = _Offer(sender, frame.serial, sessions.host.describe(client), branch)
+            sessions.leases[client] = max(0, frame.stamp - 2)  # one less has an owner whose session was adopted
         return answer
 
     def keep(self, client: str) -> None:
@@ -95,8 +95,8 @@ class Giver:
 
     def _given_to(self, sender: BrokerRef, serial: int) -> str | None:
         """The client of a hand-over."""
-        for client, giving in self.leaving.items():
-            if giving.to == sender and giving.serial == serial:
+        for client, offer in self.leaving.items():
+            if offer.to == sender and offer.serial == serial:
                 return client
         return None
 
@@ -105,26 +105,26 @@ class Giver:
         if client is None:
             self._port.send(sender, Departed(frame.serial, False))
             return
-        giving = self.leaving[client]
-        if frame.stage and giving.contents is None:
-            self._pack(client, giving, frame.asked)
-        parts = giving.contents if frame.stage else giving.description
+        offer = self.leaving[client]
+        if frame.stage and offer.contents is None:
+            self._pack(client, offer, frame.asked)
+        parts = offer.contents if frame.stage else offer.description
         if parts is None:
-            self._port.send(sender, Luggage(frame.serial, frame.stage, frame.part, 0, b""))
+            self._port.send(sender, Snapshot(frame.serial, frame.stage, frame.part, 0, b""))
         elif frame.part < len(parts):
-            passed = giving.passed if frame.stage and not frame.part else []
-            part = Luggage(frame.serial, frame.stage, frame.part, len(parts), parts[frame.part], passed)
+            passed = offer.passed if frame.stage and not frame.part else []
+            part = Snapshot(frame.serial, frame.stage, frame.part, len(parts), parts[frame.part], passed)
             self._port.send(sender, part)
 
-    def _pack(self, client: str, giving: _Giving, asked: Iterable[tuple[BrokerRef, str]]) -> None:
+    def _pack(self, client: str, offer: _Offer, asked: Iterable[tuple[BrokerRef, str]]) -> None:
         now = self._port.now
-        if giving.since is None:
-            giving.since = now
-        late = now - giving.since > self._sessions.patience
+        if offer.since is None:
+            offer.since = now
+        late = now - offer.since > self._sessions.patience
         if self._waiting(self._host.filters(client)) and not late:
             return
-        giving.contents = self._host.pack(client, late, giving.branch)
-        giving.passed = [self._passed(origin, topic) for origin, topic in asked]
+        offer.contents = self._host.pack(client, late, offer.branch)
+        offer.passed = [self._passed(origin, topic) for origin, topic in asked]
 
     def on_arrived(self, sender: BrokerRef, frame: Arrived) -> None:
         client = self._given_to(sender, frame.serial)
@@ -139,7 +139,7 @@ class Giver:
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died, or has left: what was on its way to it stays."""
-        for client, giving in list(self.leaving.items()):
-            if giving.to == broker:
+        for client, offer in list(self.leaving.items()):
+            if offer.to == broker:
                 self.keep(client)
                 self._sessions.sync_one(client)

@@ -14,17 +14,17 @@ from saps.overlay.frames.kinds import (
     Arrived,
     Departed,
     Frame,
-    Luggage,
+    Snapshot,
     ProtocolError,
     Pull,
     TakeOver,
-    Tenure,
-    Yielded,
+    SessionLease,
+    TakeOverAnswer,
 )
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.sessions import Quest, Sessions
+from saps.overlay.sessions.sessions import Claiming, Sessions
 from saps.topics import shared
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Stage(Enum):
     ARRIVED = "arrived"
 
 
-class _Taking:
+class _Transfer:
     """A session that comes here."""
 
     __slots__ = (
@@ -58,7 +58,7 @@ class _Taking:
         "marks",
         "parts",
         "pending",
-        "quest",
+        "claiming",
         "request",
         "serial",
         "source",
@@ -67,8 +67,8 @@ class _Taking:
         "stamp",
     )
 
-    def __init__(self, quest: Quest, stamp: int, sources: list[Tenure]) -> None:
-        self.quest = quest
+    def __init__(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
+        self.claiming = claiming
         self.stamp = stamp
         self.sources = sources
         """Whom to ask yet, the latest tenure first."""
@@ -84,7 +84,7 @@ class _Taking:
         self.marks: dict[tuple[BrokerRef, str], int] = {}
         self.elsewhere = False
         """It is on its way to another broker."""
-        self.branch = quest.branch
+        self.branch = claiming.branch
         """The session is here; what comes is what another broker has had for it beside."""
         self.here = False
         """The session itself has come, from the first that had one."""
@@ -92,7 +92,7 @@ class _Taking:
         """If the source dies another broker adopts the session."""
 
 
-class Taker:
+class MigrationTarget:
     """The sessions that come to one broker."""
 
     def __init__(
@@ -102,13 +102,13 @@ class Taker:
         sessions: Sessions,
         waiting: Callable[[list[str]], bool],
     ) -> None:
-        """`waiting` as for `saps.overlay.sessions.migration.migration.Handovers`."""
+        """`waiting` as for `saps.overlay.sessions.migration.migration.Migrations`."""
         self._port = port
         self._calls = calls
         self._sessions = sessions
         self._waiting = waiting
         self._serial = 0
-        self.takings: dict[int, _Taking] = {}
+        self.transfers: dict[int, _Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
         """Sessions that other brokers are to end, until they have said so."""
         self.taken = 0
@@ -121,61 +121,61 @@ class Taker:
         assert self._sessions.host is not None
         return self._sessions.host
 
-    def take(self, quest: Quest, stamp: int, sources: list[Tenure]) -> None:
+    def take(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
         """Have the session from the first of these brokers that has one; the others end theirs."""
-        self._next(_Taking(quest, stamp, sources))
+        self._next(_Transfer(claiming, stamp, sources))
 
-    def _next(self, taking: _Taking) -> None:
-        quest = taking.quest
-        taking.source = None
-        while taking.sources:
-            tenure = taking.sources.pop(0)
-            source, taking.kept = tenure.broker, tenure.kept
+    def _next(self, transfer: _Transfer) -> None:
+        claiming = transfer.claiming
+        transfer.source = None
+        while transfer.sources:
+            lease = transfer.sources.pop(0)
+            source, transfer.kept = lease.broker, lease.kept
             if self._port.lost(source):
-                if taking.kept and not taking.branch and self._sessions.await_heir(quest):
+                if transfer.kept and not transfer.branch and self._sessions.await_heir(claiming):
                     return
-                logger.warning("the session of %r was at %s, which is dead", quest.client, source.name)
+                logger.warning("the session of %r was at %s, which is dead", claiming.client, source.name)
                 continue
             self._serial += 1
-            taking.serial, taking.source, taking.stage = self._serial, source, Stage.ASKING
-            taking.heard = self._port.now
-            quest.asked.add(source)
-            self.takings[taking.serial] = taking
-            keep, birth = quest.keep, 0
-            if taking.branch:
-                keep, birth = False, self._host.birth(quest.client)
-            self._ask(taking, TakeOver(taking.serial, quest.client, taking.stamp, quest.user, keep, birth))
-            self._tick(taking, taking.serial)
+            transfer.serial, transfer.source, transfer.stage = self._serial, source, Stage.ASKING
+            transfer.heard = self._port.now
+            claiming.asked.add(source)
+            self.transfers[transfer.serial] = transfer
+            keep, birth = claiming.keep, 0
+            if transfer.branch:
+                keep, birth = False, self._host.birth(claiming.client)
+            self._ask(transfer, TakeOver(transfer.serial, claiming.client, transfer.stamp, claiming.user, keep, birth))
+            self._tick(transfer, transfer.serial)
             return
-        self._sessions.finish(quest, _outcome(taking, Arrival.LATER if taking.elsewhere else Arrival.HERE))
+        self._sessions.finish(claiming, _outcome(transfer, Arrival.LATER if transfer.elsewhere else Arrival.HERE))
 
-    def _ask(self, taking: _Taking, request: Frame) -> None:
-        assert taking.source is not None
-        taking.request = request
-        self._port.send(taking.source, request)
+    def _ask(self, transfer: _Transfer, request: Frame) -> None:
+        assert transfer.source is not None
+        transfer.request = request
+        self._port.send(transfer.source, request)
 
-    def _tick(self, taking: _Taking, serial: int) -> None:
+    def _tick(self, transfer: _Transfer, serial: int) -> None:
         """Ask once more, and see that it does not take too long."""
 
         def due() -> None:
-            if self.takings.get(serial) is not taking or taking.source is None:
+            if self.transfers.get(serial) is not transfer or transfer.source is None:
                 return
-            silent = self._port.now - taking.heard
-            if taking.request is not None and taking.stage is not Stage.ARRIVED and silent > self._sessions.patience:
-                self._silent(taking)
+            silent = self._port.now - transfer.heard
+            if transfer.request is not None and transfer.stage is not Stage.ARRIVED and silent > self._sessions.patience:
+                self._silent(transfer)
                 return
-            if taking.request is not None and silent >= AGAIN:
-                self._port.send(taking.source, taking.request)
-            self._tick(taking, serial)
+            if transfer.request is not None and silent >= AGAIN:
+                self._port.send(transfer.source, transfer.request)
+            self._tick(transfer, serial)
 
         self._port.after(AGAIN, due)
 
-    def _silent(self, taking: _Taking) -> None:
-        source, client = taking.source, taking.quest.client
+    def _silent(self, transfer: _Transfer) -> None:
+        source, client = transfer.source, transfer.claiming.client
         assert source is not None
-        if taking.quest.given is not None or taking.branch:  # nobody waits for it: it stays where it is
-            self._stop(taking)
-            self._sessions.finish(taking.quest, _outcome(taking, Arrival.BUSY))
+        if transfer.claiming.given is not None or transfer.branch:  # nobody waits for it: it stays where it is
+            self._stop(transfer)
+            self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
             return
         logger.warning(
             "the session of %r: %s does not answer in %g s; the client is served without, and the session ended there",
@@ -183,35 +183,35 @@ class Taker:
             source.name,
             self._sessions.patience,
         )
-        self._stop(taking)
-        self.drop(source, client, taking.stamp, taking.quest.user)
-        self._next(taking)
+        self._stop(transfer)
+        self.drop(source, client, transfer.stamp, transfer.claiming.user)
+        self._next(transfer)
 
-    def _stop(self, taking: _Taking) -> None:
+    def _stop(self, transfer: _Transfer) -> None:
         """Nothing comes of it."""
-        del self.takings[taking.serial]
-        if not taking.branch and taking.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
-            self._host.discard(taking.quest.client)
-            taking.parts, taking.request = [], None
+        del self.transfers[transfer.serial]
+        if not transfer.branch and transfer.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
+            self._host.discard(transfer.claiming.client)
+            transfer.parts, transfer.request = [], None
 
-    def _finish(self, taking: _Taking, arrival: Arrival) -> None:
+    def _finish(self, transfer: _Transfer, arrival: Arrival) -> None:
         """It is over; further sessions of the client are older."""
-        del self.takings[taking.serial]
-        for tenure in taking.sources:
-            self.drop(tenure.broker, taking.quest.client, taking.stamp, taking.quest.user)
-        self._sessions.finish(taking.quest, arrival)
+        del self.transfers[transfer.serial]
+        for lease in transfer.sources:
+            self.drop(lease.broker, transfer.claiming.client, transfer.stamp, transfer.claiming.user)
+        self._sessions.finish(transfer.claiming, arrival)
 
     def gather(self, broker: BrokerRef, client: str, stamp: int) -> None:
         """Have a broker end its session, which is a branch of the one here, when what it had beside is here."""
-        quest = Quest(client, self._host.user(client), True, _nobody)
-        quest.branch = True
-        self._next(_Taking(quest, stamp, [Tenure(client, broker, 0)]))
+        claiming = Claiming(client, self._host.user(client), True, _nobody)
+        claiming.branch = True
+        self._next(_Transfer(claiming, stamp, [SessionLease(client, broker, 0)]))
 
     def ends(self, broker: BrokerRef, client: str) -> bool:
         """Is a broker being told to end its session?"""
         dropped = any(to == broker and frame.client == client for to, frame in self.dropping.values())
         return dropped or any(
-            each.branch and each.source == broker and each.quest.client == client for each in self.takings.values()
+            each.branch and each.source == broker and each.claiming.client == client for each in self.transfers.values()
         )
 
     def drop(self, broker: BrokerRef, client: str, stamp: int, user: str | None) -> None:
@@ -229,191 +229,191 @@ class Taker:
 
         send()
 
-    def _asked(self, sender: BrokerRef, serial: int) -> _Taking | None:
+    def _asked(self, sender: BrokerRef, serial: int) -> _Transfer | None:
         """The session that this broker has been asked for."""
-        taking = self.takings.get(serial)
-        return taking if taking is not None and taking.source == sender else None
+        transfer = self.transfers.get(serial)
+        return transfer if transfer is not None and transfer.source == sender else None
 
-    def on_yielded(self, sender: BrokerRef, frame: Yielded) -> None:
+    def on_take_over_answer(self, sender: BrokerRef, frame: TakeOverAnswer) -> None:
         dropping = self.dropping.get(frame.serial)
         if dropping is not None and dropping[0] == sender:
             del self.dropping[frame.serial]
-        taking = self._asked(sender, frame.serial)
-        if taking is None or taking.stage is not Stage.ASKING:
+        transfer = self._asked(sender, frame.serial)
+        if transfer is None or transfer.stage is not Stage.ASKING:
             return
-        taking.heard = self._port.now
-        if frame.answer == Yields.SESSION and taking.branch:
-            taking.stage, taking.request = Stage.SUBSCRIBING, None
-            taking.filters = self._host.filters(taking.quest.client)
-            self._settle(taking, lambda: self._pull_contents(taking))
+        transfer.heard = self._port.now
+        if frame.answer == Yields.SESSION and transfer.branch:
+            transfer.stage, transfer.request = Stage.SUBSCRIBING, None
+            transfer.filters = self._host.filters(transfer.claiming.client)
+            self._settle(transfer, lambda: self._pull_contents(transfer))
         elif frame.answer == Yields.SESSION:
-            taking.stage = Stage.DESCRIBED
-            self._ask(taking, Pull(taking.serial, 0, 0))
+            transfer.stage = Stage.DESCRIBED
+            self._ask(transfer, Pull(transfer.serial, 0, 0))
         elif frame.answer == Yields.WAIT:
-            self._ask_later(taking, taking.request)
+            self._ask_later(transfer, transfer.request)
         elif frame.answer in (Yields.LATER, Yields.FORBIDDEN):
-            del self.takings[taking.serial]
+            del self.transfers[transfer.serial]
             later = frame.answer == Yields.LATER
-            self._sessions.finish(taking.quest, Arrival.LATER if later else Arrival.FORBIDDEN)
+            self._sessions.finish(transfer.claiming, Arrival.LATER if later else Arrival.FORBIDDEN)
         else:
-            taking.elsewhere |= frame.answer == Yields.MOVING
-            del self.takings[taking.serial]
-            self._next(taking)
+            transfer.elsewhere |= frame.answer == Yields.MOVING
+            del self.transfers[transfer.serial]
+            self._next(transfer)
 
-    def _ask_later(self, taking: _Taking, request: Frame | None) -> None:
-        serial, stage = taking.serial, taking.stage
+    def _ask_later(self, transfer: _Transfer, request: Frame | None) -> None:
+        serial, stage = transfer.serial, transfer.stage
 
         def due() -> None:
-            if self.takings.get(serial) is taking and taking.stage is stage and request is not None:
-                self._ask(taking, request)
+            if self.transfers.get(serial) is transfer and transfer.stage is stage and request is not None:
+                self._ask(transfer, request)
 
         self._port.after(POLL, due)
 
-    def on_luggage(self, sender: BrokerRef, frame: Luggage) -> None:
-        taking = self._asked(sender, frame.serial)
+    def on_snapshot(self, sender: BrokerRef, frame: Snapshot) -> None:
+        transfer = self._asked(sender, frame.serial)
         wanted = {Stage.DESCRIBED: 0, Stage.PULLING: 1}
-        if taking is None or wanted.get(taking.stage) != frame.stage or frame.part != len(taking.parts):
+        if transfer is None or wanted.get(transfer.stage) != frame.stage or frame.part != len(transfer.parts):
             return
-        taking.heard = self._port.now
+        transfer.heard = self._port.now
         if not frame.parts:
-            self._ask_later(taking, taking.request)
+            self._ask_later(transfer, transfer.request)
             return
         if frame.stage and not frame.part:
-            taking.marks = dict(zip(taking.pending, frame.passed, strict=False))
-        taking.parts.append(frame.data)
-        if frame.parts > MOST_PARTS or sum(map(len, taking.parts)) > MOST_BYTES:
+            transfer.marks = dict(zip(transfer.pending, frame.passed, strict=False))
+        transfer.parts.append(frame.data)
+        if frame.parts > MOST_PARTS or sum(map(len, transfer.parts)) > MOST_BYTES:
             raise ProtocolError(f"{sender.name} sends an impossible session")
-        if len(taking.parts) < frame.parts:
-            self._ask(taking, Pull(frame.serial, frame.stage, len(taking.parts)))
+        if len(transfer.parts) < frame.parts:
+            self._ask(transfer, Pull(frame.serial, frame.stage, len(transfer.parts)))
         else:
-            taking.request = None
-            parts, taking.parts = taking.parts, []
-            if taking.stage is Stage.DESCRIBED:
-                taking.stage = Stage.CLEARING
-                self._clear(taking, parts, self._port.now + self._sessions.patience)
+            transfer.request = None
+            parts, transfer.parts = transfer.parts, []
+            if transfer.stage is Stage.DESCRIBED:
+                transfer.stage = Stage.CLEARING
+                self._clear(transfer, parts, self._port.now + self._sessions.patience)
             else:
-                taking.stage = Stage.PULLED
-                if taking.branch:
-                    self._reading(taking, lambda: self._merge(taking, parts))
+                transfer.stage = Stage.PULLED
+                if transfer.branch:
+                    self._reading(transfer, lambda: self._merge(transfer, parts))
                 else:
-                    self._settle(taking, lambda: self._reading(taking, lambda: self._unpack(taking, parts)))
+                    self._settle(transfer, lambda: self._reading(transfer, lambda: self._unpack(transfer, parts)))
 
-    def _reading(self, taking: _Taking, read: Callable[[], None]) -> None:
+    def _reading(self, transfer: _Transfer, read: Callable[[], None]) -> None:
         """Use what has come; if it makes no sense there is no session."""
         try:
             read()
         except ValueError as error:
-            logger.error("the session of %r cannot be read: %s", taking.quest.client, error)
-            self._stop(taking)
-            self._next(taking)
+            logger.error("the session of %r cannot be read: %s", transfer.claiming.client, error)
+            self._stop(transfer)
+            self._next(transfer)
 
-    def _clear(self, taking: _Taking, parts: list[bytes], limit: float) -> None:
+    def _clear(self, transfer: _Transfer, parts: list[bytes], limit: float) -> None:
         """Begin when nothing is held here any more: what was acknowledged long ago could come out of it, and the client
         may have had it from a broker two moves before. And when what is here of before has gone where it is going."""
-        if self.takings.get(taking.serial) is not taking:
+        if self.transfers.get(transfer.serial) is not transfer:
             return
-        client, handovers = taking.quest.client, self._sessions.handovers
-        if (self._waiting(["#"]) or handovers.giving(client)) and self._port.now < limit:
-            self._port.after(POLL, lambda: self._clear(taking, parts, limit))
+        client, migrations = transfer.claiming.client, self._sessions.migrations
+        if (self._waiting(["#"]) or migrations.offer(client)) and self._port.now < limit:
+            self._port.after(POLL, lambda: self._clear(transfer, parts, limit))
         else:
-            handovers.giver.keep(client)
-            self._reading(taking, lambda: self._begin(taking, parts))
+            migrations.source.keep(client)
+            self._reading(transfer, lambda: self._begin(transfer, parts))
 
-    def _begin(self, taking: _Taking, parts: list[bytes]) -> None:
+    def _begin(self, transfer: _Transfer, parts: list[bytes]) -> None:
         """Have the session here, and subscribe for it. Raises ValueError."""
-        taking.stage, serial, waiting = Stage.SUBSCRIBING, taking.serial, True
+        transfer.stage, serial, waiting = Stage.SUBSCRIBING, transfer.serial, True
 
         def taken_up() -> None:
             nonlocal waiting
-            if not waiting and self.takings.get(serial) is taking:
-                self._settle(taking, lambda: self._pull_contents(taking))
+            if not waiting and self.transfers.get(serial) is transfer:
+                self._settle(transfer, lambda: self._pull_contents(transfer))
             waiting = False
 
-        taking.filters = self._host.receive(taking.quest.client, parts, taken_up)
+        transfer.filters = self._host.receive(transfer.claiming.client, parts, taken_up)
         taken_up()
 
-    def _unpack(self, taking: _Taking, parts: list[bytes]) -> None:
+    def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:
         """All of the session is there. Raises ValueError."""
-        self._host.unpack(taking.quest.client, parts, lambda single: _had_passed(taking, single))
-        taking.stage = Stage.ARRIVED
-        self._ask(taking, Arrived(taking.serial))
+        self._host.unpack(transfer.claiming.client, parts, lambda single: _had_passed(transfer, single))
+        transfer.stage = Stage.ARRIVED
+        self._ask(transfer, Arrived(transfer.serial))
 
-    def _merge(self, taking: _Taking, parts: list[bytes]) -> None:
+    def _merge(self, transfer: _Transfer, parts: list[bytes]) -> None:
         """The session here has what its branch had beside. Raises ValueError."""
-        self._host.merge(taking.quest.client, parts)
-        taking.stage = Stage.ARRIVED
-        self._ask(taking, Arrived(taking.serial))
+        self._host.merge(transfer.claiming.client, parts)
+        transfer.stage = Stage.ARRIVED
+        self._ask(transfer, Arrived(transfer.serial))
 
     def on_departed(self, sender: BrokerRef, frame: Departed) -> None:
-        taking = self._asked(sender, frame.serial)
-        if taking is None or taking.stage is Stage.ASKING:
+        transfer = self._asked(sender, frame.serial)
+        if transfer is None or transfer.stage is Stage.ASKING:
             return
-        if frame.granted and taking.stage is Stage.ARRIVED:
-            self._arrived(taking)
+        if frame.granted and transfer.stage is Stage.ARRIVED:
+            self._arrived(transfer)
         elif not frame.granted:  # it goes on there
-            self._stop(taking)
-            self._sessions.finish(taking.quest, _outcome(taking, Arrival.BUSY))
+            self._stop(transfer)
+            self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
 
-    def _arrived(self, taking: _Taking) -> None:
+    def _arrived(self, transfer: _Transfer) -> None:
         self.taken += 1
-        if taking.branch:
+        if transfer.branch:
             self.merged += 1
-        elif taking.source is not None:
-            logger.info("the session of %r has come from %s", taking.quest.client, taking.source.name)
-        if taking.sources and self._host.birth(taking.quest.client):  # what they have of it beside comes first
-            del self.takings[taking.serial]
-            taking.branch = taking.here = True
-            self._next(taking)
+        elif transfer.source is not None:
+            logger.info("the session of %r has come from %s", transfer.claiming.client, transfer.source.name)
+        if transfer.sources and self._host.birth(transfer.claiming.client):  # what they have of it beside comes first
+            del self.transfers[transfer.serial]
+            transfer.branch = transfer.here = True
+            self._next(transfer)
         else:
-            self._finish(taking, Arrival.MOVED)
+            self._finish(transfer, Arrival.MOVED)
 
     # --- what was published before ------------------------------------------------------------------------------------
 
-    def _settle(self, taking: _Taking, then: Callable[[], None]) -> None:
+    def _settle(self, transfer: _Transfer, then: Callable[[], None]) -> None:
         """Go on when all members have what was published so far, and this broker has passed on all that it has. Before
         the giver packs, so that it has what did not come here; after, so that what comes by both ways has come."""
-        plain, serial = [each for each in taking.filters if shared(each) is None], taking.serial
+        plain, serial = [each for each in transfer.filters if shared(each) is None], transfer.serial
 
         def there() -> bool:
-            return self.takings.get(serial) is taking
+            return self.transfers.get(serial) is transfer
 
         def settled() -> None:
-            taking.heard = self._port.now
+            transfer.heard = self._port.now
             then()
 
         limit = self._port.now + self._sessions.patience
         Settling(self._port, self._calls, self._waiting, plain, limit, there, settled)
 
-    def _pull_contents(self, taking: _Taking) -> None:
-        queued = [] if taking.branch else self._host.queued(taking.quest.client)
+    def _pull_contents(self, transfer: _Transfer) -> None:
+        queued = [] if transfer.branch else self._host.queued(transfer.claiming.client)
         found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
-        taking.stage, taking.pending = Stage.PULLING, list(found)
-        self._ask(taking, Pull(taking.serial, 1, 0, taking.pending))
+        transfer.stage, transfer.pending = Stage.PULLING, list(found)
+        self._ask(transfer, Pull(transfer.serial, 1, 0, transfer.pending))
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died, or has left: what has arrived from it is here, what has not is lost."""
-        for taking in list(self.takings.values()):
-            if taking.source != broker:
+        for transfer in list(self.transfers.values()):
+            if transfer.source != broker:
                 continue
-            if taking.stage is Stage.ARRIVED:
-                self._arrived(taking)
+            if transfer.stage is Stage.ARRIVED:
+                self._arrived(transfer)
                 continue
-            logger.warning("the session of %r was at %s, which has gone", taking.quest.client, broker.name)
-            self._stop(taking)
-            if not (taking.kept and not taking.branch and self._sessions.await_heir(taking.quest)):
-                self._next(taking)
+            logger.warning("the session of %r was at %s, which has gone", transfer.claiming.client, broker.name)
+            self._stop(transfer)
+            if not (transfer.kept and not transfer.branch and self._sessions.await_heir(transfer.claiming)):
+                self._next(transfer)
 
 
-def _outcome(taking: _Taking, otherwise: Arrival) -> Arrival:
-    return Arrival.MOVED if taking.here else otherwise
+def _outcome(transfer: _Transfer, otherwise: Arrival) -> Arrival:
+    return Arrival.MOVED if transfer.here else otherwise
 
 
-def _had_passed(taking: _Taking, single: Batch) -> bool:
+def _had_passed(transfer: _Transfer, single: Batch) -> bool:
     """Had this publication passed at the giver before?"""
     origin = single.origin
     if origin is None or not isinstance(single.publisher, BrokerRef):
         return False
-    return origin.seq <= taking.marks.get((single.publisher, single.topic), 0)
+    return origin.seq <= transfer.marks.get((single.publisher, single.topic), 0)
 
 
 def _nobody(arrival: Arrival) -> None:

@@ -24,7 +24,7 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 from saps.overlay.sessions.replicas.copies import Copy
-from saps.overlay.sessions.sessions import Quest, Sessions
+from saps.overlay.sessions.sessions import Claiming, Sessions
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
 
@@ -44,10 +44,10 @@ ATTENDED, AGAIN = 40, 0.05
 class _Adopted:
     """One session on its way."""
 
-    __slots__ = ("complete", "quest")
+    __slots__ = ("complete", "claiming")
 
-    def __init__(self, quest: Quest, complete: Callable[[], None]) -> None:
-        self.quest = quest
+    def __init__(self, claiming: Claiming, complete: Callable[[], None]) -> None:
+        self.claiming = claiming
         self.complete = complete
 
 
@@ -83,7 +83,7 @@ class Adoption:
     def begin(self, now: float, elsewhere: dict[str, int], attempt: int = 0) -> None:
         """`now`: seconds since the epoch; `elsewhere`: stamps of later copies of the same clients' sessions."""
         clients = [each.client for each in self._copy.sessions.values()]
-        if attempt < ATTENDED and any(map(self._sessions.handovers.taking, clients)):  # perhaps it is elsewhere
+        if attempt < ATTENDED and any(map(self._sessions.migrations.transfer, clients)):  # perhaps it is elsewhere
             self._port.after(AGAIN, lambda: self.begin(now, elsewhere, attempt + 1))
             return
         saved, messages = self._copy.saved()
@@ -99,14 +99,14 @@ class Adoption:
     def _adopt(self, saved: SavedSession, messages: dict[int, SavedMessage], stamp: int) -> None:
         client, host = saved.client_id, self._sessions.host
         assert host is not None
-        quest = self._sessions.inherit(client, saved.user, stamp)
-        if quest is None:
+        claiming = self._sessions.inherit(client, saved.user, stamp)
+        if claiming is None:
             return
         self._unsubscribed += 1
         filters, arrived, complete = host.inherit(saved, messages, self._subscribed)
-        quest.done = arrived
+        claiming.done = arrived
         self._filters.update(dict.fromkeys(each for each in filters if shared(each) is None))
-        self.clients[client] = _Adopted(quest, complete)
+        self.clients[client] = _Adopted(claiming, complete)
 
     def _subscribed(self) -> None:
         self._unsubscribed -= 1
@@ -151,6 +151,6 @@ class Adoption:
     def _complete(self) -> None:
         for client, adopted in self.clients.items():
             adopted.complete()
-            self._sessions.inherited(adopted.quest, Arrival.MOVED)
+            self._sessions.inherited(adopted.claiming, Arrival.MOVED)
             self._sessions.sync_one(client)
         self._done()

@@ -25,7 +25,7 @@ from saps.overlay.frames.kinds import (
     Heir,
     HeirAnswer,
     Inherited,
-    Tenure,
+    SessionLease,
 )
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
@@ -73,7 +73,7 @@ class Replicas:
         waiting: Callable[[list[str]], bool],
         wall: Callable[[], float],
     ) -> None:
-        """`waiting` as for `saps.overlay.sessions.migration.migration.Handovers`; `wall`: seconds since the epoch."""
+        """`waiting` as for `saps.overlay.sessions.migration.migration.Migrations`; `wall`: seconds since the epoch."""
         self._port = port
         self._calls = calls
         self._sessions = sessions
@@ -292,10 +292,10 @@ class Replicas:
                     found[each.client] = max(found.get(each.client, -1), each.stamp)
         return found
 
-    def tenures(self) -> list[Tenure]:
+    def leases(self) -> list[SessionLease]:
         """Of owners that are dead: nobody else tells of them."""
         lost = [copy for copy in self.copies.values() if copy.state is not State.FOLLOWING]
-        return [Tenure(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()]
+        return [SessionLease(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()]
 
 
 def _at_once(action: Callable[[], None]) -> None:
