@@ -20,7 +20,8 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.section import update_page
-from saps.overlay.frames.kinds import Frame, Publish
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Publish
 from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation

@@ -21,7 +21,7 @@ from saps.ofm.keys.epochs import Keyring, Opened
 from saps.ofm.keys.hierarchy import Hierarchy
 from saps.ofm.keys.sealing import HEADER
 from saps.overlay.delivery.ofm_members import Tree
-from saps.overlay.frames.kinds import GroupKeys, Part, Publish
+from saps.overlay.frames.delivery import GroupKeys, Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ofm.md"

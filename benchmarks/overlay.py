@@ -20,7 +20,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.section import PAGE, update_page
-from saps.overlay.frames.kinds import AgentCall, Found
+from saps.overlay.frames.calls import AgentCall
+from saps.overlay.frames.ring import Found
 from saps.overlay.rendezvous.range_calls import Outcome
 from saps.overlay.ring.keys import ALL_BROKERS, one_broker
 from saps.simulator import Network, SimBroker, Simulation

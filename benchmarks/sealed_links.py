@@ -24,7 +24,9 @@ from saps.identity.folder import Folder
 from saps.identity.live import LinkIdentity
 from saps.identity.names import Identity
 from saps.links import Links
-from saps.overlay.frames.kinds import Frame, Part, Pong, Publish
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Part, Publish
+from saps.overlay.frames.ring import Pong
 from saps.overlay.ring.keys import BrokerRef
 
 BATCH = 64

@@ -20,7 +20,8 @@ from saps.agents.api import AgentRegistry
 from saps.local.batch import Batch
 from saps.mesh import Done, Local
 from saps.messages import Message, Reached
-from saps.overlay.frames.kinds import Frame, Publish
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Publish
 from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.overlay.node import OverlayNode
 from saps.overlay.rendezvous.designer import DesignSettings

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from saps.local.batch import Batch
 from saps.messages import Message, Properties
-from saps.overlay.frames.kinds import Part, Publish
+from saps.overlay.frames.delivery import Part, Publish
 
 
 def batch_of(messages: Sequence[Message]) -> Batch:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from saps.overlay.frames.kinds import AgentCall, Answer
+from saps.overlay.frames.calls import AgentCall, Answer
 from saps.overlay.rendezvous.range_calls import Outcome
 from saps.overlay.ring.keys import BrokerRef
 

@@ -18,7 +18,7 @@ from saps.drain.drain import Drain
 from saps.drain.values import Drained, Host, Order, Stage
 from saps.frontend.mqtt.session.session import Session
 from saps.mesh import Arrival
-from saps.overlay.frames.kinds import SessionLease
+from saps.overlay.frames.calls import SessionLease
 from saps.runtime.systemd import announce_status
 
 if TYPE_CHECKING:

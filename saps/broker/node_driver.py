@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from saps.links import Links
-from saps.overlay.frames.kinds import Frame
+from saps.overlay.frames.base import Frame
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.driver.mesh import HeldFrames

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from saps.config import Address, BrokerSettings, SettingError
 from saps.links import LinkError, Links
-from saps.overlay.frames.kinds import StartProbe, There
+from saps.overlay.frames.ring import StartProbe, There
 from saps.overlay.membership.start import Answer, Fault, Start
 from saps.overlay.ring.keys import BrokerRef
 from saps.runtime.atomic_file import replacing

@@ -19,7 +19,7 @@ from saps.frontend.mqtt.budget import ENTRY_COST
 from saps.frontend.mqtt.frontend import FOREVER, Frontend
 from saps.frontend.mqtt.session.session import LastWill, Session
 from saps.mesh import Arrival
-from saps.overlay.frames.kinds import SessionLease
+from saps.overlay.frames.calls import SessionLease
 
 
 class Claims(Protocol):

@@ -16,8 +16,9 @@ from saps.links.inbound import Inbound
 from saps.links.outbound import HIGH_WATER, MAX_QUEUED, Outbound
 from saps.links.questions import GUEST, HANDSHAKE, Knocking, LinkError, Meeting, NameInquiry, Question
 from saps.overlay.delivery.express import Endings, ends_a_link
+from saps.overlay.frames.base import Frame
 from saps.overlay.frames.framing import VERSION, WireError
-from saps.overlay.frames.kinds import Frame, StartProbe, There
+from saps.overlay.frames.ring import StartProbe, There
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.overlay.validation.senders import check_sender
 

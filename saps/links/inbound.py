@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, cast
 from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
 from saps.overlay.delivery.express import Lane
+from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.framing import FrameReader, Hello, WireError, agree, encode_into, hello
-from saps.overlay.frames.kinds import Frame, StartProbe, Known, ProtocolError, There, Whois
+from saps.overlay.frames.ring import Known, StartProbe, There, Whois
 from saps.overlay.ring.keys import BrokerRef
 
 if TYPE_CHECKING:

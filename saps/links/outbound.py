@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 from saps.links.marking import mark
 from saps.links.questions import GUEST, HANDSHAKE
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Locate
 from saps.overlay.frames.framing import LOWEST_VERSION, FrameReader, WireError, agree, encode_into, hello
-from saps.overlay.frames.kinds import Frame, Locate
 from saps.overlay.frames.versions import for_version, unanswered, version_of
 from saps.overlay.ring.keys import BrokerRef
 

@@ -7,8 +7,9 @@ import ssl
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
+from saps.overlay.frames.base import Frame
 from saps.overlay.frames.framing import FrameReader, WireError, agree, encode_into, hello
-from saps.overlay.frames.kinds import Frame, StartProbe, Known, There, Whois
+from saps.overlay.frames.ring import Known, StartProbe, There, Whois
 from saps.overlay.ring.keys import BrokerRef
 
 GUEST = BrokerRef("", 0, "", "")

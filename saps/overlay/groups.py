@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from saps.messages import Message
-from saps.overlay.frames.kinds import Collect, GroupDelivery, Handed, Interest, Settled
+from saps.overlay.frames.calls import Collect, Interest
+from saps.overlay.frames.delivery import GroupDelivery, Handed, Settled
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import BrokerRef, sharers

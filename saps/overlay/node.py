@@ -20,42 +20,44 @@ from saps.overlay.delivery.broadcast import Broadcaster
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.ofm_members import Trees
 from saps.overlay.delivery.order import SWEEP, Inbox
-from saps.overlay.frames.kinds import (
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import (
     Absent,
     AgentCall,
     Announce,
     AnnounceTree,
     Answer,
-    RingSplit,
     Body,
-    Leave,
-    Check,
     Claim,
     Collect,
     DesignPart,
-    LeaveAck,
-    Forgot,
-    Found,
-    Frame,
     Gone,
-    Heal,
     Here,
     Inherit,
-    Inserted,
     Keep,
-    Level,
     Missing,
     Outstanding,
-    Ping,
-    Pong,
     Recall,
     Result,
     Roster,
-    Seek,
-    SetLeft,
     Survey,
     Surveyed,
     Unsettled,
+)
+from saps.overlay.frames.ring import (
+    Check,
+    Forgot,
+    Found,
+    Heal,
+    Inserted,
+    Leave,
+    LeaveAck,
+    Level,
+    Ping,
+    Pong,
+    RingSplit,
+    Seek,
+    SetLeft,
 )
 from saps.overlay.groups import Sharing
 from saps.overlay.membership.clocks import COMPARE, Clocks
@@ -154,7 +156,9 @@ class OverlayNode:
         """What is to be added to `now` for the seconds since the epoch; the driver sets it, by its machine's clock."""
         self.retained_store = ReplicatedStore(self, self.graph, self.calls, self._to_enlist, self.wall)
         self.clocks = Clocks(self, self.wall, self._to_enlist)
-        self.retained = RetainedPublisher(self, self.calls, self.retained_store, self.inbox, self.subscriptions, self.wall, local.kept)
+        self.retained = RetainedPublisher(
+            self, self.calls, self.retained_store, self.inbox, self.subscriptions, self.wall, local.kept
+        )
         self.multicast.keep = self.retained.keep
         self.rejoin = Rejoin(self, self.graph, self.detector, self.ring_probe, self._say_again)
         self.broadcaster = Broadcaster(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from saps.overlay.frames.kinds import Frame
+from saps.overlay.frames.base import Frame
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 
 Handlers = dict[type[Frame], Callable[[BrokerRef, Any], None]]

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from saps.messages import Message
-from saps.overlay.frames.kinds import Absent, Guard, Here, Mourned, ProtocolError, Unguard, Will
+from saps.overlay.frames.base import ProtocolError
+from saps.overlay.frames.calls import Absent, Here
+from saps.overlay.frames.sessions import Guard, Mourned, Unguard, Will
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef

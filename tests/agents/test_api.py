@@ -12,7 +12,7 @@ from saps.agents.api import AgentRegistry, Answers, remote
 from saps.agents.user import PublisherAgent, SubscriberAgent
 from saps.broker.broker import Broker
 from saps.messages import Message, Subscription
-from saps.overlay.frames.kinds import AgentCall, Answer
+from saps.overlay.frames.calls import AgentCall, Answer
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import Network, SimBroker, Simulation
 from tests.network.meshes import mesh

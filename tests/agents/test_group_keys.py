@@ -7,7 +7,7 @@ from math import log2
 import pytest
 
 from saps.agents.switchover import Mode
-from saps.overlay.frames.kinds import Told
+from saps.overlay.frames.delivery import Told
 from tests.agents.switchovers import Scene
 from tests.agents.test_switchover import publish, steady, without_alm
 

@@ -16,7 +16,7 @@ from saps.agents.switchover import Mode
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.northbound.schema import Status
 from saps.ofm.simulated import OfmFaults
-from saps.overlay.frames.kinds import Answer
+from saps.overlay.frames.calls import Answer
 from tests.agents.switchovers import Scene, failures, losses, moves, partitions
 from tests.drawn import schedules
 

@@ -14,8 +14,9 @@ import pytest
 from saps.config.settings import OverlaySettings
 from saps.config.sources_io import KNOBS
 from saps.messages import Properties
+from saps.overlay.frames.calls import Body, Result
 from saps.overlay.frames.framing import MAX_FRAME, VERSION, Hello, encode_into
-from saps.overlay.frames.kinds import AnyFrame, Body, Result
+from saps.overlay.frames.kinds import AnyFrame
 from saps.overlay.ring.keys import BrokerRef, Key, Ref
 from tests.batches import frame as publication
 

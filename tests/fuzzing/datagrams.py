@@ -17,8 +17,9 @@ from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.hierarchy import Hierarchy
 from saps.ofm.simulated import OfmNetwork
 from saps.overlay.delivery.ofm_members import Tree
+from saps.overlay.frames.base import Frame, ProtocolError
+from saps.overlay.frames.delivery import GroupKeys, HighWater, OfmAck, Tell, Told
 from saps.overlay.frames.framing import FrameReader, WireError, hello
-from saps.overlay.frames.kinds import Frame, GroupKeys, HighWater, OfmAck, ProtocolError, Tell, Told
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker, Simulation
 from tests.batches import frame as publication

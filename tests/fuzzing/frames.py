@@ -11,22 +11,13 @@ from typing import Any
 import msgspec
 
 from saps.messages import Message, Properties
+from saps.overlay.frames.base import Frame, ProtocolError
+from saps.overlay.frames.calls import Keep, Locate, Record
+from saps.overlay.frames.delivery import DefineBroker, DefineSlice, Part, Publish
 from saps.overlay.frames.framing import FrameReader, WireError, encode_into, hello
-from saps.overlay.frames.kinds import (
-    AnyFrame,
-    DefineBroker,
-    DefineSlice,
-    Frame,
-    Insert,
-    Keep,
-    Locate,
-    Part,
-    ProtocolError,
-    Publish,
-    Record,
-    Seek,
-)
-from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publisher_key, partition_range
+from saps.overlay.frames.kinds import AnyFrame
+from saps.overlay.frames.ring import Insert, Seek
+from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, partition_range, publisher_key
 from saps.overlay.validation.senders import check_sender
 from tests.batches import frame as publication
 from tests.fuzzing.supply import Builder, Supply
@@ -94,7 +85,14 @@ def keys() -> list[Key]:
     for broker in BROKERS[:5]:
         found += [filter_key(text, broker, ORDER) for text in ("a/b", "a/#", "#", "$share/g/a/b")]
         found += [publisher_key("a/b", broker, ORDER)]
-    found += [*partition_range(5), Key(b""), Key(b"r\0no number", 3), Key(b"t\0\xff", 1), Key(b"t", 300), Key(b"t", -1, b"\xff")]
+    found += [
+        *partition_range(5),
+        Key(b""),
+        Key(b"r\0no number", 3),
+        Key(b"t\0\xff", 1),
+        Key(b"t", 300),
+        Key(b"t", -1, b"\xff"),
+    ]
     return found
 
 

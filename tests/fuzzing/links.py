@@ -15,8 +15,10 @@ from saps.links.inbound import Inbound
 from saps.links.outbound import Outbound
 from saps.links.questions import GUEST, Admit, Knocking, LinkError, Meeting, NameInquiry, Question
 from saps.overlay.delivery.express import by_express
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.frames.framing import encode_into, hello
-from saps.overlay.frames.kinds import Leave, LeaveAck, Frame, StartProbe, Part, Ping, Publish, Whois
+from saps.overlay.frames.ring import Leave, LeaveAck, Ping, StartProbe, Whois
 from saps.overlay.ring.keys import BrokerRef
 from tests.fuzzing.frames import FOE, FRIENDS, ORDER, STRANGERS, encoded, frame_of
 from tests.fuzzing.pipes import Pipe, play, settle

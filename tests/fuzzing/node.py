@@ -18,8 +18,9 @@ from saps.frontend.mqtt.limits import Limits
 from saps.local.batch import Batch
 from saps.messages import Message
 from saps.ofm.simulated import OfmNetwork, SimulatedController
+from saps.overlay.frames.base import Frame, ProtocolError
+from saps.overlay.frames.calls import AgentCall, Broadcast
 from saps.overlay.frames.framing import FrameReader, WireError, hello
-from saps.overlay.frames.kinds import AgentCall, Frame, ProtocolError, Broadcast
 from saps.overlay.ring.keys import BrokerRef, broker_key
 from saps.overlay.validation.senders import check_sender
 from saps.simulator import SimBroker

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer, Decisions
+from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer
 from saps.agents.ofgate.decisions_io import Tree as DecidedTree
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.service import ControllerService

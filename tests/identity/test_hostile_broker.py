@@ -15,21 +15,10 @@ from saps.broker.broker import Broker
 from saps.config import Address
 from saps.local.batch import Batch
 from saps.messages import Message, Subscription
-from saps.overlay.frames.kinds import (
-    Announce,
-    Announced,
-    Check,
-    Collect,
-    DefineBroker,
-    Find,
-    Found,
-    Frame,
-    Insert,
-    Inserted,
-    Locate,
-    ProtocolError,
-    Publish,
-)
+from saps.overlay.frames.base import Frame, ProtocolError
+from saps.overlay.frames.calls import Announce, Announced, Collect, Locate
+from saps.overlay.frames.delivery import DefineBroker, Publish
+from saps.overlay.frames.ring import Check, Find, Found, Insert, Inserted
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publishers
 from saps.overlay.validation.senders import check_sender

@@ -22,8 +22,10 @@ from saps.identity.live import LinkIdentity
 from saps.identity.names import Identity
 from saps.identity.secret import SHORTEST, SecretError, authority_of, new_secret
 from saps.links import GUEST, HIGH_WATER, LinkError
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Publish
 from saps.overlay.frames.framing import FrameReader, encode_into, hello
-from saps.overlay.frames.kinds import Frame, Ping, Pong, Publish
+from saps.overlay.frames.ring import Ping, Pong
 from saps.overlay.ring.keys import BrokerRef
 from tests.identity.authorities import HOUR, Town
 from tests.identity.sealed import Clock, Middle, credentials_of, identity, impostor_context, sealed, stranger_context

@@ -13,7 +13,9 @@ import pytest
 from saps.links import Links
 from saps.links.inbound import Inbound
 from saps.overlay.delivery.express import FIRST, by_express
-from saps.overlay.frames.kinds import Leave, DefineBroker, Frame, Publish
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import DefineBroker, Publish
+from saps.overlay.frames.ring import Leave
 from saps.overlay.ring.keys import BrokerRef
 from tests.batches import frame as publication
 

@@ -20,19 +20,11 @@ from saps.links import GUEST, HIGH_WATER, LinkError, Links, inbound
 from saps.links.outbound import Outbound
 from saps.local.batch import Batch
 from saps.messages import Message, Subscription
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Broadcast, Unsettled
+from saps.overlay.frames.delivery import DefineBroker, DefineSlice, Part, Publish
 from saps.overlay.frames.framing import MAX_FRAME, VERSION, FrameReader, Hello, encode_into, hello
-from saps.overlay.frames.kinds import (
-    DefineBroker,
-    DefineSlice,
-    Found,
-    Frame,
-    Part,
-    Ping,
-    Pong,
-    Publish,
-    Broadcast,
-    Unsettled,
-)
+from saps.overlay.frames.ring import Found, Ping, Pong
 from saps.overlay.frames.versions import SINCE, unanswered
 from saps.overlay.ring.keys import BrokerRef, broker_key
 from tests.batches import frame as publication

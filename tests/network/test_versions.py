@@ -15,8 +15,11 @@ from saps.config import Address, BrokerSettings
 from saps.config.links import LinkSettings
 from saps.local.batch import Batch
 from saps.messages import Message, Subscription
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Baseline, Broadcast, Gathered, Outstanding, Roster
+from saps.overlay.frames.delivery import Told
 from saps.overlay.frames.framing import LOWEST_VERSION, VERSION, FrameReader, hello
-from saps.overlay.frames.kinds import Baseline, Frame, Gathered, Outstanding, Ping, Pong, Roster, Broadcast, Told
+from saps.overlay.frames.ring import Ping, Pong
 from saps.overlay.frames.versions import SINCE
 from saps.overlay.ring.keys import BrokerRef, broker_key
 from tests.links.test_links import ORDER, PATIENCE, address, ends, silent

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
-from saps.overlay.frames.kinds import Frame, Publish
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Publish
 from saps.overlay.rendezvous.designer import Designer, DesignSettings
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation
@@ -92,5 +93,7 @@ def designer_of(simulation: Simulation) -> Designer:
 
 def settled(simulation: Simulation) -> bool:
     """Do all live brokers have the same design?"""
-    positions = {broker.node.publishers.designs.position for broker in simulation.alive() if broker.node.publishers.designs}
+    positions = {
+        broker.node.publishers.designs.position for broker in simulation.alive() if broker.node.publishers.designs
+    }
     return len(positions) == 1 and positions.pop().serial > 0

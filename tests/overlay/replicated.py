@@ -12,7 +12,8 @@ from saps.frontend.mqtt.session.durable import restore
 from saps.local.batch import Origin
 from saps.messages import Message
 from saps.overlay.delivery.publications import places
-from saps.overlay.frames.kinds import AnyFrame, Frame
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.kinds import AnyFrame
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker
 from saps.storage.commits import Commits

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from saps.overlay.frames.kinds import StartProbe
+from saps.overlay.frames.ring import StartProbe
 from saps.overlay.membership.start import Answer, Fault, Stage, Start
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef

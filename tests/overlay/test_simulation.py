@@ -7,7 +7,7 @@ import math
 import pytest
 
 from saps.messages import Reached
-from saps.overlay.frames.kinds import Found
+from saps.overlay.frames.ring import Found
 from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.overlay.ring.keys import KeyOrder, broker_key
 from saps.simulator import Network, SimBroker, Simulation

@@ -7,7 +7,10 @@ import random
 import pytest
 
 from saps.messages import Message
-from saps.overlay.frames.kinds import Frame, Guard, GroupDelivery, Keep, Publish, Stored
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Keep, Stored
+from saps.overlay.frames.delivery import GroupDelivery, Publish
+from saps.overlay.frames.sessions import Guard
 from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.policy.model import Policy, Verdict

@@ -14,7 +14,8 @@ from research.saps_paper.overlays import Setting, members, multicast, ofm_on_lin
 from research.saps_paper.splits import VECTOR_BITS, Ints, crossings, parents
 from research.saps_paper.switches import shared_tree
 from saps.overlay.delivery.tree import vector_of
-from saps.overlay.frames.kinds import Frame, Publish
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Publish
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import cut
 from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, filter_key, membership, place, subscribers

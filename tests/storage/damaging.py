@@ -9,7 +9,7 @@ from random import Random
 
 from saps.local.batch import Batch as Single
 from saps.messages import Message, Subscription
-from saps.overlay.frames.kinds import Record
+from saps.overlay.frames.calls import Record
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.driver.database import Database
 from saps.storage.journal import Journal, Stored, Table

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from saps.agents.ofgate.record import Topic, Intent
+from saps.agents.ofgate.record import Intent, Topic
 from saps.agents.ofgate.revocation import Call, Revocation
 from saps.agents.ofgate.roster import Roster
 from saps.agents.switchover import Controller, Member, Mode, Modes
@@ -308,7 +308,9 @@ class Construction:
         found: dict[str, BrokerRef] = {}
         for member in (*self.interested(topic).values(), *topic.senders.values()):
             known = found.get(member.ref.name)
-            if member.element in intent[0] | intent[1] and (known is None or known.incarnation < member.ref.incarnation):
+            if member.element in intent[0] | intent[1] and (
+                known is None or known.incarnation < member.ref.incarnation
+            ):
                 found[member.ref.name] = member.ref
         return set(found.values())
 

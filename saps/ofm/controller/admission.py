@@ -16,7 +16,7 @@ from saps.ofm.flows.budget import Budget, Ledger, OverBudgetError
 from saps.ofm.flows.plan import GROUPS, Loopback, Ofm, Plan, Service, baseline, plan
 from saps.ofm.flows.shared_budget import SharedLedger
 from saps.ofm.flows.shared_switch_state import SharedSwitchState
-from saps.ofm.flows.switch_state import SwitchState, Part
+from saps.ofm.flows.switch_state import Part, SwitchState
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.network import AnySwitchState, Network
 from saps.ofm.network.parallel import narrowed, weights, widened

@@ -21,6 +21,8 @@ from saps.ofm.controller.events import (
     Effect,
     Event,
     Failed,
+    Intended,
+    Intent,
     News,
     PolicyChanged,
     Read,
@@ -28,8 +30,6 @@ from saps.ofm.controller.events import (
     TablesRead,
     Tick,
     Told,
-    Intent,
-    Intended,
 )
 from saps.ofm.controller.record import Record
 from saps.ofm.flows.budget import Ledger

@@ -14,7 +14,7 @@ from msgspec import Meta
 from saps.local.batch import MOST
 from saps.messages import Properties
 from saps.overlay.delivery.ofm_members import Tree
-from saps.overlay.frames.kinds import Part, Publish
+from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.contents import publish_unsound, topic_unsound
 from saps.overlay.validation.ranges import Number
@@ -48,7 +48,7 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
     payloads: Annotated[list[bytes], Meta(max_length=MOST)]
     properties: Annotated[list[Properties], Meta(max_length=MOST)] = []
     given: Annotated[list[Annotated[int, Meta(ge=0, le=MOST)]], Meta(max_length=MOST)] = []
-    """As in `saps.overlay.frames.kinds.Publish`."""
+    """As in `saps.overlay.frames.delivery.Publish`."""
     representative: BrokerRef | None = None
     """Who has sent it, if the origin is in another domain; None: the origin."""
 

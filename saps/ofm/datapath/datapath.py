@@ -26,7 +26,7 @@ from saps.overlay.delivery.ofm_members import Served, Tree
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.pending import Pending
 from saps.overlay.delivery.publications import to_topic
-from saps.overlay.frames.kinds import HighWater, OfmAck, Part, Publish
+from saps.overlay.frames.delivery import HighWater, OfmAck, Part, Publish
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry, Stream
 from saps.overlay.ring.keys import BrokerRef

@@ -9,7 +9,7 @@ import msgspec
 
 from saps.overlay.delivery.pending import Pending
 from saps.overlay.delivery.publications import give, properties_of, select
-from saps.overlay.frames.kinds import Publish
+from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef
 
 NUMBERED = 16

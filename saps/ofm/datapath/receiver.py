@@ -15,7 +15,7 @@ from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.sealing import Refusal
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.delivery.order import DOUBTED, Inbox
-from saps.overlay.frames.kinds import OfmAck
+from saps.overlay.frames.delivery import OfmAck
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from saps.ofm.keys.hierarchy import Chain, Key
 from saps.ofm.keys.sealing import FORM, HEADER, OVERHEAD, Epoch, Refusal
-from saps.overlay.frames.kinds import GroupKeys
+from saps.overlay.frames.delivery import GroupKeys
 from saps.overlay.ring.keys import BrokerRef
 
 GROUPS = 4

@@ -21,7 +21,7 @@ from saps.ofm.controller.events import (
     SwitchUp,
 )
 from saps.ofm.flows.shared_switch_state import SharedSwitchState
-from saps.ofm.flows.switch_state import BASE, SwitchState, Part
+from saps.ofm.flows.switch_state import BASE, Part, SwitchState
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port, Topology
 

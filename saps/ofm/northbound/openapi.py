@@ -9,7 +9,7 @@ import msgspec
 from saps.ofm.controller.leader_election import Word
 from saps.ofm.controller.saved import Saved
 from saps.ofm.network.topology import Picture
-from saps.ofm.northbound.schema import Changes, OfmState, OfmStats, OfmIntent, PortTraffic, Problem, SwitchBudget
+from saps.ofm.northbound.schema import Changes, OfmIntent, OfmState, OfmStats, PortTraffic, Problem, SwitchBudget
 
 _TYPES: dict[str, type] = {
     "OfmWish": OfmIntent,

@@ -24,12 +24,12 @@ from saps.ofm.switch.requests import (
     Echo,
     FlowMod,
     GroupMod,
+    Intent,
     MeterMod,
     Multipart,
     PacketOut,
     Plain,
     SetConfig,
-    Intent,
     read,
 )
 from saps.ofm.switch.switch import Count, PortCount, RefusedError

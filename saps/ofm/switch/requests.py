@@ -132,7 +132,9 @@ class Complaint:
     code: int
 
 
-Intent: TypeAlias = FlowMod | GroupMod | MeterMod | PacketOut | SetConfig | AskRole | Multipart | Plain | Echo | Complaint
+Intent: TypeAlias = (
+    FlowMod | GroupMod | MeterMod | PacketOut | SetConfig | AskRole | Multipart | Plain | Echo | Complaint
+)
 
 
 def read(message: bytes) -> Intent:

@@ -9,7 +9,7 @@ from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.pending import Owed, Pending
 from saps.overlay.delivery.publications import to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
-from saps.overlay.frames.kinds import Ack, Publish
+from saps.overlay.frames.delivery import Ack, Publish
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics

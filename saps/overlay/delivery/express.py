@@ -10,18 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import (
-    Leave,
-    DefineBroker,
-    DefineSlice,
-    LeaveAck,
-    Frame,
-    HighWater,
-    Nack,
-    OfmAck,
-    Publish,
-    Skip,
-)
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
+from saps.overlay.frames.ring import Leave, LeaveAck
 from saps.overlay.ring.keys import BrokerRef
 
 FIRST = 1 << 24

@@ -8,8 +8,9 @@ from typing import Protocol
 from saps.overlay.delivery.express import FIRST as EXPRESS
 from saps.overlay.delivery.publications import counts_of
 from saps.overlay.delivery.tree import Branch, divide
-from saps.overlay.frames.kinds import DefineBroker, DefineSlice, Frame, ProtocolError, Publish
-from saps.overlay.frames.link_ids import SentLinkIds, ReceivedLinkIds
+from saps.overlay.frames.base import Frame, ProtocolError
+from saps.overlay.frames.delivery import DefineBroker, DefineSlice, Publish
+from saps.overlay.frames.link_ids import ReceivedLinkIds, SentLinkIds
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics

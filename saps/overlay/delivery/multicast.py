@@ -24,7 +24,7 @@ from saps.overlay.delivery.outgoing import OutgoingFrame
 from saps.overlay.delivery.pending import Answers, Pending, least
 from saps.overlay.delivery.publications import to_topic, unaddressed
 from saps.overlay.delivery.tree import Branch, divide
-from saps.overlay.frames.kinds import Ack, DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
+from saps.overlay.frames.delivery import Ack, DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
 from saps.overlay.missed.absent import Absent
 from saps.overlay.missed.log import MissedLog
 from saps.overlay.port import Handlers
@@ -366,7 +366,9 @@ class Multicast:
         """Send publications to one topic with QoS 0 once more, by ALM: own ones, or those of an origin in another
         domain. `members` are in the order of their places."""
         refs = list(members)
-        own = self._publishers.divide(body.parts[0].topic, refs) if origin is None else [Branch(ref, ()) for ref in refs]
+        own = (
+            self._publishers.divide(body.parts[0].topic, refs) if origin is None else [Branch(ref, ()) for ref in refs]
+        )
         for branch in own:
             self.forwarder.forward(origin or self._port.me, body, branch, 0)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from saps.overlay.frames.kinds import AnnounceTree, TreeMember
+from saps.overlay.frames.calls import AnnounceTree, TreeMember
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, filter_key, publishers

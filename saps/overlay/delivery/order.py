@@ -17,7 +17,7 @@ from saps.local.batch import Batch
 from saps.marks import hit
 from saps.overlay.delivery.numbers import Numbers
 from saps.overlay.delivery.publications import batch_of, prevs_of
-from saps.overlay.frames.kinds import Nack, Publish
+from saps.overlay.frames.delivery import Nack, Publish
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 

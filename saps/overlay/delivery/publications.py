@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from saps.local.batch import MOST, Batch
 from saps.messages import Properties
-from saps.overlay.frames.kinds import Part, Publish
+from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 
 if TYPE_CHECKING:

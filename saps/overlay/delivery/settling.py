@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import Outstanding, Unsettled
+from saps.overlay.frames.calls import Outstanding, Unsettled
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import audience

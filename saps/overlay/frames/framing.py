@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from saps.overlay.frames.kinds import AnyFrame, Frame
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.kinds import AnyFrame
 from saps.overlay.ring.keys import BrokerRef
 
 MAGIC = "SAPS"

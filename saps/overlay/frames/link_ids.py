@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from saps.overlay.delivery.tree import Branch, divide
-from saps.overlay.frames.kinds import DefineBroker, DefineSlice, ProtocolError
+from saps.overlay.frames.base import ProtocolError
+from saps.overlay.frames.delivery import DefineBroker, DefineSlice
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 

@@ -6,7 +6,8 @@ place: incompletely, and with the word that to ask again is of no use.
 
 from __future__ import annotations
 
-from saps.overlay.frames.kinds import Frame, Gathered, Locate, Broadcast
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Broadcast, Gathered, Locate
 
 SINCE: dict[type, int] = {}
 """The first version that has a kind of frame, of body of a range call, or of its result; not those of the lowest."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
-from saps.overlay.frames.kinds import Ping, Pong
+from saps.overlay.frames.ring import Ping, Pong
 from saps.overlay.membership.members import Tell
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef

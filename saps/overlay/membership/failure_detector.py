@@ -17,7 +17,7 @@ from itertools import islice
 
 import msgspec
 
-from saps.overlay.frames.kinds import Ping
+from saps.overlay.frames.ring import Ping
 from saps.overlay.membership.members import Members
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import Leave
+from saps.overlay.frames.ring import Leave
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.skip_graph import SkipGraph

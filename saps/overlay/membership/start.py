@@ -20,7 +20,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from saps.overlay.frames.kinds import StartProbe, There
+from saps.overlay.frames.ring import StartProbe, There
 from saps.overlay.ring.keys import BrokerRef
 
 AGAIN = 0.2

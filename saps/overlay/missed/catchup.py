@@ -20,7 +20,9 @@ from saps.local.batch import Batch
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import select, together, unaddressed
-from saps.overlay.frames.kinds import Bequeathed, Bequest, Caught, Inherit, MadeUp, Missed, Missing, Wishes
+from saps.overlay.frames.calls import Bequeathed, Inherit, Missing
+from saps.overlay.frames.delivery import Caught, MadeUp, Missed, Wishes
+from saps.overlay.frames.sessions import Bequest
 from saps.overlay.missed.lag import Lag, State, Wanted
 from saps.overlay.missed.sending import Sending, Share
 from saps.overlay.missed.wishing import Wishing

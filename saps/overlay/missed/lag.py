@@ -8,7 +8,7 @@ from enum import Enum
 
 from saps.local.subscriptions import FilterNode
 from saps.overlay.delivery.publications import select
-from saps.overlay.frames.kinds import MadeUp, Publish
+from saps.overlay.frames.delivery import MadeUp, Publish
 from saps.overlay.missed.log import MissedLog, Place
 from saps.overlay.ring.keys import BrokerRef
 from saps.topics import shared

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from saps.marks import hit
-from saps.overlay.frames.kinds import Publish
+from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef
 
 logger = logging.getLogger(__name__)

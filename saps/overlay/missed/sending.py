@@ -8,7 +8,7 @@ from itertools import islice
 from saps.marks import hit
 from saps.messages import Message
 from saps.overlay.delivery.publications import batch_of, select, together
-from saps.overlay.frames.kinds import Caught, MadeUp, Missed, Publish
+from saps.overlay.frames.delivery import Caught, MadeUp, Missed, Publish
 from saps.overlay.missed.lag import Lag, State
 from saps.overlay.missed.log import MissedLog, Record
 from saps.overlay.port import Port

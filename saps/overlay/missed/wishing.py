@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from saps.overlay.delivery.order import Inbox
-from saps.overlay.frames.kinds import MOST_ANNOUNCED, Caught, MadeUp, Missing, Intent, Wishes
+from saps.overlay.frames.base import MOST_ANNOUNCED
+from saps.overlay.frames.calls import Missing
+from saps.overlay.frames.delivery import Caught, Intent, MadeUp, Wishes
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef

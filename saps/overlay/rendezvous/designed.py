@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from saps.overlay.delivery.tree import Branch, divide
-from saps.overlay.frames.kinds import DesignPart, Surveyed, TopicTree
+from saps.overlay.frames.calls import DesignPart, Surveyed, TopicTree
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 

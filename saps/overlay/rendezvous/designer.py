@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from saps.overlay.design.growth import growth, load, overlay_of, trees_of
 from saps.overlay.design.live import LiveOverlay
-from saps.overlay.frames.kinds import DesignPart, Found, Survey, Surveyed
+from saps.overlay.frames.calls import DesignPart, Survey, Surveyed
+from saps.overlay.frames.ring import Found
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.designed import AHEAD, Designs, Position, Shape, parts
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls

@@ -20,7 +20,8 @@ from saps.local.subscriptions import FilterNode
 from saps.mesh import Done, TopicRoute
 from saps.overlay.delivery.ofm_members import Served, Trees
 from saps.overlay.delivery.tree import Branch, divide
-from saps.overlay.frames.kinds import Announce, Baseline, Collect, Interest, Publish, TreeMember
+from saps.overlay.frames.calls import Announce, Baseline, Collect, Interest, TreeMember
+from saps.overlay.frames.delivery import Publish
 from saps.overlay.missed.absent import Absent
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.designed import Designs

@@ -11,18 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from saps.overlay.frames.kinds import (
-    Announce,
-    AnnounceTree,
-    Body,
-    Gathered,
-    Gone,
-    Locate,
-    ProtocolError,
-    Result,
-    Segment,
-    Broadcast,
-)
+from saps.overlay.frames.base import ProtocolError
+from saps.overlay.frames.calls import Announce, AnnounceTree, Body, Broadcast, Gathered, Gone, Locate, Result, Segment
 from saps.overlay.port import Handlers, Port
 from saps.overlay.ring.keys import BrokerRef, Key, Range, Ref
 from saps.overlay.ring.routing import Node, State

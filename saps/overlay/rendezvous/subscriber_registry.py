@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from saps.local.subscriptions import FilterNode
-from saps.overlay.frames.kinds import Announce, Announced, Baseline, Collect, Interest, Record, Stored
+from saps.overlay.frames.calls import Announce, Announced, Baseline, Collect, Interest, Record, Stored
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Call, Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, Key, Range, filter_key, publishers, subtree

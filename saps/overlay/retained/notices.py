@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from saps.overlay.frames.kinds import Claim, SessionLeases
+from saps.overlay.frames.calls import Claim, SessionLeases
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import AT_ONCE, ATTEMPT, LONGEST_ATTEMPT, PAUSE, Outcome, RangeCalls
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.directory import partition_of, holder_key, shelf
+from saps.overlay.sessions.directory import holder_key, partition_of, shelf
 
 SEARCH = 3.0
 """Seconds after which an incomplete range call is not repeated: what it has brought must do."""

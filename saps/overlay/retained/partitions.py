@@ -12,7 +12,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
-from saps.overlay.frames.kinds import Body, Result
+from saps.overlay.frames.calls import Body, Result
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import Key, Range

@@ -23,11 +23,11 @@ from saps.local.batch import Batch
 from saps.mesh import Recalled
 from saps.messages import Message, Properties, stamp_of
 from saps.overlay.delivery.order import Inbox
-from saps.overlay.frames.kinds import Keep, Kept, Recall, Record, Stored
+from saps.overlay.frames.calls import Keep, Kept, Recall, Record, Stored
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Registration, Subscriptions
-from saps.overlay.retained.store import PARTITIONS, DELETED, HOLDERS, ReplicatedStore, partition_of, newer
+from saps.overlay.retained.store import DELETED, HOLDERS, PARTITIONS, ReplicatedStore, newer, partition_of
 from saps.overlay.ring.keys import ALL_PARTITIONS, Range, partition_range
 from saps.overlay.slices import Slices
 from saps.topics import is_wildcard, matches
@@ -171,7 +171,9 @@ class RetainedPublisher:
 
     def _attempt(self, number: int, writer: _Writer) -> None:
         records = [record for record, _ in writer.sent.values()]
-        self._calls.call(partition_range(number), Keep(records), lambda outcome: self._answered(number, writer, outcome))
+        self._calls.call(
+            partition_range(number), Keep(records), lambda outcome: self._answered(number, writer, outcome)
+        )
 
     def _answered(self, number: int, writer: _Writer, outcome: Outcome) -> None:
         holders = {result.broker.name for result in outcome.results if isinstance(result, Kept)}

@@ -13,11 +13,12 @@ from hashlib import blake2b
 
 from saps.local.retained import RetainedStore
 from saps.messages import stamp_of
-from saps.overlay.frames.kinds import Enlist, Enlisted, Keep, Kept, Recall, Record, Result, Stored
+from saps.overlay.frames.calls import Keep, Kept, Recall, Record, Result, Stored
+from saps.overlay.frames.delivery import Enlist, Enlisted
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.partitions import Bucket, Holder, State, rank
-from saps.overlay.ring.keys import BrokerRef, Key, Range, partition_of_key, partition_range, partition_key
+from saps.overlay.ring.keys import BrokerRef, Key, Range, partition_key, partition_of_key, partition_range
 from saps.overlay.ring.skip_graph import SkipGraph
 
 HOLDERS = 3
@@ -207,7 +208,11 @@ class ReplicatedStore(Holder[_Partition]):
         """Count the holders. `in_turn`: those that are preferred to this one have had time to act."""
         if partition.state is State.COLLECTING:
             partition.unchecked = True
-        if partition.checking or partition.state is not State.READY or self._held.get(partition.number) is not partition:
+        if (
+            partition.checking
+            or partition.state is not State.READY
+            or self._held.get(partition.number) is not partition
+        ):
             return
         partition.checking = True
 

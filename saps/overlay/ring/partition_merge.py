@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC
 
 from saps.marks import hit
-from saps.overlay.frames.kinds import RingSplit, Insert, SetLeft
+from saps.overlay.frames.ring import Insert, RingSplit, SetLeft
 from saps.overlay.ring.keys import BrokerRef, Key, Ref, between
 from saps.overlay.ring.ring import Ring
 from saps.overlay.ring.routing import Node, State

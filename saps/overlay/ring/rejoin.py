@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import Forgot, Heal, Ping
+from saps.overlay.frames.ring import Forgot, Heal, Ping
 from saps.overlay.membership.failure_detector import Detector
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import RingSplit, Check, Frame, Insert, Inserted, Ping, SetLeft, Unlink, Unlinked
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.ring import Check, Insert, Inserted, Ping, RingSplit, SetLeft, Unlink, Unlinked
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef, Key, Ref, between
 from saps.overlay.ring.routing import Done, Node, Routing, State

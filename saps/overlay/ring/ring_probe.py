@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import Found, Ping
+from saps.overlay.frames.ring import Found, Ping
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.ring import RETRY

@@ -7,7 +7,9 @@ from enum import Enum
 
 from msgspec.structs import replace
 
-from saps.overlay.frames.kinds import Frame, Gone, Routed
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Gone
+from saps.overlay.frames.ring import Routed
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef, Key, Ref, between, membership
 from saps.overlay.ring.sorted_keys import SortedKeys

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 
-from saps.overlay.frames.kinds import (
-    RingSplit,
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Gone
+from saps.overlay.frames.ring import (
     Check,
     Find,
     Found,
-    Frame,
-    Gone,
     Insert,
     Inserted,
     Level,
     Relink,
+    RingSplit,
     Routed,
     Seek,
     SetLeft,

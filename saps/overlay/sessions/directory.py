@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from saps.overlay.frames.kinds import Claim, Result, Roster, SessionLease, SessionLeases
+from saps.overlay.frames.calls import Claim, Result, Roster, SessionLease, SessionLeases
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.partitions import Bucket, Holder, State, rank

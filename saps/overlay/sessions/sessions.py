@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from saps.mesh import Arrival
-from saps.overlay.frames.kinds import Offer, Roster, SessionLease, SessionLeases
+from saps.overlay.frames.calls import Roster, SessionLease, SessionLeases
+from saps.overlay.frames.sessions import Offer
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.notices import Notices

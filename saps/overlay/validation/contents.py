@@ -12,28 +12,22 @@ from typing import Any
 
 from saps.messages import Message, Properties
 from saps.overlay.delivery.publications import fault
-from saps.overlay.frames.copies import Changes
-from saps.overlay.frames.kinds import (
+from saps.overlay.frames.calls import (
     Announce,
-    Append,
-    Bequest,
     Body,
+    Broadcast,
     Gathered,
-    Guard,
-    GroupDelivery,
-    HighWater,
     Inherit,
     Interest,
     Keep,
     Locate,
-    MadeUp,
-    Publish,
     Result,
-    Broadcast,
     Stored,
     Unsettled,
-    Wishes,
 )
+from saps.overlay.frames.copies import Changes
+from saps.overlay.frames.delivery import GroupDelivery, HighWater, MadeUp, Publish, Wishes
+from saps.overlay.frames.sessions import Append, Bequest, Guard
 from saps.topics import subscription_fault, topic_fault
 
 MEMORABLE = 256

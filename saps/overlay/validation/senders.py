@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from saps.overlay.frames.kinds import Check, Find, Found, Frame, Insert, Inserted, Locate, ProtocolError
+from saps.overlay.frames.base import Frame, ProtocolError
+from saps.overlay.frames.calls import Locate
+from saps.overlay.frames.ring import Check, Find, Found, Insert, Inserted
 from saps.overlay.ring.keys import BrokerRef, KeyOrder, Ref, broker_key, place
 from saps.overlay.validation.contents import UNSOUND
 

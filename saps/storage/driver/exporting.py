@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from saps.messages import Message
-from saps.overlay.frames.kinds import Record
+from saps.overlay.frames.calls import Record
 from saps.storage.driver.copying import Examined
 from saps.storage.saved import SavedSession
 

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from saps.overlay.frames.kinds import Ack, Arrived, Caught, Departed, Frame, OfmAck, Record
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Record
+from saps.overlay.frames.delivery import Ack, Caught, OfmAck
+from saps.overlay.frames.sessions import Arrived, Departed
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.commits import Commits

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer, Decisions, Tree
+from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer, Tree
 from saps.ofm.controller.events import Intent
 from saps.ofm.network.topology import BrokerAddress, Topology
 from saps.ofm.northbound.driver.server import NorthboundServer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saps.ofm.controller.events import Intent, Intended
+from saps.ofm.controller.events import Intended, Intent
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS

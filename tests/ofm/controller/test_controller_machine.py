@@ -6,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from saps.ofm.controller.events import HostMoved, LinkChanged, SwitchGone, Intent, Intended
+from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged, SwitchGone
 from saps.ofm.controller.saved import save
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port

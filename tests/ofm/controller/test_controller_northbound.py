@@ -25,7 +25,7 @@ from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver import request_handler as request_handler
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import HostMoved, SwitchUp, TablesRead, Intent
+from saps.ofm.controller.events import HostMoved, Intent, SwitchUp, TablesRead
 from saps.ofm.controller.program import OfcProgram, northbound_tls, tls
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port

@@ -161,7 +161,9 @@ def test_whatever_happened_in_the_end_one_is_master_of_all_switches_and_the_othe
     assert pair.both[1 - master].leadership.post is Post.STANDBY
     before = generation
     pair.live(10)
-    assert (pair.masters, pair.both[master].leadership.generation) == ([master], before), "nobody disturbs a good master"
+    assert (pair.masters, pair.both[master].leadership.generation) == ([master], before), (
+        "nobody disturbs a good master"
+    )
 
 
 def test_a_standby_takes_over_after_the_time_stated_and_the_old_master_follows_it() -> None:

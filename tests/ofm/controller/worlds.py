@@ -15,6 +15,8 @@ from saps.ofm.controller.events import (
     Event,
     Failed,
     HostMoved,
+    Intended,
+    Intent,
     LinkChanged,
     PortChanged,
     Read,
@@ -24,8 +26,6 @@ from saps.ofm.controller.events import (
     TablesRead,
     Tick,
     Told,
-    Intent,
-    Intended,
 )
 from saps.ofm.controller.record import Record
 from saps.ofm.controller.saved import restore

@@ -10,7 +10,7 @@ from saps.messages import Properties
 from saps.ofm.datapath.datagram import VERSION, Datagram, high_water, parse, publications
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.delivery.publications import give
-from saps.overlay.frames.kinds import Part, Publish
+from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 
 TREE = Tree("239.77.0.1:5000", 7)

@@ -9,7 +9,7 @@ from saps.messages import Properties
 from saps.ofm.datapath.congestion import FIRST, LEAST, MOST, SMALL, Window
 from saps.ofm.datapath.loads import Load, Waiting, joined, split, weights
 from saps.overlay.delivery.publications import give, properties_of
-from saps.overlay.frames.kinds import Part, Publish
+from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 
 ME, OTHER = (BrokerRef(name, 1, f"10.0.0.{number}:1", "c") for number, name in enumerate(("me", "other"), 1))

@@ -12,7 +12,7 @@ from saps.ofm.keys.epochs import Keyring, Opened
 from saps.ofm.keys.hierarchy import Hierarchy
 from saps.ofm.keys.sealing import HEADER, OVERHEAD, Epoch, Refusal, first_count
 from saps.ofm.keys.window import SIZE, Window
-from saps.overlay.frames.kinds import GroupKeys
+from saps.overlay.frames.delivery import GroupKeys
 from saps.overlay.ring.keys import BrokerRef
 
 TOPIC = "a/b"

@@ -18,7 +18,7 @@ from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import PortChanged, SwitchUp, Intent, Intended
+from saps.ofm.controller.events import Intended, Intent, PortChanged, SwitchUp
 from saps.ofm.controller.saved import save
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.network.traffic import CAPACITY, RATE, Traffic, with_capacities

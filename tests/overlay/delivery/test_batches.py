@@ -21,7 +21,8 @@ from saps.overlay.delivery.outgoing import MOST_BYTES
 from saps.overlay.delivery.pending import Owed, Pending
 from saps.overlay.delivery.publications import fault, give, prevs_of, properties_of, select, to_topic
 from saps.overlay.delivery.tree import Branch
-from saps.overlay.frames.kinds import Ack, Frame, Part, ProtocolError, Publish
+from saps.overlay.frames.base import Frame, ProtocolError
+from saps.overlay.frames.delivery import Ack, Part, Publish
 from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.simulator import Network, SimBroker, Simulation

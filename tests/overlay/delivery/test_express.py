@@ -8,19 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.overlay.delivery.express import FIRST, Endings, Lane, by_express, ends_a_link
-from saps.overlay.frames.kinds import (
-    Leave,
-    DefineBroker,
-    DefineSlice,
-    LeaveAck,
-    Frame,
-    HighWater,
-    Nack,
-    OfmAck,
-    Ping,
-    Publish,
-    Skip,
-)
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
+from saps.overlay.frames.ring import Leave, LeaveAck, Ping
 from saps.overlay.ring.keys import BrokerRef
 from tests.batches import frame as publication
 
@@ -50,7 +40,10 @@ def deliveries(draw: st.DrawFn) -> list[tuple[int, Frame]]:
     """What a peer sends over its two lanes before its end, and the end over both, in an order the network may choose:
     each lane in its own order."""
     lanes = [
-        [*(data("t", number) for number in range(draw(st.integers(0, 4)))), draw(st.sampled_from([Leave(), LeaveAck()]))]
+        [
+            *(data("t", number) for number in range(draw(st.integers(0, 4)))),
+            draw(st.sampled_from([Leave(), LeaveAck()])),
+        ]
         for _ in range(2)
     ]
     lanes[1][-1] = lanes[0][-1]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.overlay.delivery.express import by_express
-from saps.overlay.frames.kinds import Frame
+from saps.overlay.frames.base import Frame
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.simulator import GRAIN, Network, SimBroker, Simulation
 from tests.drawn import schedules

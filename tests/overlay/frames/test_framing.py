@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saps.overlay.frames.base import Frame
 from saps.overlay.frames.framing import (
     LOWEST_VERSION,
     MAGIC,
@@ -26,7 +27,7 @@ from saps.overlay.frames.framing import (
     encode_into,
     hello,
 )
-from saps.overlay.frames.kinds import AnyFrame, Frame
+from saps.overlay.frames.kinds import AnyFrame
 from saps.overlay.ring.keys import BrokerRef
 
 KINDS: tuple[type[Frame], ...] = get_args(AnyFrame)

@@ -9,7 +9,9 @@ import pytest
 from saps.local.batch import Batch
 from saps.messages import Message
 from saps.overlay.delivery.forwarding import NUMBERS_KEPT
-from saps.overlay.frames.kinds import Announce, Announced, DefineBroker, DefineSlice, Frame, Publish
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Announce, Announced
+from saps.overlay.frames.delivery import DefineBroker, DefineSlice, Publish
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker, Simulation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from saps.overlay.frames.kinds import Gathered
+from saps.overlay.frames.calls import Gathered
 from saps.simulator import Simulation
 
 pytestmark = pytest.mark.simulation

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from saps.overlay.frames.kinds import Frame, Ping
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.ring import Ping
 from saps.overlay.membership.failure_detector import Detector, DetectorSettings
 from saps.overlay.membership.members import Members
 from saps.overlay.ring.keys import BrokerRef, KeyOrder, filter_key

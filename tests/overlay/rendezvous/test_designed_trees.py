@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from saps.overlay.delivery.tree import Branch
 from saps.overlay.design.live import LiveOverlay
-from saps.overlay.frames.kinds import DesignPart, Surveyed, TopicTree
+from saps.overlay.frames.calls import DesignPart, Surveyed, TopicTree
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.designed import Designs, Position, Shape, pack, parts, unpack
 from saps.overlay.rendezvous.designer import mend, resolve

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from saps.overlay.frames.kinds import Announce, Body
+from saps.overlay.frames.calls import Announce, Body
 from saps.overlay.rendezvous import range_calls as calls
 from saps.overlay.rendezvous.range_calls import Call
 from saps.overlay.ring.keys import Key, Range, topic_path

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from saps.local.batch import Batch
 from saps.messages import Message, Properties
 from saps.overlay.retained import publisher as retained
-from saps.overlay.retained.store import PARTITIONS, HOLDERS, partition_of
+from saps.overlay.retained.store import HOLDERS, PARTITIONS, partition_of
 from saps.simulator import Network
 from tests.drawn import schedules
 from tests.overlay.hubs import TOPICS, Hubs, random_act

@@ -10,7 +10,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.overlay.frames.kinds import Frame, SetLeft
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.ring import SetLeft
 from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, publisher_key
 from saps.overlay.ring.routing import Node, State
 from saps.overlay.ring.skip_graph import SkipGraph

@@ -12,7 +12,8 @@ from saps.local.batch import Batch
 from saps.overlay.delivery import order
 from saps.overlay.delivery.acknowledgements import REPEAT
 from saps.overlay.delivery.numbers import STILL
-from saps.overlay.frames.kinds import Frame, Nack, Publish
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Nack, Publish
 from saps.overlay.ring.keys import BrokerRef
 from tests import marks
 from tests.batches import frame as publication

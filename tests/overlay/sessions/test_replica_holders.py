@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from saps.frontend.mqtt.codec.packets import Ack, PacketType
-from saps.overlay.frames.kinds import Frame
+from saps.overlay.frames.base import Frame
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.source import Source
 from saps.storage.journal import Table

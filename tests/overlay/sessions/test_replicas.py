@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from saps.overlay.frames.kinds import Append
+from saps.overlay.frames.sessions import Append
 from saps.overlay.sessions.replicas.changes import snapshot
 from saps.overlay.sessions.replicas.states import drawn
 from saps.simulator import Network, SimBroker

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
 from saps.messages import Subscription
-from saps.overlay.frames.kinds import Frame, Gathered
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Gathered
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.ring import RETRY
 from saps.overlay.sessions.directory import PARTITIONS, partition_of

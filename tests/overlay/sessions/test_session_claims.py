@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.overlay.sessions.directory import PARTITIONS, HOLDERS, partition_of
+from saps.overlay.sessions.directory import HOLDERS, PARTITIONS, partition_of
 from saps.overlay.timeouts import SharedTimeout
 from saps.simulator import Network, SimBroker
 from tests.drawn import schedules

@@ -14,26 +14,9 @@ from saps.overlay import wills
 from saps.overlay.delivery import order
 from saps.overlay.delivery.tree import Branch
 from saps.overlay.frames import link_ids as shorthand
-from saps.overlay.frames.kinds import (
-    AgentCall,
-    Arrived,
-    Claim,
-    DefineBroker,
-    DefineSlice,
-    Departed,
-    DesignPart,
-    GroupKeys,
-    Guard,
-    GroupDelivery,
-    Keep,
-    Snapshot,
-    Pull,
-    Record,
-    Broadcast,
-    TakeOver,
-    Will,
-    TakeOverAnswer,
-)
+from saps.overlay.frames.calls import AgentCall, Broadcast, Claim, DesignPart, Keep, Record
+from saps.overlay.frames.delivery import DefineBroker, DefineSlice, GroupDelivery, GroupKeys
+from saps.overlay.frames.sessions import Arrived, Departed, Guard, Pull, Snapshot, TakeOver, TakeOverAnswer, Will
 from saps.overlay.rendezvous import designed
 from saps.overlay.retained import store as retained_store
 from saps.overlay.ring.keys import BrokerRef, partition_of_key
@@ -181,7 +164,9 @@ def test_retained_messages_of_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     number = holder.node.retained_store.partitions[0]
     key = next(key for key in holder.node.graph.nodes if partition_of_key(key) == number)
     before = len(holder.node.retained_store)
-    topics = [*islice((name for name in map("flood/{}".format, count()) if retained_store.partition_of(name) == number), 30)]
+    topics = [
+        *islice((name for name in map("flood/{}".format, count()) if retained_store.partition_of(name) == number), 30)
+    ]
 
     def keep(topic: str, payload: bytes, stamp: int) -> None:
         message = Message(topic, payload, 1, True, Properties(stamp=stamp))

@@ -11,48 +11,39 @@ import pytest
 from saps.messages import Message, Properties, Reached
 from saps.overlay.delivery.order import MEMORY
 from saps.overlay.frames import link_ids as shorthand
-from saps.overlay.frames.kinds import (
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import (
     Absent,
-    Ack,
     AgentCall,
     Announce,
     Announced,
-    Check,
+    Broadcast,
     Claim,
     Collect,
+    Gathered,
+    Here,
+    Keep,
+    Locate,
+    Record,
+    SessionLease,
+    SessionLeases,
+)
+from saps.overlay.frames.delivery import (
+    Ack,
     DefineBroker,
     DefineSlice,
     Enlist,
-    Frame,
-    Gathered,
-    Guard,
     Handed,
-    Heal,
-    Here,
     HighWater,
-    Keep,
-    Level,
-    Locate,
-    Snapshot,
-    Mourned,
     Part,
     Publish,
-    Pull,
-    Record,
-    Relink,
-    Seek,
     Settled,
-    Broadcast,
-    TakeOver,
-    SessionLease,
-    SessionLeases,
-    Unlink,
-    Will,
-    TakeOverAnswer,
 )
+from saps.overlay.frames.ring import Check, Heal, Level, Relink, Seek, Unlink
+from saps.overlay.frames.sessions import Guard, Mourned, Pull, Snapshot, TakeOver, TakeOverAnswer, Will
 from saps.overlay.membership import failure_detector as detector
 from saps.overlay.rendezvous.range_calls import Call, Outcome
-from saps.overlay.retained.store import PARTITIONS, HOLDERS
+from saps.overlay.retained.store import HOLDERS, PARTITIONS
 from saps.overlay.ring import rejoin as rejoin
 from saps.overlay.ring.keys import (
     ALL_BROKERS,
@@ -431,7 +422,10 @@ def test_it_can_keep_a_retained_message_that_nobody_replaces(mesh: Besieged) -> 
     mesh.tell_hub(mesh.brokers["b1"], Message(TOPIC, b"true", 1, True))
     mesh.run(1)
     found = {
-        r.message.payload for b in keepers for partition in b.node.retained_store._held.values() for r in partition.records.values()
+        r.message.payload
+        for b in keepers
+        for partition in b.node.retained_store._held.values()
+        for r in partition.records.values()
     }
     assert b"forged" in found
     assert b"true" not in found

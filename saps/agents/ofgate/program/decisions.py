@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer, Decisions, Tree
+from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer, Tree
 from saps.config import SettingError
 from saps.config.ofgate_io import OfgateSettings
 from saps.config.sources_io import token
@@ -64,7 +64,9 @@ class DecisionService:
         gate = GatewayGate(gateway)
         secret = token("ofgate.decisions_token_file", settings.decisions_token_file)
         self.request_handler = DecisionHandler(gate, lambda: gateway.pinned)
-        self._door = DecisionServer(self.request_handler, gate, secret, gateway.broker.identity, settings.decisions_from)
+        self._door = DecisionServer(
+            self.request_handler, gate, secret, gateway.broker.identity, settings.decisions_from
+        )
         gateway.demand = self.request_handler.demand
         self._gateway = gateway
         self._settings = settings

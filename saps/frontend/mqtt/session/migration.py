@@ -23,9 +23,9 @@ from saps.frontend.mqtt.session.snapshot import (
     had_of,
     incoming_of,
     items_of,
-    snapshot_of,
     ordered,
     packed,
+    snapshot_of,
     unpacked,
 )
 from saps.local.batch import Batch

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from saps.ofm.controller.controller import Controller
-from saps.ofm.controller.events import Apply, Event, Read, Told, Intent, Intended
+from saps.ofm.controller.events import Apply, Event, Intended, Intent, Read, Told
 from saps.ofm.flows.plan import BROKER
 from saps.ofm.flows.tables import Match
 from saps.ofm.network.traffic import with_capacities

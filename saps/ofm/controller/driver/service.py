@@ -18,6 +18,7 @@ from saps.ofm.controller.events import (
     Event,
     Failed,
     HostMoved,
+    Intended,
     LinkChanged,
     PortChanged,
     Read,
@@ -27,7 +28,6 @@ from saps.ofm.controller.events import (
     SwitchUp,
     TablesRead,
     Tick,
-    Intended,
 )
 from saps.ofm.controller.saved import save
 from saps.ofm.flows.plan import COOKIE, COOKIE_MASK

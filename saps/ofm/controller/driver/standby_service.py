@@ -108,7 +108,9 @@ class PairedController(LeaderSeat):
             else:
                 self._work.put_nowait(effect)
         if self.leadership.post is not before:
-            logger.warning("this controller is %s now, generation %#x", self.leadership.post, self.leadership.generation)
+            logger.warning(
+                "this controller is %s now, generation %#x", self.leadership.post, self.leadership.generation
+            )
             self._tell()
 
     def _retire(self) -> None:

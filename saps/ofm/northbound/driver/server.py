@@ -23,9 +23,9 @@ from saps.ofm.northbound.openapi import document
 from saps.ofm.northbound.requests import intent_fault
 from saps.ofm.northbound.schema import (
     Changes,
+    OfmIntent,
     OfmState,
     OfmStats,
-    OfmIntent,
     PortTraffic,
     Problem,
     Status,

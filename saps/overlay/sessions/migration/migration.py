@@ -21,7 +21,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from saps.overlay.frames.kinds import Arrived, Departed, Snapshot, Offer, Pull, TakeOver, SessionLease, TakeOverAnswer
+from saps.overlay.frames.calls import SessionLease
+from saps.overlay.frames.sessions import Arrived, Departed, Offer, Pull, Snapshot, TakeOver, TakeOverAnswer
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef

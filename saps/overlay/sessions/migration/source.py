@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from saps.mesh import SessionHost, Yields
-from saps.overlay.frames.kinds import Arrived, Departed, Snapshot, Pull, TakeOver, TakeOverAnswer
+from saps.overlay.frames.sessions import Arrived, Departed, Pull, Snapshot, TakeOver, TakeOverAnswer
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.sessions import Sessions

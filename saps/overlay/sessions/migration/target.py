@@ -10,17 +10,9 @@ from enum import Enum
 from saps.local.batch import Batch
 from saps.mesh import Arrival, SessionHost, Yields
 from saps.overlay.delivery.settling import POLL, Settling
-from saps.overlay.frames.kinds import (
-    Arrived,
-    Departed,
-    Frame,
-    Snapshot,
-    ProtocolError,
-    Pull,
-    TakeOver,
-    SessionLease,
-    TakeOverAnswer,
-)
+from saps.overlay.frames.base import Frame, ProtocolError
+from saps.overlay.frames.calls import SessionLease
+from saps.overlay.frames.sessions import Arrived, Departed, Pull, Snapshot, TakeOver, TakeOverAnswer
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
@@ -50,6 +42,7 @@ class _Transfer:
 
     __slots__ = (
         "branch",
+        "claiming",
         "elsewhere",
         "filters",
         "heard",
@@ -58,7 +51,6 @@ class _Transfer:
         "marks",
         "parts",
         "pending",
-        "claiming",
         "request",
         "serial",
         "source",
@@ -161,7 +153,11 @@ class MigrationTarget:
             if self.transfers.get(serial) is not transfer or transfer.source is None:
                 return
             silent = self._port.now - transfer.heard
-            if transfer.request is not None and transfer.stage is not Stage.ARRIVED and silent > self._sessions.patience:
+            if (
+                transfer.request is not None
+                and transfer.stage is not Stage.ARRIVED
+                and silent > self._sessions.patience
+            ):
                 self._silent(transfer)
                 return
             if transfer.request is not None and silent >= AGAIN:

@@ -19,7 +19,9 @@ from functools import partial
 from saps.mesh import Arrival
 from saps.overlay.delivery.publications import batch_of
 from saps.overlay.delivery.settling import Settling
-from saps.overlay.frames.kinds import Bequeathed, Bequest, Inherit, Publish
+from saps.overlay.frames.calls import Bequeathed, Inherit
+from saps.overlay.frames.delivery import Publish
+from saps.overlay.frames.sessions import Bequest
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
@@ -44,7 +46,7 @@ ATTENDED, AGAIN = 40, 0.05
 class _Adopted:
     """One session on its way."""
 
-    __slots__ = ("complete", "claiming")
+    __slots__ = ("claiming", "complete")
 
     def __init__(self, claiming: Claiming, complete: Callable[[], None]) -> None:
         self.claiming = claiming

@@ -6,8 +6,9 @@ from collections import OrderedDict
 
 from saps.local.batch import Origin
 from saps.messages import Subscription
+from saps.overlay.frames.base import ProtocolError
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy
-from saps.overlay.frames.kinds import Append, ProtocolError
+from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
 from saps.storage.saved import SavedCopy, SavedForm, SavedMessage, SavedSession

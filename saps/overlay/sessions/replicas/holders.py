@@ -18,15 +18,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from saps.marks import hit
-from saps.overlay.frames.kinds import (
-    Append,
-    Appended,
-    Bequest,
-    Heir,
-    HeirAnswer,
-    Inherited,
-    SessionLease,
-)
+from saps.overlay.frames.calls import SessionLease
+from saps.overlay.frames.sessions import Append, Appended, Bequest, Heir, HeirAnswer, Inherited
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
@@ -295,7 +288,9 @@ class Replicas:
     def leases(self) -> list[SessionLease]:
         """Of owners that are dead: nobody else tells of them."""
         lost = [copy for copy in self.copies.values() if copy.state is not State.FOLLOWING]
-        return [SessionLease(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()]
+        return [
+            SessionLease(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()
+        ]
 
 
 def _at_once(action: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from saps.marks import hit
 from saps.overlay.frames.copies import Changes
-from saps.overlay.frames.kinds import Append, Appended
+from saps.overlay.frames.sessions import Append, Appended
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.changes import changes_of, empty, join, snapshot, some, urgent
