@@ -13,10 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from monitoring.intake import Intake
-from monitoring.run import LOOKS
-from monitoring.store import NOTHING, Store
-from monitoring.synthetic import city, rows, traffic
+from monitoring.counts.intake import Intake
+from monitoring.counts.synthetic import city, rows, traffic
+from monitoring.decisions.store import NOTHING, Store
+from monitoring.job.run import LOOKS
 from saps.statistics.files_io import write_rows
 
 BROKERS, DAYS, MINUTE = 100, 14, 60_000

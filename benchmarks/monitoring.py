@@ -130,11 +130,11 @@ def polars(directory: Path) -> int:
 
 def spark(directory: Path) -> int:
     """The job, from the files to the decisions. Returns how many decisions there are."""
-    from monitoring.network import Network, Room
-    from monitoring.run import Order, run
+    from monitoring.decisions.store import Store
+    from monitoring.job.run import Order, run
+    from monitoring.job.spark import session
+    from monitoring.selection.network import Network, Room
     from monitoring.settings import Rules
-    from monitoring.spark import session
-    from monitoring.store import Store
 
     # Windows end when a later one has begun: the last one is left open, as in life.
     rules = Rules(network=Network(Room(2000, 2000), {"*core*": Room(8000, 8000)}), lateness=0, most=20_000)

@@ -1,6 +1,6 @@
 """The plots of docs/monitoring.md: ``python -m benchmarks.monitoring_plots REPLAY.json``.
 
-REPLAY.json is what ``python -m monitoring.replay --json`` has written.
+REPLAY.json is what ``python -m monitoring.decisions.replay --json`` has written.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from monitoring.backtest import SERIES
-from monitoring.forecast import HOUR, expected, nothing_known, observe
+from monitoring.forecasts.backtest import SERIES
+from monitoring.forecasts.forecast import HOUR, expected, nothing_known, observe
 
 DOCS = Path(__file__).parent.parent / "docs"
 WAYS = {"ALM only": "0.6", "most messages first": "tab:orange", "job": "tab:blue", "clairvoyant": "tab:green"}

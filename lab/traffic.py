@@ -21,8 +21,8 @@ from lab.lab import Lab
 from saps.ofm.datapath.datagram import publications
 from saps.ofm.switch.topologies import Topology
 from saps.overlay.delivery.ofm_members import Tree
-from saps.overlay.frames.framing import encode_into
 from saps.overlay.frames.delivery import Part, Publish
+from saps.overlay.frames.framing import encode_into
 from saps.overlay.ring.keys import BrokerRef
 
 TCP_HEADERS, UDP_HEADERS = 66, 42

@@ -35,10 +35,10 @@ def monitor(settings: MonitorSettings) -> int:
     secret = token("token_file", settings.token_file) or None
     asking = token("budgets_token_file", settings.budgets_token_file) or None
     try:  # here, so that --help does not pay for Spark
-        from monitoring.budgets import Budgets
-        from monitoring.run import Order, run
-        from monitoring.sink import Identity
-        from monitoring.spark import NoSparkError, session
+        from monitoring.decisions.sink import Identity
+        from monitoring.job.run import Order, run
+        from monitoring.job.spark import NoSparkError, session
+        from monitoring.selection.budgets import Budgets
     except ImportError as error:
         return _failed(f"{error}: install saps[spark]", 2)
     identity = None

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 if TYPE_CHECKING:
-    from monitoring.decisions import Decision, Table
+    from monitoring.decisions.table import Decision, Table
 
 app = typer.Typer(
     name="decisions",
@@ -43,8 +43,8 @@ def decisions(
 ) -> None:
     """Show the decisions of the job, and the reason of each."""
     try:
-        from monitoring.store import Store
-        from monitoring.whatif import again
+        from monitoring.decisions.store import Store
+        from monitoring.selection.whatif import again
 
         store = Store(state) if (state / "decisions").is_dir() else None
         epochs = store.epochs() if store is not None else []

@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from monitoring.forecast import DEFAULT_MEMORY, Memory
-from monitoring.model import Pace
-from monitoring.network import Network, parse_budget, read_network
-from monitoring.score import Weights
-from monitoring.selection import Calm
+from monitoring.forecasts.forecast import DEFAULT_MEMORY, Memory
+from monitoring.forecasts.model import Pace
+from monitoring.selection.network import Network, parse_budget, read_network
+from monitoring.selection.score import Weights
+from monitoring.selection.selection import Calm
 from saps.config import Address, SettingError
 from saps.config.knobs import knob
 from saps.config.sources_io import Program

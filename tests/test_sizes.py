@@ -59,11 +59,10 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "module": {
         "saps.local.hub": 522,
         "saps.ofm.datapath.datapath": 523,
-        "saps.overlay.frames.kinds": 1037,
         "saps.overlay.node": 756,
         "saps.overlay.rendezvous.publisher_registry": 592,
     },
-    "folder": {"monitoring": 30},
+    "folder": {},
 }
 """By kind: dotted name and size."""
 

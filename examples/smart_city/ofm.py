@@ -14,7 +14,7 @@ from typing import Literal
 
 from examples.smart_city.processes import BrokerProcess, free_ports, saps_program
 from examples.smart_city.scene import Broker
-from monitoring.network import CORE
+from monitoring.selection.network import CORE
 
 Decider = Literal["spark", "small"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from monitoring.decider import Decider
-from monitoring.network import Network, Room
+from monitoring.decisions.decider import Decider
+from monitoring.selection.network import Network, Room
 from monitoring.settings import rules_for
 from saps.statistics import Row
 

@@ -1,7 +1,7 @@
 """The OpenFlow side of the feed: software switches, controller, OFGate with its small decider; what it decides and why.
 
 Brokers count each topic; once a second OFGate asks them for their counts, works out what a tree would save and cost
-(`monitoring.score`), and builds trees for the topics that are worth one.
+(`monitoring.selection.score`), and builds trees for the topics that are worth one.
 """
 
 from __future__ import annotations

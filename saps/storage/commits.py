@@ -61,7 +61,8 @@ class Commits:
         on_storage_fault: Callable[[StorageFault | None], None] = lambda storage_fault: None,
         on_backlog: Callable[[bool], None] = lambda behind: None,
     ) -> None:
-        """`maximum_size`: bytes of the file beyond which nothing new is to be taken; 0: any. `on_storage_fault` is told of
+        """`maximum_size`: bytes of the file beyond which nothing new is to be taken; 0: any. `on_storage_fault` is
+        told of
         each change; `on_backlog` when publishers are to be held back, and when not any more."""
         self.journal = journal
         self.held: list[Held] = []

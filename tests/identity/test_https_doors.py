@@ -10,7 +10,7 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from monitoring.sink import Identity as SenderIdentity
+from monitoring.decisions.sink import Identity as SenderIdentity
 from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer
 from saps.agents.ofgate.decisions_io import Gate as DoorGate
 from saps.config import SettingError

@@ -10,15 +10,15 @@ from typer.testing import CliRunner
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from monitoring.audit import Account, missed, saved_in, settled
-from monitoring.decider import Decider
-from monitoring.decisions import Decision
+from monitoring.counts.features import windows
+from monitoring.counts.synthetic import MONDAY
+from monitoring.decisions.audit import Account, missed, saved_in, settled
+from monitoring.decisions.decider import Decider
+from monitoring.decisions.store import Store
+from monitoring.decisions.table import Decision
 from monitoring.decisions_cli import app
-from monitoring.features import windows
-from monitoring.forecast import HOUR
+from monitoring.forecasts.forecast import HOUR
 from monitoring.settings import Rules
-from monitoring.store import Store
-from monitoring.synthetic import MONDAY
 from saps.statistics import Row
 
 LENGTH = Rules().pace.window

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitoring.budgets import Budgets, Told, room
-from monitoring.decisions import Judged, decide
-from monitoring.features import sites_of
-from monitoring.network import CORE, Network, Room
-from monitoring.selection import Calm, Held
+from monitoring.counts.features import sites_of
+from monitoring.decisions.table import Judged, decide
+from monitoring.selection.budgets import Budgets, Told, room
+from monitoring.selection.network import CORE, Network, Room
+from monitoring.selection.selection import Calm, Held
 
 EAST, WEST, MIDDLE = "0000000000000002", "0000000000000003", "0000000000000001"
 KNOWN = Network(dpids={"east": EAST, "west": WEST, CORE: MIDDLE})

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numpy")
 
-from monitoring.decider import Clock, Decider
-from monitoring.features import Site, sites_of, windows
+from monitoring.counts.features import Site, sites_of, windows
+from monitoring.counts.synthetic import MONDAY, City, city, rows, traffic
+from monitoring.counts.synthetic import windows as true_windows
+from monitoring.decisions.decider import Clock, Decider
 from monitoring.settings import Rules
-from monitoring.synthetic import MONDAY, City, city, rows, traffic
-from monitoring.synthetic import windows as true_windows
 from saps.statistics import Row
 
 LENGTH = Rules().pace.window

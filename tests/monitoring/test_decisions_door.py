@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from monitoring.decisions import Judged, Table, decide
-from monitoring.network import Network
-from monitoring.sink import Sink
-from monitoring.store import NOTHING, Store
+from monitoring.decisions.sink import Sink
+from monitoring.decisions.store import NOTHING, Store
+from monitoring.decisions.table import Judged, Table, decide
+from monitoring.selection.network import Network
 from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer
 from saps.ofm.northbound.schema import Demand
 
@@ -123,7 +123,7 @@ async def test_an_older_table_is_refused(place: Place) -> None:
 
 
 def message_of(table: Table) -> dict[str, Any]:
-    from monitoring.sink import message
+    from monitoring.decisions.sink import message
 
     return message(table)
 

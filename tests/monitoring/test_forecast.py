@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 np = pytest.importorskip("numpy")
 
-from monitoring.backtest import SERIES, backtest  # noqa: E402
-from monitoring.forecast import HOUR, ahead, expected, nothing_known, observe, silence  # noqa: E402
+from monitoring.forecasts.backtest import SERIES, backtest  # noqa: E402
+from monitoring.forecasts.forecast import HOUR, ahead, expected, nothing_known, observe, silence  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", SERIES)

@@ -17,11 +17,11 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from monitoring.decider import Decider
-from monitoring.intake import Intake
-from monitoring.limits import fault, faults
-from monitoring.store import NOTHING, Store
-from monitoring.synthetic import city, rows, traffic
+from monitoring.counts.intake import Intake
+from monitoring.counts.limits import fault, faults
+from monitoring.counts.synthetic import city, rows, traffic
+from monitoring.decisions.decider import Decider
+from monitoring.decisions.store import NOTHING, Store
 from saps.statistics import Row
 from saps.statistics.files_io import VERSION_KEY, arrow_schema, write_rows
 
@@ -59,7 +59,7 @@ def test_each_file_is_taken_once_also_by_the_next_process(source: Path, tmp_path
 def test_small_files_become_one_and_a_large_one_is_linked(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monitoring.intake.TOGETHER", 30)
+    monkeypatch.setattr("monitoring.counts.intake.TOGETHER", 30)
     store, place = Store(tmp_path / "state"), city(topics=5, clusters=2, brokers=1)
     sizes = []
     for number in range(8):
@@ -76,7 +76,7 @@ def test_small_files_become_one_and_a_large_one_is_linked(
 def test_a_backlog_is_read_in_the_order_of_its_intervals_a_bounded_number_at_a_time(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monitoring.intake.AT_ONCE", 4)
+    monkeypatch.setattr("monitoring.counts.intake.AT_ONCE", 4)
     store = Store(tmp_path / "state")
     for number in range(10):
         good(source, f"b{9 - number}-1-{number + 5}.parquet", number)
@@ -113,7 +113,7 @@ def test_only_open_days_are_looked_at_and_only_when_they_have_changed(
             listed.append(path.name)
         return real(path)
 
-    monkeypatch.setattr("monitoring.intake.os.listdir", listing)
+    monkeypatch.setattr("monitoring.counts.intake.os.listdir", listing)
     intake = Intake(source, store)
     assert intake.take() == 3
     assert sorted(listed) == ["2026-01-08", "2026-01-09", "2026-01-10", "counts"]
@@ -151,8 +151,8 @@ def test_a_look_that_took_long_is_followed_by_a_rest(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spent, now = 0.0, 1000.0
-    monkeypatch.setattr("monitoring.intake.time.monotonic", lambda: now)
-    monkeypatch.setattr("monitoring.intake.time.thread_time", lambda: spent)
+    monkeypatch.setattr("monitoring.counts.intake.time.monotonic", lambda: now)
+    monkeypatch.setattr("monitoring.counts.intake.time.thread_time", lambda: spent)
     real = os.listdir
 
     def slow(path: Path) -> list[str]:
@@ -160,7 +160,7 @@ def test_a_look_that_took_long_is_followed_by_a_rest(
         spent += 0.1
         return real(path)
 
-    monkeypatch.setattr("monitoring.intake.os.listdir", slow)
+    monkeypatch.setattr("monitoring.counts.intake.os.listdir", slow)
     intake = Intake(source, Store(tmp_path / "state"))
     assert intake.take() == 0
     good(source, "b-1-0.parquet")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.decisions import ALM, BUILD, DROP, KEEP, LEAVE, OFM, Judged, Table, decide
-from monitoring.features import Site, sites_of
-from monitoring.knapsack import GAP, Items, _greedy, _orders, _prices, _relaxed, solve, worth
-from monitoring.network import CORE, Network, Room
-from monitoring.selection import Calm, Candidate, Held, select
-from monitoring.store import Store
+from monitoring.counts.features import Site, sites_of
+from monitoring.decisions.store import Store
+from monitoring.decisions.table import ALM, BUILD, DROP, KEEP, LEAVE, OFM, Judged, Table, decide
+from monitoring.selection.knapsack import GAP, Items, _greedy, _orders, _prices, _relaxed, solve, worth
+from monitoring.selection.network import CORE, Network, Room
+from monitoring.selection.selection import Calm, Candidate, Held, select
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.flows.plan import Loopback, Ofm, plan
 from saps.ofm.network.topology import BrokerAddress, Port, Topology
@@ -88,7 +88,7 @@ def test_60_to_300_topics_reach_995_permille_of_the_optimum(
 ) -> None:
     """Each against a bound that no selection exceeds: HiGHS's own, or the linear relaxation's. Those of
     `make soak` take HiGHS minutes."""
-    monkeypatch.setattr("monitoring.knapsack.LIMIT", 120.0)  # the machine may be busy
+    monkeypatch.setattr("monitoring.selection.knapsack.LIMIT", 120.0)  # the machine may be busy
     rng = random.Random(f"{kind} {cases}" if cases else kind)
     for _ in range(3):
         items = drawn(rng, rng.randint(60, 300), kind)
@@ -107,7 +107,7 @@ def test_beyond_what_highs_is_asked_the_gap_is_that_to_the_relaxation(
         items = drawn(rng, count, kind)
         exact = solve(items)
         with monkeypatch.context() as patch:
-            patch.setattr("monitoring.knapsack.EXACT", 50)
+            patch.setattr("monitoring.selection.knapsack.EXACT", 50)
             greedy = solve(items)
         assert fits(items, greedy.chosen)
         assert worth(items, greedy.chosen) <= exact.bound <= greedy.bound * (1 + 1e-9)
@@ -118,7 +118,7 @@ def test_without_scipy_the_gap_is_that_to_the_lagrangian_bound(monkeypatch: pyte
     rng = random.Random(12)
     cases = [drawn(rng, 100, kind) for kind in ("zipf", "flat", "room")]
     exact = [solve(items) for items in cases]
-    monkeypatch.setattr("monitoring.knapsack.find_spec", lambda name: None)
+    monkeypatch.setattr("monitoring.selection.knapsack.find_spec", lambda name: None)
     for items, best in zip(cases, exact, strict=True):
         greedy = solve(items)
         assert fits(items, greedy.chosen)

@@ -24,12 +24,12 @@ import pyspark
 
 import monitoring
 from examples.smart_city.ofm import QUICK
-from monitoring.decider import Decider
-from monitoring.decisions import Table
-from monitoring.model import Pace
+from monitoring.counts.synthetic import city, rows, traffic
+from monitoring.decisions.decider import Decider
+from monitoring.decisions.store import Store
+from monitoring.decisions.table import Table
+from monitoring.forecasts.model import Pace
 from monitoring.settings import Rules
-from monitoring.store import Store
-from monitoring.synthetic import city, rows, traffic
 from saps.statistics.files_io import file_of, write_rows
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("spark"), pytest.mark.spark]

@@ -28,15 +28,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.processes import free_port
 from examples.smart_city.ofm import QUICK
-from monitoring.decider import Decider
-from monitoring.decisions import Table
-from monitoring.features import windows as summed
-from monitoring.job import Job
-from monitoring.network import Network, Room
-from monitoring.run import Order, run
+from monitoring.counts.features import windows as summed
+from monitoring.counts.synthetic import City, city, rows, traffic
+from monitoring.decisions.decider import Decider
+from monitoring.decisions.store import Commit, Store
+from monitoring.decisions.table import Table
+from monitoring.job.job import Job
+from monitoring.job.run import Order, run
+from monitoring.selection.network import Network, Room
 from monitoring.settings import Rules
-from monitoring.store import Commit, Store
-from monitoring.synthetic import City, city, rows, traffic
 from saps.config import Address
 from saps.statistics import Row
 from saps.statistics.files_io import file_of, write_rows
@@ -53,7 +53,7 @@ RULES = Rules(network=Network(Room(25, 25), {"*core*": Room(60, 60)}), lateness=
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    from monitoring.spark import session
+    from monitoring.job.spark import session
 
     found = session("local[2]", memory="1g", partitions=2, options=QUICK)
     yield found
@@ -110,7 +110,7 @@ def test_it_decides_as_the_small_decider_does_row_for_row(spark: SparkSession, t
 
 
 def test_the_sums_in_sql_are_those_in_python(spark: SparkSession, tmp_path: Path) -> None:
-    from monitoring.sums import ROWS, windows
+    from monitoring.counts.sums import ROWS, windows
 
     seen = counted(50) + counted(51)
     leave(tmp_path, counted(50))

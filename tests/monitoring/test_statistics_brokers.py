@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from monitoring.features import windows
+from monitoring.counts.features import windows
 from saps.broker.broker import Broker
 from saps.config import Address
 from saps.config.monitoring import MonitoringSettings

@@ -13,11 +13,11 @@ pytest.importorskip("numpy")
 
 import pyarrow as pa
 
-from monitoring.features import Window
-from monitoring.forecast import DAYS, HOURS
-from monitoring.model import FORGET, SUMS, Model, advance, judge, unknown
+from monitoring.counts.features import Window
+from monitoring.forecasts.forecast import DAYS, HOURS
+from monitoring.forecasts.model import FORGET, SUMS, Model, advance, judge, unknown
+from monitoring.forecasts.vector import JUDGED, TOPICS, epoch_of
 from monitoring.settings import Rules
-from monitoring.vector import JUDGED, TOPICS, epoch_of
 
 RULES = Rules()
 COUNTS = [name for name in Window._fields if name not in ("topic", "start", "messages", "sites")]

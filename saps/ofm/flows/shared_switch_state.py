@@ -1,4 +1,5 @@
-"""One switch's tables where entries serve many OFMs (`topics.shared_entries`): a `switch_state.SwitchState` in all it shows.
+"""One switch's tables where entries serve many OFMs (`topics.shared_entries`): a `switch_state.SwitchState` in all it
+shows.
 
 What is wanted is kept by OFM, what the switch holds only as a whole: an OFM is settled when the switch holds what all
 together want. Nobody can tell whose an entry is that an earlier run has left, so what is not wanted goes with the first
@@ -60,7 +61,8 @@ class SharedSwitchState:
         return []
 
     def want(self, part: Part, tables: Tables) -> bool:
-        """As `SwitchState.want`. An OFM that shall have nothing here has to be told all the same: none of the entries of
+        """As `SwitchState.want`. An OFM that shall have nothing here has to be told all the same: none of the entries
+        of
         others may be for it."""
         if part in self._wanted and self._wanted[part] == tables:
             return False

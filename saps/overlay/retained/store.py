@@ -1,4 +1,5 @@
-"""Where retained messages are kept: each topic falls into one of `PARTITIONS`, each bucket is held by `HOLDERS` brokers.
+"""Where retained messages are kept: each topic falls into one of `PARTITIONS`, each bucket is held by `HOLDERS`
+brokers.
 
 A holder has a key at its bucket's place in the overlay, so a range call to the place reaches all of them. It puts the
 key in and *then* collects what the others have, as a publisher does with filters (decision 010): what is kept later

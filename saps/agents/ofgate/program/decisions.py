@@ -18,7 +18,7 @@ from saps.statistics.agent import AT_ONCE, gather
 from saps.statistics.switches_io import SwitchFiles
 
 if TYPE_CHECKING:
-    from monitoring.decider import Decider
+    from monitoring.decisions.decider import Decider
     from saps.agents.ofgate.program.gateway import Gateway
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class DecisionService:
 
 
 def _decider(interval: float) -> Decider:
-    from monitoring.decider import Decider
+    from monitoring.decisions.decider import Decider
     from monitoring.settings import rules_for
 
     rules = rules_for(interval)

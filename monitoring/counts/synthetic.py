@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from monitoring.features import SITES, Window
-from monitoring.forecast import HOUR
+from monitoring.counts.features import SITES, Window
+from monitoring.forecasts.forecast import HOUR
 from saps.statistics import LATENCY_BOUNDS, Row
 
 Floats = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from monitoring.features import Site
+from monitoring.counts.features import Site
 
 CORE = "*core*"
 """The switch where the clusters' links meet; no cluster can have this name."""

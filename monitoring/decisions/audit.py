@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from monitoring.arrays import Value, ratio
-from monitoring.features import Window
-from monitoring.forecast import HOUR
-from monitoring.score import HEADER
+from monitoring.counts.features import Window
+from monitoring.forecasts.arrays import Value, ratio
+from monitoring.forecasts.forecast import HOUR
+from monitoring.selection.score import HEADER
 
 KEPT = 0.5
 """Share of what was predicted that a tree must save. More: trees go that only had a quiet day."""

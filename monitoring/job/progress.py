@@ -16,11 +16,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from monitoring.decider import Skew
-from monitoring.decisions import OFM, Table
-from monitoring.intake import Intake
+from monitoring.counts.intake import Intake
+from monitoring.decisions.decider import Skew
+from monitoring.decisions.store import Store
+from monitoring.decisions.table import OFM, Table
 from monitoring.settings import Rules
-from monitoring.store import Store
 
 
 class Batch(NamedTuple):

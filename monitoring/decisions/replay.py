@@ -1,5 +1,5 @@
 """A recorded or made-up day once more, under several ways to decide: what crosses between clusters, and how often trees
-change. ``python -m monitoring.replay --help``.
+change. ``python -m monitoring.decisions.replay --help``.
 
 Each window's traffic is carried by the trees that were decided after the window before. The job's way is compared with
 ALM only, with the topics that had the most messages first, and with a clairvoyant who knows the next window's traffic,
@@ -17,15 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from monitoring.decisions import Judged, decide
-from monitoring.features import sites_of
-from monitoring.forecast import HOUR
-from monitoring.network import Network, Room
-from monitoring.score import HEADER
-from monitoring.selection import Calm, Candidate, Held, select
+from monitoring.counts.features import sites_of
+from monitoring.counts.synthetic import City, city, columns, traffic
+from monitoring.decisions.table import Judged, decide
+from monitoring.forecasts.forecast import HOUR
+from monitoring.forecasts.vector import JUDGED, TOPICS, epoch_of
+from monitoring.selection.network import Network, Room
+from monitoring.selection.score import HEADER
+from monitoring.selection.selection import Calm, Candidate, Held, select
 from monitoring.settings import Rules
-from monitoring.synthetic import City, city, columns, traffic
-from monitoring.vector import JUDGED, TOPICS, epoch_of
 
 Windows = Mapping[str, list[Any]]
 
@@ -163,7 +163,7 @@ def figures(found: Mapping[str, Way], hours: float) -> list[dict[str, float | st
 
 def main(argv: list[str] | None = None) -> None:
     """Replay a made-up city's day."""
-    parser = argparse.ArgumentParser(prog="python -m monitoring.replay", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m monitoring.decisions.replay", description=__doc__)
     parser.add_argument("--topics", type=int, default=2000)
     parser.add_argument("--learn", type=int, default=7, metavar="DAYS")
     parser.add_argument("--days", type=int, default=1)

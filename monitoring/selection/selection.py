@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from monitoring.audit import Account
-from monitoring.knapsack import Items, solve
-from monitoring.network import Needs, Network, Room
+from monitoring.decisions.audit import Account
+from monitoring.selection.knapsack import Items, solve
+from monitoring.selection.network import Needs, Network, Room
 
 Spare = dict[str, Room]
 """What is left, by switch."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from monitoring.arrays import Value, larger, ratio, where
-from monitoring.features import Window
-from monitoring.forecast import DEFAULT_MEMORY, HOUR, Forecast, Memory, ahead, nothing_known, observe, silence
-from monitoring.score import Score, Shape, Weights, score
+from monitoring.counts.features import Window
+from monitoring.forecasts.arrays import Value, larger, ratio, where
+from monitoring.forecasts.forecast import DEFAULT_MEMORY, HOUR, Forecast, Memory, ahead, nothing_known, observe, silence
+from monitoring.selection.score import Score, Shape, Weights, score
 
 FORGET = 9 * 24 * HOUR
 """Milliseconds of silence after which a topic is forgotten: a little more than a week's season."""

@@ -25,8 +25,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from monitoring.limits import faults
-from monitoring.store import Store
+from monitoring.counts.limits import faults
+from monitoring.decisions.store import Store
 from saps.runtime.atomic_file import replacing
 from saps.statistics import SCHEMA_VERSION
 from saps.statistics.files_io import VERSION_KEY, arrow_schema

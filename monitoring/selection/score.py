@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from monitoring.arrays import Value, larger, lesser, ratio
+from monitoring.forecasts.arrays import Value, larger, lesser, ratio
 
 HEADER = 60
 """Bytes of headers of a message on a link: Ethernet, IP, transport, frame."""

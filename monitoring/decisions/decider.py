@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import NamedTuple
 
-from monitoring.audit import saved_in
-from monitoring.decisions import Judged, Table, decide
-from monitoring.features import Window, end_of, window_of, windows
-from monitoring.limits import fault
-from monitoring.model import FORGET, Model, advance, judge, unknown
-from monitoring.score import Score
-from monitoring.selection import Held
+from monitoring.counts.features import Window, end_of, window_of, windows
+from monitoring.counts.limits import fault
+from monitoring.decisions.audit import saved_in
+from monitoring.decisions.table import Judged, Table, decide
+from monitoring.forecasts.model import FORGET, Model, advance, judge, unknown
+from monitoring.selection.score import Score
+from monitoring.selection.selection import Held
 from monitoring.settings import Rules
 from saps.statistics import REST, Row
 

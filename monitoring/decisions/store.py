@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from monitoring.audit import Account
-from monitoring.decider import Heard
-from monitoring.decisions import Decision, Table
-from monitoring.selection import Held
+from monitoring.decisions.audit import Account
+from monitoring.decisions.decider import Heard
+from monitoring.decisions.table import Decision, Table
+from monitoring.selection.selection import Held
 from saps.runtime.atomic_file import replacing, sync_directory
 
 GAP_KEY = b"saps.decisions.gap"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from monitoring.forecast import DEFAULT_MEMORY, HOUR, Memory, ahead, expected, nothing_known, observe
+from monitoring.forecasts.forecast import DEFAULT_MEMORY, HOUR, Memory, ahead, expected, nothing_known, observe
 
 Series = npt.NDArray[np.float64]
 """Rates by topic and hour; hour 0 is midnight."""

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from monitoring.audit import saved_in
-from monitoring.features import Window
-from monitoring.forecast import DAYS, HOURS, Forecast
-from monitoring.model import FORGET, SUMS, Model, advance, judge, unknown
+from monitoring.counts.features import Window
+from monitoring.decisions.audit import saved_in
+from monitoring.forecasts.forecast import DAYS, HOURS, Forecast
+from monitoring.forecasts.model import FORGET, SUMS, Model, advance, judge, unknown
 from monitoring.settings import Rules
 
 _NUMBERS = ("hours", *SUMS, "senders", "members", "priority")
@@ -33,7 +33,7 @@ TOPICS = pa.schema(
         *[(name, pa.list_(pa.float64())) for name in _SEASONS],
     ]
 )
-"""What is kept of each topic from epoch to epoch (`monitoring.model.Model`)."""
+"""What is kept of each topic from epoch to epoch (`monitoring.forecasts.model.Model`)."""
 JUDGED = pa.schema([(name, pa.float64()) for name in ("saving", "cost", "inter", "rate", "size", "density", "saved")])
 """What follows from it at the end of an epoch."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from monitoring.arrays import Value, between, larger, where
+from monitoring.forecasts.arrays import Value, between, larger, where
 
 HOUR = 3_600_000
 """Milliseconds."""

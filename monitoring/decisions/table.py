@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from monitoring.audit import KEPT, Account, missed, settled
-from monitoring.features import Site, sites_of
-from monitoring.network import CORE, Network
-from monitoring.selection import Calm, Candidate, Choice, Held, select
+from monitoring.counts.features import Site, sites_of
+from monitoring.decisions.audit import KEPT, Account, missed, settled
+from monitoring.selection.network import CORE, Network
+from monitoring.selection.selection import Calm, Candidate, Choice, Held, select
 
 ALM, OFM = "alm", "ofm"
 """Modes."""
@@ -34,7 +34,7 @@ class Judged(NamedTuple):
     rate: float
     """Messages a second that are expected."""
     sites: str
-    """`monitoring.features.Window.sites`."""
+    """`monitoring.counts.features.Window.sites`."""
     size: float = 0.0
     """Bytes of a message's payload, on average; 0: not known."""
     saved: float = 0.0

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monitoring.budgets import Budgets
-from monitoring.intake import Intake
+from monitoring.counts.intake import Intake
+from monitoring.decisions.sink import Identity, Sink
+from monitoring.decisions.store import Store
+from monitoring.selection.budgets import Budgets
 from monitoring.settings import Rules
-from monitoring.sink import Identity, Sink
-from monitoring.store import Store
 from saps.config import Address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from monitoring.progress import Progress
+    from monitoring.job.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Order:
 def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) -> int:
     """Do it. Returns the exit status: 0, or 1 if OFGate has not got all decisions, or batches fail again and again.
     Raises OSError if the address for metrics cannot be had."""
-    from monitoring.progress import Progress  # here: it needs pyspark
+    from monitoring.job.progress import Progress  # here: it needs pyspark
 
     ending = stop or _until_signalled()
     store = Store(order.state)
@@ -79,8 +79,8 @@ def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) 
 def _run(
     spark: SparkSession, order: Order, store: Store, intake: Intake, progress: Progress, ending: threading.Event
 ) -> int:
-    from monitoring.job import Job
-    from monitoring.spark import ship
+    from monitoring.job.job import Job
+    from monitoring.job.spark import ship
 
     ship(spark, store.root)
     sink = Sink(order.ofgates, store, order.token, order.identity)

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from monitoring.decisions import Judged
-from monitoring.features import sites_of
-from monitoring.network import Network, Room
-from monitoring.selection import Held
+from monitoring.counts.features import sites_of
+from monitoring.decisions.table import Judged
+from monitoring.selection.network import Network, Room
+from monitoring.selection.selection import Held
 
 logger = logging.getLogger(__name__)
 

@@ -18,15 +18,15 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from monitoring.budgets import Budgets
-from monitoring.decider import Clock, Skew, bound_of, machine_clock
-from monitoring.decisions import Judged, Table, decide
-from monitoring.progress import Batch
-from monitoring.selection import Held
+from monitoring.counts.sums import ROWS, end_of, window_of, windows
+from monitoring.decisions.decider import Clock, Skew, bound_of, machine_clock
+from monitoring.decisions.store import Commit, Store
+from monitoring.decisions.table import Judged, Table, decide
+from monitoring.forecasts.vector import JUDGED, TOPICS, epoch_of
+from monitoring.job.progress import Batch
+from monitoring.selection.budgets import Budgets
+from monitoring.selection.selection import Held
 from monitoring.settings import Rules
-from monitoring.store import Commit, Store
-from monitoring.sums import ROWS, end_of, window_of, windows
-from monitoring.vector import JUDGED, TOPICS, epoch_of
 from saps.statistics import REST
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitoring.decisions import OFM, Table
-from monitoring.store import Store
+from monitoring.decisions.store import Store
+from monitoring.decisions.table import OFM, Table
 
 logger = logging.getLogger(__name__)
 

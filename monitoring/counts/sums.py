@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from monitoring.features import SITES
+from monitoring.counts.features import SITES
 from saps.statistics import REST, Row
 
 _KINDS: dict[Any, DataType] = {

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from monitoring.decisions import OFM, Judged, Table, decide
-from monitoring.network import Network, parse_budget
-from monitoring.selection import Calm
-from monitoring.store import Store
+from monitoring.decisions.store import Store
+from monitoring.decisions.table import OFM, Judged, Table, decide
+from monitoring.selection.network import Network, parse_budget
+from monitoring.selection.selection import Calm
 
 
 class Outcome(NamedTuple):

@@ -1,0 +1,1 @@
+"""The brokers' counts: files taken in, checked, summed by window; made-up traffic for tests."""

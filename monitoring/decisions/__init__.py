@@ -1,0 +1,1 @@
+"""Tables of decisions: made, stored, sent to OFGate, audited, replayed."""

@@ -1,0 +1,1 @@
+"""What a topic's traffic will be, and how good that forecast is."""

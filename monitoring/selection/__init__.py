@@ -1,0 +1,1 @@
+"""Which topics get a tree: scores, budgets of switches, the knapsack."""
