@@ -116,7 +116,7 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
     user: str | None
     source: BrokerRef
     stamp: int
-    """Of the giver's claim."""
+    """Of the source's claim."""
     remaining: float
     """Seconds until it ends."""
     queued: int

@@ -286,7 +286,7 @@ class SimulatedController:
     def _install(self, request: OfmRequest, state: OfmState, done: Callable[[OfmState], None]) -> None:
         def installed() -> None:
             if self.ofms.get(request.topic) is not state or state.address is None:
-                return  # a later wish has overtaken it, and will be answered
+                return  # a later intent has overtaken it, and will be answered
             self._network.trees[state.address] = _Tree(frozenset(request.brokers), frozenset(request.senders))
             brokers = sorted({*request.brokers, *request.senders})
             constructed = OfmState(

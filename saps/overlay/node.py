@@ -609,7 +609,7 @@ class OverlayNode:
         if isinstance(body, Inherit):
             return [self.catch_up.bequeath(body)]
         if isinstance(body, Missing):
-            self.catch_up.wishing.missing(body)
+            self.catch_up.returned.missing(body)
             return []
         if isinstance(body, Keep | Recall):
             return list(self.retained_store.run(body, keys))

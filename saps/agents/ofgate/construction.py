@@ -1,4 +1,4 @@
-"""The trees of OFGate's topics: from the wish to the controller, one change at a time (SAPS 2016, 3.2.1).
+"""The trees of OFGate's topics: from the intent to the controller, one change at a time (SAPS 2016, 3.2.1).
 
 Status machine of a topic: none -> constructing -> constructed <-> updating, constructed -> deleting -> none; and
 constructing -> refused -> constructing, when the controller has room or something else is wished. Members may be added

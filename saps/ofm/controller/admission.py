@@ -1,4 +1,4 @@
-"""From a wish for an OFM to the plan that it heads for: its address, its tree, and whether the switches have room.
+"""From an intent for an OFM to the plan that it heads for: its address, its tree, and whether the switches have room.
 
 What there is already is kept as far as it can be: the tree in force is grown and mended (`growth`), and after a restart
 of the controller the one that the switches hold is taken over (`adopt`).
@@ -61,7 +61,7 @@ class Rules:
 
 
 class NotAdmittedError(Exception):
-    """A wish cannot be fulfilled now, for the reason given: no address is free, a switch has no room, or a broker's
+    """An intent cannot be fulfilled now, for the reason given: no address is free, a switch has no room, or a broker's
     address is of another IP version."""
 
 

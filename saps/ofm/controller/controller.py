@@ -1,4 +1,4 @@
-"""The OFC as a machine: wishes for OFMs and news of the network in, changes of switches and states of OFMs out.
+"""The OFC as a machine: intents for OFMs and news of the network in, changes of switches and states of OFMs out.
 
 For each OFM one plan at a time comes into force (`admission` chooses it), stage by stage (`record`); each switch is
 brought to what all OFMs want there (`network`), so that a switch that comes back, empty or not, is an ordinary case.
@@ -251,7 +251,7 @@ class Controller:
         return more
 
     def _replan(self, record: Record, intent: Intent) -> bool:
-        """Heads for the best plan for a wish, if that is another one. Says whether it does."""
+        """Heads for the best plan for an intent, if that is another one. Says whether it does."""
         try:
             chosen = self.admission.choose(record, intent, self.network)
         except NotAdmittedError as refusal:
@@ -289,7 +289,7 @@ class Controller:
         self, topic: str, intent: Intent, address: OfmAddress | None, tree: Tree | None, *, complete: bool, version: int
     ) -> None:
         """Takes over an OFM from an earlier run; before any event, and after the topology is filled. Without a tree,
-        or with an address that is not ours any more, only the wish is taken over."""
+        or with an address that is not ours any more, only the intent is taken over."""
         self.admission.traffic.intended(topic, intent.rate)
         status = Status.UPDATING if complete else Status.CONSTRUCTING
         state = OfmState(topic=topic, status=status, version=version)

@@ -34,7 +34,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """A topic shall have this OFM, or none. The latest wish wins."""
+    """A topic shall have this OFM, or none. The latest intent wins."""
 
     topic: str
     intent: Intent | None

@@ -43,7 +43,7 @@ class Record:
     """Brokers wished for that cannot be connected now."""
     refusal: str | None = None
     blocked: bool = False
-    """A switch has refused it, and not for lack of room: only another wish can change that."""
+    """A switch has refused it, and not for lack of room: only another intent can change that."""
     complete: bool = False
     """It has been constructed since it was first wished for."""
     state: OfmState = field(default_factory=lambda: OfmState(topic="?", status=Status.NONE))

@@ -1,7 +1,7 @@
-"""What a controller keeps over a restart, as JSON: the wishes with their addresses and trees, and the network.
+"""What a controller keeps over a restart, as JSON: the intents with their addresses and trees, and the network.
 
 With it a new run plans exactly what the switches hold already, before the first of them has connected. Without it the
-wishes come anew, and the trees are read back from the switches (`adopt`).
+intents come anew, and the trees are read back from the switches (`adopt`).
 """
 
 from __future__ import annotations

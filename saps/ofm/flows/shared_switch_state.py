@@ -3,7 +3,7 @@ shows.
 
 What is wanted is kept by OFM, what the switch holds only as a whole: an OFM is settled when the switch holds what all
 together want. Nobody can tell whose an entry is that an earlier run has left, so what is not wanted goes with the first
-batch: a controller that forgets its wishes forgets its trees.
+batch: a controller that forgets its intents forgets its trees.
 """
 
 from __future__ import annotations

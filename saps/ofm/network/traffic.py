@@ -1,6 +1,6 @@
 """What planners balance: the capacity of each link, and the bandwidth that each topic takes on the links of its tree.
 
-Capacities come from the switches' port descriptions (OpenFlow 1.3.5, 7.2.1, `curr_speed`), demands with the wishes; an
+Capacities come from the switches' port descriptions (OpenFlow 1.3.5, 7.2.1, `curr_speed`), demands with the intents; an
 operator's files have the last word on both. All in bit/s.
 """
 
@@ -57,7 +57,7 @@ class Traffic:
         return 1000.0 * min(known) if known else CAPACITY
 
     def intended(self, topic: str, rate: float | None) -> bool:
-        """A wish says what its topic takes; None: it does not. Says whether that is new."""
+        """An intent says what its topic takes; None: it does not. Says whether that is new."""
         before = self.rate(topic)
         if rate is None:
             self._rates.pop(topic, None)

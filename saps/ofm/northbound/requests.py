@@ -1,4 +1,4 @@
-"""What a wish must fulfil before anything is planned."""
+"""What an intent must fulfil before anything is planned."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class OfmIntent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class OfmRequest(msgspec.Struct, frozen=True):
-    """A wish and the topic it is for."""
+    """An intent and the topic it is for."""
 
     topic: Topic
     brokers: list[BrokerAddress]

@@ -15,7 +15,7 @@ from saps.policy.model import Policy
 
 
 class BarredError(ValueError):
-    """A policy and a wish for an OFM cannot both be fulfilled; says why."""
+    """A policy and an intent for an OFM cannot both be fulfilled; says why."""
 
 
 class _View(NamedTuple):

@@ -100,7 +100,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """To holders of a bucket of retained messages: keep these, unless you have later ones."""
+    """To holders of a partition of retained messages: keep these, unless you have later ones."""
 
     records: list[Record]
 
@@ -112,7 +112,7 @@ class Absent(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """To holders: tell the retained messages that match one of these filters (None: all in these buckets)."""
+    """To holders: tell the retained messages that match one of these filters (None: all in these partitions)."""
 
     topic_filters: Annotated[list[str], Meta(max_length=MOST_ANNOUNCED)] | None
     limit: Number = 0
@@ -131,23 +131,23 @@ class SessionLease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """To holders of a bucket of clients: these tenures begin, those have ended."""
+    """To holders of a partition of clients: these leases begin, those have ended."""
 
     partition: Number
     broker: BrokerRef
     claimed: list[tuple[str, Stamp]]
     """Clients and stamps."""
     released: list[tuple[str, Stamp]]
-    """The same: tenures up to these stamps have ended."""
+    """The same: leases up to these stamps have ended."""
     serial: int = 0
-    """If not 0: `broker` has begun to hold the bucket itself, or, if not `holds`, has ended. The greatest counts."""
+    """If not 0: `broker` has begun to hold the partition itself, or, if not `holds`, has ended. The greatest counts."""
     holds: bool = False
     kept: list[str] = []
     """Those of the clients claimed whose sessions outlive their connections."""
 
 
 class Roster(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """To all brokers, from one that begins to hold a bucket of clients: tell your tenures in it."""
+    """To all brokers, from one that begins to hold a partition of clients: tell your leases in it."""
 
     partition: Number
 
@@ -172,7 +172,8 @@ class Inherit(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
 
 class Missing(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """To all brokers, after a cut: I keep what some have missed of my publications. Say what you want (`Wishes`)."""
+    """To all brokers, after a cut: I keep what some have missed of my publications. Say what you want
+    (`WantedFilters`)."""
 
     broker: BrokerRef
     round: Number
@@ -245,7 +246,7 @@ class Surveyed(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Answer to `Keep`: I hold this bucket."""
+    """Answer to `Keep`: I hold this partition."""
 
     broker: BrokerRef
     partition: Number
@@ -258,7 +259,7 @@ class Stored(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
     records: list[Record]
     more: bool = False
-    """There are more than the limit: ask for each bucket by itself."""
+    """There are more than the limit: ask for each partition by itself."""
 
 
 class Here(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -268,14 +269,14 @@ class Here(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class SessionLeases(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Answer to `Claim`: the tenures that other brokers have of these clients; and to `Roster`: mine."""
+    """Answer to `Claim`: the leases that other brokers have of these clients; and to `Roster`: mine."""
 
     broker: BrokerRef
     ready: bool
-    """I know all tenures of the bucket."""
+    """I know all leases of the partition."""
     leases: list[SessionLease]
     holders: list[BrokerRef] = []
-    """With the answer to `Claim`: who holds the bucket beside me."""
+    """With the answer to `Claim`: who holds the partition beside me."""
 
 
 class Outstanding(msgspec.Struct, frozen=True, array_like=True, tag=21):

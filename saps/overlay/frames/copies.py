@@ -26,7 +26,7 @@ class SessionCopy(msgspec.Struct, frozen=True, array_like=True):
     birth: Number
     """The session's own name."""
     stamp: Stamp
-    """Of the owner's tenure."""
+    """Of the owner's lease."""
 
 
 class SubscriptionCopy(msgspec.Struct, frozen=True, array_like=True):

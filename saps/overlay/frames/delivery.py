@@ -109,7 +109,7 @@ class HighWater(Frame, tag=32):
 
 
 class Enlist(Frame, tag=33):
-    """Hold this bucket of retained messages, too."""
+    """Hold this partition of retained messages, too."""
 
     partition: Number
     serial: Number
@@ -192,7 +192,7 @@ class Missed(Frame, tag=90):
     """The number of my last publication before: of those up to it I owe you only what I make up."""
 
 
-class Intent(msgspec.Struct, frozen=True, array_like=True):
+class WantedFilter(msgspec.Struct, frozen=True, array_like=True):
     """A filter that a broker has subscribers for."""
 
     topic_filter: str
@@ -202,14 +202,14 @@ class Intent(msgspec.Struct, frozen=True, array_like=True):
     """Seconds for which it has had some."""
 
 
-class Wishes(Frame, tag=91):
+class WantedFilters(Frame, tag=91):
     """Answers `Missed`, and `Missing`: all my filters, in parts."""
 
     round: Number
     number: Number
     """Of the part, from 0 on."""
     last: bool
-    intents: Annotated[list[Intent], Meta(max_length=MOST_ANNOUNCED)]
+    filters: Annotated[list[WantedFilter], Meta(max_length=MOST_ANNOUNCED)]
 
 
 class MadeUp(Frame, tag=92):

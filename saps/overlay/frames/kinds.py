@@ -25,7 +25,7 @@ from saps.overlay.frames.delivery import (
     Skip,
     Tell,
     Told,
-    Wishes,
+    WantedFilters,
 )
 from saps.overlay.frames.ring import (
     Check,
@@ -127,7 +127,7 @@ AnyFrame = (
     | Inherited
     | Bequest
     | Missed
-    | Wishes
+    | WantedFilters
     | MadeUp
     | Caught
     | Tell

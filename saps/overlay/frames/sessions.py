@@ -52,10 +52,10 @@ class TakeOver(Frame, tag=60):
     """This client has connected to me: close its connection to you, and hand me its session."""
 
     serial: Number
-    """Names the hand-over, within this life of the sender."""
+    """Names the migration, within this life of the sender."""
     client: str
     stamp: Stamp
-    """Of my tenure."""
+    """Of my lease."""
     user: str | None
     """Who has connected."""
     keep: bool
@@ -71,7 +71,7 @@ class TakeOverAnswer(Frame, tag=61):
     serial: Number
     answer: Number
     """0: there is no session here (any more). 1: here it is, pull it. 2: not yet, ask again. 3: it is moving to another
-    broker. 4: I have a later tenure. 5: it is another user's."""
+    broker. 4: I have a later lease. 5: it is another user's."""
 
 
 class Pull(Frame, tag=62):
@@ -114,7 +114,7 @@ class Departed(Frame, tag=65):
 
 
 class Offer(Frame, tag=66):
-    """I have a session of this client, and you the later tenure: end mine, or say nothing if you have none."""
+    """I have a session of this client, and you the later lease: end mine, or say nothing if you have none."""
 
     client: str
 

@@ -2,7 +2,7 @@
 traffic.
 
 1. A broker is **lost**: taken for dead. From now on this one logs what it publishes with QoS 1 and 2, and who gets it.
-2. It is heard again, in the same life: it is **asked** (`Missed`) for its filters and their ages (`Wishes`).
+2. It is heard again, in the same life: it is **asked** (`Missed`) for its filters and their ages (`WantedFilters`).
 3. It is **going** on: it is sent what the log has, went not to it, and was published after it had a filter that matches
    (`MadeUp`), in order, at a pace (`saps.overlay.missed.sending`), some frames ahead of its answers (`Caught`). A topic
    is live for it again once all that the log has of it is sent; meanwhile what is published to it goes through the log.
@@ -21,11 +21,11 @@ from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import select, together, unaddressed
 from saps.overlay.frames.calls import Bequeathed, Inherit, Missing
-from saps.overlay.frames.delivery import Caught, MadeUp, Missed, Wishes
+from saps.overlay.frames.delivery import Caught, MadeUp, Missed, WantedFilters
 from saps.overlay.frames.sessions import Bequest
 from saps.overlay.missed.lag import Lag, State, Wanted
+from saps.overlay.missed.returned import Returned
 from saps.overlay.missed.sending import Sending, Share
-from saps.overlay.missed.wishing import Wishing
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.range_calls import RangeCalls
@@ -75,15 +75,15 @@ class CatchUp:
         self._event = 0.0
         """When somebody was lost or behind the last time."""
         self.sending = Sending(port, self.log, publishers, subscriptions, self.lags, self._caught_up, share)
-        self.wishing = Wishing(port, inbox, subscriptions)
+        self.returned = Returned(port, inbox, subscriptions)
         multicast.catch_up = publishers.catch_up = self
 
     @property
     def handlers(self) -> Handlers:
         return {
-            Missed: lambda sender, frame: self.wishing.intent(sender, frame.round, frame.start),
-            Wishes: self._on_wishes,
-            MadeUp: self.wishing.on_made_up,
+            Missed: lambda sender, frame: self.returned.tell(sender, frame.round, frame.start),
+            WantedFilters: self._on_wanted_filters,
+            MadeUp: self.returned.on_made_up,
             Caught: self.sending.on_caught,
         }
 
@@ -214,7 +214,7 @@ class CatchUp:
 
     # ---- what they want
 
-    def _on_wishes(self, sender: BrokerRef, frame: Wishes) -> None:
+    def _on_wanted_filters(self, sender: BrokerRef, frame: WantedFilters) -> None:
         lag = self.lags.get(sender)
         if lag is None:
             number, when = self._told
@@ -226,9 +226,9 @@ class CatchUp:
             return
         lag.serial += 1
         lag.progress = self._port.now
-        for intent in frame.intents:
-            lag.wanted.add(intent.topic_filter, lag.since - intent.age, 1 << 63)
-            self._publishers.note(intent.topic_filter, sender, intent.version, lag.start)
+        for wanted in frame.filters:
+            lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, 1 << 63)
+            self._publishers.note(wanted.topic_filter, sender, wanted.version, lag.start)
         if frame.last:
             lag.go()
             if not (lag.doubts.seqs or self._something(lag)):

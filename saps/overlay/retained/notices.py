@@ -1,6 +1,7 @@
-"""What one broker tells the holders of the buckets: its claims and releases, of each bucket one call at a time.
+"""What one broker tells the holders of the partitions: its claims and releases, of each partition one call at a time.
 
-The first call to a bucket is a range call, which finds whoever holds it. The holders answer who else holds it, so later
+The first call to a partition is a range call, which finds whoever holds it. The holders answer who else holds it, so
+later
 claims go straight to all that are known, with one message there and one back each. Whenever what they answer does not
 fit (one holds it no longer, or cannot be reached, or names somebody who was not asked) the same claim goes as a range
 call once more. Why no claim is missed is in decision 065.
@@ -20,7 +21,7 @@ from saps.overlay.sessions.directory import holder_key, partition_of, shelf
 SEARCH = 3.0
 """Seconds after which an incomplete range call is not repeated: what it has brought must do."""
 LINGER = 1.0
-"""Seconds for which ended tenures gather, so that many are told in one call, or with the next claim. A client that has
+"""Seconds for which ended leases gather, so that many are told in one call, or with the next claim. A client that has
 moved on meanwhile costs its new broker a question more."""
 
 Q = TypeVar("Q")
@@ -28,7 +29,7 @@ Names = frozenset[str]
 
 
 class _RequestHandler(Generic[Q]):
-    """What is to be told to the holders of one bucket."""
+    """What is to be told to the holders of one partition."""
 
     __slots__ = ("busy", "claims", "holders", "released", "scheduled")
 
@@ -38,7 +39,7 @@ class _RequestHandler(Generic[Q]):
         self.busy = False
         self.scheduled = False
         self.holders: dict[str, BrokerRef] = {}
-        """Who holds the bucket, by name; empty if that is to be found out."""
+        """Who holds the partition, by name; empty if that is to be found out."""
 
 
 class _Telling:
@@ -72,7 +73,7 @@ class Notices(Generic[Q]):
     ) -> None:
         """`joined` says if this broker is in the mesh: until then what is to be told waits. `leases`: the stamps of
         the clients claimed here; `keeps`: does the session of one outlive this broker?
-        `answered` gets a bucket, the claims that the holders have heard of, and their
+        `answered` gets a partition, the claims that the holders have heard of, and their
         answers."""
         self._port = port
         self._calls = calls
@@ -87,7 +88,7 @@ class Notices(Generic[Q]):
         """Range calls."""
 
     def claim(self, client: str, what: Q) -> None:
-        """Tell of a client's tenure here."""
+        """Tell of a client's lease here."""
         number = partition_of(client)
         self._request_handler(number).claims[client] = what
         self._write(number)
@@ -100,7 +101,7 @@ class Notices(Generic[Q]):
             self._write(number)
 
     def release(self, client: str, stamp: int) -> None:
-        """Tell, some time soon, that a tenure up to this stamp has ended."""
+        """Tell, some time soon, that a lease up to this stamp has ended."""
         number = partition_of(client)
         request_handler = self._request_handler(number)
         request_handler.released[client] = stamp
@@ -136,7 +137,7 @@ class Notices(Generic[Q]):
         claims, request_handler.claims = request_handler.claims, {}
         released, request_handler.released = request_handler.released, {}
         for client in claims:
-            released.pop(client, None)  # the new tenure takes the place of the old one
+            released.pop(client, None)  # the new lease takes the place of the old one
         told = {client: self._leases[client] for client in claims if client in self._leases}
         kept = [client for client in told if self._keeps(client)]
         body = Claim(number, self._port.me, list(told.items()), list(released.items()), kept=kept)
@@ -190,7 +191,7 @@ class Notices(Generic[Q]):
         self._calls.call(shelf(telling.body.partition), telling.body, found, 1, telling.patience)
 
     def _agreed(self, outcome: Outcome, asked: Names) -> bool:
-        """Do answers of all that were `asked` name nobody else, and does one of these know the whole bucket?"""
+        """Do answers of all that were `asked` name nobody else, and does one of these know the whole partition?"""
         answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
         answered = {answer.broker.name for answer in answers}
         named = {ref.name for answer in answers for ref in answer.holders if not self._port.lost(ref)}

@@ -1,7 +1,7 @@
-"""Holding buckets: what many brokers look for is spread over a few places of the overlay, each with a few holders.
+"""Holding partitions: what many brokers look for is spread over a few places of the overlay, each with a few holders.
 
-A holder has a key at the bucket's place, so that one range call reaches all of them. It puts the key in *first* and
-then collects what belongs into the bucket: whoever comes second sees the other (decision 010), so nothing is missed.
+A holder has a key at the partition's place, so that one range call reaches all of them. It puts the key in *first* and
+then collects what belongs into the partition: whoever comes second sees the other (decision 010), so nothing is missed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class State(Enum):
 
 
 class Bucket:
-    """A bucket held here."""
+    """A partition held here."""
 
     __slots__ = ("key", "missed", "number", "state", "waiters")
 
@@ -45,12 +45,12 @@ B = TypeVar("B", bound=Bucket)
 
 
 def rank(partition: int, name: str) -> bytes:
-    """The order in which brokers are preferred as holders of a bucket: each bucket has its own."""
+    """The order in which brokers are preferred as holders of a partition: each partition has its own."""
     return blake2b(b"%d\0" % partition + name.encode(), digest_size=8).digest()
 
 
 class Holder(ABC, Generic[B]):
-    """The buckets that one broker holds."""
+    """The partitions that one broker holds."""
 
     def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls) -> None:
         self._port = port
@@ -60,11 +60,11 @@ class Holder(ABC, Generic[B]):
 
     @property
     def partitions(self) -> list[int]:
-        """The buckets held here."""
+        """The partitions held here."""
         return list(self._held)
 
     def join(self, number: int, done: Callable[[], None] = lambda: None) -> None:
-        """Become a holder of a bucket; `done` runs once this broker has all of it."""
+        """Become a holder of a partition; `done` runs once this broker has all of it."""
         partition = self._held.get(number)
         if partition is None or partition.state is State.LEAVING:
             partition = self._held[number] = self._empty(number)
@@ -75,7 +75,8 @@ class Holder(ABC, Generic[B]):
             partition.waiters.append(done)
 
     def rejoined(self) -> None:
-        """This broker was cut off, or its ring was cut in two: others may hold the same buckets with other contents."""
+        """This broker was cut off, or its ring was cut in two: others may hold the same partitions with other
+        contents."""
         for partition in self._held.values():
             self._start_again(partition)
 
@@ -128,11 +129,11 @@ class Holder(ABC, Generic[B]):
 
     @abstractmethod
     def _empty(self, number: int) -> B:
-        """A bucket with nothing in it, and its key."""
+        """A partition with nothing in it, and its key."""
 
     @abstractmethod
     def _question(self, number: int) -> tuple[Range, Body]:
-        """Whom to ask for what belongs into a bucket, and what."""
+        """Whom to ask for what belongs into a partition, and what."""
 
     @abstractmethod
     def _take(self, partition: B, result: Result) -> None:

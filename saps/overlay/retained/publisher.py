@@ -1,6 +1,6 @@
 """Retained messages in the mesh, as one broker publishes them and asks for them (MQTT 5.0, section 3.3.1.3).
 
-A retained publication goes to the topic's members like any other, and to the holders of the topic's bucket
+A retained publication goes to the topic's members like any other, and to the holders of the topic's partition
 (`saps.overlay.retained.store`). It has a stamp from a hybrid logical clock (Kulkarni et al. 2014), so that all
 brokers agree
 which one of a topic is the last. A new subscriber's broker asks the holders after its filter has been taken up by all
@@ -35,12 +35,13 @@ from saps.topics import is_wildcard, matches
 PATIENCE = 3.0
 """Seconds after which a publication that has not come is taken for lost."""
 AT_ONCE = 1000
-"""Retained messages that one broker answers with when asked for all buckets in one call; above it each bucket is asked
+"""Retained messages that one broker answers with when asked for all partitions in one call; above it each partition
+is asked
 by itself, so that no answer takes longer than a call may."""
 ROUNDS_AT_ONCE = 8
 """Calls to holders under way at which the next ones wait."""
 RECALL_STEPS = 4
-"""What one filter counts in a slice: each holder looks for it in each of its buckets."""
+"""What one filter counts in a slice: each holder looks for it in each of its partitions."""
 ROUNDS = 3
 """Attempts to enlist holders for a publication; then those that there are must do."""
 AHEAD = 86_400.0
@@ -76,7 +77,7 @@ class Clock:
 
 
 class _Writer:
-    """What this broker has to keep in one bucket: one call at a time, with the last record of each topic."""
+    """What this broker has to keep in one partition: one call at a time, with the last record of each topic."""
 
     __slots__ = ("busy", "next", "rounds", "sent")
 
@@ -268,7 +269,7 @@ class RetainedPublisher:
             done(self._recalled_from(matching + self._told.pop(topic_filter, [])))
 
     def _ask_all(self, topic_filters: list[str], found: Callable[[list[Record]], None]) -> None:
-        """Ask the holders of all buckets: in one call, or if that is too much in one for each bucket."""
+        """Ask the holders of all partitions: in one call, or if that is too much in one for each partition."""
 
         def answered(outcome: Outcome) -> None:
             if any(isinstance(result, Stored) and result.more for result in outcome.results):

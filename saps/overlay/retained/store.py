@@ -1,9 +1,11 @@
-"""Where retained messages are kept: each topic falls into one of `PARTITIONS`, each bucket is held by `HOLDERS`
+"""Where retained messages are kept: each topic falls into one of `PARTITIONS`, each partition is held by `HOLDERS`
 brokers.
 
-A holder has a key at its bucket's place in the overlay, so a range call to the place reaches all of them. It puts the
+A holder has a key at its partition's place in the overlay, so a range call to the place reaches all of them. It puts
+the
 key in and *then* collects what the others have, as a publisher does with filters (decision 010): what is kept later
-reaches it, what was kept before is collected. So any one holder that lives has everything. The holders of a bucket are
+reaches it, what was kept before is collected. So any one holder that lives has everything. The holders of a partition
+are
 neighbours on level 0 and so watch each other: when one is gone, another one is enlisted. Nobody holds what nobody uses.
 """
 
@@ -28,18 +30,18 @@ each retained publication."""
 PARTITIONS = 64
 """Places over which the topics are spread, at `HOLDERS` keys each. More spread the load over more brokers."""
 CENSUS = 30.0
-"""Seconds between two looks at who holds a bucket; crashes are looked after at once."""
+"""Seconds between two looks at who holds a partition; crashes are looked after at once."""
 ENLIST = 1.0
 """Seconds after which a broker that has been enlisted and does not answer is given up."""
 DELETED = 3600.0
 """Seconds for which a deletion is remembered. A part of the mesh that was cut off for longer may bring the message
 back."""
 TOPICS = 100_000
-"""Topics a holder keeps in each bucket."""
+"""Topics a holder keeps in each partition."""
 
 
 def partition_of(topic: str) -> int:
-    """The bucket of a topic."""
+    """The partition of a topic."""
     return blake2b(topic.encode(), digest_size=1).digest()[0] % PARTITIONS
 
 
@@ -52,7 +54,7 @@ def newer(record: Record, known: Record | None) -> bool:
 
 
 class _Partition(Bucket):
-    """The retained messages of a bucket held here."""
+    """The retained messages of a partition held here."""
 
     __slots__ = ("checking", "records", "unchecked")
 
@@ -65,7 +67,7 @@ class _Partition(Bucket):
 
 
 class ReplicatedStore(Holder[_Partition]):
-    """The buckets one broker holds, and the enlisting of others."""
+    """The partitions one broker holds, and the enlisting of others."""
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class ReplicatedStore(Holder[_Partition]):
             self.join(frame.partition, lambda: self._port.send(sender, Enlisted(frame.serial, True)))
 
     def run(self, body: Keep | Recall, keys: list[Key]) -> list[Kept | Stored]:
-        """What a range call runs at buckets held here."""
+        """What a range call runs at partitions held here."""
         held = [self._held[number] for number in map(partition_of_key, keys) if number in self._held]
         if isinstance(body, Keep):
             for partition in held:
@@ -146,10 +148,10 @@ class ReplicatedStore(Holder[_Partition]):
             if taken and self.on_record is not None:
                 self.on_record(topic, record)
 
-    # --- who holds a bucket ------------------------------------------------------------------------------------
+    # --- who holds a partition ------------------------------------------------------------------------------------
 
     def enlist(self, number: int, holders: set[str], wanted: int, done: Callable[[bool], None]) -> None:
-        """Have `wanted` more brokers hold a bucket that `holders` hold. `done` runs when they do, or when there is
+        """Have `wanted` more brokers hold a partition that `holders` hold. `done` runs when they do, or when there is
         nobody else to be asked; False if none was found."""
         known = {broker.name: broker for broker in self._acquaintances() if self._port.reachable(broker)}
         known[self._port.me.name] = self._port.me
@@ -200,7 +202,7 @@ class ReplicatedStore(Holder[_Partition]):
             answered(taken)
 
     def check(self) -> None:
-        """Look after all buckets held here: too few holders, or too many, or what is out of date."""
+        """Look after all partitions held here: too few holders, or too many, or what is out of date."""
         for partition in list(self._held.values()):
             self._sweep(partition)
             self._check(partition)
@@ -228,7 +230,7 @@ class ReplicatedStore(Holder[_Partition]):
 
     def _balance(self, partition: _Partition, kept: list[Kept], in_turn: bool) -> None:
         """The first holder enlists who is missing, the next one if that one has not noticed; those beyond enough
-        holders that are ready give the bucket up."""
+        holders that are ready give the partition up."""
         names = sorted({result.broker.name for result in kept}, key=lambda name: rank(partition.number, name))
         me = self._port.me.name
         if len(names) < HOLDERS and (in_turn or names[:1] == [me]):

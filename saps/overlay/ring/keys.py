@@ -43,7 +43,7 @@ class Role(IntEnum):
     WILDCARD = 2
     """Subscribes to a wildcard filter whose longest literal prefix is the topic."""
     AGENT = 3
-    """Hosts an agent with the attribute, or a bucket of retained messages, or is the broker itself."""
+    """Hosts an agent with the attribute, or a partition of retained messages, or is the broker itself."""
 
 
 class KeyOrder(StrEnum):
@@ -165,17 +165,17 @@ def sharers(topic_filter: str) -> Range:
 
 
 def partition_key(partition: int, broker: BrokerRef, order: KeyOrder) -> Key:
-    """The key of a broker that holds a bucket of retained messages."""
+    """The key of a broker that holds a partition of retained messages."""
     return Key(_partition_path(partition), Role.AGENT, b"", place(broker, order), broker.name)
 
 
 def partition_of_key(key: Key) -> int:
-    """The bucket of a `partition_key`, -1 for other keys."""
+    """The partition of a `partition_key`, -1 for other keys."""
     return int(key.path[2:]) if key.path[:1] == _PARTITIONS else -1
 
 
 def partition_range(partition: int) -> Range:
-    """The holders of a bucket."""
+    """The holders of a partition."""
     return _role_range(_partition_path(partition), Role.AGENT)
 
 

@@ -16,13 +16,13 @@ from saps.overlay.ring.ring import RETRY
 from saps.overlay.ring.skip_graph import SkipGraph
 
 RING_PROBE = 10
-"""Heartbeats between two roll calls."""
+"""Heartbeats between two ring probes."""
 ACQUAINTANCES = 64
-"""Brokers remembered for roll calls."""
+"""Brokers remembered for ring probes."""
 
 
 class RingProbe:
-    """The roll calls of one broker. `rejoin` inserts all own keys once more, beginning at the broker given."""
+    """The ring probes of one broker. `rejoin` inserts all own keys once more, beginning at the broker given."""
 
     def __init__(self, port: Port, graph: SkipGraph, rejoin: Callable[[BrokerRef], None]) -> None:
         self._port = port
@@ -32,7 +32,7 @@ class RingProbe:
         """Brokers heard of, the one to be asked next first."""
         self._deaths = 0
         self._checked = 0
-        """Deaths there had been when the last roll call began that ended well."""
+        """Deaths there had been when the last ring probe began that ended well."""
         self._cursor = 0
         self._stopped = False
 

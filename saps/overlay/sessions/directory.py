@@ -1,13 +1,14 @@
 """Which broker has the session of a client: an index over the brokers, spread over `PARTITIONS` places of the overlay.
 
-Each client falls into a bucket, and a few brokers hold the bucket: each has a key at its place, so one range call
-reaches them. What they hold are **tenures** (client, broker, stamp), a set that only grows by claims and shrinks by
+Each client falls into a partition, and a few brokers hold the partition: each has a key at its place, so one range call
+reaches them. What they hold are **leases** (client, broker, stamp), a set that only grows by claims and shrinks by
 releases, so repeated, late and reordered calls do no harm. The brokers themselves know best whose sessions they have:
-one that begins to hold a bucket puts its key in and *then* asks all brokers for their tenures in it (the rendezvous of
+one that begins to hold a partition puts its key in and *then* asks all brokers for their leases in it (the rendezvous
+of
 decision 010), so nothing is lost with a holder, and nobody holds what nobody asks for.
 
-Between the two it tells the others that hold the bucket that it does so, too. So one that is `READY` knows of each
-other holder, unless that one is yet to ask the brokers for their tenures; and who has claimed at all that a ready one
+Between the two it tells the others that hold the partition that it does so, too. So one that is `READY` knows of each
+other holder, unless that one is yet to ask the brokers for their leases; and who has claimed at all that a ready one
 names has claimed at all (`saps.overlay.retained.notices`, decision 065).
 """
 
@@ -28,7 +29,8 @@ PARTITIONS = 16
 """Places over which the clients are spread. More spread the load over more brokers; fewer gather more clients that
 connect at the same time into one call."""
 HOLDERS = 2
-"""Brokers that hold each bucket. If all of them crash the next one to ask collects it anew from all brokers. More cost
+"""Brokers that hold each partition. If all of them crash the next one to ask collects it anew from all brokers. More
+cost
 two frames each for each CONNECT."""
 HESITATION = 2.0
 """Seconds within which one of the brokers that find too few holders becomes one; else all of them would at once."""
@@ -39,18 +41,18 @@ next stamp. Then they are unknown."""
 
 
 def partition_of(client: str) -> int:
-    """The bucket of a client."""
+    """The partition of a client."""
     return crc32(client.encode()) % PARTITIONS
 
 
 def shelf(partition: int) -> Range:
-    """The holders of a bucket."""
+    """The holders of a partition."""
     path = _path(partition)
     return Range(Key(path, Role.AGENT), Key(path, Role.AGENT + 1))
 
 
 def holder_key(partition: int, broker: BrokerRef, order: KeyOrder) -> Key:
-    """The key of a broker that holds a bucket."""
+    """The key of a broker that holds a partition."""
     return Key(_path(partition), Role.AGENT, b"", place(broker, order), broker.name)
 
 
@@ -59,7 +61,7 @@ def _path(partition: int) -> bytes:
 
 
 class _Other(NamedTuple):
-    """What another broker has said last of holding a bucket."""
+    """What another broker has said last of holding a partition."""
 
     broker: BrokerRef
     serial: int
@@ -68,7 +70,7 @@ class _Other(NamedTuple):
 
 
 class _Partition(Bucket):
-    """The tenures of a bucket held here."""
+    """The leases of a partition held here."""
 
     __slots__ = ("entries", "others")
 
@@ -80,7 +82,7 @@ class _Partition(Bucket):
         """Who else holds it, or did, by name."""
 
     def note(self, broker: BrokerRef, serial: int, holds: bool) -> None:
-        """Another broker holds the bucket, or does not any more."""
+        """Another broker holds the partition, or does not any more."""
         known = self.others.get(broker.name)
         if known is None or (known.broker.incarnation, known.serial) < (broker.incarnation, serial):
             self.others[broker.name] = _Other(broker, serial, holds)
@@ -112,21 +114,21 @@ def _life(lease: SessionLease) -> tuple[int, int]:
 
 
 class Directory(Holder[_Partition]):
-    """The buckets one broker holds."""
+    """The partitions one broker holds."""
 
     def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls) -> None:
         super().__init__(port, graph, calls)
         self._serial = 0
-        """Of what this broker has told of holding buckets."""
+        """Of what this broker has told of holding partitions."""
         self._short: set[int] = set()
-        """Buckets that have been found to have too few holders."""
+        """Partitions that have been found to have too few holders."""
 
     def __len__(self) -> int:
         """Clients that are known here."""
         return sum(len(partition.entries) for partition in self._held.values())
 
     def run(self, body: Claim, keys: Iterable[Key]) -> list[SessionLeases]:
-        """What a claim does at a bucket held here: takes note of it, and tells what other brokers have."""
+        """What a claim does at a partition held here: takes note of it, and tells what other brokers have."""
         partition, me = self._held.get(body.partition), self._port.me
         if partition is None or partition.key not in keys:
             return []
@@ -147,7 +149,7 @@ class Directory(Holder[_Partition]):
         return _Partition(number, holder_key(number, self._port.me, self._port.order))
 
     def key_again(self, key: Key) -> None:
-        """As for any holder, but the bucket stays ready: it has got what went straight to it, and none of the range
+        """As for any holder, but the partition stays ready: it has got what went straight to it, and none of the range
         calls that have missed it was complete. So claims need not wait until what caused it is repaired."""
         for partition in self._held.values():
             if partition.key == key and partition.state is State.READY:
@@ -183,7 +185,8 @@ class Directory(Holder[_Partition]):
                 partition.add(lease)
 
     def balance(self, number: int, ready: set[str], answered: set[str]) -> None:
-        """Of a bucket that is used here: the holders that have `answered`, and those that know it all. If they are too
+        """Of a partition that is used here: the holders that have `answered`, and those that know it all. If they are
+        too
         few for a while this broker becomes one, if they are too many it may leave it to them."""
         partition = self._held.get(number)
         me = self._port.me.name

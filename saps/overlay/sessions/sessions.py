@@ -1,7 +1,7 @@
 """The sessions of one broker in the mesh: each client has one at a time, at the broker it connected to last.
 
-A CONNECT **claims** the client: a stamp of the hybrid clock goes to the holders of the client's bucket
-(`saps.overlay.sessions.directory`), which tell who else has tenure. Of two claims at least one sees the other, as
+A CONNECT **claims** the client: a stamp of the hybrid clock goes to the holders of the client's partition
+(`saps.overlay.sessions.directory`), which tell who else has lease. Of two claims at least one sees the other, as
 both reach
 every holder; the greater stamp is the later one. Who finds a greater one than its own has lost against a CONNECT that
 came after its own; if that stamp is beyond the present, the clocks differ, and it claims again. So claims are in one
@@ -68,7 +68,7 @@ class Claiming:
         self.done = done
         self.rounds = 0
         self.given: SessionLease | None = None
-        """Nobody has connected: the broker of this tenure leaves, and the session is to be here instead."""
+        """Nobody has connected: the broker of this lease leaves, and the session is to be here instead."""
         self.asked: set[BrokerRef] = set()
         """Who has been asked for the session."""
         self.offered: dict[BrokerRef, None] = {}
@@ -82,7 +82,7 @@ class Claiming:
 
 
 class Sessions:
-    """Claims and tenures of one broker. (A `saps.mesh.Sessions`.)"""
+    """Claims and leases of one broker. (A `saps.mesh.Sessions`.)"""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Sessions:
         return True
 
     def inherit(self, client: str, user: str | None, stamp: int) -> Claiming | None:
-        """The session of a broker that has died is to go on here; `stamp`: of its tenure. Returns the claim of whoever
+        """The session of a broker that has died is to go on here; `stamp`: of its lease. Returns the claim of whoever
         waits for it, or one without `done`; None if there is a later session here, or on its way."""
         claiming = self.claimings.get(client)
         if claiming is None:
@@ -225,7 +225,7 @@ class Sessions:
         self._unsure.update(clients)
 
     def roster(self, body: Roster) -> list[SessionLeases]:
-        """This broker's tenures in a bucket (answers `Roster`)."""
+        """This broker's leases in a partition (answers `Roster`)."""
         if self.host is None:
             return []
         me, leases = self._port.me, self.leases
@@ -321,7 +321,7 @@ class Sessions:
                 self._resolve(claiming, found)
 
     def _resolve(self, claiming: Claiming, others: list[SessionLease]) -> None:
-        """It is known who else has tenure."""
+        """It is known who else has lease."""
         client, mine = claiming.client, self.leases.get(claiming.client, 0)
         given = claiming.given
         if claiming.inheriting:

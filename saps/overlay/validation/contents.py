@@ -26,7 +26,7 @@ from saps.overlay.frames.calls import (
     Unsettled,
 )
 from saps.overlay.frames.copies import Changes
-from saps.overlay.frames.delivery import GroupDelivery, HighWater, MadeUp, Publish, Wishes
+from saps.overlay.frames.delivery import GroupDelivery, HighWater, MadeUp, Publish, WantedFilters
 from saps.overlay.frames.sessions import Append, Bequest, Guard
 from saps.topics import subscription_fault, topic_fault
 
@@ -116,7 +116,7 @@ UNSOUND: dict[type, Callable[[Any], str | None]] = {
     Gathered: lambda frame: _first(map(_result, frame.results)),
     Append: lambda frame: changes_unsound(frame.changes),
     Bequest: lambda frame: publish_unsound(frame.body),
-    Wishes: lambda frame: _first(subscription_fault(intent.topic_filter) for intent in frame.intents),
+    WantedFilters: lambda frame: _first(subscription_fault(wanted.topic_filter) for wanted in frame.filters),
     MadeUp: lambda frame: _first(map(publish_unsound, frame.bodies)),
 }
 """For the frames that carry something for clients: why what they carry is no good, or None."""

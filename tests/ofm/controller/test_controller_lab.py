@@ -165,7 +165,7 @@ async def test_whatever_was_applied_partly_twice_or_late_the_tables_end_as_plann
                 for number, topic in enumerate(topics):
                     await constructed(client, topic, everyone[number + 2 : number + 6])
                 await client.put(OfmRequest(topics[0], [member.address for member in everyone]))
-                running.kill()  # somewhere on the way there, and perhaps before the last wishes are in the state file
+                running.kill()  # somewhere on the way there, and perhaps before the last intents are in the state file
         one, two, *_ = lab.topology.switches
         for flow in late[one.name][0]:
             ofctl(lab, "add-flow", one.name, flow)

@@ -1,4 +1,4 @@
-"""The controller machine under everything that can happen, in any order: switches, links, hosts, wishes, restarts."""
+"""The controller machine under everything that can happen, in any order: switches, links, hosts, intents, restarts."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ async def test_requests_are_taken_up_to_a_size(monkeypatch: pytest.MonkeyPatch) 
     async with northbound() as (url, _), aiohttp.ClientSession() as session:
 
         async def put(topic: int, size: int) -> int:
-            """The answer to a wish with a topic and a body of so many bytes."""
+            """The answer to an intent with a topic and a body of so many bytes."""
             async with session.put(f"{url}/v1/ofms/{'t' * topic}", data=body.ljust(size)) as response:
                 return response.status
 

@@ -148,7 +148,7 @@ async def test_the_standby_takes_over_from_a_stopped_and_from_a_killed_master(la
 
 
 async def refused(url: str, lab: Lab) -> dict[str, str]:
-    """The problem that answers a wish."""
+    """The problem that answers an intent."""
     connector = aiohttp.TCPConnector(socket_factory=lambda info: lab.switches.socket(info[0], info[1], info[2]))
     headers = {"Authorization": "Bearer secret"}
     body = b'{"brokers": [{"ip": "10.77.1.1", "mac": "02:00:00:00:00:01", "port": 1}]}'

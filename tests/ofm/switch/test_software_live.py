@@ -52,7 +52,7 @@ class World:
         self.controller, self.switches, self.brokers = controller, switches, brokers
 
     async def tree(self) -> str:
-        """Wish for a tree of all brokers; its address, once it is constructed."""
+        """Intent for a tree of all brokers; its address, once it is constructed."""
         intent = Intent(frozenset(broker.element for broker in self.brokers))
         async with asyncio.timeout(PATIENCE):
             state = await self.controller.service.intent(TOPIC, intent, PATIENCE)

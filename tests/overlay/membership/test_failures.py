@@ -85,7 +85,7 @@ def given_up_by_its_neighbours(seed: int, strike: Callable[[Simulation, str], No
 @pytest.mark.simulation
 @pytest.mark.parametrize("seed", range(8))
 def test_a_broker_that_loses_all_its_neighbours_finds_the_others_again(seed: int) -> None:
-    """Its island is whole in itself, so only a roll call can tell; until then it must take nothing for complete."""
+    """Its island is whole in itself, so only a ring probe can tell; until then it must take nothing for complete."""
     simulation = Simulation(seed)
     brokers = simulation.build(12, 3)
     for broker in brokers:

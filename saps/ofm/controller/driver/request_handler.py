@@ -1,4 +1,5 @@
-"""Where wishes for OFMs are taken in and their states are told, whatever way leads from the machine to the switches."""
+"""Where intents for OFMs are taken in and their states are told, whatever way leads from the machine to the
+switches."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 REMEMBERED = 4096
 """OFMs that are gone whose last state is still told to those who ask for changes."""
 SETTLED = (Status.CONSTRUCTED, Status.REFUSED, Status.NONE)
-"""States in which nothing more comes without another wish, or news of the network."""
+"""States in which nothing more comes without another intent, or news of the network."""
 
 
 class RequestHandler:

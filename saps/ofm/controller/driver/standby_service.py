@@ -47,7 +47,7 @@ LOOK = 0.25
 CHECK = 0.5
 """Seconds between a master's looks at its role in the switches. Less costs a request a switch."""
 FRESH = 1.0
-"""Age in seconds of the last such look above which no wish is taken in without another one: the master may have been
+"""Age in seconds of the last such look above which no intent is taken in without another one: the master may have been
 stopped meanwhile, and be none any more."""
 AGAIN = 0.2
 """Seconds until a peer that could not be reached is asked again."""

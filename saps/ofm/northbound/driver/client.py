@@ -62,7 +62,7 @@ class Northbound(Protocol):
     """A controller, as OFGate sees it. Calls raise `NorthboundError` and `UnreachableError`; each may be repeated."""
 
     async def put(self, request: OfmRequest, wait: float = 0.0) -> OfmState:
-        """Wish for an OFM, new or changed; the latest wish for a topic wins. `wait`: seconds to wait until it is
+        """Intent for an OFM, new or changed; the latest intent for a topic wins. `wait`: seconds to wait until it is
         constructed or refused, at most. Gives the state then: a refusal is a state, no exception."""
 
     async def get(self, topic: str, wait: float = 0.0) -> OfmState:

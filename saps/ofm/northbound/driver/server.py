@@ -228,7 +228,7 @@ class NorthboundServer:
         return web.Response(body=self._pair.saved() or b"null", content_type="application/json")
 
     def _intent(self, body: bytes) -> Intent:
-        """A wish that can be planned. Raises `ProblemError`."""
+        """An intent that can be planned. Raises `ProblemError`."""
         try:
             intended = msgspec.json.decode(body, type=OfmIntent)
         except msgspec.MsgspecError as error:

@@ -1,19 +1,21 @@
 """Moving a session from one broker to another, so that nothing is lost and nothing comes twice.
 
-The **taker**, to which the client has connected, leads; the **giver** answers, and may be asked the same thing again.
+The **target**, to which the client has connected, leads; the **source** answers, and may be asked the same thing again.
 
-1. `TakeOver`: the giver closes the client's connection. From now on it only takes in messages for the session.
-2. `Pull` of stage 0: the taker subscribes to the session's filters. When that has been taken up everywhere it asks the
+1. `TakeOver`: the source closes the client's connection. From now on it only takes in messages for the session.
+2. `Pull` of stage 0: the target subscribes to the session's filters. When that has been taken up everywhere it asks the
    publishers until all that they had published by then is acknowledged by its members (`Unsettled`): so what was
-   published before is with the giver, what is published later comes to the taker.
-3. `Pull` of stage 1: the giver packs what there is, and the taker asks the publishers once more, so that what comes by
-   both ways has come. Both brokers know which publication each message was, so the taker drops of its own what is among
-   the giver's, or had passed there before.
-4. `Arrived`: the taker has it all, stored if it stores sessions. The giver forgets the session and says `Departed`;
-   only then does the taker serve the client.
+   published before is with the source, what is published later comes to the target.
+3. `Pull` of stage 1: the source packs what there is, and the target asks the publishers once more, so that what comes
+by
+   both ways has come. Both brokers know which publication each message was, so the target drops of its own what is
+   among
+   the source's, or had passed there before.
+4. `Arrived`: the target has it all, stored if it stores sessions. The source forgets the session and says `Departed`;
+   only then does the target serve the client.
 
-So one broker has the session at any time. If the taker dies before `Arrived` came the giver goes on with it; if the
-giver dies before `Departed`, the taker does so after `Arrived`, and without the session before.
+So one broker has the session at any time. If the target dies before `Arrived` came the source goes on with it; if the
+source dies before `Departed`, the target does so after `Arrived`, and without the session before.
 """
 
 from __future__ import annotations

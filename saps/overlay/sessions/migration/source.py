@@ -1,4 +1,4 @@
-"""The giver's side of a hand-over (`saps.overlay.sessions.migration.migration`): it answers, and may be asked the
+"""The source's side of a migration (`saps.overlay.sessions.migration.migration`): it answers, and may be asked the
 same thing again."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MigrationSource:
             self._host.stay(client)
 
     def _given_to(self, sender: BrokerRef, serial: int) -> str | None:
-        """The client of a hand-over."""
+        """The client of a migration."""
         for client, offer in self.leaving.items():
             if offer.to == sender and offer.serial == serial:
                 return client

@@ -1,4 +1,4 @@
-"""The taker's side of a hand-over (`saps.overlay.sessions.migration.migration`): it asks step by step, and repeats
+"""The target's side of a migration (`saps.overlay.sessions.migration.migration`): it asks step by step, and repeats
 what is not answered."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Transfer:
         self.claiming = claiming
         self.stamp = stamp
         self.sources = sources
-        """Whom to ask yet, the latest tenure first."""
+        """Whom to ask yet, the latest lease first."""
         self.source: BrokerRef | None = None
         self.serial = 0
         self.stage = Stage.ASKING
@@ -367,7 +367,7 @@ class MigrationTarget:
 
     def _settle(self, transfer: _Transfer, then: Callable[[], None]) -> None:
         """Go on when all members have what was published so far, and this broker has passed on all that it has. Before
-        the giver packs, so that it has what did not come here; after, so that what comes by both ways has come."""
+        the source packs, so that it has what did not come here; after, so that what comes by both ways has come."""
         plain, serial = [each for each in transfer.filters if shared(each) is None], transfer.serial
 
         def there() -> bool:
@@ -405,7 +405,7 @@ def _outcome(transfer: _Transfer, otherwise: Arrival) -> Arrival:
 
 
 def _had_passed(transfer: _Transfer, single: Batch) -> bool:
-    """Had this publication passed at the giver before?"""
+    """Had this publication passed at the source before?"""
     origin = single.origin
     if origin is None or not isinstance(single.publisher, BrokerRef):
         return False

@@ -26,7 +26,7 @@ Stamp = Callable[[str], int]
 
 
 def changes_of(batch: Batch, stamp: Stamp) -> Changes:
-    """The changes of a batch. `stamp`: of the owner's tenure of a client. Sessions without an expiry are none here."""
+    """The changes of a batch. `stamp`: of the owner's lease of a client. Sessions without an expiry are none here."""
     changes = empty()
     for table, rows in batch.items():
         gone = _GONE.get(table)

@@ -69,7 +69,7 @@ class Source:
     def __init__(
         self, port: Port, candidates: Callable[[], Iterable[BrokerRef]], stamp: Callable[[str], int], copies: int
     ) -> None:
-        """`candidates`: brokers that may hold copies; `stamp`: of the tenure of a client here. `copies`: of each
+        """`candidates`: brokers that may hold copies; `stamp`: of the lease of a client here. `copies`: of each
         session, this broker's included."""
         self._port = port
         self._candidates = candidates

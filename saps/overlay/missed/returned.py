@@ -1,17 +1,17 @@
-"""The other side: what this broker wants of what it has missed, and how it takes that."""
+"""The returned broker's side: what it wants of what it has missed, and how it takes that."""
 
 from __future__ import annotations
 
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.frames.base import MOST_ANNOUNCED
 from saps.overlay.frames.calls import Missing
-from saps.overlay.frames.delivery import Caught, Intent, MadeUp, Wishes
+from saps.overlay.frames.delivery import Caught, MadeUp, WantedFilter, WantedFilters
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef
 
 
-class Wishing:
+class Returned:
     """Of one broker."""
 
     def __init__(self, port: Port, inbox: Inbox, subscriptions: Subscriptions) -> None:
@@ -24,22 +24,22 @@ class Wishing:
     def missing(self, body: Missing) -> None:
         """All are told that there is something (`Missing`)."""
         if body.broker.name != self._port.me.name and self._subscriptions.registrations:
-            self.intent(body.broker, body.round, None)
+            self.tell(body.broker, body.round, None)
 
-    def intent(self, sender: BrokerRef, number: int, start: int | None) -> None:
+    def tell(self, sender: BrokerRef, number: int, start: int | None) -> None:
         """Say what this broker wants."""
         if start is not None:
             self._inbox.starts[sender] = start
         now = self._port.now
-        intents = [
-            Intent(each.topic_filter, each.version, now - each.since)
+        filters = [
+            WantedFilter(each.topic_filter, each.version, now - each.since)
             for each in self._subscriptions.registrations.values()
             if each.wanted
         ]
-        parts = range(0, max(len(intents), 1), MOST_ANNOUNCED)
+        parts = range(0, max(len(filters), 1), MOST_ANNOUNCED)
         for part, begin in enumerate(parts):
             last = part == len(parts) - 1
-            self._port.send(sender, Wishes(number, part, last, intents[begin : begin + MOST_ANNOUNCED]))
+            self._port.send(sender, WantedFilters(number, part, last, filters[begin : begin + MOST_ANNOUNCED]))
 
     def on_made_up(self, sender: BrokerRef, frame: MadeUp) -> None:
         number, serial = self._come.get(sender, (0, 0))
