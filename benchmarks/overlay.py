@@ -124,12 +124,12 @@ class Overlay:
     def call(self) -> tuple[int, int]:
         """Messages and depth of a range call from a random broker over the keys of all."""
         broker = self.any_broker()
-        before = self._frames("Locate", "Spread")
+        before = self._frames("Locate", "Broadcast")
         outcomes: list[Outcome] = []
         body = AgentCall("nobody", "", (), 1, broker.ref)
         self._act(broker, lambda: broker.node.calls.call(ALL_BROKERS, body, outcomes.append))
         self.simulation.run_until(lambda: bool(outcomes))
-        return self._frames("Locate", "Spread") - before, outcomes[0].depth
+        return self._frames("Locate", "Broadcast") - before, outcomes[0].depth
 
     def subscribe_all(self) -> None:
         """Every broker has a subscriber for TOPIC."""

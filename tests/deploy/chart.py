@@ -87,7 +87,7 @@ def _by_library(values: dict[str, Any]) -> list[str]:
 def digest() -> str:
     """Of what is rendered: the chart's files and the cases."""
     found = sha256(json.dumps(CASES, sort_keys=True).encode())
-    for file in sorted(each for each in CHART.rglob("*") if each.is_file()):
+    for file in sorted(each for each in CHART.rglob("*") if each.is_file() and each.suffix != ".pyc"):
         found.update(f"{file.relative_to(CHART)}\0".encode() + sha256(file.read_bytes()).digest())
     return found.hexdigest()[:16]
 

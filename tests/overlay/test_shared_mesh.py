@@ -153,7 +153,7 @@ def test_members_near_the_publisher_come_first_and_equals_share_alike() -> None:
         works.send(here, 1)
         works.run(0.05)
     assert len(own.got) == 10
-    assert works.counters.by_kind["Hand"] == 60
+    assert works.counters.by_kind["GroupDelivery"] == 60
 
 
 @SCHEDULES

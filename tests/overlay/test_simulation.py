@@ -85,7 +85,7 @@ def test_k_subscribing_brokers_cost_exactly_k_messages(thousand: Simulation, mem
 
 
 def test_a_subscription_costs_messages_only_near_its_topic(thousand: Simulation) -> None:
-    kinds = ("Insert", "Inserted", "SetLeft", "Locate", "Spread", "Gathered")
+    kinds = ("Insert", "Inserted", "SetLeft", "Locate", "Broadcast", "Gathered")
 
     def cost() -> int:
         return sum(thousand.counters.by_kind.get(kind, 0) for kind in kinds)

@@ -136,4 +136,4 @@ def test_brokers_without_wills_send_nothing_for_them() -> None:
     mesh = Hubs(4)
     mesh.build(4, 2)
     mesh.run(30)
-    assert not {"Guard", "Unguard", "Mourned", "Enlist", "Hand"} & mesh.counters.by_kind.keys()
+    assert not {"Guard", "Unguard", "Mourned", "Enlist", "GroupDelivery"} & mesh.counters.by_kind.keys()

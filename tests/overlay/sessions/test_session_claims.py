@@ -107,8 +107,8 @@ def test_a_claim_takes_one_frame_to_each_holder_and_one_back() -> None:
     claimant = next(broker for broker in brokers if broker not in held)
     before = dict(mesh.counters.by_kind), straight(mesh)
     Nomad(mesh, next(names)).arrive(claimant)
-    sent = {kind: mesh.counters.by_kind[kind] - before[0].get(kind, 0) for kind in ("Spread", "Gathered")}
-    assert sent == {"Spread": HOLDERS, "Gathered": HOLDERS}
+    sent = {kind: mesh.counters.by_kind[kind] - before[0].get(kind, 0) for kind in ("Broadcast", "Gathered")}
+    assert sent == {"Broadcast": HOLDERS, "Gathered": HOLDERS}
     assert straight(mesh) == before[1] + 1
 
 
