@@ -32,6 +32,8 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
         "saps.overlay.ring.ring.Ring": 44,
     },
     "attributes": {
+        "saps.overlay.missed.catchup.CatchUp": 16,
+        "saps.overlay.missed.lag.Lag": 16,
         "saps.agents.both.Both": 16,
         "saps.agents.ofgate.ofgate.OFGate": 18,
         "saps.agents.ofgate.record.Topic": 18,

@@ -66,6 +66,8 @@ class CatchUp:
         self.lags: dict[BrokerRef, Lag] = {}
         self._known: set[BrokerRef] = set()
         """Who has got all since the last cut has ended."""
+        self._over: dict[str, tuple[int, float]] = {}
+        """Of brokers the last life that is over, and when that was heard: later ones have missed nothing before."""
         self._done: dict[BrokerRef, int] = {}
         """Up to which number somebody has got all."""
         self._rounds = 0
@@ -128,6 +130,7 @@ class CatchUp:
             self.log.end()
             self._known.clear()
             self._done.clear()
+            self._over.clear()
             self.sending.end()
             self._publishers.divide_again(self._publishers.streams)
             self._looking = False
@@ -144,14 +147,24 @@ class CatchUp:
         if lag is None:
             lag = self._behind_since(broker, self._publishers.seq if broker in self._known else 0)
         lag.lost(pending, self.log, self._port.now)
+        for topic_filter, seq in self._publishers.baselines(broker).items():
+            lag.baselines[topic_filter] = min(seq, lag.baselines.get(topic_filter, seq))
         if over:
-            self._port.after(KEPT, lambda: self._gone(lag))
+            self._is_over(lag)
 
     def stale_incarnation(self, broker: BrokerRef) -> None:
         """Others have told of a later life: what this one has missed is for whoever adopts its sessions."""
-        if broker not in self.lags or self.lags[broker].state is not State.LOST:
+        lag = self.lags.get(broker)
+        if lag is None or lag.state is not State.LOST:
             self.lost(broker, True)
+        else:
+            self._is_over(lag)
         self._publishers.forget(broker)
+
+    def _is_over(self, lag: Lag) -> None:
+        """A later life was heard."""
+        self._over[lag.broker.name] = lag.broker.incarnation, self._port.now
+        self._port.after(KEPT, lambda: self._gone(lag))
 
     def _gone(self, lag: Lag) -> None:
         if self.lags.get(lag.broker) is lag:
@@ -249,13 +262,20 @@ class CatchUp:
         """Send an heir what a broker has missed of this one's publications."""
         lag = self.lags.get(inherit.owner)
         wanted = Wanted()
+        had = self._publishers.baselines(inherit.owner) if lag is None else lag.baselines
         for topic_filter in inherit.topic_filters:
-            wanted.add(topic_filter, -math.inf, 0)
+            if topic_filter in had:
+                wanted.add(topic_filter, math.inf, had[topic_filter])
+            else:
+                wanted.add(topic_filter, -math.inf, 0)
         if lag is None:
             bodies, unsure = self._acknowledgements.unacknowledged(inherit.owner), set[int]()
             place, since = self.log.start, self._port.now - UNNOTICED
         else:
             bodies, unsure, place, since = list(lag.doubts.before), set(lag.doubts.seqs), lag.place, -math.inf
+        life, heard = self._over.get(inherit.owner.name, (inherit.owner.incarnation, since))
+        if inherit.owner.incarnation > life:
+            since = max(since, heard)
         known = {seq for body in bodies for seq in body.seqs}
         for record, _ in self.log.read(place):
             indexes = [

@@ -115,6 +115,8 @@ class Lag:
         """As in `Missed`."""
         self.round = 0
         self.wanted = Wanted()
+        self.baselines: dict[str, int] = {}
+        """Filters it had when it was lost, and the number from which on, exclusively, each counts."""
         self.reading = place
         self.passed = seq
         """Of what is published up to this number, all it wants is sent."""

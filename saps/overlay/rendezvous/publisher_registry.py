@@ -259,7 +259,7 @@ class PublisherRegistry:
         self._trees.closed(stream.topic)
         if self.on_stream is not None:
             self.on_stream(stream.topic, False)
-        for prefix in prefixes(stream.topic):
+        for prefix in (*ancestors(stream.topic), None):
             self._uncover(prefix, stream)
         if stream.topic in self._filters:
             for name in list(self._filters[stream.topic]):
@@ -327,7 +327,7 @@ class PublisherRegistry:
         return divide(self._port.me, members, self._port.order)
 
     def _collect(self, stream: Stream) -> None:
-        needed = prefixes(stream.topic)
+        needed = [*ancestors(stream.topic), None]
         missing = 1 + len(needed)
 
         def one_done() -> None:
@@ -405,7 +405,7 @@ class PublisherRegistry:
         stream = self.streams.get(key.topic_filter) if key.is_topic and key.role is Role.PUBLISHER else None
         if stream is not None and stream.phase is Phase.OPEN and stream.key == key:
             self._collect_again(subscribers(stream.topic))
-            for prefix in prefixes(stream.topic):
+            for prefix in (*ancestors(stream.topic), None):
                 self._collect_again(wildcards(prefix))
 
     def _collect_again(self, where: Range) -> None:
@@ -418,21 +418,22 @@ class PublisherRegistry:
     def _learn(self, outcome: Outcome) -> None:
         for result in outcome.results:
             if isinstance(result, Interest):
-                self._note(result.topic_filter, result.broker, result.version, True)
+                self.note(result.topic_filter, result.broker, result.version)
             elif isinstance(result, TreeMember):
                 self._trees.note(result)
 
     def announced(self, body: Announce) -> list[Baseline]:
         """A broker has, or no longer has, subscribers for filters: from which sequence number on it is served."""
-        entries = [self._note(each.topic_filter, body.broker, each.version, body.present) for each in body.filters]
+        entries = [self.note(each.topic_filter, body.broker, each.version, None, body.present) for each in body.filters]
         if not body.present or not any(entries):
             return []
         seqs = [None if entry is None else entry.baseline for entry in entries]
         return [Baseline(self._port.me.name, self._port.me.incarnation, seqs)]
 
-    def note(self, topic_filter: str, broker: BrokerRef, version: int, baseline: int) -> None:
-        """A broker has subscribers for a filter, and is owed what has a greater number than this."""
-        self._note(topic_filter, broker, version, True, baseline)
+    def baselines(self, broker: BrokerRef) -> dict[str, int]:
+        """The filters that this life of a broker has announced here; it is owed what has a greater number."""
+        entries = ((each, self._filters[each][broker.name]) for each in self._of_broker.get(broker.name, ()))
+        return {each: entry.baseline for each, entry in entries if entry.broker == broker and entry.present}
 
     def caught_up(self, topic: str, seq: int) -> None:
         """A broker has got what it had missed of a topic, up to this last one of QoS 1 or 2: it waits for nothing that
@@ -441,9 +442,11 @@ class PublisherRegistry:
             stream.members, stream.remote = None, True
             stream.last_seq = min(stream.last_seq, seq)
 
-    def _note(
-        self, topic_filter: str, broker: BrokerRef, version: int, present: bool, baseline: int | None = None
+    def note(
+        self, topic_filter: str, broker: BrokerRef, version: int, baseline: int | None = None, present: bool = True
     ) -> _Entry | None:
+        """A broker has subscribers for a filter (or none any more, unless `present`), and is owed what has a greater
+        number than `baseline`; None: what is published from now on."""
         if broker.name == self._port.me.name or self._port.lost(broker) or not self._concerns(topic_filter):
             return None
         entries = self._filters.get(topic_filter)
@@ -549,11 +552,6 @@ class PublisherRegistry:
             entry = self._filters[topic_filter][broker.name]
             if entry.broker == broker or (entry.broker.incarnation <= broker.incarnation and not exactly):
                 self._drop_entry(topic_filter, broker.name)
-
-
-def prefixes(topic: str) -> list[str | None]:
-    """Under which literal prefixes a wildcard filter that matches `topic` can stand."""
-    return [*ancestors(topic), None]
 
 
 def by_place(brokers: object, order: KeyOrder) -> list[BrokerRef]:
