@@ -20,9 +20,10 @@ JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js
 # together on one of them (tests/conftest.py).
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 3 ? 4 : n + 1)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
-FAST := not (simulation or interop or network or chaos or spark)
+NONE_IS_FINE = || test $$? -eq 5
+SLOW := simulation or interop or network or chaos or spark
 
-.PHONY: help setup ready pure demo lab-demo examples test soak fast check lint format bench chaos reproduce lock clean
+.PHONY: help setup ready pure demo lab-demo examples test soak fast slow check lint format bench chaos reproduce lock clean
 
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,17 +45,19 @@ lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OF
 examples: setup ## Run five smaller applications, one after the other; about 2 minutes.
 	@for name in air_quality traffic_lights parking social_feed replay; do $(BIN)/python -m examples.$$name $(ARGS); done
 
-test: setup ## Run all tests, those of MQTT against a mesh of three brokers as well: about 8 minutes on two processors.
-	@$(PYTEST) $(ARGS)
-	@$(PYTEST) --mesh 3 tests/frontend/mqtt
+test: setup $(if $(FAST_DONE),,fast) slow ## Run all tests, those of MQTT against a mesh of three brokers as well: about 11 minutes on two processors.
 
 soak: setup ## Draw 40 times as many schedules as `make test`, and fresh ones: about 4,000 in the simulator, an hour.
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 7200 -m "simulation or soak" $(ARGS)
 
 fast: ready ## Run the tests that start no other programs.
-	@$(PYTEST) -m "$(FAST)" $(ARGS)
+	@$(PYTEST) -m "not ($(SLOW))" $(ARGS) $(NONE_IS_FINE)
 
-check: lint fast ## Check format, lint and types, and run the fast tests: about 2 minutes on two processors.
+slow: setup ## Run all others.
+	@$(PYTEST) -m "$(SLOW)" $(ARGS) $(NONE_IS_FINE)
+	@$(PYTEST) --mesh 3 tests/frontend/mqtt
+
+check: lint fast ## Check format, lint and types, and run the fast tests: about 4 minutes on two processors.
 
 lint: ready ## Check format, lint and types only.
 	@$(BIN)/ruff format --check $(CODE)
