@@ -105,7 +105,10 @@ async def test_a_mesh_is_upgraded_one_broker_after_the_other_while_messages_flow
             for other in everyone:
                 name = other.broker.ref.name
                 await talker.has(name, other.last)
-                first = 1 if talker in staying else before[name] + 1
+                first = talker.received[name][
+                    0
+                ]  # its broker is back just now: perhaps some from before (guarantees.md)
+                assert first == 1 if talker in staying else first <= before[name] + 1
                 assert talker.received[name] == list(range(first, other.last + 1))
         assert set(spoken(brokers["b0"]).values()) == {VERSION}
         assert spoken(brokers["b1"]) == {"b0": VERSION, "b2": NEXT, "b3": VERSION}
