@@ -162,8 +162,10 @@ class CatchUp:
         self._publishers.forget(broker)
 
     def _is_over(self, lag: Lag) -> None:
-        """A later life was heard."""
-        self._over[lag.broker.name] = lag.broker.incarnation, self._port.now
+        """A later life was heard. The failure detector and the publishers' side may both tell: the first counts."""
+        name, incarnation = lag.broker.name, lag.broker.incarnation
+        if self._over.get(name, (-1, 0.0))[0] < incarnation:
+            self._over[name] = incarnation, self._port.now
         self._port.after(KEPT, lambda: self._gone(lag))
 
     def _gone(self, lag: Lag) -> None:
