@@ -1,9 +1,9 @@
 """Time to find a topic's subscribers against the number of subscriptions: ``python -m benchmarks.matching --help``.
 
 The index is the broker's own (`saps.local.subscriptions`), in this process, without the hub's cache of answers: each
-figure
-is what the first message of a topic costs. The loads are made so that every topic has the same number of subscribers
-whatever the number of subscriptions is; so if the time grows, it is the index's doing or the processor caches'.
+figure is what the first message of a topic costs. The loads are made so that every topic has the same number of
+subscribers whatever the number of subscriptions is; so if the time grows, it is the index's doing or the processor
+caches'.
 """
 
 from __future__ import annotations

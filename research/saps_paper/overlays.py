@@ -2,8 +2,7 @@
 
 Subscribers are placed on hosts uniformly at random; a host with a subscriber is a broker with one key for the topic.
 The publisher is one of these brokers. A tree is grown by the product's own `saps.overlay.delivery.tree`, in each of
-its orders;
-broker names, and with them the membership vectors, are random, so each scene is another overlay.
+its orders; broker names, and with them the membership vectors, are random, so each scene is another overlay.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 (SAPS 2016, 3.2.2).
 
 S(t$OFM) is `saps.overlay.delivery.ofm_members`: a publisher learns the tree's address and members from the aggregated
-reply of the
-range call with which it collects the topic's subscribers, and from the members' announcements. It sends one datagram
-to the tree for S(t$OFM) and ALM to the rest of S(t). A member that hears the tree joins S(t$OFM) after a random wait,
-and keeps its key in S(t): so it falls back to ALM without a change of membership there.
+reply of the range call with which it collects the topic's subscribers, and from the members' announcements. It sends
+one datagram to the tree for S(t$OFM) and ALM to the rest of S(t). A member that hears the tree joins S(t$OFM) after a
+random wait, and keeps its key in S(t): so it falls back to ALM without a change of membership there.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ def broker(settings: BrokerSettings) -> int:
     A line on standard output says when the broker has joined and listens. SIGTERM lets it leave in order.
 
     Settings come from flags, then environment variables (`SAPS_NAME`, `SAPS_OVERLAY__HEARTBEAT_INTERVAL`),
-    then the file of `--config`. Repeat `--join` to give several addresses: if no broker
-    there is in a mesh yet, those that are starting agree which one begins it.
+    then the file of `--config`. Repeat `--join` to give several addresses: if no broker there is in a mesh yet, those
+    that are starting agree which one begins it.
     """
     # Here, so that --help does not pay for the broker's imports.
     with Loading():

@@ -2,8 +2,7 @@
 
 A tree is the set of its brokers: what one sends reaches the others and comes back to it. (That the switches' tables do
 exactly this is shown with `saps.ofm.switch.fabric` and on Open vSwitch.) Loss, duplicates, disorder, slow
-installation, a
-controller that crashes or forgets can be injected; everything random comes from the simulation's seed.
+installation, a controller that crashes or forgets can be injected; everything random comes from the simulation's seed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 A group with members at the publisher's broker is served there. Else a broker that has members is handed the message
 (`GroupDelivery`): of the same cluster if there is one, the one with the fewest so far among equals. It takes the
-message if a
-member is ready, else the next broker is asked. With QoS 1 and 2 the message stays here, too, until the member has
-acknowledged it (`Settled`): if the broker dies before, another one is handed a message of QoS 1. One of QoS 2 is not:
-nobody knows whether it was delivered (MQTT-4.8.2-5).
+message if a member is ready, else the next broker is asked. With QoS 1 and 2 the message stays here, too, until the
+member has acknowledged it (`Settled`): if the broker dies before, another one is handed a message of QoS 1. One of QoS
+2 is not: nobody knows whether it was delivered (MQTT-4.8.2-5).
 """
 
 from __future__ import annotations

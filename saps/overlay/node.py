@@ -1,9 +1,8 @@
 """One broker's part of the overlay: the machines put together behind one clock, one outbox and one door for frames.
 
 Pure: the driver (`saps.broker.broker`, or the simulator) gives it a clock, calls the methods, sends what is in the
-outbox and
-comes back at `deadline`. Frames of one link session must be handed in in order; `session_started` goes before the first
-of a new session from a broker, `link_down` after a link to a broker broke (what was sent may be lost).
+outbox and comes back at `deadline`. Frames of one link session must be handed in in order; `session_started` goes
+before the first of a new session from a broker, `link_down` after a link to a broker broke (what was sent may be lost).
 """
 
 from __future__ import annotations

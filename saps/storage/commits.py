@@ -62,8 +62,7 @@ class Commits:
         on_backlog: Callable[[bool], None] = lambda behind: None,
     ) -> None:
         """`maximum_size`: bytes of the file beyond which nothing new is to be taken; 0: any. `on_storage_fault` is
-        told of
-        each change; `on_backlog` when publishers are to be held back, and when not any more."""
+        told of each change; `on_backlog` when publishers are to be held back, and when not any more."""
         self.journal = journal
         self.held: list[Held] = []
         self.storage_fault: StorageFault | None = None

@@ -3,9 +3,8 @@
 UDP loses, so each loss is found by somebody. The *sender* sees whether its datagram came back (the loopback packet,
 SAPS 2016, 3.1.2): if nothing comes back any more the tree is gone, what was outstanding goes again by ALM, and the
 tree is tried again after a while. *Members* see gaps in the order (`saps.overlay.delivery.order`) and ask for what is
-missing;
-high-water marks show them a lost end. With QoS 1 and 2 they acknowledge, cumulatively, and who does not is sent the
-message by ALM. Here is the sender's half; `saps.ofm.datapath.receiver` is the members'.
+missing; high-water marks show them a lost end. With QoS 1 and 2 they acknowledge, cumulatively, and who does not is
+sent the message by ALM. Here is the sender's half; `saps.ofm.datapath.receiver` is the members'.
 """
 
 from __future__ import annotations

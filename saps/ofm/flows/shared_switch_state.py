@@ -62,8 +62,7 @@ class SharedSwitchState:
 
     def want(self, part: Part, tables: Tables) -> bool:
         """As `SwitchState.want`. An OFM that shall have nothing here has to be told all the same: none of the entries
-        of
-        others may be for it."""
+        of others may be for it."""
         if part in self._wanted and self._wanted[part] == tables:
             return False
         self._wanted[part] = tables

@@ -2,9 +2,8 @@
 
 Each change of a tree's brokers gives its group a new secret. Those who stay get it wrapped, by way of each other
 (`saps.overlay.delivery.broadcast`): O(log n) messages leave from here, with O(log n) wrapped keys each. Those who
-come, and whoever
-missed something, get their own key and all above it straight from here, over a link that nobody else reads. Only then
-does the topic go on: so its senders switch to a key that its receivers have.
+come, and whoever missed something, get their own key and all above it straight from here, over a link that nobody else
+reads. Only then does the topic go on: so its senders switch to a key that its receivers have.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The network in the hands of the controller: where everything is, and what each switch holds and shall hold.
 
 News of the network changes the picture (`topology`) and says which switches have to be read anew (`switch_state`).
-Nothing
-here knows what an OFM is: only whose entries are whose (`switch_state.Part`).
+Nothing here knows what an OFM is: only whose entries are whose (`switch_state.Part`).
 """
 
 from __future__ import annotations

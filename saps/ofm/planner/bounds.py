@@ -63,8 +63,7 @@ def node_bound(graph: Graph, demands: Demands) -> float:
 
 def cut_bound(graph: Graph, demands: Demands) -> float:
     """By cuts around sets of up to `LARGEST_SET` nodes, grown from every node: a topic with members inside and outside
-    needs one of the edges between. The set grows by the neighbour that leaves the
-    least capacity around it."""
+    needs one of the edges between. The set grows by the neighbour that leaves the least capacity around it."""
     topics, n = demands.topics, graph.nodes
     member = np.zeros((n, topics), np.bool_)
     member[demands.members, np.repeat(np.arange(topics), np.diff(demands.at))] = True

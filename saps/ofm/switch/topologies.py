@@ -3,8 +3,8 @@
 All of it follows from the description alone, so that a controller, a test and a second process agree unasked:
 
 ====================  =============================================================================================
-host                  ``c<cluster>b<n>``, both counted from 1
-data address          ``10.77.<cluster>.<n>/16``, and ``fd77::<cluster>:<n>/64`` where the lab has IPv6; another
+host                  ``c<cluster>b<n>``, both counted from 1 data address          ``10.77.<cluster>.<n>/16``, and
+``fd77::<cluster>:<n>/64`` where the lab has IPv6; another
                       number than 77 where the description gives a ``network``
 management address    ``10.78.<cluster>.<n>/16``; the switches' namespace is ``10.78.0.1``
 MAC                   ``02:00`` and the four bytes of the data address

@@ -3,8 +3,7 @@
 Each lane keeps its order, none waits for the other. So everything about one topic goes by one lane, and the numbers
 that `Publish` uses are given by the lane it goes by: those of the express lane begin at `FIRST`. What concerns no topic
 goes by the common lane. Only the end of a broker concerns both: `Leave` and `LeaveAck` go by each lane that is open,
-and
-count when they have come by all.
+and count when they have come by all.
 """
 
 from __future__ import annotations

@@ -256,8 +256,8 @@ class Inbox:
 
     def forget(self, broker: BrokerRef, over: bool) -> None:
         """An origin died: with QoS 0, or if its life is `over` for certain, what is missing will not come. Else it may
-        have been cut off only: for `MEMORY` what is held waits for what it makes up
-        (`saps.overlay.missed`). How far each sequence has come is kept, as it may repeat what has been delivered."""
+        have been cut off only: for `MEMORY` what is held waits for what it makes up (`saps.overlay.missed`). How far
+        each sequence has come is kept, as it may repeat what has been delivered."""
         for sequence in self._sequences.get(broker, {}).values():
             if over or not sequence.reliable:
                 self._release(sequence)

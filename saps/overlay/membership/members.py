@@ -1,8 +1,8 @@
 """Who has come and gone, as one broker sees it: for operators. Nothing in the overlay depends on it.
 
 A broker finds out for itself only about those it watches (`saps.overlay.membership.failure_detector`), so what the
-brokers of a mesh know
-adds up to the whole. A broker that died is known, and away, until it is back, is forgotten by hand, or for `FORGOTTEN`.
+brokers of a mesh know adds up to the whole. A broker that died is known, and away, until it is back, is forgotten by
+hand, or for `FORGOTTEN`.
 """
 
 from __future__ import annotations

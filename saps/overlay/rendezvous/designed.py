@@ -1,9 +1,8 @@
 """The designed overlay as one broker knows it: a small tree for each topic, along whose links its messages go.
 
 One broker designs the trees (`saps.overlay.rendezvous.designer`) from the subscriptions of all, with few links for
-each broker,
-and publishes them in numbered parts. Every broker divides the members of a topic along its tree: each neighbour gets
-one message and the members behind it; a publisher outside the tree enters at its root.
+each broker, and publishes them in numbered parts. Every broker divides the members of a topic along its tree: each
+neighbour gets one message and the members behind it; a publisher outside the tree enters at its root.
 
 Nothing depends on this. A message names its receivers, so however each broker divides them, each gets it once and
 nobody else does: also while two brokers know different designs. Members that the tree does not have, or that stand

@@ -1,10 +1,9 @@
 """What one broker tells the holders of the partitions: its claims and releases, of each partition one call at a time.
 
 The first call to a partition is a range call, which finds whoever holds it. The holders answer who else holds it, so
-later
-claims go straight to all that are known, with one message there and one back each. Whenever what they answer does not
-fit (one holds it no longer, or cannot be reached, or names somebody who was not asked) the same claim goes as a range
-call once more. Why no claim is missed is in decision 065.
+later claims go straight to all that are known, with one message there and one back each. Whenever what they answer does
+not fit (one holds it no longer, or cannot be reached, or names somebody who was not asked) the same claim goes as a
+range call once more. Why no claim is missed is in decision 065.
 """
 
 from __future__ import annotations

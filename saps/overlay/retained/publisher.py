@@ -2,10 +2,9 @@
 
 A retained publication goes to the topic's members like any other, and to the holders of the topic's partition
 (`saps.overlay.retained.store`). It has a stamp from a hybrid logical clock (Kulkarni et al. 2014), so that all
-brokers agree
-which one of a topic is the last. A new subscriber's broker asks the holders after its filter has been taken up by all
-publishers: what was published before is with the holders, or is told by its publisher, who has not finished to keep
-it; what is published later comes as a publication.
+brokers agree which one of a topic is the last. A new subscriber's broker asks the holders after its filter has been
+taken up by all publishers: what was published before is with the holders, or is told by its publisher, who has not
+finished to keep it; what is published later comes as a publication.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ PATIENCE = 3.0
 """Seconds after which a publication that has not come is taken for lost."""
 AT_ONCE = 1000
 """Retained messages that one broker answers with when asked for all partitions in one call; above it each partition
-is asked
-by itself, so that no answer takes longer than a call may."""
+is asked by itself, so that no answer takes longer than a call may."""
 ROUNDS_AT_ONCE = 8
 """Calls to holders under way at which the next ones wait."""
 RECALL_STEPS = 4

@@ -2,11 +2,10 @@
 brokers.
 
 A holder has a key at its partition's place in the overlay, so a range call to the place reaches all of them. It puts
-the
-key in and *then* collects what the others have, as a publisher does with filters (decision 010): what is kept later
+the key in and *then* collects what the others have, as a publisher does with filters (decision 010): what is kept later
 reaches it, what was kept before is collected. So any one holder that lives has everything. The holders of a partition
-are
-neighbours on level 0 and so watch each other: when one is gone, another one is enlisted. Nobody holds what nobody uses.
+are neighbours on level 0 and so watch each other: when one is gone, another one is enlisted. Nobody holds what nobody
+uses.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Each client falls into a partition, and a few brokers hold the partition: each h
 reaches them. What they hold are **leases** (client, broker, stamp), a set that only grows by claims and shrinks by
 releases, so repeated, late and reordered calls do no harm. The brokers themselves know best whose sessions they have:
 one that begins to hold a partition puts its key in and *then* asks all brokers for their leases in it (the rendezvous
-of
-decision 010), so nothing is lost with a holder, and nobody holds what nobody asks for.
+of decision 010), so nothing is lost with a holder, and nobody holds what nobody asks for.
 
 Between the two it tells the others that hold the partition that it does so, too. So one that is `READY` knows of each
 other holder, unless that one is yet to ask the brokers for their leases; and who has claimed at all that a ready one
@@ -30,8 +29,7 @@ PARTITIONS = 16
 connect at the same time into one call."""
 HOLDERS = 2
 """Brokers that hold each partition. If all of them crash the next one to ask collects it anew from all brokers. More
-cost
-two frames each for each CONNECT."""
+cost two frames each for each CONNECT."""
 HESITATION = 2.0
 """Seconds within which one of the brokers that find too few holders becomes one; else all of them would at once."""
 
@@ -186,8 +184,7 @@ class Directory(Holder[_Partition]):
 
     def balance(self, number: int, ready: set[str], answered: set[str]) -> None:
         """Of a partition that is used here: the holders that have `answered`, and those that know it all. If they are
-        too
-        few for a while this broker becomes one, if they are too many it may leave it to them."""
+        too few for a while this broker becomes one, if they are too many it may leave it to them."""
         partition = self._held.get(number)
         me = self._port.me.name
         if len(answered) < HOLDERS and partition is None and number not in self._short:

@@ -2,10 +2,9 @@
 
 A CONNECT **claims** the client: a stamp of the hybrid clock goes to the holders of the client's partition
 (`saps.overlay.sessions.directory`), which tell who else has lease. Of two claims at least one sees the other, as
-both reach
-every holder; the greater stamp is the later one. Who finds a greater one than its own has lost against a CONNECT that
-came after its own; if that stamp is beyond the present, the clocks differ, and it claims again. So claims are in one
-order, and each takes the session over from the one before (`saps.overlay.sessions.migration.migration`).
+both reach every holder; the greater stamp is the later one. Who finds a greater one than its own has lost against a
+CONNECT that came after its own; if that stamp is beyond the present, the clocks differ, and it claims again. So claims
+are in one order, and each takes the session over from the one before (`saps.overlay.sessions.migration.migration`).
 """
 
 from __future__ import annotations

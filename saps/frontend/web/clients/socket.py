@@ -1,8 +1,8 @@
 """``/v1/socket``: publish and subscribe over a WebSocket, in JSON (text) or MessagePack (binary).
 
 Each WebSocket message is one `saps.frontend.web.clients.messages.Op`, or one `Told`. Messages with QoS 1 are
-acknowledged by
-the client; those that are not are sent again when it comes back with the same ``client`` while its session lives.
+acknowledged by the client; those that are not are sent again when it comes back with the same ``client`` while its
+session lives.
 """
 
 from __future__ import annotations

@@ -90,8 +90,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     """Does it count by topic? Else its topics have no rates."""
     missed_messages: int = 0
     """Publications kept for brokers that are taken for dead (`saps.overlay.missed.log`). Brokers of an older
-    version do not
-    tell, as the next two."""
+    version do not tell, as the next two."""
     missed_bytes: int = 0
     missed_dropped: int = 0
     """Those given up for want of room, ever."""
