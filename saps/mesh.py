@@ -217,6 +217,9 @@ class SessionHost(Protocol):
         """Begin a session of a broker that has died as `receive` does, from what is known of it. Returns its filters,
         what says that it is here or is not to come, and what is to be called before: it completes the session."""
 
+    def absorb(self, saved: SavedSession, messages: dict[int, SavedMessage]) -> None:
+        """As `merge`, if the session here is the same one: this is how it was at a broker that has died."""
+
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
         """What these sessions have missed; they may have had some of it."""
 

@@ -165,6 +165,7 @@ class Sessions:
         """The session of a broker that has died is to go on here; `stamp`: of its lease. Returns the claim of whoever
         waits for it, or one without `done`; None if there is a later session here, or on its way."""
         claiming = self.claimings.get(client)
+        self.migrations.target.interrupt(client)
         if claiming is None:
             assert self.host is not None
             if self.leases.get(client, -1) > stamp and self.host.birth(client):
@@ -176,6 +177,12 @@ class Sessions:
         claiming.inheriting = True
         self.notices.claim(client, claiming)
         return claiming
+
+    def arriving(self, client: str, asked: bool) -> bool:
+        """Is the client's session on its way here: from another broker, or a copy of it? `asked`: also if it is asked
+        for only."""
+        claiming = self.claimings.get(client)
+        return (claiming is not None and claiming.inheriting) or self.migrations.transfer(client, asked)
 
     def inherited(self, claiming: Claiming, arrival: Arrival) -> None:
         """It is here."""

@@ -22,8 +22,6 @@ pytestmark = pytest.mark.simulation
 COUNT = int(os.environ.get("REPLICA_SCHEDULES", "8"))
 SCHEDULES = pytest.mark.parametrize("seed", range(COUNT))
 """More, to look for what nobody has seen yet."""
-FLAPPING = {(4, True), (25, False), (25, True)}
-"""Schedules that are not mended yet."""
 DISKS = pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
 
 
@@ -203,9 +201,10 @@ def test_crashes_of_two_brokers_at_once_cost_nothing(seed: int, disks: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("seed", "disks"), [(16, True), (1026, False), (1135, True), (1189, True), (1239, True), (1493, True)]
+    ("seed", "disks"), [(16, True), (27, False), (1026, False), (1135, True), (1189, True), (1239, True), (1493, True)]
 )
 def test_crash_schedules_that_failed_once(seed: int, disks: bool) -> None:
+    """27: the heir asked another broker for the session, which waited for the heir."""
     ordeal(seed, disks)
 
 
@@ -259,15 +258,15 @@ def flapping(seed: int, disks: bool) -> None:
 
 @DISKS
 @SCHEDULES
-def test_a_link_that_comes_and_goes_costs_nothing(seed: int, disks: bool, request: pytest.FixtureRequest) -> None:
-    if (seed, disks) in FLAPPING:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="a QoS 2 message comes twice: docs/guarantees.md"))
+def test_a_link_that_comes_and_goes_costs_nothing(seed: int, disks: bool) -> None:
     flapping(seed, disks)
 
 
-@pytest.mark.parametrize("seed", [105, 133])
+@pytest.mark.parametrize("seed", [4, 25, 105, 133, 2017])
 def test_flapping_links_that_failed_once(seed: int) -> None:
-    """A broker whose session was to leave, and stayed, looked like one whose session had been adopted."""
+    """105, 133: a broker whose session was to leave, and stayed, looked like one whose session had been adopted.
+    4, 2017: the publishers' brokers made up what a branch of the session had brought already. 25: a session was adopted
+    from two logs of one owner at once."""
     flapping(seed, disks=True)
 
 
@@ -279,7 +278,7 @@ def test_a_cut_costs_nothing_to_a_client_that_stays(seed: int, disks: bool) -> N
 
 
 @DISKS
-@pytest.mark.parametrize("seed", [1070, 1157, 1265])
+@pytest.mark.parametrize("seed", [38, 1070, 1157, 1265])
 def test_cut_schedules_that_failed_once(seed: int, disks: bool) -> None:
     cut_off(seed, disks)
 

@@ -18,6 +18,8 @@ from saps.frontend.mqtt.session.session import HALF_DONE, LastWill, Session
 from saps.frontend.mqtt.session.window import Copy
 from saps.local.batch import Batch, Form, Origin
 from saps.local.hub import Hub
+from saps.local.subscriptions import Target
+from saps.marks import hit
 from saps.messages import Subscription
 from saps.storage.journal import Journal, Stored, Table
 from saps.storage.saved import Saved, SavedCopy, SavedSession
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.limits import Limits
 
 
+MADE_UP = 300.0
+"""Seconds for which a session knows what came from another broker: a broker that was cut off gets it from the
+publishers' brokers, too, as soon as they have made up what was before."""
+
+
 def _ignore() -> None:
     pass
 
@@ -34,7 +41,7 @@ def _ignore() -> None:
 class DurableSession(Session):
     """A session of a broker with storage. It is stored as soon as `persist` finds that it is to last."""
 
-    __slots__ = ("_copies", "_journal", "_number", "_row", "base", "birth", "stored")
+    __slots__ = ("_came", "_came_until", "_copies", "_journal", "_number", "_row", "base", "birth", "stored")
 
     def __init__(
         self, hub: Hub, client_id: str, limits: Limits, budget: Budget, journal: Journal, birth: int, number: int = 0
@@ -45,6 +52,9 @@ class DurableSession(Session):
         self.base: frozenset[Origin] = frozenset()
         """What was in it when it was adopted: its old broker has it, too, or had."""
         self.stored = False
+        self._came: set[Origin] = set()
+        """What came with the session, or a branch of it, until `_came_until`: the mesh may bring it once more."""
+        self._came_until = 0.0
         self._journal = journal
         self._number = number or journal.number()
         self._copies = Copies(journal, self._number)
@@ -94,6 +104,23 @@ class DurableSession(Session):
     def remember(self, had: Iterable[Origin]) -> None:
         """It had these elsewhere."""
         self._copies.recent.extendleft(reversed([*had][-RECENT // 2 :]))
+
+    def came(self, origins: Iterable[Origin]) -> None:
+        """It has got these from another broker, which had them in its session."""
+        self._came.update(origins)
+        self._came_until = self.hub.clock() + MADE_UP
+
+    def deliver(self, batch: Batch, target: Target) -> None:
+        if self._came and batch.qos and not batch.replayed and batch.share is None:
+            if self._came_until < self.hub.clock():
+                self._came.clear()
+            fresh = [index for index, single in enumerate(batch.singles) if single.origin not in self._came]
+            if len(fresh) < len(batch):
+                hit("came with the session, and by the mesh")
+                batch = batch.select(fresh)
+            if not fresh:
+                return
+        super().deliver(batch, target)
 
     def rows(self) -> Iterator[Change]:
         """All that is stored of it."""

@@ -275,6 +275,7 @@ class Roaming:
         session.adopt(inflight, incoming_of(found), [*waiting, *ordered(waited)])
         if isinstance(session, DurableSession):
             session.remember(had)
+            session.came(known)
 
     # ---- a session of a broker that has died
 
@@ -286,6 +287,8 @@ class Roaming:
         now = frontend.clock() + frontend.storage.journal.epoch
         first, second = snapshot_of(saved, messages, now)
         self._arrivals.setdefault(client, [])
+        same = saved.birth and saved.birth == self.birth(client)  # adopted before, when its broker was not dead
+        beside = self.pack(client, True, True) if same else None
         filters = self.receive(client, first, subscribed)
         session = frontend.sessions[client]
         if saved.ends is not None:
@@ -295,10 +298,18 @@ class Roaming:
             self.unpack(client, second, lambda single: False)
             if isinstance(session, DurableSession):
                 session.base = frozenset(item.origin for part in unpacked(second) for item in part.items if item.origin)
+            if beside is not None:
+                self.merge(client, beside)
             self.admit(session)
             session.obey(session.rights)
 
         return filters, partial(self._arrived, client), complete
+
+    def absorb(self, saved: SavedSession, messages: dict[int, SavedMessage]) -> None:
+        client, frontend = saved.client_id, self._frontend
+        assert frontend.storage.journal is not None
+        if saved.birth and saved.birth == self.birth(client):
+            self.merge(client, snapshot_of(saved, messages, frontend.clock() + frontend.storage.journal.epoch)[1])
 
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
         sessions = {session for client in clients if (session := self._frontend.sessions.get(client)) is not None}
@@ -332,6 +343,7 @@ class Roaming:
             if session.incoming is not None and packet_id not in session.incoming:
                 session.incoming[packet_id] = reached
         session.remember(had_of(found))
+        session.came([*had_of(found), *(item.origin for item in items if item.origin is not None)])
 
     def discard(self, client: str) -> None:
         self._coming.discard(client)

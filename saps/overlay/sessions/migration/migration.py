@@ -29,7 +29,7 @@ from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.migration.source import MigrationSource
-from saps.overlay.sessions.migration.target import MigrationTarget
+from saps.overlay.sessions.migration.target import MigrationTarget, Stage
 from saps.overlay.sessions.sessions import Claiming, Sessions
 
 logger = logging.getLogger(__name__)
@@ -56,9 +56,10 @@ class Migrations:
         """Is the client's session on its way to another broker?"""
         return client in self.source.leaving
 
-    def transfer(self, client: str) -> bool:
-        """Is another broker being asked for the client's session?"""
-        return any(transfer.claiming.client == client for transfer in self.target.transfers.values())
+    def transfer(self, client: str, asked: bool = True) -> bool:
+        """Is another broker being asked for the client's session, or (without `asked`) giving it?"""
+        transfers = (each for each in self.target.transfers.values() if each.claiming.client == client)
+        return any(asked or transfer.stage is not Stage.ASKING for transfer in transfers)
 
     def take(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
         """Have the session from the first of these brokers that has one; the others end theirs."""

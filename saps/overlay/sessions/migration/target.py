@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from saps.local.batch import Batch
+from saps.marks import hit
 from saps.mesh import Arrival, SessionHost, Yields
 from saps.overlay.delivery.settling import POLL, Settling
 from saps.overlay.frames.base import Frame, ProtocolError
@@ -189,6 +190,13 @@ class MigrationTarget:
         if not transfer.branch and transfer.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
             self._host.discard(transfer.claiming.client)
             transfer.parts, transfer.request = [], None
+
+    def interrupt(self, client: str) -> None:
+        """Another broker is not asked for the client's session any more."""
+        for transfer in [each for each in self.transfers.values() if each.claiming.client == client]:
+            if transfer.stage is Stage.ASKING and not transfer.branch:
+                hit("question for a session that is adopted here")
+                self._stop(transfer)
 
     def _finish(self, transfer: _Transfer, arrival: Arrival) -> None:
         """It is over; further sessions of the client are older."""

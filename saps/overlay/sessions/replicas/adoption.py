@@ -40,7 +40,8 @@ ARRIVE = 0.5
 """Seconds within which these come, or a link has broken."""
 
 ATTENDED, AGAIN = 40, 0.05
-"""Times, and seconds between two of them, that it is looked whether another broker is still asked for one of them."""
+"""Times, and seconds between two of them, that it is looked whether another broker that is asked for one of them gives
+it. (It may wait for this one.)"""
 
 
 class _Adopted:
@@ -85,7 +86,7 @@ class Adoption:
     def begin(self, now: float, elsewhere: dict[str, int], attempt: int = 0) -> None:
         """`now`: seconds since the epoch; `elsewhere`: stamps of later copies of the same clients' sessions."""
         clients = [each.client for each in self._copy.sessions.values()]
-        if attempt < ATTENDED and any(map(self._sessions.migrations.transfer, clients)):  # perhaps it is elsewhere
+        if any(self._sessions.arriving(client, attempt < ATTENDED) for client in clients):
             self._port.after(AGAIN, lambda: self.begin(now, elsewhere, attempt + 1))
             return
         saved, messages = self._copy.saved()
@@ -103,6 +104,7 @@ class Adoption:
         assert host is not None
         claiming = self._sessions.inherit(client, saved.user, stamp)
         if claiming is None:
+            host.absorb(saved, messages)
             return
         self._unsubscribed += 1
         filters, arrived, complete = host.inherit(saved, messages, self._subscribed)
