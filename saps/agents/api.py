@@ -36,6 +36,9 @@ _REMOTE: dict[object, list[Any]] = {}
 """Each method that others may call, with the types of its arguments, as far as plain names say them; `Any` for the
 others. What a caller sends is converted to them: no agent gets a text where it expects a number."""
 
+_REPEATABLE: set[object] = set()
+"""Those of them that may run again when a call is repeated: their answers are not kept."""
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 Done = Callable[["Answers"], None]
 
@@ -45,6 +48,12 @@ def remote(method: Method) -> Method:
     hints = getattr(method, "__annotations__", {})  # a compiled method has none
     _REMOTE[method] = [_PLAIN.get(hints.get(name), Any) for name in list(signature(method).parameters)[1:]]
     return method
+
+
+def repeatable(method: Method) -> Method:
+    """`remote`, for a method that does no harm if it runs twice for one call: answers may be large."""
+    _REPEATABLE.add(method)
+    return remote(method)
 
 
 class Answers(list[Answer]):
@@ -144,6 +153,8 @@ class AgentRegistry:
         else:
             agents = self._by_attribute.get(call.attribute, {})
         answers = [_run(name, found, call) for name, found in agents.items()]
+        if all(_may_run_again(type(agent), call.method) for agent in agents.values()):
+            return answers
         self._answered[key] = answers
         if len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)
@@ -173,6 +184,12 @@ def _arguments(kind: type, name: str) -> list[Any] | None:
     """The types of the arguments of a class's method; None unless others may call it."""
     method = getattr(kind, name, None)
     return _REMOTE.get(method) if callable(method) and isinstance(method, Hashable) else None
+
+
+def _may_run_again(kind: type, name: str) -> bool:
+    """Is there no need to keep what the method of a class has answered?"""
+    method = getattr(kind, name, None)
+    return callable(method) and isinstance(method, Hashable) and method in _REPEATABLE
 
 
 def _answers(outcome: Outcome) -> Answers:

@@ -7,6 +7,7 @@ import gc
 import logging
 import signal
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,6 +18,7 @@ import msgspec
 from saps.agents.api import AgentRegistry
 from saps.broker.drain import BrokerDrain
 from saps.broker.node_driver import LiveMesh
+from saps.broker.operations import Operations
 from saps.broker.start import Entrance
 from saps.broker.status import BrokerWatch
 from saps.broker.storage import Testimony, keep_missed, open_store
@@ -77,13 +79,15 @@ class Broker:
         self.ofm: LiveOfm | None = None
         self.statistics: StatisticsFiles | None = None
         self.store: Store | None = None
-        self._testimony: Testimony | None = None
         self.policy: PolicyFiles | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._ends: list[Callable[[], object]] = []
+        """What ends what runs beside."""
         self._holders: set[str] = set()
         """What holds publishers back: the links to other brokers, the upstream."""
         self.drain: BrokerDrain | None = None
         """Lets clients and sessions go before it leaves; once started."""
+        self.operations: Operations | None = None
+        """What operators do with clients; once started."""
         self._leaving: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -109,7 +113,7 @@ class Broker:
         self.agents.host(WITNESS, Witness())
         self._add_options(node, begins=contact is None)
         await self._listen_for_clients()
-        self.drain = BrokerDrain(self)
+        self.drain, self.operations = BrokerDrain(self), Operations(self)
         await self.entrance.join(self.mesh, contact)
         self._begin(node)
         await self.mesh.ready.wait()
@@ -190,8 +194,9 @@ class Broker:
         """Begin what needs the mesh: it has been joined."""
         if self.store is not None:
             self.mesh.act(partial(restore_retained, self.store, node))
-            self._testimony = Testimony(self, self.store)
-            self._testimony.start()
+            testimony = Testimony(self, self.store)
+            testimony.start()
+            self._ends.append(testimony.stop)
         if self.upstream is not None:
             self.upstream.start()
         if self.ofm is not None:
@@ -205,7 +210,8 @@ class Broker:
             files.start()
             self.mesh.act(lambda: self.agents.register("monitor", MonitorAgent(lambda: files.latest)))
         if self.identity is not None:
-            self._watching = asyncio.create_task(self.identity.watch(self.links.review))
+            watching = asyncio.create_task(self.identity.watch(self.links.review))
+            self._ends.append(watching.cancel)
         else:
             say_plain(self.settings)
 
@@ -273,15 +279,13 @@ class Broker:
             self.drain.close()
         if self.ofm is not None:
             self.ofm.close()
-        if self._watching is not None:
-            self._watching.cancel()
+        for end in self._ends:
+            end()
         self.entrance.close()
         self.mesh.close()
         await self.links.close()
         if self.tracing is not None:
             await self.tracing.close()
-        if self._testimony is not None:
-            self._testimony.stop()
         if self.store is not None:
             await self.store.close()
 

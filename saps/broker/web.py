@@ -16,6 +16,7 @@ from saps.frontend.web.http.visitors import Visitors
 from saps.frontend.web.mesh.drain import DrainRoutes
 from saps.frontend.web.mesh.mesh import Mesh
 from saps.frontend.web.mesh.network import DecisionView, NetworkView
+from saps.frontend.web.operations.routes import add_operations
 from saps.ofm.northbound.driver.client import Client
 from saps.runtime import process
 from saps.runtime.compiled import modules
@@ -40,6 +41,7 @@ class BrokerWeb:
         about = {"broker": broker.ref.name, "cluster": broker.ref.cluster, "version": __version__, "modules": modules}
         self._site = web_server(broker.server, settings.origins)
         self._clients = add_topics(self._site, broker.server)
+        visitors = Visitors(broker.access)
         self._console: Console = add_console(
             self._site,
             mesh,
@@ -47,9 +49,10 @@ class BrokerWeb:
             decisions,
             Metrics(self._samples, about),
             Health(partial(obstacles, broker)),
-            Visitors(broker.access),
+            visitors,
             DrainRoutes(lambda: broker.drain),
         )
+        add_operations(self._site, visitors, mesh.call)
         add_document(self._site)
 
     @property

@@ -32,6 +32,8 @@ GROUPS = {
     "Look": {
         "brokers": Entry("saps.cli.look.brokers", "all brokers: load, publishers held back, who is away"),
         "topics": Entry("saps.cli.look.topics", "topics: how they travel, rates, subscribers, latency"),
+        "clients": Entry("saps.cli.look.clients", "clients of all brokers: which floods, waits, is away"),
+        "client": Entry("saps.cli.look.client", "one client: session, queue, last will; disconnect it"),
         "trace": Entry("saps.cli.look.trace", "where a message to a topic would go now, and why"),
         "top": Entry("saps.cli.look.top", "the busiest brokers and topics, live"),
         "doctor": Entry("saps.cli.doctor.command", "what is wrong with this node, and how to mend it"),

@@ -59,6 +59,7 @@ class Connection:
         "port",
         "publishes",
         "session",
+        "since",
     )
 
     def __init__(self, frontend: Frontend, port: Port, peer: str = "?", authorizer: Authorizer = ANYBODY) -> None:
@@ -68,6 +69,8 @@ class Connection:
         """The client's address, for log lines."""
         self.authorizer = authorizer
         self.session: Session | None = None
+        self.since = 0.0
+        """When the client got its session, by the frontend's clock."""
         self.closing = False
         """Nothing more is read from the client; close the transport when what is to be written is."""
         self.opening: Opening | None = Opening(self)
@@ -166,6 +169,7 @@ class Connection:
     def entered(self, session: Session) -> None:
         """The client has its session."""
         self.session, self.opening = session, None
+        self.since = self.frontend.clock()
         self.flow.begin_metering()
         self.keep_alive.begin()
 

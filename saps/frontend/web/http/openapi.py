@@ -12,11 +12,24 @@ import msgspec
 from saps.drain.values import Drained, Order
 from saps.frontend.web.clients import messages
 from saps.frontend.web.clients.messages import Message, Published
+from saps.frontend.web.http.openapi_parts import (
+    FLAG,
+    SEEN,
+    TEXT,
+    example,
+    in_header,
+    in_path,
+    in_query,
+    json_answer,
+    operation,
+    problem_answer,
+    state,
+)
 from saps.frontend.web.http.problems import Problem
 from saps.frontend.web.http.visitors import Ticket
 from saps.frontend.web.mesh.network import Decisions, Network
 from saps.frontend.web.mesh.report import MODES, SORTS, Brokers, Forgotten, TopicList, Trace
-from saps.runtime.http import PROBLEM
+from saps.frontend.web.operations import openapi as operations
 
 TYPES: dict[str, Any] = {
     "Published": Published,
@@ -33,13 +46,11 @@ TYPES: dict[str, Any] = {
     "Drained": Drained,
     "Order": Order,
     "Problem": Problem,
+    **operations.TYPES,
 }
 """What is sent and told, by the name of its schema."""
-_TEXT = {"type": "string"}
-_FLAG = {"type": "boolean", "default": False}
 _SECONDS = {"type": "integer", "minimum": 0, "maximum": 0xFFFFFFFF}
 _SOCKET = "Opens a WebSocket. "
-_STATUS = "Only for clients that may receive the topic $SYS/saps/mesh."
 
 
 def document(version: str) -> dict[str, Any]:
@@ -72,184 +83,178 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _paths(named: dict[str, Any]) -> dict[str, Any]:
-    return {**_topics(named), **_subscribing(named), **_mesh(named), **_orders(named), **_monitoring()}
+    return {**_topics(named), **_subscribing(named), **_mesh(named), **_orders(named), **operations.paths(named), **_monitoring()}
 
 
 def _topics(named: dict[str, Any]) -> dict[str, Any]:
-    topic = _path("topic", "The topic. Its levels may be levels of the path; #, ?, % and + are percent-encoded.")
+    topic = in_path("topic", "The topic. Its levels may be levels of the path; #, ?, % and + are percent-encoded.")
     body = {"content": {"*/*": {"schema": {}}}, "description": "The payload, as it is."}
-    publish = _operation(
+    publish = operation(
         "Publish",
         "With QoS 0 the answer is 202 and says nothing. With QoS 1 and 2 it comes when all brokers with subscribers "
         "have the message, and says how many subscribers and other brokers it has reached: none, if it has no matching "
         "subscribers. Each parameter but property may be a header, too: Saps-Qos. A request that got no answer may "
         "have published.",
         {
-            200: _json("QoS 1 and 2: all have it.", named["Published"]),
-            202: _json("QoS 0: it is on its way.", named["Published"]),
+            200: json_answer("QoS 1 and 2: all have it.", named["Published"]),
+            202: json_answer("QoS 0: it is on its way.", named["Published"]),
         },
         (400, 401, 403, 413, 429, 503),
         [
             topic,
-            _query("qos", {"type": "integer", "enum": [0, 1, 2], "default": 0}, "Quality of service."),
-            _query("retain", _FLAG, "Keep it for later subscribers. An empty payload deletes what is kept."),
-            _query("expiry", _SECONDS, "Seconds after which it is not delivered any more."),
-            _query("response-topic", _TEXT, "Where to answer."),
-            _query("correlation", {**_TEXT, "contentEncoding": "base64"}, "What the answer is to carry."),
-            _query("property", {"type": "array", "items": _TEXT}, "A user property, name=value; any number."),
-            _header("Saps-Properties", "User properties as form fields: unit=ug%2Fm3&place=roof."),
-            _header("Content-Type", "The content type of the message, but application/x-www-form-urlencoded."),
+            in_query("qos", {"type": "integer", "enum": [0, 1, 2], "default": 0}, "Quality of service."),
+            in_query("retain", FLAG, "Keep it for later subscribers. An empty payload deletes what is kept."),
+            in_query("expiry", _SECONDS, "Seconds after which it is not delivered any more."),
+            in_query("response-topic", TEXT, "Where to answer."),
+            in_query("correlation", {**TEXT, "contentEncoding": "base64"}, "What the answer is to carry."),
+            in_query("property", {"type": "array", "items": TEXT}, "A user property, name=value; any number."),
+            in_header("Saps-Properties", "User properties as form fields: unit=ug%2Fm3&place=roof."),
+            in_header("Content-Type", "The content type of the message, but application/x-www-form-urlencoded."),
         ],
         [
-            _example("/v1/topics/air/ward1?qos=1&retain=true", 200, body="21.5"),
-            _example("/v1/topics/air/ward1", 202, body="21.6"),
-            _example("/v1/topics/air/ward1?qos=2&property=unit=ug&expiry=60", 200, body="21.7"),
-            _example("/v1/topics/air/%2B", 400, body="no wildcards"),
-            _example("/v1/topics/air/ward1?qos=3", 400),
-            _example("/v1/topics/$SYS/broker/version?qos=1", 403),
-            _example("/v1/topics/air/ward1", 401, headers={"Authorization": "Basic bm9ib2R5OmI="}),
+            example("/v1/topics/air/ward1?qos=1&retain=true", 200, body="21.5"),
+            example("/v1/topics/air/ward1", 202, body="21.6"),
+            example("/v1/topics/air/ward1?qos=2&property=unit=ug&expiry=60", 200, body="21.7"),
+            example("/v1/topics/air/%2B", 400, body="no wildcards"),
+            example("/v1/topics/air/ward1?qos=3", 400),
+            example("/v1/topics/$SYS/broker/version?qos=1", 403),
+            example("/v1/topics/air/ward1", 401, headers={"Authorization": "Basic bm9ib2R5OmI="}),
         ],
     )
     publish["requestBody"] = body
-    retained = _operation(
+    retained = operation(
         "Retained message",
         "The retained message of a topic, wherever in the mesh it is kept. User properties are in Saps-Properties.",
         {200: {"description": "The payload, with its content type.", "content": {"*/*": {"schema": {}}}}},
         (400, 401, 403, 404, 429, 503),
         [topic],
         [
-            _example("/v1/topics/air/ward1", 200, after="/v1/topics/air/ward1?qos=1&retain=true"),
-            _example("/v1/topics/nothing/here", 404),
-            _example("/v1/topics/$SYS/broker/version", 200),
+            example("/v1/topics/air/ward1", 200, after="/v1/topics/air/ward1?qos=1&retain=true"),
+            example("/v1/topics/nothing/here", 404),
+            example("/v1/topics/$SYS/broker/version", 200),
         ],
     )
     return {"/v1/topics/{topic}": {"post": publish, "get": retained}}
 
 
 def _subscribing(named: dict[str, Any]) -> dict[str, Any]:
-    events = _operation(
+    events = operation(
         "Subscribe by server-sent events",
         "Each event's data is a Message. Events of QoS 1 have identifiers: a client that comes back with the last one "
         "in Last-Event-ID, as browsers do, gets what came after it, as long as its session lives and its queue holds.",
         {200: {"description": "Events.", "content": {"text/event-stream": {"itemSchema": named["Message"]}}}},
         (400, 401, 403, 429, 503),
         [
-            _query("filter", {"type": "array", "items": _TEXT, "minItems": 1}, "Topic filters.", required=True),
-            _query("qos", {"type": "integer", "enum": [0, 1], "default": 0}, "Quality of service, at most."),
-            _query("client", _TEXT, "Client identifier; a new one if it is left out."),
-            _query("expiry", {**_SECONDS, "default": 60}, "Seconds the session waits for the client to come back."),
-            _query(
+            in_query("filter", {"type": "array", "items": TEXT, "minItems": 1}, "Topic filters.", required=True),
+            in_query("qos", {"type": "integer", "enum": [0, 1], "default": 0}, "Quality of service, at most."),
+            in_query("client", TEXT, "Client identifier; a new one if it is left out."),
+            in_query("expiry", {**_SECONDS, "default": 60}, "Seconds the session waits for the client to come back."),
+            in_query(
                 "retained",
                 {"enum": ["send", "new", "never"], "default": "new"},
                 "Retained messages: always, if the subscription is new, never.",
             ),
-            _header("Last-Event-ID", "The identifier of the last event that came."),
+            in_header("Last-Event-ID", "The identifier of the last event that came."),
         ],
         [
-            _example("/v1/events?filter=air/%23&qos=1", 200),
-            _example("/v1/events", 400),
-            _example("/v1/events?filter=air/%23/x", 400),
+            example("/v1/events?filter=air/%23&qos=1", 200),
+            example("/v1/events", 400),
+            example("/v1/events?filter=air/%23/x", 400),
         ],
     )
-    socket = _operation(
+    socket = operation(
         "Publish and subscribe by WebSocket",
         _SOCKET + "Subprotocols: saps-json (text, also without a subprotocol) and saps-msgpack (binary). The client "
         "sends SocketRequest, the broker SocketAnswer. Messages with QoS 1 are acknowledged by the client.",
         {101: {"description": "The WebSocket."}},
         (400, 401, 403, 426, 429, 503),
         [
-            _query("client", _TEXT, "Client identifier; a new one if it is left out."),
-            _query("expiry", {**_SECONDS, "default": 0}, "Seconds the session waits for the client to come back."),
-            _query("clean", _FLAG, "Begin a new session even if there is one."),
-            _query("window", {"type": "integer", "minimum": 1, "maximum": 65535}, "Messages of QoS 1 in flight."),
+            in_query("client", TEXT, "Client identifier; a new one if it is left out."),
+            in_query("expiry", {**_SECONDS, "default": 0}, "Seconds the session waits for the client to come back."),
+            in_query("clean", FLAG, "Begin a new session even if there is one."),
+            in_query("window", {"type": "integer", "minimum": 1, "maximum": 65535}, "Messages of QoS 1 in flight."),
         ],
-        [_example("/v1/socket", 426)],
+        [example("/v1/socket", 426)],
     )
-    mqtt = _operation(
+    mqtt = operation(
         "MQTT over WebSocket",
         _SOCKET + "Subprotocol mqtt, binary frames (MQTT 5.0, chapter 6).",
         {101: {"description": "The WebSocket."}},
         (426,),
         [],
-        [_example("/mqtt", 426)],
+        [example("/mqtt", 426)],
     )
     mqtt["responses"]["426"] = {"description": "This is no page."}
     return {"/v1/events": {"get": events}, "/v1/socket": {"get": socket}, "/mqtt": {"get": mqtt}}
 
 
-def _state(named: dict[str, Any], name: str, summary: str, text: str, request: str) -> dict[str, Any]:
-    """A part of the mesh's state, of the type `name`, and an example."""
-    refusals = (400, 401, 403, 503, 504)
-    return _operation(summary, _STATUS, {200: _json(text, named[name])}, refusals, [], [_example(request, 200)])
-
-
 def _mesh(named: dict[str, Any]) -> dict[str, Any]:
     known = "The topics that brokers know, added up."
-    topics = _state(named, "TopicList", "Topics", known, "/v1/topics?search=air&limit=10")
+    topics = state(named, "TopicList", "Topics", known, "/v1/topics?search=air&limit=10")
     topics["parameters"] = [
-        _query("search", _TEXT, "What the topic must contain."),
-        _query("mode", {"enum": list(MODES)}, "How it travels."),
-        _query("sort", {"enum": list(SORTS), "default": "rate"}, "The order."),
-        _query("limit", {"type": "integer", "minimum": 0, "maximum": 20000, "default": 1000}, "At most so many."),
+        in_query("search", TEXT, "What the topic must contain."),
+        in_query("mode", {"enum": list(MODES)}, "How it travels."),
+        in_query("sort", {"enum": list(SORTS), "default": "rate"}, "The order."),
+        in_query("limit", {"type": "integer", "minimum": 0, "maximum": 20000, "default": 1000}, "At most so many."),
     ]
-    topics["x-examples"] += [_example("/v1/topics?sort=color", 400)]
+    topics["x-examples"] += [example("/v1/topics?sort=color", 400)]
     way = "Where a message to the topic would go, and why."
-    trace = _state(named, "Trace", "The way of a message", way, "/v1/trace/air/ward1")
-    trace["parameters"] = [_path("topic", "The topic."), _query("from", _TEXT, "The broker it is published at.")]
-    trace["responses"]["404"] = _problem("There is no such broker.")
-    trace["x-examples"].append(_example("/v1/trace/air/ward1?from=nobody", 404))
-    live = _operation(
+    trace = state(named, "Trace", "The way of a message", way, "/v1/trace/air/ward1")
+    trace["parameters"] = [in_path("topic", "The topic."), in_query("from", TEXT, "The broker it is published at.")]
+    trace["responses"]["404"] = problem_answer("There is no such broker.")
+    trace["x-examples"].append(example("/v1/trace/air/ward1?from=nobody", 404))
+    live = operation(
         "The state of the mesh, pushed",
-        _SOCKET + "First everything, then every 2 seconds what has changed. " + _STATUS,
+        _SOCKET + "First everything, then every 2 seconds what has changed. " + SEEN,
         {101: {"description": "The WebSocket."}},
         (401, 403, 426),
         [],
-        [_example("/v1/live", 426)],
+        [example("/v1/live", 426)],
     )
     wanted = "Topics that shall have trees, and why."
     network = "Switches, links, trees, budgets."
     return {
-        "/v1/brokers": {"get": _state(named, "Brokers", "Brokers", "All brokers of the mesh.", "/v1/brokers")},
+        "/v1/brokers": {"get": state(named, "Brokers", "Brokers", "All brokers of the mesh.", "/v1/brokers")},
         "/v1/topics": {"get": topics},
-        "/v1/trees": {"get": _state(named, "Network", "The OpenFlow network", network, "/v1/trees")},
+        "/v1/trees": {"get": state(named, "Network", "The OpenFlow network", network, "/v1/trees")},
         "/v1/trace/{topic}": {"get": trace},
-        "/v1/decisions": {"get": _state(named, "Decisions", "Decisions", wanted, "/v1/decisions")},
+        "/v1/decisions": {"get": state(named, "Decisions", "Decisions", wanted, "/v1/decisions")},
         "/v1/live": {"get": live},
     }
 
 
 def _orders(named: dict[str, Any]) -> dict[str, Any]:
-    login = _operation(
+    login = operation(
         "Log in",
         "A ticket that lets one request in within 30 s, as its parameter ticket: for a WebSocket, to which a page "
-        "cannot give a name and a password. " + _STATUS,
-        {200: _json("The ticket.", named["Ticket"])},
+        "cannot give a name and a password. " + SEEN,
+        {200: json_answer("The ticket.", named["Ticket"])},
         (401, 403, 429),
         [],
-        [_example("/v1/login", 200)],
+        [example("/v1/login", 200)],
     )
-    forget = _operation(
+    forget = operation(
         "Forget a broker that is away",
-        "It is not shown any more, at any broker. " + _STATUS + " Anonymous clients of other machines may not.",
-        {200: _json("It is forgotten.", named["Forgotten"])},
+        "It is not shown any more, at any broker. " + SEEN + " Anonymous clients of other machines may not.",
+        {200: json_answer("It is forgotten.", named["Forgotten"])},
         (400, 401, 403, 404, 503, 504),
-        [_path("broker", "Its name.")],
-        [_example("/v1/brokers/nobody", 404)],
+        [in_path("broker", "Its name.")],
+        [example("/v1/brokers/nobody", 404)],
     )
-    drain = _operation(
+    drain = operation(
         "Drain the broker",
         "Its clients are sent to other brokers, their sessions go with them or are given away, then it ends. The "
-        "answer comes at once. " + _STATUS + " Anonymous clients of other machines may not.",
-        {200: _json("How far it is.", named["Drained"])},
+        "answer comes at once. " + SEEN + " Anonymous clients of other machines may not.",
+        {200: json_answer("How far it is.", named["Drained"])},
         (400, 401, 403, 413, 503),
         [],
         [
-            _example("/v1/drain", 200, body='{"cancel": true}'),
-            _example("/v1/drain", 400, body='{"rate": 0}'),
+            example("/v1/drain", 200, body='{"cancel": true}'),
+            example("/v1/drain", 400, body='{"rate": 0}'),
         ],
     )
     drain["requestBody"] = {"content": {"application/json": {"schema": named["Order"]}}}
-    progress = _state(named, "Drained", "A drain", "How far this broker is.", "/v1/drain")
+    progress = state(named, "Drained", "A drain", "How far this broker is.", "/v1/drain")
     return {
         "/v1/drain": {"get": progress, "post": drain},
         "/v1/brokers/{broker}": {"delete": forget},
@@ -259,11 +264,11 @@ def _orders(named: dict[str, Any]) -> dict[str, Any]:
 
 def _monitoring() -> dict[str, Any]:
     def plain(summary: str, media: str, path: str, *refusals: int) -> dict[str, Any]:
-        answers = {200: {"description": summary, "content": {media: {"schema": _TEXT}}}}
-        return {"get": _operation(summary, summary, answers, refusals, [], [_example(path, 200)])}
+        answers = {200: {"description": summary, "content": {media: {"schema": TEXT}}}}
+        return {"get": operation(summary, summary, answers, refusals, [], [example(path, 200)])}
 
     file = plain("A part of a page", "*/*", "/static/style.css", 404)
-    file["get"]["parameters"] = [_path("file", "Its name.")]
+    file["get"]["parameters"] = [in_path("file", "Its name.")]
     return {
         "/metrics": plain("Metrics, in the format of Prometheus or OpenMetrics", "text/plain", "/metrics", 401, 403),
         "/healthz": plain("The process answers", "text/plain", "/healthz"),
@@ -273,64 +278,3 @@ def _monitoring() -> dict[str, Any]:
         "/static/{file}": file,
         "/openapi.json": plain("This document", "application/json", "/openapi.json"),
     }
-
-
-def _operation(
-    summary: str,
-    text: str,
-    answers: dict[int, Any],
-    refusals: tuple[int, ...],
-    parameters: list[Any],
-    examples: list[Any],
-) -> dict[str, Any]:
-    responses = {str(status): answer for status, answer in answers.items()}
-    responses |= {str(status): _problem(_REFUSALS[status]) for status in refusals}
-    return {
-        "summary": summary,
-        "description": text,
-        "parameters": parameters,
-        "responses": responses,
-        "x-examples": examples,
-    }
-
-
-_REFUSALS = {
-    400: "Something of the request is wrong; `field` says what.",
-    401: "Name or password are missing or wrong.",
-    403: "Not permitted.",
-    404: "There is nothing.",
-    413: "Too large.",
-    426: "This is no page.",
-    429: "A limit of this client or of the broker is reached.",
-    503: "The broker cannot do it now.",
-    504: "The mesh does not answer.",
-}
-
-
-def _problem(text: str) -> dict[str, Any]:
-    return {"description": text, "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
-
-
-def _json(text: str, schema: Any) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
-
-
-def _path(name: str, text: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": _TEXT, "description": text}
-
-
-def _query(name: str, schema: Any, text: str, *, required: bool = False) -> dict[str, Any]:
-    found = {"name": name, "in": "query", "schema": schema, "description": text}
-    return {**found, "required": True} if required else found
-
-
-def _header(name: str, text: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "schema": _TEXT, "description": text}
-
-
-def _example(
-    request: str, status: int, *, body: str = "", headers: dict[str, str] | None = None, after: str = ""
-) -> dict[str, Any]:
-    """A request and the status of its answer. `after`: publish this first."""
-    found = {"request": request, "status": status, "body": body, "headers": headers, "after": after}
-    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,84 @@
+"""The pieces of which the OpenAPI document is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saps.runtime.http import PROBLEM
+
+TEXT = {"type": "string"}
+FLAG = {"type": "boolean", "default": False}
+SEEN = "Only for clients that may receive the topic $SYS/saps/mesh."
+
+
+def state(named: dict[str, Any], name: str, summary: str, text: str, request: str) -> dict[str, Any]:
+    """A part of the mesh's state, of the type `name`, and an example."""
+    refusals = (400, 401, 403, 503, 504)
+    return operation(summary, SEEN, {200: json_answer(text, named[name])}, refusals, [], [example(request, 200)])
+
+
+def operation(
+    summary: str,
+    text: str,
+    answers: dict[int, Any],
+    refusals: tuple[int, ...],
+    parameters: list[Any],
+    examples: list[Any],
+) -> dict[str, Any]:
+    """One operation: `answers` by status, and a problem for each of the `refusals`."""
+    responses = {str(status): answer for status, answer in answers.items()}
+    responses |= {str(status): problem_answer(REFUSALS[status]) for status in refusals}
+    return {
+        "summary": summary,
+        "description": text,
+        "parameters": parameters,
+        "responses": responses,
+        "x-examples": examples,
+    }
+
+
+REFUSALS = {
+    400: "Something of the request is wrong; `field` says what.",
+    401: "Name or password are missing or wrong.",
+    403: "Not permitted.",
+    404: "There is nothing.",
+    413: "Too large.",
+    426: "This is no page.",
+    429: "A limit of this client or of the broker is reached.",
+    503: "The broker cannot do it now.",
+    504: "The mesh does not answer.",
+}
+
+
+def problem_answer(text: str) -> dict[str, Any]:
+    """An answer of 400 and above."""
+    return {"description": text, "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+
+
+def json_answer(text: str, schema: Any) -> dict[str, Any]:
+    """An answer in JSON."""
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def in_path(name: str, text: str) -> dict[str, Any]:
+    """A parameter in the path."""
+    return {"name": name, "in": "path", "required": True, "schema": TEXT, "description": text}
+
+
+def in_query(name: str, schema: Any, text: str, *, required: bool = False) -> dict[str, Any]:
+    """A parameter of the query."""
+    found = {"name": name, "in": "query", "schema": schema, "description": text}
+    return {**found, "required": True} if required else found
+
+
+def in_header(name: str, text: str) -> dict[str, Any]:
+    """A parameter as a header."""
+    return {"name": name, "in": "header", "schema": TEXT, "description": text}
+
+
+def example(
+    request: str, status: int, *, body: str = "", headers: dict[str, str] | None = None, after: str = ""
+) -> dict[str, Any]:
+    """A request and the status of its answer. `after`: publish this first."""
+    found = {"request": request, "status": status, "body": body, "headers": headers, "after": after}
+    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,122 @@
+"""``/v1/clients``: which clients there are in the mesh, everything about one of them, and an order to disconnect it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from saps.agents.api import Answers
+from saps.frontend.web.clients.topics import answer
+from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.http.problems import ProblemError
+from saps.operations.clients import CLIENTS, MOST_STARS
+from saps.operations.rates import SHORTEST
+from saps.operations.values import (
+    MOST_CLIENTS,
+    SORTS,
+    Client,
+    ClientList,
+    ClientRow,
+    Disconnected,
+    Question,
+    order,
+    unpacked,
+)
+from saps.topics import subscription_fault
+
+Call = Callable[..., Awaitable[Answers]]
+"""Calls agents by name: `saps.frontend.web.mesh.mesh.Mesh.call`."""
+STATES = {"connected": True, "away": False}
+
+
+class ClientRoutes:
+    """Answers for the whole mesh, at one broker."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    async def find(self, request: web.Request) -> web.Response:
+        """The clients that are wanted."""
+        broker, question = _question(request)
+        found = await self._find(broker, question)
+        if question.sort in ("rate", "delivered") and all(row.published_rate is None for row in found.clients):
+            await asyncio.sleep(SHORTEST)  # it was the first look
+            found = await self._find(broker, question)
+        return answer(found)
+
+    async def _find(self, broker: str, question: Question) -> ClientList:
+        answers = await self._call(f"{broker}!{CLIENTS}", "find", msgspec.to_builtins(question))
+        if broker and not answers:
+            raise ProblemError(404, "No such broker", f"{broker!r} does not answer", field="broker")
+        total, rows = 0, list[ClientRow]()
+        for count, values in (each.value for each in answers if each.error is None):
+            total += count
+            rows += unpacked(values)
+        rows.sort(key=lambda row: order(row, question.sort))
+        complete = answers.complete and all(each.error is None for each in answers)
+        return ClientList(at=round(time.time(), 3), complete=complete, total=total, clients=rows[: question.limit])
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Everything about one client."""
+        Parameters(request, ())
+        return answer(await self._client(request.match_info["client"]))
+
+    async def _client(self, name: str) -> Client:
+        """Raises `ProblemError` if no broker knows the client."""
+        answers = await self._call(f"!{CLIENTS}", "describe", name)
+        values = [each.value for each in answers if each.error is None and each.value is not None]
+        if not values:
+            unsure = "" if answers.complete else ", but not all brokers have answered"
+            raise ProblemError(404, "No such client", f"no broker has a session of {name!r}{unsure}")
+        found = [msgspec.convert(value, Client) for value in values]
+        return max(found, key=lambda client: (client.row.connected, client.row.since))
+
+    async def disconnect(self, request: web.Request) -> web.Response:
+        """Close the client's connection, and with ``?session=end`` end its session."""
+        end = _choice(Parameters(request, ("session",)), "session", {"keep": False, "end": True}) or False
+        name = request.match_info["client"]
+        answers = await self._call(f"!{CLIENTS}", "disconnect", name, end)
+        for each in answers:
+            if each.error is None and each.value is not None:
+                broker, connected, ended = each.value
+                return answer(Disconnected(client=name, broker=broker, connected=connected, session_ended=ended))
+        raise ProblemError(404, "No such client", f"no broker has a session of {name!r}")
+
+
+def _question(request: web.Request) -> tuple[str, Question]:
+    """The broker that is asked, empty for all, and what is. Raises `ProblemError`."""
+    asked = Parameters(
+        request, ("search", "client", "user", "address", "broker", "filter", "state", "sort", "limit")
+    )
+    topic_filter, sort = asked.get("filter"), asked.text("sort") or "client"
+    if topic_filter is not None and (fault := subscription_fault(topic_filter)) is not None:
+        raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {fault}", field="filter")
+    if sort not in SORTS:
+        raise ProblemError(400, "Bad parameter", f"one of {', '.join(SORTS)}", field="sort")
+    for name in ("client", "user", "address"):
+        if asked.text(name).count("*") > MOST_STARS:
+            raise ProblemError(400, "Bad parameter", f"at most {MOST_STARS} stars", field=name)
+    limit = asked.number("limit", MOST_CLIENTS)
+    return asked.text("broker"), Question(
+        search=asked.text("search"),
+        client=asked.get("client"),
+        user=asked.get("user"),
+        address=asked.get("address"),
+        topic_filter=topic_filter,
+        connected=_choice(asked, "state", STATES),
+        sort=sort,
+        limit=100 if limit is None else limit,
+    )
+
+
+def _choice(asked: Parameters, name: str, choices: dict[str, Any]) -> Any:
+    """What one of several words stands for; None if none is given. Raises `ProblemError`."""
+    word = asked.get(name)
+    if word is not None and word not in choices:
+        raise ProblemError(400, "Bad parameter", f"one of {', '.join(choices)}", field=name)
+    return None if word is None else choices[word]

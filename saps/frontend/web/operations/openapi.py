@@ -1,0 +1,70 @@
+"""The part of the OpenAPI document that is about operators' work on clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saps.frontend.web.http.openapi_parts import (
+    SEEN,
+    TEXT,
+    example,
+    in_path,
+    in_query,
+    json_answer,
+    operation,
+    problem_answer,
+    state,
+)
+from saps.operations.values import MOST_CLIENTS, SORTS, Client, ClientList, Disconnected
+
+TYPES: dict[str, Any] = {"ClientList": ClientList, "Client": Client, "Disconnected": Disconnected}
+"""What is sent and told, by the name of its schema."""
+
+
+def paths(named: dict[str, Any]) -> dict[str, Any]:
+    """The paths; `named`: the schemas by name."""
+    return _clients(named)
+
+
+def _clients(named: dict[str, Any]) -> dict[str, Any]:
+    text = "The clients of all brokers that are wanted."
+    found = state(named, "ClientList", "Clients", text, "/v1/clients?search=sensor&limit=10")
+    star = "* stands for any characters."
+    found["parameters"] = [
+        in_query("search", TEXT, "A part of the client identifier, the user or the address."),
+        in_query("client", TEXT, f"The client identifier; {star}"),
+        in_query("user", TEXT, f"Whose; {star}"),
+        in_query("address", TEXT, f"From where, without the port; {star}"),
+        in_query("broker", TEXT, "At which broker."),
+        in_query("filter", TEXT, "With a subscription that has a topic in common with this filter or topic."),
+        in_query("state", {"enum": ["connected", "away"]}, "Only those."),
+        in_query("sort", {"enum": list(SORTS), "default": "client"}, "The order; rate: who publishes most."),
+        in_query("limit", {"type": "integer", "minimum": 0, "maximum": MOST_CLIENTS, "default": 100}, "At most so many."),
+    ]
+    found["responses"]["404"] = problem_answer("There is no such broker.")
+    found["x-examples"] += [
+        example("/v1/clients?filter=air/%23&state=connected&sort=rate", 200),
+        example("/v1/clients?sort=color", 400),
+        example("/v1/clients?filter=a/%23/b", 400),
+        example("/v1/clients?broker=nobody", 404),
+    ]
+    show = operation(
+        "One client",
+        "Its session, subscriptions, last will, what is in flight and what waits, wherever it is. " + SEEN,
+        {200: json_answer("The client.", named["Client"])},
+        (400, 401, 403, 404, 503, 504),
+        [in_path("client", "The client identifier.")],
+        [example("/v1/clients/nobody", 404)],
+    )
+    disconnect = operation(
+        "Disconnect a client",
+        "Its connection is closed (0x98, administrative action). It may come back. " + SEEN,
+        {200: json_answer("It is disconnected.", named["Disconnected"])},
+        (400, 401, 403, 404, 503, 504),
+        [
+            in_path("client", "The client identifier."),
+            in_query("session", {"enum": ["keep", "end"], "default": "keep"}, "end: its session ends, too."),
+        ],
+        [example("/v1/clients/nobody", 404), example("/v1/clients/nobody?session=maybe", 400)],
+    )
+    return {"/v1/clients": {"get": found}, "/v1/clients/{client}": {"get": show, "delete": disconnect}}

@@ -1,0 +1,267 @@
+"""The clients agent: each broker answers for the sessions it has; ``!clients`` asks all of them at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from heapq import nsmallest
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from saps.agents.api import remote, repeatable
+from saps.frontend.mqtt.access.filters import meet
+from saps.frontend.mqtt.codec.packets import V5
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.frontend import FOREVER
+from saps.operations.rates import Rate, Rates
+from saps.operations.values import (
+    LONGEST,
+    MOST_CLIENTS,
+    Client,
+    ClientRow,
+    MessageRow,
+    Question,
+    SubscriptionRow,
+    WillRow,
+    packed,
+    shown,
+)
+from saps.topics import shared
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.frontend import Frontend
+    from saps.frontend.mqtt.session.session import Session
+    from saps.frontend.mqtt.session.window import Copy
+    from saps.messages import Message
+
+CLIENTS = "clients"
+"""Name of each broker's agent; it costs the overlay no key."""
+MOST_SHOWN = 200
+"""Subscriptions, messages in flight and queued messages told of one client."""
+MOST_STARS = 4
+"""Of a pattern, so that no text takes long to compare."""
+
+Wanted = Callable[["Session"], bool]
+
+
+class ClientsAgent:
+    """Answers for one broker."""
+
+    def __init__(
+        self,
+        broker: str,
+        frontend: Frontend,
+        wall: Callable[[], float],
+        transport: Callable[[Connection], str],
+    ) -> None:
+        """`broker`: its name. `wall`: seconds since 1970. `transport`: how a client is connected: ``TCP``, ``TLS``,
+        ``Web``."""
+        self._broker = broker
+        self._frontend = frontend
+        self._wall = wall
+        self._transport = transport
+        self._rates = Rates(frontend)
+
+    @repeatable
+    def find(self, question: Any) -> Any:
+        """``[number of clients here that are wanted, the first of them]`` (`values.packed`). Raises `ValueError` for a
+        `Question` that makes no sense."""
+        asked = msgspec.convert(question, Question)
+        wanted = [*_conditions(asked)]
+        found = [each for each in self._frontend.sessions.values() if all(condition(each) for condition in wanted)]
+        most = max(0, min(asked.limit, MOST_CLIENTS))
+        return [len(found), packed(map(self._row, nsmallest(most, found, key=self._key(asked.sort))))]
+
+    @repeatable
+    def describe(self, client: str) -> Any:
+        """A `Client` as plain values; None: it has no session here."""
+        session = self._frontend.sessions.get(client)
+        return None if session is None else msgspec.to_builtins(self._client(session))
+
+    @remote
+    def disconnect(self, client: str, end_session: bool) -> Any:
+        """Close the client's connection, and end its session if that is wanted: ``[broker, was it connected, did its
+        session end]``; None: it has no session here. MQTT 5 clients are told 0x98, administrative action."""
+        session = self._frontend.sessions.get(client)
+        if session is None or self._frontend.sessions.is_moving(client):
+            return None
+        connection = session.connection
+        if connection is not None:
+            connection.close(Reason.ADMINISTRATIVE_ACTION, "by an operator")
+        ending = end_session and self._frontend.sessions.get(client) is session
+        if ending:
+            self._frontend.sessions.end(session)
+        return [self._broker, connection is not None, end_session]
+
+    # ---- what is told
+
+    def _key(self, sort: str) -> Callable[[Session], Any]:
+        """What sessions are sorted by, as their rows are (`values.order`)."""
+        rates, none = self._rates.now(), Rate(-1.0, -1.0)
+        match sort:
+            case "rate":
+                return lambda each: (
+                    -rates.get(each.client_id, none).published,
+                    -each.publisher.published,
+                    each.client_id,
+                )
+            case "delivered":
+                return lambda each: (-rates.get(each.client_id, none).delivered, -each.delivered, each.client_id)
+            case "queued":
+                return lambda each: (-len(each.queue.copies or ()), -each.queue.bytes, each.client_id)
+            case "dropped":
+                return lambda each: (-each.dropped, each.client_id)
+            case "since":
+                return lambda each: (-self._began(each), each.client_id)
+            case _:
+                return lambda each: each.client_id
+
+    @staticmethod
+    def _began(session: Session) -> float:
+        """When its client came or went away, by the frontend's clock."""
+        connection = session.connection
+        return session.ends_at - session.expiry if connection is None else connection.since
+
+    def _row(self, session: Session) -> ClientRow:
+        connection, queue, frontend = session.connection, session.queue, self._frontend
+        rate = self._rates.now().get(session.client_id)
+        return ClientRow(
+            client=session.client_id,
+            broker=self._broker,
+            user=session.user,
+            address="" if connection is None else connection.peer,
+            connected=connection is not None,
+            since=round(self._wall() - frontend.clock() + self._began(session), 3),
+            protocol="" if connection is None else self._protocol(connection),
+            subscriptions=len(session.subscriptions),
+            inflight=len(session.window.inflight),
+            queued=len(queue.copies or ()),
+            queued_bytes=queue.bytes,
+            published=session.publisher.published,
+            delivered=session.delivered,
+            dropped=session.dropped,
+            published_rate=None if rate is None else rate.published,
+            delivered_rate=None if rate is None else rate.delivered,
+        )
+
+    def _protocol(self, connection: Connection) -> str:
+        return f"MQTT {'5' if connection.outbound.version == V5 else '3.1.1'} over {self._transport(connection)}"
+
+    def _client(self, session: Session) -> Client:
+        connection, frontend, rights = session.connection, self._frontend, session.rights
+        epoch = self._wall() - frontend.clock()
+        outbound, will = session.outbound, session.will
+        inflight = islice(session.window.inflight.items(), MOST_SHOWN)
+        return Client(
+            row=self._row(session),
+            expiry=session.expiry,
+            ends=None if connection is not None or session.expiry == FOREVER else round(session.ends_at + epoch, 3),
+            stored=session.stored,
+            keep_alive=None if connection is None else connection.keep_alive.interval or None,
+            receive_maximum=None if outbound is None else outbound.send_maximum,
+            maximum_packet_size=None if outbound is None else outbound.maximum_packet_size or None,
+            reading=None if connection is None else connection.flow.reading,
+            releasing=len(session.incoming or ()),
+            will=None if will is None else WillRow(**_message(will.message), delay=will.delay),
+            subscriptions=[
+                SubscriptionRow(
+                    filter=each.filter,
+                    qos=each.qos,
+                    no_local=each.no_local,
+                    retain_as_published=each.retain_as_published,
+                    identifier=each.identifier,
+                    permitted=rights is None or rights.may_subscribe(_of_topics(each.filter)),
+                )
+                for each in islice(session.subscriptions.values(), MOST_SHOWN)
+            ],
+            inflight=[self._copy(copy, number) for number, copy in inflight if copy is not None],
+            queue=[self._copy(copy, None) for copy in islice(session.queue.copies or (), MOST_SHOWN)],
+        )
+
+    def _copy(self, copy: Copy, packet_id: int | None) -> MessageRow:
+        single, form = copy
+        left = None if single.deadline is None else round(single.deadline - self._frontend.clock(), 1)
+        return MessageRow(**_message(single.message) | {"qos": form.qos}, packet_id=packet_id, expires=left)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """What is shown of a message."""
+    return {
+        "topic": message.topic,
+        "qos": message.qos,
+        "retain": message.retain,
+        "size": len(message.payload),
+        "text": shown(message.payload),
+    }
+
+
+def _of_topics(topic_filter: str) -> str:
+    """The filter without what says that it is shared."""
+    parts = shared(topic_filter)
+    return topic_filter if parts is None else parts.topic_filter
+
+
+# ---- which are wanted
+
+
+def _conditions(asked: Question) -> Iterator[Wanted]:
+    """All that a session must fulfil, what costs least first."""
+    if asked.connected is not None:
+        yield lambda session: (session.connection is not None) == asked.connected
+    if asked.client is not None:
+        named = _pattern(asked.client)
+        yield lambda session: named(session.client_id)
+    if asked.user is not None:
+        owned = _pattern(asked.user)
+        yield lambda session: session.user is not None and owned(session.user)
+    if asked.address is not None:
+        at = _pattern(asked.address)
+        yield lambda session: session.connection is not None and at(session.connection.address)
+    if asked.search:
+        yield partial(_has, asked.search[:LONGEST].lower())
+    if asked.topic_filter is not None:
+        yield _Subscribes(asked.topic_filter)
+
+
+def _has(text: str, session: Session) -> bool:
+    return (
+        text in session.client_id.lower()
+        or (session.user is not None and text in session.user.lower())
+        or (session.connection is not None and text in session.connection.peer)
+    )
+
+
+def _pattern(text: str) -> Callable[[str], bool]:
+    """Whether a name is as wanted. Raises `ValueError` for a pattern that would take too long."""
+    if text.count("*") > MOST_STARS or len(text) > 65535:
+        raise ValueError(f"a pattern has at most {MOST_STARS} stars")
+    if "*" not in text:
+        return text.__eq__
+    compiled = re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
+    return lambda name: compiled.fullmatch(name) is not None
+
+
+class _Subscribes:
+    """Does a session subscribe to something that a filter, or topic, has in common with it? Each filter is compared
+    once."""
+
+    def __init__(self, topic_filter: str) -> None:
+        self._wanted = tuple(_of_topics(topic_filter).split("/"))
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, session: Session) -> bool:
+        return self._any(session.subscriptions)
+
+    def _any(self, filters: Iterable[str]) -> bool:
+        known = self._known
+        for each in filters:
+            fits = known.get(each)
+            if fits is None:
+                fits = known[each] = meet(tuple(_of_topics(each).split("/")), self._wanted)
+            if fits:
+                return True
+        return False

@@ -1,0 +1,69 @@
+"""`saps clients` and `saps client` against real brokers in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import aiomqtt
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from saps.broker.broker import Broker
+from saps.config.sources_io import load
+from tests.cli.test_terminal import ANY, answer, refusal, saps, web
+
+
+@pytest.fixture
+async def brokers() -> AsyncIterator[list[Broker]]:
+    """A mesh of two."""
+    async with AsyncExitStack() as stack:
+        found: list[Broker] = []
+        for name in ("b0", "b1"):
+            flags = {"mqtt": ANY, "overlay.listen": ANY, "web.listen": ANY, "overlay.leave_timeout": "2"}
+            if found:
+                flags["join"] = found[0].ref.address
+            broker = Broker(load({"name": name, **flags}, {}).settings)
+            await broker.start()
+            stack.push_async_callback(broker.stop)
+            found.append(broker)
+        yield found
+
+
+def lasting(seconds: int) -> Properties:
+    """Properties of a CONNECT whose session outlives the connection."""
+    properties = Properties(PacketTypes.CONNECT)
+    properties.SessionExpiryInterval = seconds
+    return properties
+
+
+async def test_a_client_is_found_and_disconnected_from_the_terminal(brokers: list[Broker]) -> None:
+    here = ("--web", web(brokers[0]))
+    host, port = brokers[1].server.address
+    will = aiomqtt.Will("gone", b"\x1b[31m", 1, retain=True)
+    with pytest.raises(aiomqtt.MqttError):
+        async with aiomqtt.Client(
+            host, port, identifier="sensor-7", protocol=aiomqtt.ProtocolVersion.V5, will=will, properties=lasting(600)
+        ) as client:
+            await client.subscribe("air/+", qos=1)
+            found = answer(await saps("clients", "SENSOR", "--filter", "air/x", "--json", *here))
+            assert [(row["client"], row["broker"]) for row in found["clients"]] == [("sensor-7", "b1")]
+            shown = (await saps("clients", "--broker", "b1", "--sort", "rate", *here)).stdout
+            assert "1 client" in shown
+            assert "sensor-7" in shown
+            shown = (await saps("client", "sensor-7", *here)).stdout
+            assert "sensor-7, anonymous, is connected to b1 from 127.0.0.1:" in shown
+            assert "MQTT 5 over TCP" in shown
+            assert "kept for 10 min after the connection" in shown
+            assert "last will: gone '\\x1b[31m', QoS 1, retained" in shown
+            assert "air/+" in shown
+            done = await saps("client", "sensor-7", "--disconnect", *here)
+            assert done.stdout == "sensor-7 was disconnected from b1\n"
+            async for _ in client.messages:
+                pass
+    assert "away from b1 since" in (await saps("client", "sensor-7", *here)).stdout
+    done = await saps("client", "sensor-7", "--disconnect", "--end-session", *here)
+    assert done.stdout == "sensor-7 was not connected to b1; its session has ended\n"
+    assert "no broker has a session of 'sensor-7'" in refusal(await saps("client", "sensor-7", *here))
+    assert "sort" in refusal(await saps("clients", "--sort", "color", *here))
