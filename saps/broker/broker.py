@@ -113,7 +113,7 @@ class Broker:
         self.agents.host(WITNESS, Witness())
         self._add_options(node, begins=contact is None)
         await self._listen_for_clients()
-        self.drain, self.operations = BrokerDrain(self), Operations(self)
+        self.drain = BrokerDrain(self)
         await self.entrance.join(self.mesh, contact)
         self._begin(node)
         await self.mesh.ready.wait()
@@ -181,6 +181,8 @@ class Broker:
             await self.server.start(*settings.mqtt)
         except OSError as error:
             raise SettingError("mqtt", process.refused(settings.mqtt, error)) from None
+        self.operations = Operations(self)
+        self._ends.append(self.operations.close)
         for address in settings.tls.listen:
             try:
                 await self.server.start_tls(*address)
@@ -227,7 +229,9 @@ class Broker:
 
     def reload(self) -> None:
         """Read the files of access control, policies and the links' identity again (SIGHUP)."""
-        self.server.reload()
+        reloading = self.server.reload()
+        if self.operations is not None:
+            self.operations.reload(reloading)
         if self.identity is not None:
             self.identity.reload()
             self.links.review()
@@ -236,7 +240,8 @@ class Broker:
 
     def order(self, order: Order) -> None:
         """What an operator wants of this process (SIGUSR1, SIGUSR2)."""
-        if self.drain is not None:
+        if self.drain is not None and self.operations is not None:
+            self.operations.audit.record("drain", source="signal", subject=self.ref.name, after=msgspec.to_builtins(order))
             self.drain.obey(order)
 
     def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:

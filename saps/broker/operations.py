@@ -2,28 +2,84 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from saps.config import SettingError
+from saps.operations.audit import AUDIT, Audit
+from saps.operations.audit_io import AuditFile
 from saps.operations.clients import CLIENTS, ClientsAgent
 
 if TYPE_CHECKING:
     from saps.broker.broker import Broker
 
 TRANSPORTS = {"mqtt": "TCP", "mqtts": "TLS", "": "Web"}
+SOON = 0.1
+"""Seconds until what is to be written is written, with what comes meanwhile."""
 
 
 class Operations:
     """Of one broker, once its MQTT server has been started."""
 
     def __init__(self, broker: Broker) -> None:
+        """Raises `SettingError` if a file cannot be used."""
         server = broker.server
-        broker.agents.host(
-            CLIENTS,
-            ClientsAgent(
-                broker.ref.name,
-                server.frontend,
-                time.time,
-                lambda connection: TRANSPORTS[server.kind_of(connection)],
-            ),
+        frontend = server.frontend
+        self.audit = Audit(broker.ref.name, time.time, frontend.clock)
+        self._broker = broker
+        self.file = _audit_file(broker.settings.operations.audit, self.audit)
+        """Where the audit log is written; None: nowhere."""
+        frontend.orders.witness = self.audit
+        broker.agents.host(AUDIT, self.audit)
+        clients = ClientsAgent(
+            broker.ref.name, frontend, time.time, lambda connection: TRANSPORTS[server.kind_of(connection)]
         )
+        broker.agents.host(CLIENTS, clients)
+
+    def reload(self, reloading: asyncio.Task[bool] | None) -> None:
+        """The broker was told to read its files again; `reloading` says whether those of access control were taken."""
+        if self.file is not None:
+            self.file.reopen()
+        before = self._rules()
+
+        def done(task: asyncio.Task[bool]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                after = self._rules() | {"taken": task.result()}
+                self.audit.record("reload", source="signal", before=before, after=after)
+
+        if reloading is None:
+            self.audit.record("reload", source="signal")
+        else:
+            reloading.add_done_callback(done)
+
+    def _rules(self) -> dict[str, int | bool]:
+        """How much the files of access control say."""
+        guard = self._broker.access.guard
+        users, policy = (guard.access.users, guard.access.policy) if guard is not None else (None, None)
+        return {"users": len(users or ()), "rules": len(policy.rules) if policy is not None else 0}
+
+    def close(self) -> None:
+        """Write what has not been written."""
+        if self.file is not None:
+            self.file.close()
+            self.audit.write = lambda entry: None
+
+
+def _audit_file(path: str, audit: Audit) -> AuditFile | None:
+    if not path:
+        return None
+    loop = asyncio.get_running_loop()
+
+    def later(flush: Callable[[], None]) -> None:
+        loop.call_later(SOON, flush)
+
+    try:
+        file = AuditFile(Path(path), later)
+        audit.remember(file.latest())
+    except OSError as error:
+        raise SettingError("operations.audit", f"cannot use {path}: {error.strerror}") from None
+    audit.write = file.write
+    return file

@@ -41,7 +41,8 @@ class BrokerWeb:
         about = {"broker": broker.ref.name, "cluster": broker.ref.cluster, "version": __version__, "modules": modules}
         self._site = web_server(broker.server, settings.origins)
         self._clients = add_topics(self._site, broker.server)
-        visitors = Visitors(broker.access)
+        assert broker.operations is not None
+        visitors = Visitors(broker.access, broker.operations.audit)
         self._console: Console = add_console(
             self._site,
             mesh,

@@ -15,6 +15,7 @@ from saps.config.limits import LimitSettings
 from saps.config.links import LinkSettings, links_fault
 from saps.config.monitoring import MonitoringSettings
 from saps.config.ofm import OfmSettings
+from saps.config.operations import OperationSettings
 from saps.config.priority import PrioritySettings
 from saps.config.storage import MissedSettings, SessionSettings, StorageSettings
 from saps.config.tracing import TracingSettings
@@ -380,6 +381,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     storage: StorageSettings = StorageSettings()
     drain: DrainSettings = DrainSettings()
     tracing: TracingSettings = TracingSettings()
+    operations: OperationSettings = OperationSettings()
 
     def exposed(self) -> bool:
         """True if MQTT clients on other machines can reach this broker."""

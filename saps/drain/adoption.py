@@ -51,7 +51,7 @@ class Adopter:
             return "sessions do not move here"
         if offer.stamp < 0 or not (offer.remaining >= 0 and 0 <= offer.will_in <= FOREVER):
             return "no offer"
-        if frontend.storage.refusal is not None or frontend.redirect is not None or frontend.sessions.leaving:
+        if frontend.storage.refusal is not None or frontend.orders.redirect is not None or frontend.sessions.leaving:
             return "not now"
         if len(frontend.sessions) >= limits.maximum_sessions:
             return "no room"

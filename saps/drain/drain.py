@@ -119,7 +119,7 @@ class Drain:
         """Serve again. What has gone has gone; once the broker leaves it is too late."""
         if self.stage in (Stage.DRAINING, Stage.STUCK):
             self.stage = Stage.SERVING
-            self._frontend.redirect = None
+            self._frontend.orders.redirect = None
             self._due.clear()
             self._moving.clear()
 
@@ -209,7 +209,7 @@ class Drain:
             refusal, leave_ack = Reason.SERVER_UNAVAILABLE, Reason.SERVER_SHUTTING_DOWN
         else:
             refusal = leave_ack = Reason.SERVER_MOVED if self.options.moved else Reason.USE_ANOTHER_SERVER
-        self._frontend.redirect = Redirect(refusal, leave_ack, lambda connection: hosts.reference(kind(connection)))
+        self._frontend.orders.redirect = Redirect(refusal, leave_ack, lambda connection: hosts.reference(kind(connection)))
 
     # ---- sessions
 

@@ -64,10 +64,10 @@ class ClientEviction:
     def _part(self, connection: Connection, away: Callable[[str], None]) -> None:
         frontend, session = self._frontend, connection.session
         assert session is not None
-        assert frontend.redirect is not None
+        assert frontend.orders.redirect is not None
         if session.will is not None:
             self.keep_will(session, frontend.clock() + max(LEFT, min(session.will.delay, session.expiry)))
-        connection.close(frontend.redirect.leave_ack)
+        connection.close(frontend.orders.redirect.leave_ack)
         if frontend.sessions.get(session.client_id) is session:
             away(session.client_id)
 

@@ -55,14 +55,18 @@ def certificates(settings: BrokerSettings) -> Iterator[Finding]:
 
 def folders(settings: BrokerSettings) -> Iterator[Finding]:
     """Can the broker write where it keeps things?"""
-    wanted = {"storage.file": settings.storage.file, "monitoring.directory": settings.monitoring.directory}
+    wanted = {
+        "storage.file": settings.storage.file,
+        "monitoring.directory": settings.monitoring.directory,
+        "operations.audit": settings.operations.audit,
+    }
     for setting, path in wanted.items():
         if not path:
             continue
         folder = Path(path).absolute()
         while not folder.is_dir():
             folder = folder.parent
-        if setting == "storage.file" and folder != Path(path).absolute().parent:
+        if setting != "monitoring.directory" and folder != Path(path).absolute().parent:
             yield fault(setting, f"there is no folder {Path(path).parent}", f"mkdir -p {Path(path).parent}")
         elif not os.access(folder, os.W_OK):
             yield fault(setting, f"this user may not write in {folder}", f"chown {folder} to the broker's user")

@@ -47,8 +47,8 @@ class Fairness:
         now, limits = frontend.clock(), frontend.limits
         reason = None
         session = frontend.sessions.get(client_id)
-        if frontend.redirect is not None:
-            reason = frontend.redirect.refusal
+        if frontend.orders.redirect is not None:
+            reason = frontend.orders.redirect.refusal
         elif len(frontend.connections) > limits.maximum_connections and (session is None or session.connection is None):
             reason = Reason.SERVER_BUSY
         elif self._connecting is not None and self._connecting.wait(now):

@@ -7,11 +7,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.redirect import Redirect
 from saps.frontend.mqtt.connection.turn import Turn
 from saps.frontend.mqtt.counts import Counts
 from saps.frontend.mqtt.fairness import Fairness
 from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.orders import Orders
 from saps.frontend.mqtt.session.sessions import Sessions
 from saps.frontend.mqtt.timers import Timers
 from saps.local.hub import Hub
@@ -76,8 +76,7 @@ class Frontend:
         self.names: dict[bytes, str] = {}
         """The valid topics that have been published to, by their bytes (`saps.frontend.mqtt.codec.publish_cut`)."""
         self.congestion = Congestion()
-        self.redirect: Redirect | None = None
-        """Nobody is let in: clients are to go elsewhere (`saps.drain`)."""
+        self.orders = Orders()
         self.counts = Counts()
         self.fairness = Fairness(self)
         self.sessions = Sessions(self, rng)

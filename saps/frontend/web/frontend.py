@@ -85,7 +85,7 @@ def add_console(
     """The operator's page, the JSON behind it, and what monitoring asks."""
     operator, live = Operator(mesh, network, decisions), Live(mesh, network, decisions)
     site.add("/v1/brokers", visitors.only(operator.brokers))
-    site.add("/v1/brokers/{broker}", visitors.known(operator.forget), "DELETE")
+    site.add("/v1/brokers/{broker}", visitors.changes("forget broker", operator.forget), "DELETE")
     site.add("/v1/topics", visitors.only(operator.topics))
     site.add("/v1/trees", visitors.only(operator.trees))
     site.add("/v1/trace/{topic:.+}", visitors.only(operator.trace))
@@ -94,7 +94,7 @@ def add_console(
     site.add("/v1/login", visitors.login, "POST")
     if drain is not None:
         site.add("/v1/drain", visitors.only(drain.show))
-        site.add("/v1/drain", visitors.known(drain.act), "POST")
+        site.add("/v1/drain", visitors.changes("drain", drain.act), "POST")
     site.add("/metrics", visitors.only(metrics.handle))
     site.add("/healthz", health.alive)
     site.add("/readyz", health.ready)

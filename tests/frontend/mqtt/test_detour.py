@@ -14,7 +14,7 @@ ADDRESSES = "b2.example.org:1883 b3.example.org:1883"
 
 
 def closed(bench: Bench, reason: Reason, reference: str = ADDRESSES) -> None:
-    bench.frontend.redirect = Redirect(reason, reason, lambda connection: reference)
+    bench.frontend.orders.redirect = Redirect(reason, reason, lambda connection: reference)
 
 
 def turned_away(bench: Bench, version: int = V5, **fields: object) -> Connack:

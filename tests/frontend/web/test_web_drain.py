@@ -29,7 +29,7 @@ async def answered(visitors: Visitors, host: str) -> bool:
     request = make_mocked_request("POST", "/v1/drain", transport=_From(host))
     assert (await visitors.only(done)(request)).status == 200, "it may see the state of the mesh"
     try:
-        return (await visitors.known(done)(request)).status == 200
+        return (await visitors.changes("drain", done)(request)).status == 200
     except ProblemError as error:
         return error.problem.status != 401
 

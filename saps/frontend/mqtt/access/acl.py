@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from saps.frontend.mqtt.access.filters import Levels, admits, covers, meet
 from saps.frontend.mqtt.access.patterns import NamePattern, Subject, TopicPattern
+from saps.operations.roles import Roles
 
 CACHED_TOPICS = 1024
 """Decisions kept for clients with the same rights, of each kind, about 100 bytes each; beyond it they are made anew."""
@@ -115,8 +116,10 @@ class Rights:
 class Policy:
     """The rules of one ACL file."""
 
-    def __init__(self, rules: tuple[Rule, ...], default: bool = False) -> None:
-        """`default`: what holds where no rule does; True: allowed."""
+    def __init__(self, rules: tuple[Rule, ...], default: bool = False, roles: Roles | None = None) -> None:
+        """`default`: what holds where no rule does; True: allowed. `roles`: of those who look after the mesh, if the
+        file has them."""
+        self.roles = roles
         self.rules = rules
         self.default = default
         self.uses_client = any(topic.uses_client for rule in rules for topic in rule.topics)

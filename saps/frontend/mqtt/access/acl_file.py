@@ -12,12 +12,14 @@ from saps.frontend.mqtt.access.acl import Action, Policy, Rule
 from saps.frontend.mqtt.access.faults import Fault, FileError
 from saps.frontend.mqtt.access.patterns import NamePattern, TopicPattern
 from saps.frontend.mqtt.access.toml_lines import TomlLines
+from saps.operations.roles import Role, Roles
 
 T = TypeVar("T")
 
 _ACTIONS = {"publish": Action.PUBLISH, "subscribe": Action.SUBSCRIBE, "both": Action.BOTH}
 _DEFAULTS = {"deny": False, "allow": True}
-_FILE_KEYS = ("default", "rule")
+_FILE_KEYS = ("default", "rule", "roles")
+_ROLES = {role.word: role for role in Role if role is not Role.NONE}
 _RULE_KEYS = ("allow", "deny", "topics", "users", "anonymous", "clients")
 _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
@@ -58,9 +60,20 @@ class _Reading:
             self._fault(self._file_line("rule"), "rule must be written as tables: begin each with [[rule]]")
             entries = []
         rules = [self._rule(entry, index) for index, entry in enumerate(entries)]
+        roles = self._roles(table["roles"]) if "roles" in table else None
         if self._faults:
             raise FileError(self._faults)
-        return Policy(tuple(rule for rule in rules if rule is not None), _DEFAULTS[default])
+        return Policy(tuple(rule for rule in rules if rule is not None), _DEFAULTS[default], roles)
+
+    def _roles(self, table: object) -> Roles | None:
+        if not isinstance(table, dict):
+            self._fault(self._file_line("roles"), "roles must be a table: begin it with [roles]")
+            return None
+        for key in table:
+            if key not in _ROLES:
+                self._fault(self._line(0, key, table="roles"), _unknown(key, tuple(_ROLES)))
+        known = [key for key in table if key in _ROLES]
+        return Roles({_ROLES[key]: self._patterns(table, 0, key, _user_pattern, "roles") for key in known})
 
     def _rule(self, entry: Mapping[str, Any], index: int) -> Rule | None:
         before = len(self._faults)
@@ -87,22 +100,24 @@ class _Reading:
             return None
         return Rule(effects[0] == "allow", _ACTIONS[entry[effects[0]]], topics, users, anonymous, clients)
 
-    def _patterns(self, entry: Mapping[str, Any], index: int, key: str, kind: Callable[[str], T]) -> tuple[T, ...]:
+    def _patterns(
+        self, entry: Mapping[str, Any], index: int, key: str, kind: Callable[[str], T], table: str = "rule"
+    ) -> tuple[T, ...]:
         """A key's text, or list of texts, each as a pattern."""
         value = entry.get(key, ())
         texts = [value] if isinstance(value, str) else value
         if key in entry and (not isinstance(texts, list) or not texts):
-            self._fault(self._line(index, key), f"{key} must be a text or a list of texts, not {value!r}")
+            self._fault(self._line(index, key, 0, table), f"{key} must be a text or a list of texts, not {value!r}")
             return ()
         found = []
         for item, text in enumerate(texts):
             if not isinstance(text, str):
-                self._fault(self._line(index, key, item), f"{key} must be texts, not {text!r}")
+                self._fault(self._line(index, key, item, table), f"{key} must be texts, not {text!r}")
                 continue
             try:
                 found.append(kind(text))
             except ValueError as error:
-                self._fault(self._line(index, key, item), f"{key}: {error}")
+                self._fault(self._line(index, key, item, table), f"{key}: {error}")
         return tuple(found)
 
     def _fault(self, line: int, reason: str) -> None:
@@ -113,12 +128,12 @@ class _Reading:
         headers = self._lines.headers.get(key)
         return place.line if place is not None else headers[0] if headers else 1
 
-    def _line(self, index: int, key: str = "", item: int = 0) -> int:
-        """The nearest line known: of the item, the key, the rule, the file."""
-        place = self._lines.place(key, "rule", index)
+    def _line(self, index: int, key: str = "", item: int = 0, table: str = "rule") -> int:
+        """The nearest line known: of the item, the key, the table, the file."""
+        place = self._lines.place(key, table, index)
         if place is not None:
             return place.items[item] if item < len(place.items) else place.line
-        return self._lines.table_line("rule", index) or 1
+        return self._lines.table_line(table, index) or 1
 
 
 def _user_pattern(text: str) -> NamePattern:

@@ -47,7 +47,7 @@ class Opening:
     """The opening of one connection: from CONNECT to CONNACK, which may wait for a password check, or for the session
     to come from another broker."""
 
-    __slots__ = ("_connection", "accepted", "waiting")
+    __slots__ = ("_connection", "accepted", "asked", "waiting")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -55,6 +55,8 @@ class Opening:
         """CONNECT is in order; its session may yet have to come from another broker."""
         self.waiting = False
         """CONNECT is not answered yet."""
+        self.asked: tuple[str, str | None] | None = None
+        """Client identifier and user name of the CONNECT, once there is one."""
 
     def begin(self, first: int, data: bytes, body: int, end: int) -> None:
         """Take the client's first packet, which is `data[body:end]` after the byte `first`. Raises `MqttError`."""
@@ -64,6 +66,7 @@ class Opening:
         packet = decode(first, data, body, end, V5)
         assert isinstance(packet, Connect)
         connection.outbound.version = packet.version
+        self.asked = packet.client_id, packet.username
         known = connection.authorizer.identify(
             packet,
             lambda: not connection.closing,
@@ -153,6 +156,8 @@ class Opening:
         client_id, expiry, will, rights, answer = greeting
         session, present = frontend.sessions.open(connection, client_id, packet.clean_start, expiry, rights)
         connection.entered(session)
+        if frontend.orders.witness is not None:
+            frontend.orders.witness.entered(connection)
         if moved and present:
             session.obey(session.rights)
             frontend.hub.forget_agent_routes(session)

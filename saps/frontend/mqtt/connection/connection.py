@@ -189,6 +189,9 @@ class Connection:
             properties = elsewhere(self, reason)
             if not self.outbound.answer(Disconnect(allowed, properties)) and properties:
                 self.outbound.answer(Disconnect(allowed))
+        witness, opening = self.frontend.orders.witness, self.opening
+        if witness is not None and opening is not None and opening.asked is not None:
+            witness.refused(self, *opening.asked, reason, text)
         if text and self.frontend.fairness.may_log(self):
             logger.warning("MQTT client %s closed: %s (0x%02x %s)", self.label, text, reason, reason.name)
         self.end(with_will=reason is not Reason.SERVER_SHUTTING_DOWN)

@@ -33,7 +33,7 @@ class Redirect(NamedTuple):
 
 def elsewhere(connection: Connection, reason: Reason) -> PropertyMap:
     """The properties that go with a reason: a Server Reference, where there is one to give."""
-    redirect = connection.frontend.redirect
+    redirect = connection.frontend.orders.redirect
     if redirect is None or reason not in ELSEWHERE:
         return {}
     reference = redirect.reference(connection)

@@ -84,7 +84,7 @@ class TcpClient:
         if transport is None:
             return
         if connection.closing and not transport.is_closing():
-            if self._server.frontend.redirect is not None:
+            if self._server.frontend.orders.redirect is not None:
                 self._part(transport)
                 return
             transport.close()

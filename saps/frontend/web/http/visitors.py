@@ -1,4 +1,8 @@
-"""Who may see the state of the mesh: whoever may receive the topic `TOPIC`, by the same rules as for MQTT."""
+"""Who may see the state of the mesh, and change it: by the rules of MQTT, and by roles.
+
+Whoever may receive the topic `TOPIC` is a viewer. Where the ACL file has roles, they say who is more than that; where
+it has none, users and this machine are administrators. What is changed, and who was refused, is recorded.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from saps.frontend.mqtt.access.guard import Admission
+from saps.frontend.mqtt.access.guard import Admission, Guard
 from saps.frontend.mqtt.access.origin import origin_of
 from saps.frontend.mqtt.codec.packets import Connect
 from saps.frontend.mqtt.codec.reasons import ProtocolError
@@ -18,6 +23,8 @@ from saps.frontend.mqtt.driver.access_control import AccessControl
 from saps.frontend.web.clients.topics import answer
 from saps.frontend.web.http.credentials import ANONYMOUS, credentials
 from saps.frontend.web.http.problems import ProblemError, refused
+from saps.operations.audit import LOGIN, Audit
+from saps.operations.roles import Role
 
 TOPIC = "$SYS/saps/mesh"
 """Nothing is published to it; the right to receive it is the right to see the state of the mesh."""
@@ -32,62 +39,101 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
 
     ticket: str
     user: str | None
+    role: str
+
+
+class Visitor(NamedTuple):
+    """Who asks."""
+
+    user: str | None
+    """None: an anonymous client."""
+    role: Role
+    address: str
+    """From where."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+CHANGED = "changed"
+"""Key of a request: what its handler adds to the entry in the audit log."""
+
+
+def changed(request: web.Request, **more: object) -> None:
+    """Have the audit log say more about a request: `saps.operations.audit.Entry`."""
+    request[CHANGED] = more
 
 
 class Visitors:
     """Looks at each request. Without a guard everyone may see everything."""
 
-    def __init__(self, access: AccessControl | None) -> None:
+    def __init__(self, access: AccessControl | None, audit: Audit | None = None) -> None:
         self._access = access
-        self._tickets: dict[str, tuple[float, str | None]] = {}
+        self._audit = audit
+        self._tickets: dict[str, tuple[float, Visitor]] = {}
         """Until when, and whose."""
 
     async def login(self, request: web.Request) -> web.Response:
         """A ticket for one WebSocket, to which a page cannot give a name and a password."""
-        user = await self.admit(request)
+        visitor = await self.admit(request)
         now = time.monotonic()
         self._tickets = {ticket: held for ticket, held in self._tickets.items() if held[0] > now}
         if len(self._tickets) >= MOST_TICKETS:
             raise ProblemError(429, "Too many logins", "try again in a moment")
         ticket = secrets.token_urlsafe(18)
-        self._tickets[ticket] = now + TICKET, user
-        return answer(Ticket(ticket=ticket, user=user))
+        self._tickets[ticket] = now + TICKET, visitor
+        if self._audit is not None and visitor.user is not None:
+            self._audit.record(LOGIN, who=visitor.user, role=visitor.role.word, source=visitor.address)
+        return answer(Ticket(ticket=ticket, user=visitor.user, role=visitor.role.word))
 
-    def only(self, handler: Handler) -> Handler:
-        """The handler, for those who may see."""
+    def only(self, handler: Handler, role: Role = Role.VIEWER) -> Handler:
+        """The handler, for those who have this role: it changes nothing."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            await self.admit(request)
+            self._demand(await self.admit(request), role)
             return await handler(request)
 
         return guarded
 
-    def known(self, handler: Handler) -> Handler:
-        """The handler, for those who may see, and are users or on this machine: it changes something."""
+    def changes(self, what: str, handler: Handler, role: Role = Role.OPERATOR) -> Handler:
+        """The handler, for those who have this role: it changes something, which is recorded as `what`."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            user = await self.admit(request)
-            if user is None and not origin_of(request.get_extra_info("peername"), None, None).loopback:
-                raise _unauthorised("anonymous clients may not do this from another machine")
-            return await handler(request)
+            visitor = await self.admit(request)
+            subject = next(iter(request.match_info.values()), "")
+            try:
+                self._demand(visitor, role)
+            except ProblemError as error:
+                self._record(f"{what} refused", visitor, subject=subject, reason=error.problem.detail or "")
+                raise
+            found = await handler(request)
+            self._record(what, visitor, **{"subject": subject, **request.get(CHANGED, {})})
+            return found
 
         return guarded
 
-    async def admit(self, request: web.Request) -> str | None:
-        """The user who asks; None: an anonymous client. Raises `ProblemError` if it may not see the state of the
-        mesh."""
+    def _demand(self, visitor: Visitor, role: Role) -> None:
+        """Raises `ProblemError` for those who do not have it."""
+        if visitor.role >= role:
+            return
+        if visitor.user is None:
+            raise _unauthorised(f"anonymous clients may not do this from another machine; it takes the role {role.word}")
+        raise ProblemError(403, "Not authorized", f"it takes the role {role.word}; {visitor.user} is {visitor.role.word}")
+
+    def _record(self, what: str, visitor: Visitor, **more: Any) -> None:
+        if self._audit is not None:
+            self._audit.record(what, who=visitor.user, role=visitor.role.word, source=visitor.address, **more)
+
+    async def admit(self, request: web.Request) -> Visitor:
+        """Who asks. Raises `ProblemError` if it may not see the state of the mesh."""
         guard = self._access.guard if self._access is not None else None
+        peer = request.get_extra_info("peername")
         if guard is None or self._access is None:
-            return None
+            loopback = origin_of(peer, None, None).loopback
+            return Visitor(None, Role.ADMINISTRATOR if loopback else Role.VIEWER, _address(peer))
         until, holder = self._tickets.pop(request.query.get("ticket", ""), (0.0, None))
-        if until > time.monotonic():
+        if until > time.monotonic() and holder is not None:
             return holder
         who = credentials(request.headers.get("Authorization"))
-        certificate = request.get_extra_info("peercert")
-        origin = origin_of(request.get_extra_info("peername"), certificate, self._access.user_from)
+        origin = origin_of(peer, request.get_extra_info("peercert"), self._access.user_from)
         decided: asyncio.Future[Admission | None] = asyncio.get_running_loop().create_future()
 
         def done(admission: Admission | None) -> None:
@@ -101,11 +147,28 @@ class Visitors:
                 raise guard.refusal("wrong user name or password")
             rights = guard.rights(admission.user, None)
         except ProtocolError as error:
+            if self._audit is not None and who != ANONYMOUS:
+                words = str(error) or error.reason.name.lower().replace("_", " ")
+                self._audit.refuse(origin.host, who=who.user, source=_address(peer), reason=words)
             raise _unauthorised(str(error)) if who == ANONYMOUS else refused(error.reason) from None
-        if rights is not None and not rights.may_read(TOPIC):
-            detail = f"it takes the right to receive {TOPIC}"
+        role = _role(guard, admission.user, origin.loopback, rights is None or rights.may_read(TOPIC))
+        if role is Role.NONE:
+            detail = f"it takes the right to receive {TOPIC}, or a role"
             raise _unauthorised(detail) if who == ANONYMOUS else ProblemError(403, "Not authorized", detail)
-        return admission.user
+        return Visitor(admission.user, role, _address(peer))
+
+
+def _role(guard: Guard, user: str | None, loopback: bool, sees: bool) -> Role:
+    """`sees`: it may receive `TOPIC`."""
+    policy = guard.access.policy
+    viewer = Role.VIEWER if sees else Role.NONE
+    if policy is not None and policy.roles is not None:
+        return max(policy.roles.of(user), viewer)
+    return Role.ADMINISTRATOR if sees and (user is not None or loopback) else viewer
+
+
+def _address(peer: Any) -> str:
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else "?"
 
 
 def _unauthorised(detail: str) -> ProblemError:

@@ -1,6 +1,6 @@
 """``/v1/drain``: how far a broker's drain is (GET), and orders to begin or end one (POST).
 
-An order is for those who may see the state of the mesh, and never for anonymous clients of other machines.
+An order is for operators (`saps.frontend.web.http.visitors`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from saps.drain.values import Drained, Order
 from saps.frontend.web.clients.topics import answer
 from saps.frontend.web.http.parameters import Parameters
 from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.http.visitors import changed
 
 LARGEST = 4096
 """Bytes of an order."""
@@ -42,7 +43,9 @@ class DrainRoutes:
     async def act(self, request: web.Request) -> web.Response:
         drain, order = self._found(), await _order(request)
         drain.obey(order)
-        return answer(drain.progress())
+        found = drain.progress()
+        changed(request, subject=found.broker, after=msgspec.to_builtins(order))
+        return answer(found)
 
     def _found(self) -> Drainable:
         drain = self._drain()

@@ -14,6 +14,7 @@ from saps.agents.api import Answers
 from saps.frontend.web.clients.topics import answer
 from saps.frontend.web.http.parameters import Parameters
 from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.http.visitors import changed
 from saps.operations.clients import CLIENTS, MOST_STARS
 from saps.operations.rates import SHORTEST
 from saps.operations.values import (
@@ -84,6 +85,7 @@ class ClientRoutes:
         for each in answers:
             if each.error is None and each.value is not None:
                 broker, connected, ended = each.value
+                changed(request, before={"broker": broker, "connected": connected}, after={"session_ended": ended})
                 return answer(Disconnected(client=name, broker=broker, connected=connected, session_ended=ended))
         raise ProblemError(404, "No such client", f"no broker has a session of {name!r}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from saps.frontend.web.http.openapi_parts import (
+    FLAG,
     SEEN,
     TEXT,
     example,
@@ -15,15 +16,16 @@ from saps.frontend.web.http.openapi_parts import (
     problem_answer,
     state,
 )
+from saps.operations.audit import KEPT, AuditList
 from saps.operations.values import MOST_CLIENTS, SORTS, Client, ClientList, Disconnected
 
-TYPES: dict[str, Any] = {"ClientList": ClientList, "Client": Client, "Disconnected": Disconnected}
+TYPES: dict[str, Any] = {"ClientList": ClientList, "Client": Client, "Disconnected": Disconnected, "AuditList": AuditList}
 """What is sent and told, by the name of its schema."""
 
 
 def paths(named: dict[str, Any]) -> dict[str, Any]:
     """The paths; `named`: the schemas by name."""
-    return _clients(named)
+    return {**_clients(named), **_audit(named)}
 
 
 def _clients(named: dict[str, Any]) -> dict[str, Any]:
@@ -68,3 +70,15 @@ def _clients(named: dict[str, Any]) -> dict[str, Any]:
         [example("/v1/clients/nobody", 404), example("/v1/clients/nobody?session=maybe", 400)],
     )
     return {"/v1/clients": {"get": found}, "/v1/clients/{client}": {"get": show, "delete": disconnect}}
+
+
+def _audit(named: dict[str, Any]) -> dict[str, Any]:
+    found = state(named, "AuditList", "Audit log", "The latest entries of all brokers.", "/v1/audit?search=drain")
+    found["description"] = "Changes, logins and refused logins. Only for administrators."
+    found["parameters"] = [
+        in_query("search", TEXT, "What an entry must contain: a user, a client, an address."),
+        in_query("logins", FLAG, "With logins and refused logins."),
+        in_query("limit", {"type": "integer", "minimum": 0, "maximum": KEPT, "default": 100}, "At most so many."),
+    ]
+    found["x-examples"] += [example("/v1/audit?logins=true&limit=5", 200), example("/v1/audit?limit=many", 400)]
+    return {"/v1/audit": {"get": found}}

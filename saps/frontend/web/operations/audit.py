@@ -1,0 +1,29 @@
+"""``/v1/audit``: the latest entries of all brokers' audit logs."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from saps.frontend.web.clients.topics import answer
+from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.operations.clients import Call
+from saps.operations.audit import AUDIT, KEPT, AuditList, Entry
+
+
+class AuditRoutes:
+    """Answers for the whole mesh, at one broker."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    async def latest(self, request: web.Request) -> web.Response:
+        """The latest first."""
+        asked = Parameters(request, ("search", "logins", "limit"))
+        limit = asked.number("limit", KEPT)
+        most = 100 if limit is None else limit
+        answers = await self._call(f"!{AUDIT}", "latest", asked.text("search"), most, asked.flag("logins"))
+        values = [value for each in answers if each.error is None for value in each.value]
+        entries = sorted(msgspec.convert(values, list[Entry]), key=lambda entry: -entry.at)
+        complete = answers.complete and all(each.error is None for each in answers)
+        return answer(AuditList(complete=complete, entries=entries[:most]))

@@ -1,0 +1,86 @@
+"""Roles of the ACL file, and the audit log of what operators do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from saps.frontend.mqtt.driver.access_files import edit_users
+from tests.frontend.web.conftest import Site, Start, authorization
+from tests.frontend.web.test_web_mesh import until
+from tests.frontend.web.test_web_topics import subscribed
+
+ACL = """
+default = "allow"
+
+[roles]
+viewer = "v*"
+operator = ["olga", "o2"]
+administrator = ["root"]
+
+[[rule]]
+deny = "subscribe"
+topics = ["$SYS/#"]
+"""
+USERS = ("vera", "olga", "root", "sensor")
+
+
+async def with_roles(start: Start, folder: Path, **settings: Any) -> Site:
+    """A broker with a user for each role, and one without; passwords are as names."""
+    for user in USERS:
+        edit_users(folder / "passwords", user, user.encode())
+    (folder / "acl.toml").write_text(ACL)
+    return await start(auth__passwords=folder / "passwords", auth__acl=folder / "acl.toml", **settings)
+
+
+async def status(site: Site, method: str, path: str, user: str | None, **more: Any) -> int:
+    headers = authorization((user, user) if user is not None else None)
+    async with site.session.request(method, site.url + path, headers=headers, **more) as response:
+        return response.status
+
+
+async def test_each_role_may_what_it_may_and_all_is_recorded(start: Start, tmp_path: Path) -> None:
+    site = await with_roles(start, tmp_path, operations__audit=tmp_path / "audit.jsonl")
+    await subscribed(site, "air/#", client="c1")
+    asked = [
+        ("GET", "/v1/clients", 200, 200, 200, 403, 401),
+        ("DELETE", "/v1/clients/nobody", 403, 404, 404, 403, 401),
+        ("POST", "/v1/drain", 403, 200, 200, 403, 401),
+        ("GET", "/v1/audit", 403, 403, 200, 403, 401),
+        ("GET", "/metrics", 200, 200, 200, 403, 401),
+    ]
+    for method, path, *wanted in asked:
+        body = {"data": b'{"cancel": true}'} if method == "POST" else {}
+        found = [await status(site, method, path, user, **body) for user in (*USERS, None)]
+        assert found == wanted, path
+    assert await status(site, "DELETE", "/v1/clients/c1", "olga") == 200
+    assert await status(site, "GET", "/v1/clients", "olga ") == 401
+    root = {"headers": authorization(("root", "root"))}
+    entries = (await site.json("/v1/audit", **root))["entries"]
+    done = [(entry["what"], entry["who"], entry["role"], entry["subject"]) for entry in entries]
+    assert done == [
+        ("disconnect", "olga", "operator", "c1"),
+        ("drain", "root", "administrator", "b1"),
+        ("drain", "olga", "operator", "b1"),
+        ("drain refused", "vera", "viewer", ""),
+        ("disconnect refused", "vera", "viewer", "nobody"),
+    ]
+    assert entries[0]["before"] == {"broker": "b1", "connected": True}
+    assert entries[1]["after"]["cancel"]
+    assert entries[3]["reason"] == "it takes the role operator; vera is viewer"
+    logins = (await site.json("/v1/audit?logins=1&search=login", **root))["entries"]
+    assert {(entry["what"], entry.get("subject"), entry.get("who")) for entry in logins} >= {
+        ("login", "c1", None),
+        ("login refused", None, "olga "),
+    }
+    site.broker.reload()
+    lines = await until(
+        lambda: _lines(tmp_path / "audit.jsonl"), lambda lines: any(line["what"] == "reload" for line in lines)
+    )
+    assert next(line for line in lines if line["what"] == "reload")["after"] == {"users": 4, "rules": 1, "taken": True}
+    assert {line["broker"] for line in lines} == {"b1"}
+
+
+async def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
