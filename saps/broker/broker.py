@@ -194,6 +194,8 @@ class Broker:
 
     def _begin(self, node: OverlayNode) -> None:
         """Begin what needs the mesh: it has been joined."""
+        if self.operations is not None:
+            self.operations.begin()
         if self.store is not None:
             self.mesh.act(partial(restore_retained, self.store, node))
             testimony = Testimony(self, self.store)

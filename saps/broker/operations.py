@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from saps.broker.bans import LiveBans
 from saps.config import SettingError
 from saps.operations.audit import AUDIT, Audit
 from saps.operations.audit_io import AuditFile
@@ -38,6 +39,11 @@ class Operations:
             broker.ref.name, frontend, time.time, lambda connection: TRANSPORTS[server.kind_of(connection)]
         )
         broker.agents.host(CLIENTS, clients)
+        self.bans = LiveBans(broker)
+
+    def begin(self) -> None:
+        """The mesh has been joined."""
+        self.bans.begin()
 
     def reload(self, reloading: asyncio.Task[bool] | None) -> None:
         """The broker was told to read its files again; `reloading` says whether those of access control were taken."""
@@ -63,6 +69,7 @@ class Operations:
 
     def close(self) -> None:
         """Write what has not been written."""
+        self.bans.close()
         if self.file is not None:
             self.file.close()
             self.audit.write = lambda entry: None

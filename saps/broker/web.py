@@ -16,6 +16,7 @@ from saps.frontend.web.http.visitors import Visitors
 from saps.frontend.web.mesh.drain import DrainRoutes
 from saps.frontend.web.mesh.mesh import Mesh
 from saps.frontend.web.mesh.network import DecisionView, NetworkView
+from saps.frontend.web.operations.bans import BanRoutes
 from saps.frontend.web.operations.routes import add_operations
 from saps.ofm.northbound.driver.client import Client
 from saps.runtime import process
@@ -53,7 +54,7 @@ class BrokerWeb:
             visitors,
             DrainRoutes(lambda: broker.drain),
         )
-        add_operations(self._site, visitors, mesh.call)
+        add_operations(self._site, visitors, mesh.call, BanRoutes(broker.ref.name, broker.operations.bans))
         add_document(self._site)
 
     @property

@@ -40,6 +40,7 @@ GROUPS = {
         "doctor": Entry("saps.cli.doctor.command", "what is wrong with this node, and how to mend it"),
     },
     "Secure": {
+        "ban": Entry("saps.cli.look.ban", "ban clients, users and addresses in the whole mesh"),
         "passwd": Entry("saps.cli.passwd", "a user's password in a password file"),
         "ca": Entry("saps.cli.ca", "certificates: make, revoke and list them"),
     },

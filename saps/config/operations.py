@@ -20,3 +20,10 @@ class OperationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             cost="about 200 bytes a login",
         ),
     ] = ""
+    bans: Annotated[
+        str,
+        knob(
+            "File in which bans are kept; none: beside storage.file, or if there is none in memory, from where other "
+            "brokers get them after a restart"
+        ),
+    ] = ""

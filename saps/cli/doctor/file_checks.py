@@ -59,6 +59,7 @@ def folders(settings: BrokerSettings) -> Iterator[Finding]:
         "storage.file": settings.storage.file,
         "monitoring.directory": settings.monitoring.directory,
         "operations.audit": settings.operations.audit,
+        "operations.bans": settings.operations.bans,
     }
     for setting, path in wanted.items():
         if not path:

@@ -20,12 +20,20 @@ class Witness(Protocol):
         """A client that has sent CONNECT was not let in. `text` may be empty."""
 
 
+class Bouncer(Protocol):
+    """Knows who is not let in (`saps.operations.bans`)."""
+
+    def banned(self, client: str, user: str | None, address: str) -> str | None:
+        """Why not, in words; None: it may come in."""
+
+
 class Orders:
     """Of one frontend."""
 
-    __slots__ = ("redirect", "witness")
+    __slots__ = ("bouncer", "redirect", "witness")
 
     def __init__(self) -> None:
         self.redirect: Redirect | None = None
         """Nobody is let in: clients are to go elsewhere (`saps.drain`)."""
+        self.bouncer: Bouncer | None = None
         self.witness: Witness | None = None

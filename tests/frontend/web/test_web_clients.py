@@ -1,12 +1,22 @@
-"""``/v1/clients``: found, shown and disconnected from another broker than their own."""
+"""``/v1/clients``: found, shown and disconnected from another broker than their own. ``/v1/bans``."""
 
 from __future__ import annotations
 
-import aiohttp
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
 
-from tests.frontend.web.conftest import Start
+import aiohttp
+import pytest
+
+from saps.config import SettingError
+from tests.frontend.web.conftest import PATIENCE, Site, Start
 from tests.frontend.web.test_web_mesh import mesh_of
 from tests.frontend.web.test_web_topics import subscribed
+
+SLOW = 4.0
+"""Seconds that a busy machine may add to a second."""
 
 
 async def test_a_client_is_found_shown_and_disconnected_from_any_broker(start: Start) -> None:
@@ -32,3 +42,46 @@ async def test_a_client_is_found_shown_and_disconnected_from_any_broker(start: S
     async with sites[0].session.delete(f"{sites[0].url}/v1/clients/wards%2Fsensor%207?session=end") as response:
         assert (await response.json())["session_ended"]
     assert (await sites[0].json("/v1/clients/wards%2Fsensor%207"))["status"] == 404
+
+
+async def test_a_ban_holds_at_all_brokers_within_a_second_and_after_restarts(start: Start, tmp_path: Path) -> None:
+    first = await start("b0", operations__bans=tmp_path / "b0.bans")
+    others = [await start(f"b{n}", join=first.broker.ref.address) for n in (1, 2)]
+    socket = await subscribed(others[1], "#", client="flooder", expiry=60)
+
+    async def order(site: Site, method: str, path: str, **body: Any) -> tuple[int, Any]:
+        async with site.session.request(method, site.url + path, json=body or None) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def refused(site: Site, client: str) -> bool:
+        try:
+            async with site.session.ws_connect(f"{site.url}/v1/socket", params={"client": client}):
+                return False
+        except aiohttp.WSServerHandshakeError as error:
+            return error.status == 403
+
+    before = time.monotonic()
+    status, told = await order(first, "POST", "/v1/bans", kind="client", name="flooder", reason="floods")
+    assert (status, told["brokers"], told["disconnected"], told["complete"]) == (200, 3, 1, True)
+    assert (await socket.receive()).type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.CLOSE)
+    assert all([await refused(site, "flooder") for site in (first, *others)])
+    assert time.monotonic() - before < 1 + SLOW
+    assert not await refused(others[0], "other")
+    assert [ban["reason"] for ban in (await others[0].json("/v1/bans"))["bans"]] == ["floods"]
+
+    late = await start("b3", join=first.broker.ref.address)  # a neighbour tells it
+    async with asyncio.timeout(PATIENCE):
+        while not late.broker.operations.bans.table.live():  # noqa: ASYNC110 - it does not tell
+            await asyncio.sleep(0.05)
+    for site in (late, *others, first):
+        await site.broker.stop()
+    again = await start("b0", operations__bans=tmp_path / "b0.bans")
+    assert await refused(again, "flooder")
+    status, told = await order(again, "DELETE", "/v1/bans/client/flooder")
+    assert (status, told["ban"]["lifted"]) == (200, True)
+    assert not await refused(again, "flooder")
+    what = [(entry["what"], entry["subject"]) for entry in (await again.json("/v1/audit"))["entries"]]
+    assert what == [("lift ban", "client flooder")]
+    (tmp_path / "b0.bans").write_text("{")
+    with pytest.raises(SettingError, match=r"operations\.bans"):
+        await start("b9", operations__bans=tmp_path / "b0.bans")

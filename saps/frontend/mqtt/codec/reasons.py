@@ -66,6 +66,7 @@ RETURN_CODES_311 = {
     Reason.CONNECTION_RATE_EXCEEDED: 3,
     Reason.BAD_USER_NAME_OR_PASSWORD: 4,
     Reason.NOT_AUTHORIZED: 5,
+    Reason.BANNED: 5,
 }
 """CONNACK return codes of MQTT 3.1.1; a reason that is not here closes the connection without a CONNACK."""
 

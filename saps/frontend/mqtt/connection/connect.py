@@ -67,6 +67,7 @@ class Opening:
         assert isinstance(packet, Connect)
         connection.outbound.version = packet.version
         self.asked = packet.client_id, packet.username
+        _check_banned(connection, packet.client_id, None)
         known = connection.authorizer.identify(
             packet,
             lambda: not connection.closing,
@@ -111,6 +112,7 @@ class Opening:
         _adopt_limits(connection, packet)
         client_id = packet.client_id or frontend.sessions.assign_client_id()
         expiry = _requested_expiry(packet)
+        _check_banned(connection, client_id, connection.user)
         frontend.fairness.admit(client_id, keeps=expiry > 0 or not packet.clean_start)
         rights = connection.authorizer.authorise(connection, client_id, packet)
         if (
@@ -167,6 +169,13 @@ class Opening:
         session.persist()
         connection.outbound.answer(Connack(present, Reason.SUCCESS, answer))
         session.resume()
+
+
+def _check_banned(connection: Connection, client_id: str, user: str | None) -> None:
+    """Raises `ProtocolError` for a client that is banned."""
+    bouncer = connection.frontend.orders.bouncer
+    if bouncer is not None and (why := bouncer.banned(client_id, user, connection.address)) is not None:
+        raise ProtocolError(why, Reason.BANNED)
 
 
 def _check(packet: Connect) -> None:

@@ -57,6 +57,10 @@ CHANGED = "changed"
 """Key of a request: what its handler adds to the entry in the audit log."""
 
 
+VISITOR = "visitor"
+"""Key of a request that changes something: who asks."""
+
+
 def changed(request: web.Request, **more: object) -> None:
     """Have the audit log say more about a request: `saps.operations.audit.Entry`."""
     request[CHANGED] = more
@@ -104,6 +108,7 @@ class Visitors:
             except ProblemError as error:
                 self._record(f"{what} refused", visitor, subject=subject, reason=error.problem.detail or "")
                 raise
+            request[VISITOR] = visitor
             found = await handler(request)
             self._record(what, visitor, **{"subject": subject, **request.get(CHANGED, {})})
             return found

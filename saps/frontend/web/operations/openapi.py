@@ -17,15 +17,16 @@ from saps.frontend.web.http.openapi_parts import (
     state,
 )
 from saps.operations.audit import KEPT, AuditList
+from saps.operations.bans import Banned, BanList, BanOrder
 from saps.operations.values import MOST_CLIENTS, SORTS, Client, ClientList, Disconnected
 
-TYPES: dict[str, Any] = {"ClientList": ClientList, "Client": Client, "Disconnected": Disconnected, "AuditList": AuditList}
+TYPES: dict[str, Any] = {"ClientList": ClientList, "Client": Client, "Disconnected": Disconnected, "AuditList": AuditList, "BanList": BanList, "BanOrder": BanOrder, "Banned": Banned}
 """What is sent and told, by the name of its schema."""
 
 
 def paths(named: dict[str, Any]) -> dict[str, Any]:
     """The paths; `named`: the schemas by name."""
-    return {**_clients(named), **_audit(named)}
+    return {**_clients(named), **_audit(named), **_bans(named)}
 
 
 def _clients(named: dict[str, Any]) -> dict[str, Any]:
@@ -82,3 +83,33 @@ def _audit(named: dict[str, Any]) -> dict[str, Any]:
     ]
     found["x-examples"] += [example("/v1/audit?logins=true&limit=5", 200), example("/v1/audit?limit=many", 400)]
     return {"/v1/audit": {"get": found}}
+
+
+def _bans(named: dict[str, Any]) -> dict[str, Any]:
+    show = state(named, "BanList", "Bans", "Clients, users and addresses that no broker lets in.", "/v1/bans")
+    ban = operation(
+        "Ban",
+        "At all brokers, until a time or until it is lifted; who is connected is disconnected. Only for administrators.",
+        {200: json_answer("It holds.", named["Banned"])},
+        (400, 401, 403, 413, 503, 504),
+        [],
+        [
+            example("/v1/bans", 200, body='{"kind": "client", "name": "c9", "seconds": 60, "reason": "floods"}'),
+            example("/v1/bans", 400, body='{"kind": "address", "name": "10.0.0"}'),
+            example("/v1/bans", 400, body='{"kind": "broker", "name": "b1"}'),
+        ],
+    )
+    ban["requestBody"] = {"content": {"application/json": {"schema": named["BanOrder"]}}}
+    lift = operation(
+        "Lift a ban",
+        "At all brokers. Only for administrators.",
+        {200: json_answer("It is lifted.", named["Banned"])},
+        (400, 401, 403, 404, 503, 504),
+        [in_path("kind", "client, user or address."), in_path("name", "What is banned.")],
+        [
+            example("/v1/bans/client/c9", 200),
+            example("/v1/bans/user/nobody", 404),
+            example("/v1/bans/broker/b1", 400),
+        ],
+    )
+    return {"/v1/bans": {"get": show, "post": ban}, "/v1/bans/{kind}/{name}": {"delete": lift}}

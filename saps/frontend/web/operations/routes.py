@@ -5,12 +5,17 @@ from __future__ import annotations
 from saps.frontend.web.http.application import WebServer
 from saps.frontend.web.http.visitors import Visitors
 from saps.frontend.web.operations.audit import AuditRoutes
+from saps.frontend.web.operations.bans import BanRoutes
 from saps.frontend.web.operations.clients import Call, ClientRoutes
 from saps.operations.roles import Role
 
 
-def add_operations(site: WebServer, visitors: Visitors, call: Call) -> None:
+def add_operations(site: WebServer, visitors: Visitors, call: Call, bans: BanRoutes) -> None:
     """To be called before the server listens."""
+    site.add("/v1/bans", visitors.only(bans.show))
+    site.add("/v1/bans", visitors.changes("ban", bans.ban, Role.ADMINISTRATOR), "POST")
+    lift = visitors.changes("lift ban", bans.lift, Role.ADMINISTRATOR)
+    site.add("/v1/bans/{kind}/{name:.+}", lift, "DELETE")
     clients = ClientRoutes(call)
     site.add("/v1/clients", visitors.only(clients.find))
     site.add("/v1/clients/{client:.+}", visitors.only(clients.show))

@@ -1,0 +1,150 @@
+"""A broker's bans, live: spread over the mesh, compared with neighbours, kept in a file, obeyed by the frontend."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from saps.agents.api import Answers
+from saps.config import SettingError
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.operations.bans import BANS, Ban, BanList, Bans, BansAgent
+from saps.operations.bans_io import BanFileError, read_bans, write_bans
+
+if TYPE_CHECKING:
+    from saps.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+COMPARE = 10.0
+"""Seconds between two comparisons with a neighbour: what a broker misses of a change it learns in some of these."""
+
+
+class LiveBans:
+    """From the start of the MQTT server on; `begin` when the mesh has been joined."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Raises `SettingError` if the file cannot be used."""
+        self._broker = broker
+        self.table = Bans(time.time)
+        self.agent = BansAgent(broker.ref.name, self.table, self._took)
+        self._path = _path_of(broker)
+        self._writing: asyncio.Task[None] | None = None
+        self._unwritten = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn = 0
+        for ban in self._read():
+            self.table.put(ban)
+        broker.agents.host(BANS, self.agent)
+        broker.server.frontend.orders.bouncer = self
+
+    def _read(self) -> list[Ban]:
+        try:
+            return read_bans(self._path) if self._path is not None else []
+        except BanFileError as error:
+            raise SettingError("operations.bans", str(error)) from None
+
+    def banned(self, client: str, user: str | None, address: str) -> str | None:
+        """Why a client is not let in (`saps.frontend.mqtt.orders.Bouncer`)."""
+        ban = self.table.banned(client, user, address)
+        return None if ban is None else ban.words()
+
+    # ---- changes
+
+    def order(self, ban: Ban, done: Callable[[Answers], None]) -> None:
+        """Have all brokers take a change; `done` gets what they answer."""
+        broker = self._broker
+        values = [msgspec.to_builtins(ban)]
+        broker.mesh.act(lambda: broker.agents.call(f"!{BANS}", "put", (values,), done))
+
+    def _took(self, bans: list[Ban]) -> int:
+        """Changes have come: obey them, and keep them. Returns how many clients were disconnected."""
+        audit = self._broker.operations.audit if self._broker.operations is not None else None
+        for ban in bans:
+            if audit is not None and ban.broker != self._broker.ref.name:
+                what = "ban lifted elsewhere" if ban.lifted else "ban from elsewhere"
+                audit.record(what, who=ban.by or None, source=ban.broker, subject=f"{ban.kind} {ban.name}")
+        if self._path is not None:
+            self._unwritten = True
+            if self._writing is None or self._writing.done():
+                self._writing = asyncio.get_running_loop().create_task(self._write(self._path))
+        return self._expel() if any(not ban.lifted for ban in bans) else 0
+
+    def _expel(self) -> int:
+        """Disconnect those who are banned now."""
+        found = 0
+        for connection in list(self._broker.server.frontend.connections):
+            session = connection.session
+            if session is None or connection.closing:
+                continue
+            if (why := self.banned(session.client_id, session.user, connection.address)) is not None:
+                connection.close(Reason.ADMINISTRATIVE_ACTION, why)
+                found += 1
+        return found
+
+    async def _write(self, path: Path) -> None:
+        while self._unwritten:
+            self._unwritten = False
+            found = BanList(at=time.time(), bans=self.table.all())
+            try:
+                await asyncio.to_thread(write_bans, path, found)
+            except OSError as error:
+                logger.error("operations.bans: cannot write %s: %s", path, error.strerror)
+
+    # ---- comparisons
+
+    def begin(self) -> None:
+        """Compare now and then, beginning now."""
+        self._compare()
+
+    def _compare(self) -> None:
+        broker = self._broker
+        self._timer = asyncio.get_running_loop().call_later(COMPARE, self._compare)
+        others = [name for name in broker.watch.linked if name != broker.ref.name]
+        if not others or not broker.mesh.node.joined:
+            return
+        self._turn += 1
+        other = others[self._turn % len(others)]
+        self.table.forget()
+        found = partial(self._compared, other)
+        broker.mesh.act(
+            lambda: broker.agents.call(f"{other}!{BANS}", "compare", (self.table.digest,), found)
+        )
+
+    def _compared(self, other: str, answers: Answers) -> None:
+        """What a neighbour has, if its table is another one: take it, and give it what it lacks."""
+        broker = self._broker
+        for answer in answers:
+            if answer.error is not None or answer.value is None:
+                continue  # the same, or a broker of an older version
+            try:
+                theirs = msgspec.convert(answer.value, list[Ban])
+                self.agent.take(theirs)
+            except ValueError as error:
+                logger.warning("bans of %s are not taken: %s", other, error)
+                continue
+            if lacking := self.agent.newer(theirs):
+                values = msgspec.to_builtins(lacking)
+                broker.agents.call(f"{other}!{BANS}", "put", (values,), lambda answers: None)
+
+    def close(self) -> None:
+        """Compare no more, and write what is not written."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._path is not None and (self._unwritten or (self._writing is not None and not self._writing.done())):
+            write_bans(self._path, BanList(at=time.time(), bans=self.table.all()))
+
+
+def _path_of(broker: Broker) -> Path | None:
+    """Where the bans are kept; None: in memory only."""
+    settings = broker.settings
+    if settings.operations.bans:
+        return Path(settings.operations.bans)
+    return Path(f"{settings.storage.file}.bans") if settings.storage.file else None
