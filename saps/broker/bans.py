@@ -8,18 +8,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import msgspec
 
 from saps.agents.api import Answers
 from saps.config import SettingError
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.frontend import Frontend
+from saps.operations.audit import Audit
 from saps.operations.bans import BANS, Ban, BanList, Bans, BansAgent
 from saps.operations.bans_io import BanFileError, read_bans, write_bans
-
-if TYPE_CHECKING:
-    from saps.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -27,23 +26,36 @@ COMPARE = 10.0
 """Seconds between two comparisons with a neighbour: what a broker misses of a change it learns in some of these."""
 
 
+class Others(Protocol):
+    """The other brokers."""
+
+    def call(self, name: str, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
+        """Call an agent, if this broker is in the mesh."""
+
+    def linked(self) -> list[str]:
+        """The brokers it has links to."""
+
+
 class LiveBans:
     """From the start of the MQTT server on; `begin` when the mesh has been joined."""
 
-    def __init__(self, broker: Broker) -> None:
-        """Raises `SettingError` if the file cannot be used."""
-        self._broker = broker
+    def __init__(self, name: str, frontend: Frontend, others: Others, path: Path | None, audit: Audit) -> None:
+        """`name`: of this broker. `path`: the file; None: bans are in memory only. Raises `SettingError` if it cannot
+        be used."""
+        self._name = name
+        self._frontend = frontend
+        self._others = others
+        self._path = path
+        self._audit = audit
         self.table = Bans(time.time)
-        self.agent = BansAgent(broker.ref.name, self.table, self._took)
-        self._path = _path_of(broker)
+        self.agent = BansAgent(name, self.table, self._took)
         self._writing: asyncio.Task[None] | None = None
         self._unwritten = False
         self._timer: asyncio.TimerHandle | None = None
         self._turn = 0
         for ban in self._read():
             self.table.put(ban)
-        broker.agents.host(BANS, self.agent)
-        broker.server.frontend.orders.bouncer = self
+        frontend.orders.bouncer = self
 
     def _read(self) -> list[Ban]:
         try:
@@ -60,17 +72,14 @@ class LiveBans:
 
     def order(self, ban: Ban, done: Callable[[Answers], None]) -> None:
         """Have all brokers take a change; `done` gets what they answer."""
-        broker = self._broker
-        values = [msgspec.to_builtins(ban)]
-        broker.mesh.act(lambda: broker.agents.call(f"!{BANS}", "put", (values,), done))
+        self._others.call(f"!{BANS}", "put", ([msgspec.to_builtins(ban)],), done)
 
     def _took(self, bans: list[Ban]) -> int:
         """Changes have come: obey them, and keep them. Returns how many clients were disconnected."""
-        audit = self._broker.operations.audit if self._broker.operations is not None else None
         for ban in bans:
-            if audit is not None and ban.broker != self._broker.ref.name:
+            if ban.broker != self._name:
                 what = "ban lifted elsewhere" if ban.lifted else "ban from elsewhere"
-                audit.record(what, who=ban.by or None, source=ban.broker, subject=f"{ban.kind} {ban.name}")
+                self._audit.record(what, who=ban.by or None, source=ban.broker, subject=f"{ban.kind} {ban.name}")
         if self._path is not None:
             self._unwritten = True
             if self._writing is None or self._writing.done():
@@ -80,7 +89,7 @@ class LiveBans:
     def _expel(self) -> int:
         """Disconnect those who are banned now."""
         found = 0
-        for connection in list(self._broker.server.frontend.connections):
+        for connection in list(self._frontend.connections):
             session = connection.session
             if session is None or connection.closing:
                 continue
@@ -105,22 +114,17 @@ class LiveBans:
         self._compare()
 
     def _compare(self) -> None:
-        broker = self._broker
         self._timer = asyncio.get_running_loop().call_later(COMPARE, self._compare)
-        others = [name for name in broker.watch.linked if name != broker.ref.name]
-        if not others or not broker.mesh.node.joined:
+        others = [name for name in self._others.linked() if name != self._name]
+        if not others:
             return
         self._turn += 1
         other = others[self._turn % len(others)]
         self.table.forget()
-        found = partial(self._compared, other)
-        broker.mesh.act(
-            lambda: broker.agents.call(f"{other}!{BANS}", "compare", (self.table.digest,), found)
-        )
+        self._others.call(f"{other}!{BANS}", "compare", (self.table.digest,), partial(self._compared, other))
 
     def _compared(self, other: str, answers: Answers) -> None:
         """What a neighbour has, if its table is another one: take it, and give it what it lacks."""
-        broker = self._broker
         for answer in answers:
             if answer.error is not None or answer.value is None:
                 continue  # the same, or a broker of an older version
@@ -131,8 +135,7 @@ class LiveBans:
                 logger.warning("bans of %s are not taken: %s", other, error)
                 continue
             if lacking := self.agent.newer(theirs):
-                values = msgspec.to_builtins(lacking)
-                broker.agents.call(f"{other}!{BANS}", "put", (values,), lambda answers: None)
+                self._others.call(f"{other}!{BANS}", "put", (msgspec.to_builtins(lacking),), lambda answers: None)
 
     def close(self) -> None:
         """Compare no more, and write what is not written."""
@@ -140,11 +143,3 @@ class LiveBans:
             self._timer.cancel()
         if self._path is not None and (self._unwritten or (self._writing is not None and not self._writing.done())):
             write_bans(self._path, BanList(at=time.time(), bans=self.table.all()))
-
-
-def _path_of(broker: Broker) -> Path | None:
-    """Where the bans are kept; None: in memory only."""
-    settings = broker.settings
-    if settings.operations.bans:
-        return Path(settings.operations.bans)
-    return Path(f"{settings.storage.file}.bans") if settings.storage.file else None

@@ -243,7 +243,9 @@ class Broker:
     def order(self, order: Order) -> None:
         """What an operator wants of this process (SIGUSR1, SIGUSR2)."""
         if self.drain is not None and self.operations is not None:
-            self.operations.audit.record("drain", source="signal", subject=self.ref.name, after=msgspec.to_builtins(order))
+            self.operations.audit.record(
+                "drain", source="signal", subject=self.ref.name, after=msgspec.to_builtins(order)
+            )
             self.drain.obey(order)
 
     def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:

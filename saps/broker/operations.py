@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from saps.agents.api import Answers
 from saps.broker.bans import LiveBans
 from saps.config import SettingError
 from saps.operations.audit import AUDIT, Audit
 from saps.operations.audit_io import AuditFile
+from saps.operations.bans import BANS
 from saps.operations.clients import CLIENTS, ClientsAgent
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ class Operations:
             broker.ref.name, frontend, time.time, lambda connection: TRANSPORTS[server.kind_of(connection)]
         )
         broker.agents.host(CLIENTS, clients)
-        self.bans = LiveBans(broker)
+        self.bans = LiveBans(broker.ref.name, frontend, _Others(broker), _bans_path(broker), self.audit)
+        broker.agents.host(BANS, self.bans.agent)
 
     def begin(self) -> None:
         """The mesh has been joined."""
@@ -73,6 +76,29 @@ class Operations:
         if self.file is not None:
             self.file.close()
             self.audit.write = lambda entry: None
+
+
+class _Others:
+    """The other brokers, as seen by this one. (An `Others`.)"""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def call(self, name: str, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
+        broker = self._broker
+        if broker.mesh.node.joined:
+            broker.mesh.act(lambda: broker.agents.call(name, method, args, done))
+
+    def linked(self) -> list[str]:
+        return self._broker.watch.linked
+
+
+def _bans_path(broker: Broker) -> Path | None:
+    """Where the bans are kept; None: in memory only."""
+    settings = broker.settings
+    if settings.operations.bans:
+        return Path(settings.operations.bans)
+    return Path(f"{settings.storage.file}.bans") if settings.storage.file else None
 
 
 def _audit_file(path: str, audit: Audit) -> AuditFile | None:

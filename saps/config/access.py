@@ -1,4 +1,5 @@
-"""The settings of access control: who may attach as an MQTT client, TLS, and policies (docs/security.md)."""
+"""The settings of access control: who may attach as an MQTT client, TLS, policies, bans, the audit log
+(docs/security.md)."""
 
 from __future__ import annotations
 
@@ -95,6 +96,26 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             cost="retained messages and wills of the topics named stay at their publisher's broker",
         ),
     ] = ()
+
+
+class OperationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of operators' work (``[operations]``)."""
+
+    audit: Annotated[
+        str,
+        knob(
+            "File to which every change, login and refused login is appended as a line of JSON; none: the latest "
+            "1,000 of each are kept in memory. Opened again on SIGHUP",
+            cost="about 200 bytes a login",
+        ),
+    ] = ""
+    bans: Annotated[
+        str,
+        knob(
+            "File in which bans are kept; none: beside storage.file, or if there is none in memory, from where other "
+            "brokers get them after a restart"
+        ),
+    ] = ""
 
 
 def tls_fault(tls: TlsSettings) -> SettingError | None:

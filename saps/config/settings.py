@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from saps.config.access import AuthSettings, PolicySettings, TlsSettings, tls_fault
+from saps.config.access import AuthSettings, OperationSettings, PolicySettings, TlsSettings, tls_fault
 from saps.config.address import Address
 from saps.config.drain import DrainSettings
 from saps.config.knobs import SettingError, knob
@@ -15,7 +15,6 @@ from saps.config.limits import LimitSettings
 from saps.config.links import LinkSettings, links_fault
 from saps.config.monitoring import MonitoringSettings
 from saps.config.ofm import OfmSettings
-from saps.config.operations import OperationSettings
 from saps.config.priority import PrioritySettings
 from saps.config.storage import MissedSettings, SessionSettings, StorageSettings
 from saps.config.tracing import TracingSettings

@@ -25,8 +25,8 @@ from saps.drain.parting import ClientEviction
 from saps.drain.values import Kind, Offer, Options, Progress, Stage
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.connection import Connection
-from saps.frontend.mqtt.connection.redirect import Redirect
 from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.orders import Redirect
 from saps.frontend.mqtt.session.session import Session
 from saps.overlay.ring.keys import BrokerRef
 
@@ -209,7 +209,9 @@ class Drain:
             refusal, leave_ack = Reason.SERVER_UNAVAILABLE, Reason.SERVER_SHUTTING_DOWN
         else:
             refusal = leave_ack = Reason.SERVER_MOVED if self.options.moved else Reason.USE_ANOTHER_SERVER
-        self._frontend.orders.redirect = Redirect(refusal, leave_ack, lambda connection: hosts.reference(kind(connection)))
+        self._frontend.orders.redirect = Redirect(
+            refusal, leave_ack, lambda connection: hosts.reference(kind(connection))
+        )
 
     # ---- sessions
 

@@ -127,6 +127,6 @@ class Audit:
         """The latest entries with this text in them as plain values, the latest first; with `logins` those, too."""
         text, found = search.encode().lower(), list[Entry]()
         for kept in (self._changes, self._logins) if logins else (self._changes,):
-            found += [entry for entry in kept if not text or text in msgspec.json.encode(entry).lower()]
+            found += [entry for entry in reversed(kept) if not text or text in msgspec.json.encode(entry).lower()]
         found.sort(key=lambda entry: -entry.at)
         return msgspec.to_builtins(found[: max(0, min(most, KEPT))])

@@ -29,23 +29,23 @@ class Rates:
         self._rates: dict[str, Rate] = {}
 
     def now(self) -> dict[str, Rate]:
-        """By client, those that were here at the look before this one, too."""
+        """By client; empty at the first look."""
         now, sessions = self._frontend.clock(), self._frontend.sessions
         elapsed, self._looked = now - self._at, now
         if elapsed < SHORTEST:
             return self._rates
         counted = {client: (each.publisher.published, each.delivered) for client, each in sessions.items()}
-        self._rates = {
-            client: Rate(
-                round(max(0, published - before[0]) / elapsed, 2), round(max(0, delivered - before[1]) / elapsed, 2)
-            )
-            for client, (published, delivered) in counted.items()
-            if (before := self._seen.get(client)) is not None
-        }
-        if not self._seen:
+        if self._at < 0:  # the first look
             self._frontend.timers.at(now + LONGEST, self._forget)
+        else:
+            self._rates = {client: self._rate(client, each, elapsed) for client, each in counted.items()}
         self._seen, self._at = counted, now
         return self._rates
+
+    def _rate(self, client: str, counted: tuple[int, int], elapsed: float) -> Rate:
+        """A session that was not here at the last look has begun since."""
+        before = self._seen.get(client, (0, 0))
+        return Rate(*[round(max(0, new - old) / elapsed, 2) for new, old in zip(counted, before, strict=True)])
 
     def _forget(self, now: float) -> None:
         """Nobody looks any more?"""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import aiomqtt
 import pytest
@@ -33,7 +34,7 @@ async def brokers() -> AsyncIterator[list[Broker]]:
 
 def lasting(seconds: int) -> Properties:
     """Properties of a CONNECT whose session outlives the connection."""
-    properties = Properties(PacketTypes.CONNECT)
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = seconds
     return properties
 
@@ -42,28 +43,58 @@ async def test_a_client_is_found_and_disconnected_from_the_terminal(brokers: lis
     here = ("--web", web(brokers[0]))
     host, port = brokers[1].server.address
     will = aiomqtt.Will("gone", b"\x1b[31m", 1, retain=True)
-    with pytest.raises(aiomqtt.MqttError):
-        async with aiomqtt.Client(
-            host, port, identifier="sensor-7", protocol=aiomqtt.ProtocolVersion.V5, will=will, properties=lasting(600)
-        ) as client:
-            await client.subscribe("air/+", qos=1)
-            found = answer(await saps("clients", "SENSOR", "--filter", "air/x", "--json", *here))
-            assert [(row["client"], row["broker"]) for row in found["clients"]] == [("sensor-7", "b1")]
-            shown = (await saps("clients", "--broker", "b1", "--sort", "rate", *here)).stdout
-            assert "1 client" in shown
-            assert "sensor-7" in shown
-            shown = (await saps("client", "sensor-7", *here)).stdout
-            assert "sensor-7, anonymous, is connected to b1 from 127.0.0.1:" in shown
-            assert "MQTT 5 over TCP" in shown
-            assert "kept for 10 min after the connection" in shown
-            assert "last will: gone '\\x1b[31m', QoS 1, retained" in shown
-            assert "air/+" in shown
-            done = await saps("client", "sensor-7", "--disconnect", *here)
-            assert done.stdout == "sensor-7 was disconnected from b1\n"
-            async for _ in client.messages:
-                pass
+    client = aiomqtt.Client(
+        host, port, identifier="sensor-7", protocol=aiomqtt.ProtocolVersion.V5, will=will, properties=lasting(600)
+    )
+    async with AsyncExitStack() as stack:
+        stack.enter_context(suppress(aiomqtt.MqttError))  # it is disconnected
+        await stack.enter_async_context(client)
+        await client.subscribe("air/+", qos=1)
+        found = answer(await saps("clients", "SENSOR", "--filter", "air/x", "--json", *here))
+        assert [(row["client"], row["broker"]) for row in found["clients"]] == [("sensor-7", "b1")]
+        shown = (await saps("clients", "--broker", "b1", "--sort", "rate", *here)).stdout
+        assert "1 client" in shown
+        assert "sensor-7" in shown
+        shown = (await saps("client", "sensor-7", *here)).stdout
+        assert "sensor-7, anonymous, is connected to b1 from 127.0.0.1:" in shown
+        assert "MQTT 5 over TCP" in shown
+        assert "kept for 10 min after the connection" in shown
+        assert "last will: gone '\\x1b[31m', QoS 1, retained" in shown
+        assert "air/+" in shown
+        done = await saps("client", "sensor-7", "--disconnect", *here)
+        assert done.stdout == "sensor-7 was disconnected from b1\n"
+        with pytest.raises(aiomqtt.MqttError):
+            await anext(aiter(client.messages))
     assert "away from b1 since" in (await saps("client", "sensor-7", *here)).stdout
     done = await saps("client", "sensor-7", "--disconnect", "--end-session", *here)
     assert done.stdout == "sensor-7 was not connected to b1; its session has ended\n"
     assert "no broker has a session of 'sensor-7'" in refusal(await saps("client", "sensor-7", *here))
     assert "sort" in refusal(await saps("clients", "--sort", "color", *here))
+
+
+async def test_bans_are_ordered_listed_and_lifted_and_the_audit_log_says_who(brokers: list[Broker]) -> None:
+    here = ("--web", web(brokers[0]))
+    done = await saps("ban", "address", "192.0.2.7/24", "--for", "2h", "--reason", "scans", *here)
+    assert re.match(r"the address 192\.0\.2\.0/24 is banned at 2 brokers until 20", done.stdout)
+    shown = (await saps("ban", "--web", web(brokers[1]))).stdout
+    assert "1 ban" in shown
+    assert "scans" in shown
+    assert "192.0.2.0/24" in shown
+    done = await saps("ban", "address", "192.0.2.0/24", "--lift", *here)
+    assert done.stdout == "the address 192.0.2.0/24 is banned no more, at 2 brokers\n"
+    assert answer(await saps("ban", "--json", *here))["bans"] == []
+    assert "'soon' is not of the form 90s" in refusal(await saps("ban", "user", "u", "--for", "soon", *here))
+    assert "client, user, address" in refusal(await saps("ban", "host", "x", *here))
+    assert "10.0.0" in refusal(await saps("ban", "address", "10.0.0", *here))
+    entries = answer(await saps("audit", "192.0.2", "--json", *here))["entries"]
+    assert [(entry["broker"], entry["what"]) for entry in entries if entry["broker"] == "b0"] == [
+        ("b0", "lift ban"),
+        ("b0", "ban"),
+    ]
+    assert {entry["what"] for entry in entries if entry["broker"] == "b1"} == {
+        "ban from elsewhere",
+        "ban lifted elsewhere",
+    }
+    shown = (await saps("audit", *here)).stdout
+    assert "anonymous (administrator)" in shown
+    assert "address 192.0.2.0/24" in shown

@@ -79,7 +79,9 @@ def test_addresses_and_networks(given_: str, kept: str, inside: str, outside: st
     assert bans.banned("c", None, inside) is not None
     assert bans.banned("c", None, outside) is None
     assert bans.banned("c", None, "?") is None
-    assert given_ == kept or pytest.raises(ValueError, bans.put, ban("address", given_))
+    if given_ != kept:
+        with pytest.raises(ValueError, match="shortest form"):
+            bans.put(ban("address", given_))
 
 
 def test_a_ban_ends_by_itself_or_is_lifted_and_a_lifted_one_does_not_come_back() -> None:
@@ -96,7 +98,7 @@ def test_a_ban_ends_by_itself_or_is_lifted_and_a_lifted_one_does_not_come_back()
     assert (bans.live(), len(bans)) == ([], 2)
     bans.forget()
     assert len(bans) == 1
-    clock.now += REMEMBERED
+    clock.now += REMEMBERED + 1
     bans.forget()
     assert len(bans) == 0
     with pytest.raises(ValueError, match="clock of b1 is ahead"):

@@ -15,7 +15,7 @@ from saps.cli.look.clients import clock
 from saps.cli.look.http_client import AskError, WebPort
 from saps.cli.look.options import Json, asks
 from saps.cli.look.tables import console, emit, safe, table
-from saps.operations.bans import KINDS, Ban, Banned, BanList, BanOrder
+from saps.operations.bans import KINDS, Ban, BanList, Banned, BanOrder
 
 app = command_app("ban")
 
@@ -87,7 +87,9 @@ def said(done: Banned) -> str:
 def ban_table(bans: Iterable[Ban]) -> Table:
     """A ban a line."""
     rows = list(bans)
-    shown = table(f"{len(rows)} ban{'s'[: len(rows) != 1]}", ("kind", "name", "until", "reason", "by", "at broker", "since"))
+    shown = table(
+        f"{len(rows)} ban{'s'[: len(rows) != 1]}", ("kind", "name", "until", "reason", "by", "at broker", "since")
+    )
     for row in rows:
         until = "lifted" if row.until is None else clock(row.until)
         texts = (row.name, until, row.reason, row.by, row.broker)

@@ -65,7 +65,8 @@ def lines(found: Client) -> Iterator[str]:
     row = found.row
     of = f" of {row.user}" if row.user is not None else ", anonymous,"
     if row.connected:
-        yield f"{row.client}{of} is connected to {row.broker} from {row.address} since {clock(row.since)}, {row.protocol}"
+        where = f"{row.broker} from {row.address}"
+        yield f"{row.client}{of} is connected to {where} since {clock(row.since)}, {row.protocol}"
     else:
         yield f"{row.client}{of} is away from {row.broker} since {clock(row.since)}"
     lasts = "for ever" if found.expiry == 0xFFFFFFFF else f"for {duration(found.expiry)}"

@@ -49,7 +49,9 @@ def clients(
     search: Annotated[
         str | None, typer.Argument(metavar="[TEXT]", help="A part of the client identifier, user or address.")
     ] = None,
-    of_user: Annotated[str | None, typer.Option("--of-user", metavar="NAME", help="Only this user's; * is any.")] = None,
+    of_user: Annotated[
+        str | None, typer.Option("--of-user", metavar="NAME", help="Only this user's; * is any.")
+    ] = None,
     address: Annotated[str | None, typer.Option("--address", metavar="IP", help="Only from there; * is any.")] = None,
     broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")] = None,
     topic_filter: Annotated[

@@ -7,7 +7,7 @@ import pytest
 from saps.frontend.mqtt.codec.packets import V5, V311, Connack, Connect, Disconnect
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.redirect import Redirect
+from saps.frontend.mqtt.orders import Redirect
 from tests.frontend.mqtt.bench import Bench, Client
 
 ADDRESSES = "b2.example.org:1883 b3.example.org:1883"

@@ -70,6 +70,7 @@ async def test_a_ban_holds_at_all_brokers_within_a_second_and_after_restarts(sta
     assert [ban["reason"] for ban in (await others[0].json("/v1/bans"))["bans"]] == ["floods"]
 
     late = await start("b3", join=first.broker.ref.address)  # a neighbour tells it
+    assert late.broker.operations is not None
     async with asyncio.timeout(PATIENCE):
         while not late.broker.operations.bans.table.live():  # noqa: ASYNC110 - it does not tell
             await asyncio.sleep(0.05)
@@ -82,6 +83,6 @@ async def test_a_ban_holds_at_all_brokers_within_a_second_and_after_restarts(sta
     assert not await refused(again, "flooder")
     what = [(entry["what"], entry["subject"]) for entry in (await again.json("/v1/audit"))["entries"]]
     assert what == [("lift ban", "client flooder")]
-    (tmp_path / "b0.bans").write_text("{")
+    (tmp_path / "b9.bans").write_text("{")
     with pytest.raises(SettingError, match=r"operations\.bans"):
-        await start("b9", operations__bans=tmp_path / "b0.bans")
+        await start("b9", operations__bans=tmp_path / "b9.bans")

@@ -12,8 +12,8 @@ from saps.frontend.mqtt.codec.packets import V5, V311, Connack, Connect, Disconn
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.publish_cut import received_properties
 from saps.frontend.mqtt.codec.reasons import CONNACK_REASONS, RETURN_CODES_311, MqttError, ProtocolError, Reason
-from saps.frontend.mqtt.connection.redirect import elsewhere
 from saps.frontend.mqtt.frontend import FOREVER
+from saps.frontend.mqtt.orders import elsewhere
 from saps.frontend.mqtt.session.session import LastWill
 from saps.mesh import Arrival
 from saps.messages import Message

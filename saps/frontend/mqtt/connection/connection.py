@@ -19,8 +19,8 @@ from saps.frontend.mqtt.connection.keep_alive import KeepAlive
 from saps.frontend.mqtt.connection.outbound import Outbound, Port
 from saps.frontend.mqtt.connection.packet_handlers import HANDLERS
 from saps.frontend.mqtt.connection.publish_handler import PublishHandler
-from saps.frontend.mqtt.connection.redirect import elsewhere
 from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.orders import elsewhere
 from saps.frontend.mqtt.session.session import Session
 
 logger = logging.getLogger(__name__)

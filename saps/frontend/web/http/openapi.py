@@ -83,7 +83,14 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _paths(named: dict[str, Any]) -> dict[str, Any]:
-    return {**_topics(named), **_subscribing(named), **_mesh(named), **_orders(named), **operations.paths(named), **_monitoring()}
+    return {
+        **_topics(named),
+        **_subscribing(named),
+        **_mesh(named),
+        **_orders(named),
+        **operations.paths(named),
+        **_monitoring(),
+    }
 
 
 def _topics(named: dict[str, Any]) -> dict[str, Any]:

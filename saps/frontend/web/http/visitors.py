@@ -53,11 +53,11 @@ class Visitor(NamedTuple):
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-CHANGED = "changed"
+CHANGED = web.RequestKey("changed", dict[str, Any])
 """Key of a request: what its handler adds to the entry in the audit log."""
 
 
-VISITOR = "visitor"
+VISITOR = web.RequestKey("visitor", Visitor)
 """Key of a request that changes something: who asks."""
 
 
@@ -102,7 +102,7 @@ class Visitors:
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             visitor = await self.admit(request)
-            subject = next(iter(request.match_info.values()), "")
+            subject = " ".join(request.match_info.values())
             try:
                 self._demand(visitor, role)
             except ProblemError as error:
@@ -120,8 +120,12 @@ class Visitors:
         if visitor.role >= role:
             return
         if visitor.user is None:
-            raise _unauthorised(f"anonymous clients may not do this from another machine; it takes the role {role.word}")
-        raise ProblemError(403, "Not authorized", f"it takes the role {role.word}; {visitor.user} is {visitor.role.word}")
+            raise _unauthorised(
+                f"anonymous clients may not do this from another machine; it takes the role {role.word}"
+            )
+        raise ProblemError(
+            403, "Not authorized", f"it takes the role {role.word}; {visitor.user} is {visitor.role.word}"
+        )
 
     def _record(self, what: str, visitor: Visitor, **more: Any) -> None:
         if self._audit is not None:

@@ -14,8 +14,8 @@ from saps.agents.api import Answers
 from saps.frontend.web.clients.topics import answer
 from saps.frontend.web.http.parameters import Parameters
 from saps.frontend.web.http.problems import ProblemError
-from saps.frontend.web.http.visitors import VISITOR, Visitor, changed
-from saps.operations.bans import KINDS, Ban, Banned, BanList, BanOrder, Bans, named
+from saps.frontend.web.http.visitors import VISITOR, changed
+from saps.operations.bans import KINDS, Ban, BanList, Banned, BanOrder, Bans, named
 
 LARGEST = 128 * 1024
 """Bytes of an order: a client identifier has 64 KiB at most."""
@@ -97,8 +97,7 @@ class BanRoutes:
 
 
 def _by(request: web.Request) -> str:
-    visitor: Visitor = request[VISITOR]
-    return visitor.user or ""
+    return request[VISITOR].user or ""
 
 
 def _named(kind: str, name: str) -> str:

@@ -45,7 +45,7 @@ class ClientRoutes:
         """The clients that are wanted."""
         broker, question = _question(request)
         found = await self._find(broker, question)
-        if question.sort in ("rate", "delivered") and all(row.published_rate is None for row in found.clients):
+        if question.sort in ("rate", "delivered") and any(row.published_rate is None for row in found.clients):
             await asyncio.sleep(SHORTEST)  # it was the first look
             found = await self._find(broker, question)
         return answer(found)
@@ -92,9 +92,7 @@ class ClientRoutes:
 
 def _question(request: web.Request) -> tuple[str, Question]:
     """The broker that is asked, empty for all, and what is. Raises `ProblemError`."""
-    asked = Parameters(
-        request, ("search", "client", "user", "address", "broker", "filter", "state", "sort", "limit")
-    )
+    asked = Parameters(request, ("search", "client", "user", "address", "broker", "filter", "state", "sort", "limit"))
     topic_filter, sort = asked.get("filter"), asked.text("sort") or "client"
     if topic_filter is not None and (fault := subscription_fault(topic_filter)) is not None:
         raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {fault}", field="filter")

@@ -17,10 +17,18 @@ from saps.frontend.web.http.openapi_parts import (
     state,
 )
 from saps.operations.audit import KEPT, AuditList
-from saps.operations.bans import Banned, BanList, BanOrder
+from saps.operations.bans import BanList, Banned, BanOrder
 from saps.operations.values import MOST_CLIENTS, SORTS, Client, ClientList, Disconnected
 
-TYPES: dict[str, Any] = {"ClientList": ClientList, "Client": Client, "Disconnected": Disconnected, "AuditList": AuditList, "BanList": BanList, "BanOrder": BanOrder, "Banned": Banned}
+TYPES: dict[str, Any] = {
+    "ClientList": ClientList,
+    "Client": Client,
+    "Disconnected": Disconnected,
+    "AuditList": AuditList,
+    "BanList": BanList,
+    "BanOrder": BanOrder,
+    "Banned": Banned,
+}
 """What is sent and told, by the name of its schema."""
 
 
@@ -42,7 +50,9 @@ def _clients(named: dict[str, Any]) -> dict[str, Any]:
         in_query("filter", TEXT, "With a subscription that has a topic in common with this filter or topic."),
         in_query("state", {"enum": ["connected", "away"]}, "Only those."),
         in_query("sort", {"enum": list(SORTS), "default": "client"}, "The order; rate: who publishes most."),
-        in_query("limit", {"type": "integer", "minimum": 0, "maximum": MOST_CLIENTS, "default": 100}, "At most so many."),
+        in_query(
+            "limit", {"type": "integer", "minimum": 0, "maximum": MOST_CLIENTS, "default": 100}, "At most so many."
+        ),
     ]
     found["responses"]["404"] = problem_answer("There is no such broker.")
     found["x-examples"] += [
@@ -89,7 +99,7 @@ def _bans(named: dict[str, Any]) -> dict[str, Any]:
     show = state(named, "BanList", "Bans", "Clients, users and addresses that no broker lets in.", "/v1/bans")
     ban = operation(
         "Ban",
-        "At all brokers, until a time or until it is lifted; who is connected is disconnected. Only for administrators.",
+        "At all brokers, for a time or until it is lifted. Who is connected is disconnected. Only for administrators.",
         {200: json_answer("It holds.", named["Banned"])},
         (400, 401, 403, 413, 503, 504),
         [],

@@ -171,7 +171,10 @@ FAULTS = [
     ("[rule]\nallow = 'both'", ["line 1: rule must be written as tables: begin each with [[rule]]"]),
     ("roles = 'all'", ["line 1: roles must be a table: begin it with [roles]"]),
     ("[roles]\noperater = 'x'", ["line 2: 'operater' is not known here; did you mean operator?"]),
-    ("[roles]\nviewer = [\n'x',\n'']", ["line 4: viewer: '' matches nobody: write a name, or a pattern such as 'ward-*'"]),
+    (
+        "[roles]\nviewer = [\n'x',\n'']",
+        ["line 4: viewer: '' matches nobody: write a name, or a pattern such as 'ward-*'"],
+    ),
     ("[roles]\nviewer = 3", ["line 2: viewer must be a text or a list of texts, not 3"]),
     ("\ndefualt = 'deny'", ["line 2: 'defualt' is not known here; did you mean default?"]),
     (
