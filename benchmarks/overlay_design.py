@@ -173,12 +173,13 @@ def markdown(points: Sequence[Point], churns: Sequence[Churn], seed: int, repeti
 
 
 def _table(points: Sequence[Point]) -> Iterator[str]:
-    """A row for each algorithm, a column for each number of nodes."""
+    """A row for each algorithm, a column for the least, the middle and the greatest number of nodes."""
     sizes = sorted({point.nodes for point in points})
+    sizes = sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
     yield "| algorithm | " + " | ".join(f"{nodes:,} nodes" for nodes in sizes) + " |"
     yield "|:---|" + "---:|" * len(sizes)
     for name in dict.fromkeys(point.algorithm for point in points):
-        row = " | ".join(_cell(point) for point in points if point.algorithm == name)
+        row = " | ".join(_cell(point) for point in points if point.algorithm == name and point.nodes in sizes)
         yield f"| {name} | {row} |"
 
 

@@ -134,6 +134,10 @@ def cells(point: Point) -> tuple[str, ...]:
     )
 
 
+SHOWN = {(100, 1000, 30), (NODES, 1000, 30), (NODES, TOPICS, MEMBERS), (NODES, 1000, 100)}
+"""Nodes, topics and members of the page's columns; its plot has all."""
+
+
 def markdown(points: Sequence[Point], seed: int) -> str:
     """The page docs/reproduction/planner-speed.md."""
     limits = "; ".join(f"{name} {seconds:g} s" for name, seconds in LIMITS.items())
@@ -167,9 +171,9 @@ def markdown(points: Sequence[Point], seed: int) -> str:
 
 
 def _table(points: Sequence[Point], cell: Callable[[Point], str]) -> Iterator[str]:
-    """A row for each planner that has a cell, a column for each size."""
+    """A row for each planner that has a cell, a column for each size of `SHOWN`."""
     at = {((p.nodes, p.topics, p.members), p.planner): cell(p) for p in points}
-    sizes = list(dict.fromkeys(size for size, _ in at))
+    sizes = [size for size in dict.fromkeys(size for size, _ in at) if size in SHOWN]
     yield "| planner | " + " | ".join(f"{n:,}x{t:,}x{m}" for n, t, m in sizes) + " |"
     yield "|:---|" + "---:|" * len(sizes)
     for name in dict.fromkeys(p.planner for p in points):

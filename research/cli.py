@@ -114,7 +114,7 @@ def tdcdoda(
         "tdcdoda.json": [cell._asdict() for cell in cells],
         "tdcdoda-readings.json": [other._asdict() for other in others],
     }
-    text = report.markdown(cells, others, lines, repetitions, seed)
+    text = report.markdown(cells, repetitions, seed)
     directory = _write(out, quick, "tdcdoda.md", text, data)
     report.plot(cells, directory)
     report.show(cells, Console())

@@ -24,10 +24,11 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 HEAD = """# Metrics
 
 A broker's `/metrics` ([monitoring](web.md#monitoring)), as `scripts/metrics_page.py` finds them. Beside these: those
-of the process (`process_...`). No label grows with topics or clients. The [alarms](running.md#alarms) use them.
+of the process (`process_...`). Names with `_total` are counters, all others gauges, but for one histogram. No label
+grows with topics or clients. The [alarms](running.md#alarms) use them.
 
-| metric | kind | label | what it is |
-| --- | --- | --- | --- |
+| metric | what it is |
+| --- | --- |
 """
 ANY = "127.0.0.1:0"
 
@@ -63,10 +64,10 @@ def rows(found: list[Metric]) -> Iterator[str]:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         keys = sorted({key for sample in family.samples for key in sample.labels} - {"le"})
         values = sorted({sample.labels[key] for sample in family.samples for key in keys})
-        label = ", ".join(f"`{key}`" for key in keys)
+        label = " Labels: " + ", ".join(f"`{key}`" for key in keys) + "." if keys else ""
         if len(keys) == 1:
-            label += f": {', '.join(values)}"
-        yield f"| `{name}` | {family.type} | {label} | {family.documentation} |\n"
+            label = f" `{keys[0]}`: {', '.join(values)}."
+        yield f"| `{name}` | {family.documentation}{label} |\n"
 
 
 def main() -> None:

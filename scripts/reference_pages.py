@@ -29,6 +29,8 @@ MEMBERS = [
         ["tokyo/ward1", "tokyo/ward2", "tokyo/ward2", "osaka/kita", "osaka/kita", "osaka/kita", "osaka/minami"], 2
     )
 ]
+LEVELS = 3
+"""Names of packages in the architecture page have at most so many parts."""
 GIVEN = (saps.Messages,)
 """Classes whose objects are made by others."""
 ORDERS = {
@@ -123,7 +125,7 @@ def packages() -> str:
     folders = {file.parent for file in ROOT.glob("*/__init__.py")} - {ROOT / "tests", ROOT / "scripts"}
     found = [*folders, *(file.parent for file in (ROOT / "saps").rglob("__init__.py")), *(ROOT / "saps").glob("*.py")]
     rows = {_dotted(path): _summary(path) for path in found if path.stem not in {"__init__", "__main__", "driver"}}
-    lines = [f"| `{name}` | {text} |\n" for name, text in sorted(rows.items())]
+    lines = [f"| `{name}` | {text} |\n" for name, text in sorted(rows.items()) if name.count(".") < LEVELS]
     return "".join(["\n| package or module | |\n| --- | --- |\n", *lines])
 
 

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/settings.md, one for each group of settings, from the declarations.
+"""Writes the tables of docs/settings.md, one for each program, from the declarations.
 
 Usage: python scripts/settings_table.py [--check]. With --check it writes nothing; exit status 1 if it would.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +35,13 @@ def row(program: Program[Any], knob: Knob) -> str:
 
 
 def tables() -> str:
-    """All settings in Markdown, under a heading for each group."""
+    """All settings in Markdown, under a heading for each program."""
     head = "| setting and flag | default | what it is | raising it costs |\n| --- | --- | --- | --- |\n"
     parts = []
     programs = {"": BROKER} | {f"{table}.": import_module(module).PROGRAM for table, module in TABLES.items()}
     for table, program in programs.items():
-        own = [knob for knob in program.knobs.values() if knob.name.startswith(table)]
-        for group, knobs in groupby(own, key=lambda knob: knob.name.rpartition(".")[0]):
-            rows = "".join(row(program, knob) for knob in knobs)
-            parts.append(f"\n## {group or 'The broker'}\n\n{head}{rows}")
+        rows = "".join(row(program, knob) for knob in program.knobs.values() if knob.name.startswith(table))
+        parts.append(f"\n## {table.removesuffix('.') or 'The broker'}\n\n{head}{rows}")
     return "".join(parts) + "\n"
 
 

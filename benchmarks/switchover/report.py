@@ -11,18 +11,17 @@ from benchmarks.switchover.moves import Moved
 Rows = list[tuple[str, ...]]
 
 MOVES = (
-    "mode", "QoS", "messages/s", "deliveries/s", "moves", "joins, leaves", "published", "by OFM", "lost", "doubled",
-    "out of order", "to OFM", "to ALM", "longest gap",
+    "mode", "QoS", "messages/s", "deliveries/s", "moves", "joins, leaves", "published", "by OFM", "wrong", "to OFM",
+    "to ALM", "longest gap",
 )  # fmt: skip
 FAULT = (
-    "fault", "mode", "QoS", "published", "lost", "doubled", "out of order", "longest gap", "gap before", "by ALM",
-    "all by OFM after",
+    "fault", "mode", "QoS", "published", "wrong", "longest gap", "gap before", "by ALM", "all by OFM after",
 )  # fmt: skip
 
 
 def moves_rows(results: Sequence[Moved]) -> Rows:
-    """One row a run; lost, doubled and out of order are of the stable subscribers and the guests together."""
-    rows = []
+    """One row a run; wrong: lost/doubled/out of order, of the stable subscribers and the guests together."""
+    rows: Rows = []
     for run in results:
         wrong = [
             getattr(run.tally, name) + getattr(run.guests, name) for name in ("lost", "duplicated", "out_of_order")
@@ -37,7 +36,7 @@ def moves_rows(results: Sequence[Moved]) -> Rows:
                 f"{run.joins}, {run.leaves}",
                 f"{run.published:,}",
                 f"{run.carried:,}",
-                *map(str, wrong),
+                "/".join(map(str, wrong)),
                 milliseconds(run.constructed),
                 milliseconds(run.released),
                 f"{1000 * run.gap:.0f} ms",
@@ -47,16 +46,14 @@ def moves_rows(results: Sequence[Moved]) -> Rows:
 
 
 def fault_rows(results: Sequence[Broken]) -> Rows:
-    """One row a run."""
+    """One row a run; wrong: lost/doubled/out of order."""
     return [
         (
             FAULTS[run.plan.fault].what,
             run.plan.mode.upper(),
             str(run.plan.qos),
             f"{run.published:,}",
-            str(run.tally.lost),
-            str(run.tally.duplicated),
-            str(run.tally.out_of_order),
+            f"{run.tally.lost}/{run.tally.duplicated}/{run.tally.out_of_order}",
             f"{1000 * run.gap:.0f} ms",
             f"{1000 * run.gap_before:.0f} ms",
             str(run.by_alm),

@@ -106,15 +106,13 @@ _PAGE = """\
 
 Computed by `saps reproduce saps --seed {seed} --overlays {overlays}`: {overlays} random overlays for each point and
 one publication in each, by the product's own keys and multicast trees (`saps.overlay.delivery.tree`). Tests compare
-these with the links of the running protocol (`tests/research/test_reproduce_saps_trees.py`). The file saps.json has
-every point.
+these with the links of the running protocol. The file saps.json has every point.
 
 ## Paper and ours
 
 {claims}
 
-The last column computes the first three statements again in other series of {overlays} overlays. Traffic hardly moves
-with the seed; greatest hops are even numbers: a series with 16 gives -87.5 %, with 14 -85.7 %, with 18 -88.9 %.
+The last column computes the first three statements again in other series of {overlays} overlays.
 
 ## Readings
 
@@ -137,7 +135,7 @@ With other numbers of hosts OFM changes ALM-LA's figures (tree, 16 clusters, 100
 
 ![Figure 8](saps-8.svg)
 
-Traffic of a publication / maximum hops, mean of the overlays.
+Traffic of a publication (maximum hops), mean of the overlays.
 
 {figure8}
 
@@ -155,26 +153,23 @@ Traffic of a publication / maximum hops, mean of the overlays.
 
 ## Closed forms
 
-ALM and OFM have closed forms on both topologies (`research.saps_paper.closed`), cluster-aware ALM on the tree a least
-possible traffic, 2 (clusters with subscribers - 1). No point is farther from them than {apart:.1f} standard errors.
+ALM, OFM and, on the tree, cluster-aware ALM have closed forms (`research.saps_paper.closed`). No point is farther from
+them than {apart:.1f} standard errors.
 
 ## What cluster-aware ALM leaves for OFM
 
-Without the switches' help each cluster with subscribers, but for the publisher's, must be sent a copy. Cluster-aware
-ALM, the default ([decision 015](../decisions/015-cluster-aware-multicast-trees.md)), sends exactly these. On the tree
-with c occupied clusters OFM saves at most 1 - c / (2 (c - 1)) of its traffic: 46.7 % for 16, where the paper has
-71.6 % over ALM-LA. In hops OFM needs 2, cluster-aware ALM 4 (16 clusters) or 6 (128).
-
-On the line with sorted numbers cluster-aware ALM sends from 100 subscribers on half as many copies as ALM-LA, but
-farther: in links it saves little. With random numbers it halves the links as well. OFM changes the tree's traffic by:
+Cluster-aware ALM, the default ([decision 015](../decisions/015-cluster-aware-multicast-trees.md)), sends each other
+cluster with subscribers one copy, the least without switches' help. On the tree with c occupied clusters OFM saves at
+most 1 - c / (2 (c - 1)) of its traffic. On the line with sorted numbers it sends half as many copies as ALM-LA from 100
+subscribers on, but farther. With 100 subscribers OFM changes the tree's traffic by:
 
 {left}
 
 ## Figure 11: entries and buckets of one topic
 
 16 clusters, 100 subscribers, all switches together. The paper counts a flow entry on each switch of the tree and a
-bucket for each rewritten address. The product's plan (`saps.ofm.flows.plan`) adds an entry for each broker, which
-returns its loopback packet, by default one for each tree link, and buckets for the tree links.
+bucket for each rewritten address. The product (`saps.ofm.flows.plan`) adds an entry for each broker's loopback packet,
+by default one for each tree link, and buckets for the tree links.
 
 {examples}
 
@@ -196,9 +191,9 @@ those that the product's machines ask in the simulator. Rates are joins and leav
 
 {counted}
 
-EITHER keeps an answer for a lease of {lease:g} s instead of asking before each publication. A join or a leave is one
-query, as in the paper, and revokes the leases, so that all publishers ask again, at most once in {again:g} s. BOTH asks
-only when a broker leaves the tree; one that leaves within {wait:g} s, before it has joined the tree, asks nothing.
+EITHER keeps an answer for a lease of {lease:g} s. A join or a leave is one query, as in the paper, and revokes the
+leases; all publishers ask again, at most once in {again:g} s. BOTH asks only when a broker leaves the tree; one that
+leaves within {wait:g} s, before it has joined the tree, asks nothing.
 
 ## Growth
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from research.saps_paper.headline import Claim, Left, texts
-from research.saps_paper.records import METHODS, Example, Growth, Queries, Reading, Record, Resources
+from research.saps_paper.records import FEW, METHODS, Example, Growth, Queries, Reading, Record, Resources
 
-SHOWN = (10, 50, 100, 1000, 10_000, 100_000)
+SHOWN = (10, 100, 1000, 100_000)
 """Numbers of subscribers that the page's tables have; the plots and saps.json have all."""
 
 
@@ -41,7 +41,7 @@ def figure(points: Sequence[Record]) -> str:
     lines: dict[int, list[str]] = {}
     for p in points:
         if by_clusters or p.subscribers in SHOWN:
-            cell = f"{p.traffic:.1f} / {p.hops_mean:.1f}"
+            cell = f"{p.traffic:.1f} ({p.hops_mean:.1f})"
             lines.setdefault(p.clusters if by_clusters else p.subscribers, []).append(cell)
     heads = ("clusters" if by_clusters else "subscribers", *METHODS[points[0].topology])
     return table(heads, [(f"{x:,}", *cells) for x, cells in lines.items()])
@@ -59,11 +59,11 @@ def _errors(point: Record) -> float:
 
 def left(found: Iterable[Left]) -> str:
     return table(
-        ("clusters", "subscribers", "traffic, of ALM-LA's", "of cluster-aware", "at most", "hops, of cluster-aware"),
+        ("clusters", "traffic, of ALM-LA's", "of cluster-aware", "at most", "hops, of cluster-aware"),
         [
-            (p.clusters, f"{p.subscribers:,}", *_saved(p.over_alm_la, p.over_aware, p.most, p.hops_over_aware))
+            (p.clusters, *_saved(p.over_alm_la, p.over_aware, p.most, p.hops_over_aware))
             for p in found
-            if p.subscribers in SHOWN
+            if p.subscribers == FEW
         ],
     )
 
@@ -99,9 +99,9 @@ def resources(found: Sequence[Resources]) -> str:
     lines: dict[int, list[str]] = {}
     for r in found:
         if r.subscribers in SHOWN:
-            lines.setdefault(r.subscribers, []).append(f"{r.flow_entries:.3f} / {r.buckets:.3f}")
+            lines.setdefault(r.subscribers, []).append(f"{r.flow_entries:.3f} ({r.buckets:.3f})")
     heads = ["subscribers", *dict.fromkeys(f"{r.topology}, {r.distribution}" for r in found)]
-    heads = [heads[0], *(f"{head}: entries / buckets" for head in heads[1:])]
+    heads = [heads[0], *(f"{head}: entries (buckets)" for head in heads[1:])]
     return table(heads, [(f"{x:,}", *cells) for x, cells in lines.items()])
 
 

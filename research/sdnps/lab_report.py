@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from research.sdnps.anova import Effect, Sample, describe, effect
 from research.sdnps.ends import PACKET
 from research.sdnps.lab import STEADY_PACKETS, STEADY_RATE, Run, Settings
-from research.sdnps.tables import ALPHA, ANOVA, PACKETS, RUNS, TITLES, Anova, Cell
+from research.sdnps.tables import ALPHA, ANOVA, PACKETS, RUNS, Anova, Cell
 
 
 class Measured(NamedTuple):
@@ -110,10 +110,14 @@ def _effect(found: Effect) -> dict[str, Any]:
 def markdown(found: Results) -> str:
     """The page docs/reproduction/sdnps-lab.md."""
     parts = [_head(found), _readings(found)]
-    for table, title in TITLES.items():
-        rows = [each for each in found.cells if each.cell.table == table]
-        parts += [f"## Table {table}: {title}", _rows(rows)] if rows else []
-    parts += ["## Normality", _normality(found), "## Do flow entries matter?", _anova(found)]
+    parts += [
+        "## Tables 1 to 6",
+        _rows(found.cells),
+        "## Normality",
+        _normality(found),
+        "## Do flow entries matter?",
+        _anova(found),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -130,8 +134,7 @@ def _head(found: Results) -> str:
         f"namespaces), with trees made by `saps controller`: {settings.runs} runs of each cell\nin an order from "
         f"the seed, {settings.packets:,} packets of {PACKET} bytes a publisher and run. {platform.machine()}, "
         f"{processors} processors carry switches,\npublishers and subscribers; load average "
-        f"{before:.1f} before, {after:.1f} after. {busy}Means ± standard deviations.\nReadings: "
-        "[decision 022](../decisions/022-lab-and-measurements-on-open-vswitch.md)."
+        f"{before:.1f} before, {after:.1f} after. {busy}Means ± standard deviations."
     )
 
 
@@ -140,7 +143,7 @@ def _readings(found: Results) -> str:
     pace = f"{rate:,.0f} packets a second" if rate else "as many as it can"
     least = f", so it is at least {1000 * found.settings.packets / rate:,.0f} ms" if rate else ""
     return (
-        "*Duration* (the paper's delay, ms) is from the first packet sent to the last received. Each publisher "
+        "*Duration* (the paper's delay) is from the first packet sent to the last received. Each publisher "
         f"sends\n{pace}{least}. *Delay* (µs) is the median of {STEADY_PACKETS} single packets, "
         f"{STEADY_RATE:,.0f} a second,\nby the kernel's time stamps; *99 %* is of the same; {_single(found)}. "
         f"The paper has no such figures. Its own\nare means of {RUNS:,} runs of {PACKETS:,} packets on "
@@ -156,13 +159,13 @@ def _single(found: Results) -> str:
 
 def _rows(rows: Sequence[Measured]) -> str:
     lines = [
-        "| | duration, ms: paper | ours | loss, %: paper | ours | delay, µs | 99 %, µs |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| table | | duration, ms: paper | ours | loss, %: paper | ours | delay, µs | 99 %, µs |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for each in rows:
         cell, tail = each.cell, statistics.median(run.delay_p99_us for run in each.runs)
         lines.append(
-            f"| {cell.label} | {cell.delay_ms:,.0f} | {_spread(each.duration)} | {cell.loss:.2f} "
+            f"| {cell.table} | {cell.label} | {cell.delay_ms:,.0f} | {_spread(each.duration)} | {cell.loss:.2f} "
             f"| {each.loss:.2f} | {_spread(each.delay)} | {tail:,.0f} |"
         )
     return "\n".join(lines)
@@ -199,8 +202,8 @@ def _anova(found: Results) -> str:
         "One-way analysis of variance over the numbers of flow entries (the paper's Tables 7 to 9), and the\n"
         f"Kruskal-Wallis test, which needs no normal samples. *Yes* below {ALPHA}.",
         "",
-        "| table | of | between (SS, df) | within (SS, df) | F | p | an effect? | Kruskal-Wallis p |",
-        "|---|---|---:|---:|---:|---:|---|---:|",
+        "| table | of | F | p | an effect? | Kruskal-Wallis p |",
+        "|---|---|---:|---:|---|---:|",
     ]
     for table, (duration, delay) in effects.items():
         lines.append(_anova_row(table, "paper", ANOVA[table], None))
@@ -212,10 +215,7 @@ def _anova(found: Results) -> str:
 def _anova_row(table: int, of: str, anova: Anova, kruskal: float | None) -> str:
     verdict = "yes" if anova.p < ALPHA else "no"
     other = f"{kruskal:.3f}" if kruskal is not None else ""
-    return (
-        f"| {table} | {of} | {anova.between:.4g}, {anova.between_df} | {anova.within:.4g}, {anova.within_df} "
-        f"| {anova.f:,.2f} | {anova.p:.3g} | {verdict} | {other} |"
-    )
+    return f"| {table} | {of} | {anova.f:,.2f} | {anova.p:.3g} | {verdict} | {other} |"
 
 
 def show(found: Results, console: Console) -> None:

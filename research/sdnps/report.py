@@ -44,8 +44,8 @@ def markdown(results: Results) -> str:
         f"Computed by `saps reproduce sdnps --seed {results.seed} --graphs {results.graphs}`: {results.graphs} random "
         f"networks of {NODES} nodes and {LINKS} links\nfor each number of topics, the same for all planners; "
         f"{RELEVANT} nodes a topic, of which 20 % publish. The tables have means\nover the networks, `sdnps.json` "
-        "the standard deviations. The paper's figures are drawings without numbers, so only\nshapes can be compared.\n"
-        "[Decision 050](../decisions/050-tree-planners-for-ofm.md) has the readings taken, "
+        "standard deviations and the columns between. The paper's figures have no numbers, so\nonly shapes can be "
+        "compared.\n[Decision 050](../decisions/050-tree-planners-for-ofm.md) has the readings taken, "
         "[planner](../planner.md) the planners.",
         "SDNPS is shown as printed (widest paths by Kruskal's algorithm) and mended (of widest paths the shortest; "
         "children are\npruned), for three shapes of the topic tree: CMMR, all topics at the first level; "
@@ -59,9 +59,6 @@ def markdown(results: Results) -> str:
         "Hops on the longest way within a tree, mean over the topics.",
         "![Figure 7](sdnps-7.svg)",
         _table(_of(rows, "7"), lambda r: f"{r.diameter:.1f}"),
-        "## Links of a tree",
-        "At even rates, mean over the topics.",
-        _table(_of(rows, "7"), lambda r: f"{r.tree_cost:.1f}"),
         "## Figure 8: residual bandwidth",
         f"The least bandwidth left on any link, of {CAPACITY:g} units (Definition 3), with E = {EVENTS[0]:,} events. "
         f"What is used grows in\nproportion to E: a cell below {CAPACITY * (1 - EVENTS[0] / EVENTS[-1]):g} is "
@@ -74,7 +71,7 @@ def markdown(results: Results) -> str:
         if not any(r.feasible for r in chosen):
             parts.append(f"Infeasible for every planner and number of topics, from E = {EVENTS[0]:,} on.")
             continue
-        bound = "| no planner | " + " | ".join(f"{_bound(chosen, t):.1f}" for t in _topics(chosen)) + " |"
+        bound = "| no planner | " + " | ".join(f"{_bound(chosen, t):.1f}" for t in _columns(chosen)) + " |"
         parts.append(_table(chosen, lambda r: f"{r.residual:.1f}") + "\n" + bound)
     return "\n\n".join([*parts, *_quality(results)]) + "\n"
 
@@ -118,16 +115,23 @@ def _topics(rows: Iterable[Record | Gap]) -> list[int]:
     return sorted({row.topics for row in rows})
 
 
+def _columns(rows: Iterable[Record]) -> list[int]:
+    """The numbers of topics that a table of the page shows: the least, the middle and the greatest."""
+    topics = _topics(rows)
+    return sorted({topics[0], topics[len(topics) // 2], topics[-1]})
+
+
 def _bound(rows: Iterable[Record], topics: int) -> float:
     return next(row.residual_bound for row in rows if row.topics == topics)
 
 
 def _table(rows: Sequence[Record], cell: Callable[[Record], str]) -> str:
-    lines = ["| topics | " + " | ".join(map(str, _topics(rows))) + " |", "|---|" + "---:|" * len(_topics(rows))]
+    topics = _columns(rows)
+    lines = ["| topics | " + " | ".join(map(str, topics)) + " |", "|---|" + "---:|" * len(topics)]
     for name in dict.fromkeys(map(label, rows)):
         own = [row for row in rows if label(row) == name]
         head = f"**{name}**" if ALGORITHMS[own[0].planner].ours else name
-        lines.append(f"| {head} | " + " | ".join(cell(row) for row in own) + " |")
+        lines.append(f"| {head} | " + " | ".join(cell(row) for row in own if row.topics in topics) + " |")
     return "\n".join(lines)
 
 

@@ -40,21 +40,13 @@ class Cell(NamedTuple):
     def label(self) -> str:
         """What distinguishes it from the other rows of its table."""
         if self.table >= FIRST_OF_ENTRIES:
-            return f"{self.entries:,} entries"
+            return f"{self.hops} hop{'s' * (self.hops > 1)}, {self.entries:,} entries"
         who = ", ".join(map(str, self.publishers))
         return f"{self.hops} hop{'s' * (self.hops > 1)}: {who} to {', '.join(map(str, self.subscribers))}"
 
 
 FIRST_OF_ENTRIES = 4
 """The first of the tables about flow entries."""
-TITLES = {
-    1: "1:1",
-    2: "1:m",
-    3: "m:1",
-    4: "Flow entries, 1 hop",
-    5: "Flow entries, 2 hops",
-    6: "Flow entries, 3 hops",
-}
 
 CELLS = (
     Cell(1, 1, (1,), (2,), 0, 2439.16, 4.23),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from research.published import COLUMNS, TABLES
-from research.tdcdoda.study import READINGS, TEXT_NOTE, Record, Row
+from research.tdcdoda.study import TEXT_NOTE, Record
 from saps.overlay.design.registry import ALGORITHMS
 
 PARAMETER = {table.number: table.parameter for table in TABLES}
@@ -29,29 +29,24 @@ def difference(record: Record) -> str:
     return "" if record.paper is None else f"{100 * (record.mean / record.paper - 1):+.1f} %"
 
 
-def markdown(
-    cells: Sequence[Record], others: Sequence[Record], lines: Sequence[Row], repetitions: int, seed: int
-) -> str:
+def markdown(cells: Sequence[Record], repetitions: int, seed: int) -> str:
     """The page docs/reproduction/tdcdoda.md."""
     parts = [
         "# TD-CD-ODA (2017): Tables I to VI",
         f"Computed by `saps reproduce tdcdoda --seed {seed} --seeds {repetitions}`: {repetitions} random instances "
         "of each setting, the same for all\nalgorithms. "
-        "A cell reads paper / our mean; `tdcdoda.json` has the standard deviations. "
-        "Our own designs are\nin bold, with the greatest topic diameter found.\n"
+        "A cell reads paper (our mean). `tdcdoda.json` also has standard deviations, topic diameters, CD-ODA\nand "
+        "CD-ODA-I, and Tables V and VI with 250 nodes and 100 topics. "
+        "Our own designs are in bold; their topic diameters are\n2, 3 and 4.\n"
         "[Decision 030](../decisions/030-td-cd-oda-readings-and-own-overlay-designs.md) explains the readings.",
         "![Average degree](tdcdoda-average.svg)",
         "![Maximum degree](tdcdoda-maximum.svg)",
         "## Distance from the paper",
         _summary(cells),
     ]
-    for shown in dict.fromkeys(cell.table for cell in cells):
-        parts += [f"## {title(shown)}", _table([cell for cell in cells if cell.table == shown])]
-    parts += [
-        "## Other readings of the text",
-        "Differences from the paper, mean (greatest) over the cells it prints. `tdcdoda-readings.json` has each cell.",
-        _readings(others),
-    ]
+    for shown in dict.fromkeys(cell.table for cell in cells if cell.table in PARAMETER):
+        parts += [f"## {title(shown)}", _table([cell for cell in cells if cell.table == shown and _on_page(cell)])]
+    parts += ["`tdcdoda-readings.json` has the same cells by other readings of the text."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -77,37 +72,21 @@ def _summary(cells: Iterable[Record]) -> str:
 
 def _table(cells: Sequence[Record]) -> str:
     names = list(dict.fromkeys(cell.algorithm for cell in cells))
-    heads = [f"**{name}** (diameter)" if ALGORITHMS[name].ours else name for name in names]
-    lines = [f"| {PARAMETER[cells[0].table.removesuffix(TEXT_NOTE)]} | " + " | ".join(heads) + " |"]
+    heads = [f"**{name}**" if ALGORITHMS[name].ours else name for name in names]
+    lines = [f"| {PARAMETER[cells[0].table]} | " + " | ".join(heads) + " |"]
     lines.append("|" + "---:|" * (len(names) + 1))
     xs = dict.fromkeys(cell.x for cell in cells)
     lines += [f"| {x} | " + " | ".join(_cell(cell) for cell in cells if cell.x == x) + " |" for x in xs]
     return "\n".join(lines)
 
 
+def _on_page(cell: Record) -> bool:
+    """What the paper prints, and our own designs."""
+    return cell.paper is not None or (cell.algorithm in ALGORITHMS and ALGORITHMS[cell.algorithm].ours)
+
+
 def _cell(cell: Record) -> str:
-    if cell.paper is not None:
-        return f"{cell.paper:g} / {cell.mean:.2f}"
-    ours = cell.algorithm in ALGORITHMS and ALGORITHMS[cell.algorithm].ours
-    return f"{cell.mean:.2f} ({cell.diameter})" if ours else f"{cell.mean:.2f}"
-
-
-def _readings(cells: Sequence[Record]) -> str:
-    lines = ["| reading | average degree | maximum degree |", "|---|---:|---:|"]
-    for name in READINGS:
-        own = [cell for cell in cells if cell.algorithm == name]
-        lines.append(f"| {name} | {_apart(own, maximum=False)} | {_apart(own, maximum=True)} |")
-    return "\n".join(lines)
-
-
-def _apart(cells: Iterable[Record], *, maximum: bool) -> str:
-    """Mean and greatest difference from the paper, of its tables of average or of maximum degrees."""
-    found = [
-        100 * (cell.mean / cell.paper - 1)
-        for cell in cells
-        if cell.paper and MAXIMUM[cell.table.removesuffix(TEXT_NOTE)] == maximum
-    ]
-    return f"{sum(found) / len(found):+.1f} % ({max(found, key=abs):+.1f} %)" if found else ""
+    return f"{cell.mean:.2f}" if cell.paper is None else f"{cell.paper:g} ({cell.mean:.2f})"
 
 
 def show(cells: Sequence[Record], console: Console) -> None:

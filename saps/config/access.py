@@ -91,8 +91,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     file: Annotated[
         tuple[str, ...],
         knob(
-            "Policy files, .xml or TOML; their prohibitions add up. The same on every broker and the "
-            "controller. Read again on SIGHUP, all or none",
+            "Policy files, .xml or TOML. The same on every broker and the controller. Read again on SIGHUP",
             cost="retained messages and wills of the topics named stay at their publisher's broker",
         ),
     ] = ()

@@ -40,8 +40,8 @@ class DrainSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     grace: Annotated[
         float,
         knob(
-            "How long a client that was sent away may take to connect elsewhere before its session is moved "
-            "to a broker of this one's choice",
+            "How long a client that was sent away may take to connect elsewhere before this broker chooses for "
+            "its session",
             unit="s",
             cost="the broker stays that much longer",
             ge=0,

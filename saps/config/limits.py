@@ -57,8 +57,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     maximum_sessions: Annotated[
         int,
         knob(
-            "Sessions; beyond it those end whose clients are away longest with nothing to deliver, then "
-            "clients that want a lasting session are refused",
+            "Sessions; beyond it the longest absent with nothing to deliver end, then lasting sessions are refused",
             unit="sessions",
             cost="about 3 KiB each, beside what is queued",
             ge=1,
@@ -76,7 +75,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     message_rate: Annotated[
         float,
         knob(
-            "Publications a second of one client; beyond it the client is not read for a while. 0: any number",
+            "Publications a second of one client, which is not read beyond. 0: any number",
             unit="1/s",
             cost="one client takes more of the processor",
             ge=0,
@@ -85,8 +84,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     subscribe_rate: Annotated[
         float,
         knob(
-            "Filters a second subscribed by one user, one client without a user, one address; beyond it "
-            "SUBACK comes later. 0: any number",
+            "Filters a second subscribed by one user, client or address; beyond it SUBACK comes later. 0: any number",
             unit="1/s",
             cost="one of them takes more of the processor",
             ge=0,

@@ -16,8 +16,8 @@ class LinkTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     certificate: Annotated[
         str,
         knob(
-            "File (PEM) with this broker's certificate and key (`saps ca issue`); seals all links. Like the "
-            "other files here, read again when it changes, and on SIGHUP"
+            "File (PEM) with this broker's certificate and key (`saps ca issue`). All files here are read again "
+            "when they change"
         ),
     ] = ""
     key: Annotated[str, knob("File (PEM) with the private key; none: it is in the file of the certificate")] = ""

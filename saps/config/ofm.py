@@ -70,8 +70,8 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     domains: Annotated[
         tuple[str, ...],
         knob(
-            "Clusters that are OpenFlow domains, each with a controller and OFGates of its own. The same on "
-            "every broker and OFGate; empty: one domain"
+            "Clusters with a controller and OFGates of their own. The same on every broker and OFGate; empty: one "
+            "domain"
         ),
     ] = ()
     mtu: Annotated[
@@ -87,7 +87,7 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     loopback_timeout: Annotated[
         float,
         knob(
-            "Least time within which a datagram must come back, or the tree counts as gone; more in a slower network",
+            "Least time within which a datagram must come back, or the tree counts as gone",
             unit="s",
             cost="a vanished tree is noticed later",
             ge=0.001,
@@ -99,7 +99,7 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         knob(
             "Time after which a tree that failed is tried again; doubles up to 30 s",
             unit="s",
-            cost="a tree that is back is used later; lowering it sends more datagrams in vain",
+            cost="a tree that is back is used later",
             ge=0.05,
             le=30,
         ),
@@ -107,9 +107,9 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     repeat: Annotated[
         float,
         knob(
-            "Least time after which a member that has not acknowledged a QoS 1 or 2 message gets it by ALM",
+            "Least time until an unacknowledged QoS 1 or 2 message is sent by ALM",
             unit="s",
-            cost="a lost message arrives later; lowering it repeats messages that have arrived",
+            cost="a lost message arrives later; lowering it repeats more",
             ge=0.01,
             le=60,
         ),
@@ -119,7 +119,7 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         knob(
             "Longest time from a message by OFM to the frame that tells members its number",
             unit="s",
-            cost="the last QoS 0 message of a burst, if lost, is found later; lowering it costs frames",
+            cost="a lost last message of QoS 0 is found later; lowering it costs frames",
             ge=0.1,
             le=600,
         ),

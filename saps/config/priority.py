@@ -17,10 +17,8 @@ class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     topics: Annotated[
         tuple[str, ...],
         knob(
-            "Topics that go first: by links of their own, with the DSCP of `level`. The same on every broker "
-            "and OFGate",
-            cost="a second connection to each broker that wants such a topic; much traffic to them delays "
-            "everything else",
+            "Topics that go first, by links of their own. The same on every broker and OFGate",
+            cost="a second connection to each such broker; much traffic delays everything else",
             check=filter_fault,
         ),
     ] = ()

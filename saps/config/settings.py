@@ -76,17 +76,15 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
     alm_order: Annotated[
         Literal["cluster", "la", "plain", "designed"],
         knob(
-            "How a topic's brokers are sorted and divided: 'cluster', one copy to each other site; 'la' and "
-            "'plain', ALM-LA and ALM of the SAPS paper; 'designed', along an overlay designed from all "
-            "subscriptions. The same on every broker",
+            "How a topic's brokers are sorted: 'cluster', one copy to each other site; 'la' and 'plain', the SAPS "
+            "paper's ALM-LA and ALM; 'designed', by a designed overlay. The same on every broker",
             flag="--alm ORDER",
         ),
     ] = "cluster"
     design_levels: Annotated[
         int,
         knob(
-            "Levels of a designed tree below its root. 1: at most 2 hops; 2: at most 4, and fewer links for "
-            "the busiest broker",
+            "Levels of a designed tree below its root. 1: at most 2 hops; 2: at most 4, fewer links",
             unit="levels",
             cost="hops",
             ge=1,
@@ -116,11 +114,9 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
     join_timeout: Annotated[
         float,
         knob(
-            "How long a starting broker waits for members that do not answer, before the one with the "
-            "smallest name begins the mesh",
+            "How long starting brokers wait for others, before the one with the smallest name begins the mesh",
             unit="s",
-            cost="if not all are up the others serve later; lowering it makes meshes that begin apart, and merge, "
-            "likelier",
+            cost="later service if not all are up; lowering it makes meshes that begin apart likelier",
             gt=0,
             le=3600,
         ),
@@ -168,10 +164,9 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
     takeover_timeout: Annotated[
         float,
         knob(
-            "How long a CONNECT waits for a broker that has the client's session and does not answer, before "
-            "it is served without; a dead broker is not waited for",
+            "How long a CONNECT waits for a living broker that has the client's session and does not answer",
             unit="s",
-            cost="such clients wait longer; lowering it loses sessions of brokers that are only slow",
+            cost="such clients wait longer; lowering it loses sessions of slow brokers",
             gt=0,
             le=600,
         ),
@@ -249,8 +244,8 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     echo_window: Annotated[
         float,
         knob(
-            "How long a message is recognised by topic and payload, where marks are lost between upstreams; "
-            "0: 2 s with MQTT 3.1.1, none with 5",
+            "How long a message is recognised by topic and payload, where marks are lost; 0: 2 s with MQTT 3.1.1, "
+            "none with 5",
             unit="s",
             cost="equal messages of different bridges within this time are taken for one",
             ge=0,
@@ -280,7 +275,7 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     retry_limit: Annotated[
         float,
         knob(
-            "Longest pause between two attempts to connect; they begin at 0.5 s and double, less a random part",
+            "Longest pause between two attempts to connect; they begin at 0.5 s and double",
             unit="s",
             cost="an upstream that is back is noticed later",
             ge=0.1,

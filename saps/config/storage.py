@@ -17,23 +17,19 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     file: Annotated[
         str,
-        knob(
-            "SQLite file for sessions with an expiry interval, their QoS 1 and 2, and retained messages; made"
-            " if missing; empty: they end with the process"
-        ),
+        knob("SQLite file for sessions with an expiry interval, their messages, and retained messages; empty: none"),
     ] = ""
     sync: Annotated[
         Literal["full", "normal", "off"],
         knob(
-            "What an acknowledgement waits for. 'full': the disk; 'normal' and 'off': the operating system, "
-            "so that a loss of power may cost the last seconds ('normal') or the whole file ('off')",
+            "What an acknowledgement waits for. 'full': the disk; 'normal', 'off': the operating system; a loss "
+            "of power may cost the last seconds ('normal') or the file ('off')",
         ),
     ] = "full"
     maximum_size: Annotated[
         int,
         knob(
-            "Size beyond which new sessions and QoS 1 and 2 are refused ('quota exceeded'); clients may fetch"
-            " what is stored. 0: any",
+            "Size beyond which new sessions and QoS 1 and 2 are refused ('quota exceeded'). 0: any",
             unit="bytes",
             cost="disk",
             ge=0,
@@ -47,10 +43,9 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     copies: Annotated[
         int,
         knob(
-            "Brokers that hold each session with an expiry interval, this one included. PUBACK, PUBREC and "
-            "SUBACK wait for them. 1: this broker alone",
+            "Brokers that have each session with an expiry interval, this one included; acknowledgements wait for them",
             unit="brokers",
-            cost="two frames to each for what is published to such sessions, and their memory",
+            cost="two frames to each for a publication, and memory",
             ge=1,
             le=7,
         ),
@@ -70,8 +65,7 @@ class MissedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     missed_age: Annotated[
         float,
         knob(
-            "How long a broker keeps what it publishes with QoS 1 and 2 for brokers that are taken for dead: one that "
-            "was cut off for so long gets it all",
+            "How long a broker keeps what it publishes with QoS 1 and 2 for brokers that are taken for dead",
             unit="s",
             cost="disk, or memory, while a broker is away, or gone for good",
             ge=1,
@@ -81,8 +75,8 @@ class MissedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     missed_size: Annotated[
         int,
         knob(
-            "How much of that it keeps, beside storage.file; without one at most 64 MiB, in memory. Beyond it the "
-            "oldest goes, and is counted",
+            "How much of that it keeps, beside storage.file; without one at most 64 MiB, in memory. The oldest "
+            "goes first",
             unit="bytes",
             cost="disk",
             ge=1 << 20,

@@ -26,8 +26,7 @@ class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         knob(
             "Share of messages published here that are traced, where the publisher's traceparent does not decide",
             unit="fraction",
-            cost="0.1 ms of processor time a traced message and broker; from 0.1 on every message costs some "
-            "microseconds more",
+            cost="0.1 ms of processor time a traced message and broker",
             ge=0,
             le=1,
         ),

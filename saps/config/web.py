@@ -42,8 +42,8 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     origins: Annotated[
         tuple[str, ...],
         knob(
-            "Origins of pages that may attach, such as https://example.org; '*': all. The broker's own pages "
-            "may by IP address or as localhost, programs always",
+            "Origins of pages that may attach, such as https://example.org; '*': all. The broker's own pages by "
+            "IP address may always",
             check=origin_fault,
         ),
     ] = ()

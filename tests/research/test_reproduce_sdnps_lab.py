@@ -17,7 +17,7 @@ from lab import obstacle
 from research.cli import app
 from research.sdnps.anova import describe, effect
 from research.sdnps.lab import chosen
-from research.sdnps.tables import ALPHA, ANOVA, CELLS, TITLES
+from research.sdnps.tables import ALPHA, ANOVA, CELLS
 
 VALUES = st.lists(st.integers(-1000, 1000), min_size=3, max_size=12, unique=True)
 
@@ -97,8 +97,6 @@ def test_every_cell_is_measured_on_the_switches(written: Path) -> None:
 @pytest.mark.network
 def test_the_page_has_the_paper_s_tables_beside_ours(written: Path) -> None:
     page = (written / "sdnps-lab.md").read_text()
-    for table, title in TITLES.items():
-        assert f"## Table {table}: {title}" in page
     for cell in chosen(quick=True):
         assert f"| {cell.label} | {cell.delay_ms:,.0f} |" in page
     assert "| 4 | duration (ms) |" in page

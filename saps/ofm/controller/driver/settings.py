@@ -40,9 +40,8 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     addresses: Annotated[
         Literal["allocated", "coded"],
         knob(
-            "allocated: each OFM has an address of ofm_range; coded: the code of its topic in ff18::/25 (of ofm_range "
-            "only the ports count), so that one flow entry serves topics with one tree. Brokers and loopback need "
-            "IPv6 then",
+            "allocated: each OFM has an address of ofm_range; coded: the code of its topic in ff18::/25, so that "
+            "one flow entry serves topics with one tree (IPv6)",
             flag="--addresses PLAN",
         ),
     ] = "allocated"
@@ -64,8 +63,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     loopback: Annotated[
         str,
         knob(
-            "Where loopback packets seem to come from: an address in the brokers' subnet that no host has. Hosts drop "
-            "what seems to come from outside it (rp_filter)",
+            "Where loopback packets seem to come from: an address in the brokers' subnet that no host has",
             flag="--loopback IP",
         ),
     ] = "10.77.255.254"
@@ -92,11 +90,10 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     meter: Annotated[
         int,
         knob(
-            "Datagrams that may enter the tree of one topic by one port of a switch, 0: any number. More is dropped "
-            "there, by a meter; a switch without meters is used without. Not with coded addresses",
+            "Datagrams that may enter the tree of one topic by one port of a switch, by a meter. 0: any number. "
+            "Not with coded addresses",
             unit="1/s",
-            cost="a flood in a broker's name costs all brokers of the tree more; lowering it below what the topic has, "
-            "its datagrams are lost and repaired by ALM",
+            cost="a flood in a broker's name costs more; below what the topic has, datagrams are repaired by ALM",
             ge=0,
             le=0xFFFFFFFF,
             flag="--meter PACKETS_PER_SECOND",
@@ -105,10 +102,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     parallel_links: Annotated[
         Literal["topic", "select"],
         knob(
-            "Of parallel links between two switches a tree uses one, so that topics split over them (topic), or all, "
-            "by SELECT groups, so that senders do (select): a link that fails is then left out by the switches "
-            "themselves. Not with coded addresses",
-            cost="with select a group on each of the two switches for each topic that goes there",
+            "Of parallel links between two switches a tree uses one (topic), or all, by SELECT groups (select): "
+            "switches then leave out a link that fails. Not with coded addresses",
+            cost="with select a group on both switches for each topic",
             flag="--parallel-links HOW",
         ),
     ] = "topic"
@@ -122,8 +118,8 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     peer: Annotated[
         str,
         knob(
-            "Northbound address (http://HOST:PORT) of a second controller, to which the same switches connect: one of "
-            "the two is master, the other follows it and takes over when it dies. To be given to both; empty: alone",
+            "Northbound address (http://HOST:PORT) of a second controller of the same switches, which takes over "
+            "when the master dies. To be given to both",
             flag="--peer URL",
         ),
     ] = ""
@@ -132,7 +128,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         knob(
             "Time without a word from the peer after which it is taken for dead; the same for both",
             unit="s",
-            cost="a later takeover; lowering it makes a controller that was only held up lose its office",
+            cost="a later takeover; lowering it makes a slow master lose its role",
             ge=0.5,
             le=600,
             flag="--takeover SECONDS",
@@ -192,10 +188,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     grace: Annotated[
         float,
         knob(
-            "Time for a lost switch to come back before its links are given up; and time after a start in which no "
-            "further switch connects until those that have not are taken for gone",
+            "Time for a lost switch to come back before its links are given up; the same after a start",
             unit="s",
-            cost="a switch that has died is noticed later; entries of OFMs that nobody wants stay that much longer",
+            cost="a switch that has died is noticed later",
             gt=0,
             le=3600,
             flag="--grace SECONDS",
@@ -204,7 +199,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     probe_interval: Annotated[
         float,
         knob(
-            "Time between two probes of a port for links; a link that dies without its port is noticed after five",
+            "Time between two probes of a port; a link that dies without its port is noticed after five",
             unit="s",
             cost="later notice; lowering it costs a packet for each port and interval",
             ge=0.05,
@@ -215,40 +210,40 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     planner: Annotated[
         Choice,
         knob(
-            "How trees are made: steiner (few links), balanced (away from links that other topics use), sdnps (widest "
-            "paths), shortest, mehlhorn or cost-first; all but the first need numpy",
+            "How trees are made: steiner (few links), balanced (away from busy links), sdnps (widest paths), "
+            "shortest, mehlhorn, cost-first; all but the first need numpy",
             flag="--planner NAME",
         ),
     ] = "steiner"
     clusters: Annotated[
         Path | None,
         knob(
-            "File with the cluster of each switch (JSON object: 16 hexadecimal digits to a name): trees are made "
-            "between clusters first, then inside each. Only with the planner balanced",
+            "File with the cluster of each switch (JSON: 16 hexadecimal digits to a name), for trees on two "
+            "levels. Only with the planner balanced",
             flag="--clusters FILE",
         ),
     ] = None
     capacities: Annotated[
         Path | None,
         knob(
-            "File with capacities of links (JSON: what GET /v1/topology answers, each link with `capacity` in bit/s); "
-            "of other links what the switches say of their ports, or else 1 Gbit/s",
+            "File with capacities of links (JSON: GET /v1/topology's answer with `capacity` in bit/s); else what "
+            "the ports say, or 1 Gbit/s",
             flag="--capacities FILE",
         ),
     ] = None
     demands: Annotated[
         Path | None,
         knob(
-            "File with the demands of topics (JSON list of objects with `topic` and `rate` in bit/s, or `messages` a "
-            "second and their `size` in bytes); of other topics what OFGate says, or else 1 Mbit/s",
+            "File with the demands of topics (JSON list of `topic` and `rate` in bit/s, or `messages` a second "
+            "and `size` in bytes); else what OFGate says, or 1 Mbit/s",
             flag="--demands FILE",
         ),
     ] = None
     move_share: Annotated[
         float,
         knob(
-            "Of all trees, how many may move to other links in a minute to even out the load, and at least one; 0: "
-            "none. Only with the planner balanced",
+            "Share of all trees that may move to other links in a minute, at least one; 0: none. Only with the "
+            "planner balanced",
             cost="more changes of tables; lowering it, links are uneven for longer",
             ge=0,
             le=1,
@@ -258,8 +253,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     move_overlap: Annotated[
         float,
         knob(
-            "Time for which a tree that has moved stays where it was as well, until all publishers have changed over; "
-            "must be longer than OFGate's lease",
+            "How long a tree that has moved stays where it was as well; must be longer than OFGate's lease",
             unit="s",
             cost="entries are used twice for longer",
             ge=1,
@@ -270,8 +264,8 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     policy: Annotated[
         str,
         knob(
-            "Policy files, .xml or TOML, separated by commas: the clusters they name, with their switches, carry no "
-            "tree of the topics named. Read again on SIGHUP: all are applied, or none",
+            "Policy files, .xml or TOML, separated by commas: the clusters they name carry no tree of the topics "
+            "named. Read again on SIGHUP",
             flag="--policy FILE[,FILE...]",
         ),
     ] = ""

@@ -9,6 +9,7 @@ import importlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 import pytest
@@ -20,13 +21,13 @@ PAGE = HERE.parents[3] / "docs" / "mqtt-conformance.md"
 _HEAD = """\
 # Conformance with MQTT
 
-Every numbered statement for a server of [MQTT 5.0][5] and [MQTT 3.1.1][3] (Appendix B), in our words, and the tests
-that show it. `python -m tests.frontend.mqtt.conformance.report` writes this page from the marks of the tests in
-`tests/frontend/mqtt/conformance`; a test compares. `pytest --mesh 3 tests/frontend/mqtt` runs the same tests against
-a mesh of three brokers; those about a single broker are marked `one_broker`.
+Every numbered statement for a server of [MQTT 5.0][5] and [MQTT 3.1.1][3] (Appendix B), and the tests in
+`tests/frontend/mqtt/conformance` that show it. `python -m tests.frontend.mqtt.conformance.report` writes this page from
+their marks; the files `statements-5.0.txt` and `statements-3.1.1.txt` there say each statement in our words. `pytest
+--mesh 3 tests/frontend/mqtt` runs the tests against a mesh of three brokers.
 
-A number stands for MQTT 5.0, one after = for the same in MQTT 3.1.1, one in italics for MQTT 3.1.1 alone.
-(client) marks a duty of the client whose breach the broker answers.
+A number stands for MQTT 5.0, one after = for the same in MQTT 3.1.1, one in italics for MQTT 3.1.1 alone. (c) marks a
+duty of the client whose breach the broker answers.
 
 [5]: https://docs.oasis-open.org/mqtt/mqtt/v5.0/mqtt-v5.0.html
 [3]: https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/mqtt-v3.1.1.html
@@ -34,29 +35,6 @@ A number stands for MQTT 5.0, one after = for the same in MQTT 3.1.1, one in ita
 | | MQTT 5.0 | MQTT 3.1.1 |
 | --- | --- | --- |
 """
-
-
-_SECTIONS = {
-    "1": "Strings and integers (1)",
-    "2": "Packet format (2)",
-    "3.1": "CONNECT (3.1)",
-    "3.2": "CONNACK (3.2)",
-    "3.3": "PUBLISH (3.3)",
-    "3.4": "PUBACK (3.4)",
-    "3.5": "PUBREC (3.5)",
-    "3.6": "PUBREL (3.6)",
-    "3.7": "PUBCOMP (3.7)",
-    "3.8": "SUBSCRIBE (3.8)",
-    "3.9": "SUBACK (3.9)",
-    "3.10": "UNSUBSCRIBE (3.10)",
-    "3.11": "UNSUBACK (3.11)",
-    "3.12": "PINGREQ (3.12)",
-    "3.14": "DISCONNECT (3.14)",
-    "3.15": "AUTH (3.15)",
-    "4": "Operation (4)",
-    "6": "WebSocket (6)",
-    "7": "Conformance (7)",
-}
 
 
 def marked() -> dict[tuple[str, str], list[str]]:
@@ -86,9 +64,7 @@ class Entry(NamedTuple):
     """One statement, of one version or of both, with what shows it."""
 
     label: str
-    section: str
     whose: str
-    text: str
     reason: str
     tests: tuple[str, ...]
 
@@ -117,9 +93,7 @@ def _key(row: Statement, tests: list[str]) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _entry(row: Statement, label: str, tests: tuple[str, ...]) -> Entry:
-    first, second = row.number.split(".")[:2]
-    section = f"{first}.{second}" if first == "3" else first
-    return Entry(label, section, row.whose, row.text.removesuffix("; else close"), row.reason, tests)
+    return Entry(label, row.whose, row.reason, tests)
 
 
 def page() -> str:
@@ -131,11 +105,10 @@ def page() -> str:
         lines.append(f"| {title} | {counts[0]} | {counts[1]} |")
     lines.append(f"| all | {len(tables['5.0'])} | {len(tables['3.1.1'])} |")
     found = entries()
-    for section, title in _SECTIONS.items():
-        lines += ["", f"## {title}", "", "| statements | shown by |", "| --- | --- |"]
-        lines += _grouped([entry for entry in found if entry.section == section and entry.tests])
-    lines += ["", "## Duties of the client alone", ""]
-    lines += [f"- {entry.label}: {entry.text}" for entry in found if entry.whose == "C" and not entry.tests]
+    lines += ["", "## Statements and their tests", "", "| statements | shown by |", "| --- | --- |"]
+    lines += _grouped([entry for entry in found if entry.tests])
+    alone = ", ".join(entry.label for entry in found if entry.whose == "C" and not entry.tests)
+    lines += ["", "## Duties of the client alone", "", fill(f"{alone}.", width=120, break_on_hyphens=False)]
     lines += ["", "## Not applicable", "", "| statements | reason |", "| --- | --- |"]
     reasons: dict[str, list[str]] = {}
     for entry in found:
@@ -149,11 +122,10 @@ def _grouped(found: list[Entry]) -> Iterator[str]:
     """A row for each set of tests, with the statements it shows."""
     sets: dict[tuple[str, ...], list[str]] = {}
     for entry in found:
-        client = "(client) " if entry.whose == "C" else ""
-        sets.setdefault(entry.tests, []).append(f"{entry.label}: {client}{entry.text}")
+        sets.setdefault(entry.tests, []).append(entry.label + "(c)" * (entry.whose == "C"))
     for tests, said in sets.items():
         names = "<br>".join(f"`{test.removeprefix('test_conforms_').replace('::test_', '::')}`" for test in tests)
-        yield f"| {'<br>'.join(said)} | {names} |"
+        yield f"| {', '.join(said)} | {names} |"
 
 
 if __name__ == "__main__":
