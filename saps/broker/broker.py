@@ -188,6 +188,11 @@ class Broker:
                 await self.server.start_tls(*address)
             except OSError as error:
                 raise SettingError("tls.listen", process.refused(address, error)) from None
+        for address in settings.proxy.listen:
+            try:
+                await self.server.start_proxy(*address, settings.proxy.options())
+            except OSError as error:
+                raise SettingError("proxy.listen", process.refused(address, error)) from None
         if settings.web.listen:
             self.web = _web(self)
             await self.web.listen()
@@ -319,6 +324,7 @@ class Broker:
             f"ready name={self.ref.name} cluster={self.ref.cluster} mqtt={Address(host, port)} "
             f"overlay={self.ref.address}"
             + "".join(f" mqtts={Address(*at)}" for at in self.server.tls_addresses)
+            + "".join(f" proxy={Address(*at)}" for at in self.server.proxy_addresses)
             + "".join(f" web={Address(*at)}" for at in (self.web.addresses if self.web is not None else ()))
         )
 

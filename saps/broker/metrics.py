@@ -65,10 +65,11 @@ def _access(broker: Broker, origins_refused: int) -> Iterator[Sample]:
         "password": float(guard.counts.logins) if guard is not None else 0.0,
         "backed_off": float(guard.counts.backed_off) if guard is not None else 0.0,
         "busy": float(guard.counts.busy) if guard is not None else 0.0,
+        "unavailable": float(guard.counts.unavailable) if guard is not None else 0.0,
     }
     text = (
-        "Logins refused: names or passwords wrong or missing, and those that were not looked at, as too many "
-        "from the same address had failed, or too many waited."
+        "Logins refused: names, passwords or tokens wrong or missing, and those that were not looked at, as too many "
+        "from the same address had failed, too many waited, or nobody could."
     )
     yield Sample("logins_refused", text, refused, "why", counter=True)
     publications = guard.counts.publications if guard is not None else 0

@@ -9,10 +9,45 @@ import msgspec
 
 from saps.config.address import Address
 from saps.config.knobs import SettingError, knob
-from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
+from saps.frontend.mqtt.access.logins.urls import keys_fault
+from saps.frontend.mqtt.access.options import AuthOptions, JwtOptions, ProxyOptions, TlsOptions, UserFrom
+from saps.frontend.mqtt.access.origin import pattern_fault
+from saps.frontend.mqtt.access.proxy_header import network_fault
 
 _AUTH = AuthOptions()
+_JWT = JwtOptions()
 _TLS = TlsOptions()
+_PROXY = ProxyOptions()
+
+
+class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Users that show a signed token (JWT) instead of a password (``[auth.jwt]``)."""
+
+    keys: Annotated[
+        str,
+        knob(
+            "Keys that sign users' tokens (JWKS): a file, looked at once a second, or https://",
+            check=keys_fault,
+        ),
+    ] = _JWT.keys
+    issuer: Annotated[str, knob("What a token's iss must be; empty: anything")] = _JWT.issuer
+    audience: Annotated[str, knob("What a token's aud must contain; empty: anything")] = _JWT.audience
+    user_claim: Annotated[str, knob("Claim of a token that names the user")] = _JWT.user_claim
+    rights_claim: Annotated[
+        str,
+        knob("Claim with the client's rights, within those of auth.acl; empty: auth.acl alone"),
+    ] = _JWT.rights_claim
+    refresh: Annotated[
+        float,
+        knob(
+            "Interval at which a URL is asked for keys",
+            unit="s",
+            cost="a key that is taken out is believed longer",
+            ge=1,
+            le=86400,
+        ),
+    ] = _JWT.refresh
+    ca_file: Annotated[str, knob("Certificates (PEM) to trust at a URL; empty for those of the system")] = _JWT.ca_file
 
 
 class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,6 +80,7 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             le=100000,
         ),
     ] = _AUTH.hash_queue
+    jwt: JwtSettings = JwtSettings()
 
     def options(self) -> AuthOptions:
         """The same, as the MQTT frontend takes it."""
@@ -71,18 +107,53 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     client_revoked: Annotated[
         str,
         knob(
-            "File (PEM) with a revocation list (CRL) of each of these. Read again on SIGHUP; standing "
-            "connections are kept"
+            "File (PEM) with a revocation list (CRL) of each of these. Read again on SIGHUP, which ends the "
+            "connections of those it names"
         ),
     ] = _TLS.client_revoked
     user_from: Annotated[
-        Literal["cn", "san"],
-        knob("What names the user in a client's certificate: the common name, or the first subject alternative name"),
+        UserFrom,
+        knob(
+            "What names the user in a client's certificate: common name, first alternative name, the only DNS name, "
+            "e-mail address or URI, whole subject, or SHA-256"
+        ),
     ] = _TLS.user_from
+    user_pattern: Annotated[
+        str,
+        knob(
+            "Regular expression that the whole name must fit; its group, if it has one, is the user",
+            check=pattern_fault,
+        ),
+    ] = _TLS.user_pattern
 
     def options(self) -> TlsOptions | None:
         """The same, as the MQTT frontend takes it; None without a TLS listener."""
         return msgspec.convert(self, TlsOptions, from_attributes=True) if self.listen else None
+
+
+class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """MQTT behind a load balancer that says by the PROXY protocol where each client is (``[proxy]``)."""
+
+    listen: Annotated[
+        tuple[Address, ...],
+        knob("Where load balancers attach that speak the PROXY protocol"),
+    ] = ()
+    trusted: Annotated[
+        tuple[str, ...],
+        knob(
+            "Addresses or networks of the load balancers; others are cut off",
+            check=network_fault,
+        ),
+    ] = _PROXY.trusted
+    tls: Annotated[bool, knob("The load balancer passes TLS through")] = _PROXY.tls
+    certificates: Annotated[
+        bool,
+        knob("The common name of a certificate that the load balancer has verified is the user"),
+    ] = _PROXY.certificates
+
+    def options(self) -> ProxyOptions:
+        """The same, as the MQTT frontend takes it."""
+        return msgspec.convert(self, ProxyOptions, from_attributes=True)
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,8 +188,12 @@ class OperationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     ] = ""
 
 
-def tls_fault(tls: TlsSettings) -> SettingError | None:
+def tls_fault(tls: TlsSettings, proxy: ProxySettings) -> SettingError | None:
     """The first pair of TLS settings, each good alone, that cannot be used together, or None."""
+    if proxy.listen and proxy.tls and not tls.certificate:
+        return SettingError("proxy.tls", "needs tls.certificate")
+    if proxy.tls and proxy.certificates:
+        return SettingError("proxy.certificates", "is for load balancers that speak TLS themselves, not for proxy.tls")
     if tls.listen and not tls.certificate:
         return SettingError("tls.listen", "needs tls.certificate")
     if tls.client_certificates != "none" and not tls.client_ca:

@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from saps.config.access import AuthSettings, OperationSettings, PolicySettings, TlsSettings, tls_fault
+from saps.config.access import (
+    AuthSettings,
+    OperationSettings,
+    PolicySettings,
+    ProxySettings,
+    TlsSettings,
+    tls_fault,
+)
 from saps.config.address import Address
 from saps.config.drain import DrainSettings
 from saps.config.knobs import SettingError, knob
@@ -365,6 +372,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     limits: LimitSettings = LimitSettings()
     auth: AuthSettings = AuthSettings()
     tls: TlsSettings = TlsSettings()
+    proxy: ProxySettings = ProxySettings()
     web: WebSettings = WebSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     ofm: OfmSettings = OfmSettings()
@@ -380,11 +388,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def exposed(self) -> bool:
         """True if MQTT clients on other machines can reach this broker."""
         listening = (self.mqtt, *self.tls.listen, *self.web.listen)
-        return not all(is_loopback(address.host) for address in listening)
+        return bool(self.proxy.listen) or not all(is_loopback(address.host) for address in listening)
 
     def tls_options(self) -> TlsOptions | None:
         """TLS as the frontends take it; None if nothing listens for it."""
-        wanted = self.tls.listen or (self.web.listen and self.web.tls)
+        wanted = self.tls.listen or (self.web.listen and self.web.tls) or (self.proxy.listen and self.proxy.tls)
         return msgspec.convert(self.tls, TlsOptions, from_attributes=True) if wanted else None
 
 
@@ -410,6 +418,11 @@ def disagreement(settings: BrokerSettings) -> SettingError | None:
     for address in settings.web.listen:
         if address.port and address in (settings.mqtt, overlay.listen, *settings.tls.listen):
             return SettingError("web.listen", f"{address} is taken by mqtt, overlay.listen or tls.listen already")
+    others = (settings.mqtt, overlay.listen, *settings.tls.listen, *settings.web.listen)
+    for address in settings.proxy.listen:
+        if address.port and address in others:
+            why = f"{address} is taken by mqtt, overlay.listen, tls.listen or web.listen already"
+            return SettingError("proxy.listen", why)
     if settings.web.tls and not settings.tls.certificate:
         return SettingError("web.tls", "needs tls.certificate")
-    return tls_fault(settings.tls) or links_fault(settings.links)
+    return tls_fault(settings.tls, settings.proxy) or links_fault(settings.links)

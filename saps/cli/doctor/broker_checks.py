@@ -18,6 +18,7 @@ from saps.cli.doctor.findings import Finding, fault, good, warning
 from saps.cli.look.http_client import Answer, AskError, WebPort
 from saps.config import Address, BrokerSettings, SettingError
 from saps.config.sources_io import TABLES, faults_of_file, load, read_file
+from saps.frontend.mqtt.access.logins.urls import is_url
 from saps.identity.plain import sealed
 from saps.links import LinkError, Links
 from saps.overlay.ring.keys import BrokerRef
@@ -87,6 +88,7 @@ def listening(settings: BrokerSettings) -> dict[str, list[Address]]:
     """Where the broker would listen, by setting."""
     found = {"mqtt": [settings.mqtt], "overlay.listen": [settings.overlay.listen]}
     found["tls.listen"], found["web.listen"] = list(settings.tls.listen), list(settings.web.listen)
+    found["proxy.listen"] = list(settings.proxy.listen)
     if settings.ofm.listen and not settings.ofm.attach:
         found["ofm.listen"] = [Address.parse(settings.ofm.listen)]
     return {setting: addresses for setting, addresses in found.items() if addresses}
@@ -126,6 +128,7 @@ def reachable(settings: BrokerSettings) -> Iterator[Finding]:
         "web.controller": settings.web.controller if settings.web.listen else "",
         "web.ofgate": settings.web.ofgate if settings.web.listen else "",
         "tracing.endpoint": settings.tracing.endpoint,
+        "auth.jwt.keys": settings.auth.jwt.keys if is_url(settings.auth.jwt.keys) else "",
     }
     for setting, url in wanted.items():
         if url:

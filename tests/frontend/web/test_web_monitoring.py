@@ -127,7 +127,7 @@ async def test_who_is_turned_away_is_counted_and_said(
         await site.session.ws_connect(f"{site.url}/mqtt", headers=page, protocols=["mqtt"])
     found = await metrics(site)
     refused = {sample.labels["why"]: sample.value for sample in found["saps_logins_refused_total"]}
-    assert refused == {"password": 2.0, "backed_off": 0.0, "busy": 0.0}
+    assert refused == {"password": 2.0, "backed_off": 0.0, "busy": 0.0, "unavailable": 0.0}
     assert value(found, "saps_origins_refused_total") == 3
     told = [record.getMessage() for record in caplog.records if "web.origins" in record.getMessage()]
     assert told == [

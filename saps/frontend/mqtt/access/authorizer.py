@@ -6,28 +6,35 @@ Brokers with access rules put `saps.frontend.mqtt.access.guarded` in its place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from saps.agents.user import Rights
 from saps.frontend.mqtt.codec.packets import Connect
+from saps.frontend.mqtt.codec.reasons import ProtocolError
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
 
 
+Found = Callable[[ProtocolError | None], None]
+"""Told why a client is not let in, or None: it is."""
+
+
 class Authorizer(Protocol):
     """Asked by one connection. The rights it gives are obeyed by the hub."""
 
-    def identify(self, packet: Connect, wanted: Callable[[], bool], found: Callable[[bool], None]) -> bool | None:
-        """Is it whom it says to be? None if that takes a while: `found` is called then, while the client is `wanted`.
-        Raises `ProtocolError` for a client that is refused at once."""
-
-    def refusal(self, packet: Connect) -> Exception:
-        """What to raise for a client that is not whom it says to be."""
+    def identify(self, packet: Connect, wanted: Callable[[], bool], found: Found) -> bool:
+        """True: it is whom it says to be. False: that takes a while, and `found` is called then, while the client is
+        `wanted`. Raises `ProtocolError` for a client that is refused at once."""
 
     @property
     def user(self) -> str | None:
         """The user, once identified; None: anonymous."""
+
+    @property
+    def left(self) -> float:
+        """Seconds for which the client may stay."""
 
     def authorise(self, connection: Connection, client_id: str, packet: Connect) -> Rights | None:
         """The client's rights; None: everything. Raises `ProtocolError` if it may not have this session."""
@@ -41,11 +48,10 @@ class Anybody:
 
     user: str | None = None
 
-    def identify(self, packet: Connect, wanted: Callable[[], bool], found: Callable[[bool], None]) -> bool | None:
-        return True
+    left = inf
 
-    def refusal(self, packet: Connect) -> Exception:
-        raise NotImplementedError("nobody is refused")
+    def identify(self, packet: Connect, wanted: Callable[[], bool], found: Found) -> bool:
+        return True
 
     def authorise(self, connection: Connection, client_id: str, packet: Connect) -> Rights | None:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from saps.agents.user import Rights
+from saps.frontend.mqtt.access.authorizer import Found
 from saps.frontend.mqtt.access.guard import Admission, Guard, Origin
 from saps.frontend.mqtt.codec.packets import Connect
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
@@ -29,29 +30,30 @@ class GuardedAuthorizer:
         self.admission = Admission(None)
         """As whom it was let in."""
 
-    def identify(self, packet: Connect, wanted: Callable[[], bool], found: Callable[[bool], None]) -> bool | None:
-        def checked(admission: Admission | None) -> None:
-            self.admission = admission or self.admission
-            found(admission is not None)
+    def identify(self, packet: Connect, wanted: Callable[[], bool], found: Found) -> bool:
+        def decided(result: Admission | ProtocolError) -> None:
+            if isinstance(result, Admission):
+                self.admission = result
+            found(result if isinstance(result, ProtocolError) else None)
 
-        admission = self._guard.admit(packet, self._origin, wanted, checked)
-        if admission is None:
-            return None
-        self.admission = admission
-        return True
-
-    def refusal(self, packet: Connect) -> Exception:
-        return self._guard.refusal(f"wrong user name or password (user {packet.username!r})")
+        admission = self._guard.admit(packet, self._origin, wanted, decided)
+        if admission is not None:
+            self.admission = admission
+        return admission is not None
 
     @property
     def user(self) -> str | None:
         return self.admission.user
 
+    @property
+    def left(self) -> float:
+        return self._guard.left(self.admission)
+
     def authorise(self, connection: Connection, client_id: str, packet: Connect) -> Rights | None:
         session = connection.frontend.sessions.get(client_id)
         if session is not None and session.user != self.user:
             raise ProtocolError(f"the session of {client_id!r} is another user's", Reason.NOT_AUTHORIZED)
-        rights = self._guard.rights(self.user, client_id)
+        rights = self._guard.rights(self.admission, client_id)
         if rights is not None and packet.will is not None and not rights.may_publish(packet.will.topic):
             raise ProtocolError(f"the will's topic {packet.will.topic!r} is not permitted", Reason.NOT_AUTHORIZED)
         return rights

@@ -1,4 +1,4 @@
-"""What the settings ``[auth]`` and ``[tls]`` come to, for the parts that use them."""
+"""What the settings ``[auth]``, ``[tls]`` and ``[proxy]`` come to, for the parts that use them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,26 @@ import msgspec
 
 Anonymous = Literal["loopback", "always", "never"]
 Certificates = Literal["none", "optional", "required"]
+UserFrom = Literal["cn", "san", "dns", "email", "uri", "dn", "fingerprint"]
+
+
+class JwtOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Users that show a token instead of a password."""
+
+    keys: str = ""
+    """Path or URL of the key set; empty: there are no tokens."""
+    issuer: str = ""
+    """What a token's ``iss`` must be; empty: anything."""
+    audience: str = ""
+    """What must be in a token's ``aud``; empty: anything."""
+    user_claim: str = "sub"
+    """The claim that names the user."""
+    rights_claim: str = ""
+    """The claim that says what the client may do; empty: the ACL file says it alone."""
+    refresh: float = 300.0
+    """Seconds between two questions to a URL."""
+    ca_file: str = ""
+    """Path of certificates, PEM, to trust at a URL; empty: those of the system."""
 
 
 class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +43,7 @@ class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Passwords checked at the same time. Each takes a core and 16 MiB for about 50 ms."""
     hash_queue: int = 64
     """Clients that may wait for their password to be checked; one more is told that the server is busy."""
+    jwt: JwtOptions = JwtOptions()
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,5 +60,19 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the certificates, PEM, of those who may sign clients' certificates."""
     client_revoked: str = ""
     """Path of the revocation lists (CRL), PEM, one of each of them; empty: none."""
-    user_from: Literal["cn", "san"] = "cn"
-    """What in a client's certificate is its user name: the common name, or the first subject alternative name."""
+    user_from: UserFrom = "cn"
+    """What in a client's certificate is its user name: common name, first or only subject alternative name, whole
+    subject (RFC 4514), or SHA-256 of the certificate in hexadecimal digits."""
+    user_pattern: str = ""
+    """A regular expression that this must fit; its group, if it has one, is the user name. Empty: any."""
+
+
+class ProxyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The listeners for load balancers that speak the PROXY protocol."""
+
+    trusted: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
+    """Addresses or networks of the load balancers."""
+    tls: bool = False
+    """Behind the header the client begins TLS."""
+    certificates: bool = False
+    """The common name in the header, of a certificate that the load balancer has verified, is the client's user."""

@@ -71,12 +71,12 @@ class Opening:
         known = connection.authorizer.identify(
             packet,
             lambda: not connection.closing,
-            lambda found: self._go_on(packet.version, lambda: self._admit(packet, found)),
+            lambda refusal: self._go_on(packet.version, lambda: self._admit(packet, refusal)),
         )
-        if known is None:
-            self._wait()
+        if known:
+            self._admit(packet, None)
         else:
-            self._admit(packet, known)
+            self._wait()
 
     def _wait(self) -> None:
         """CONNECT will be answered later, by `_go_on`."""
@@ -101,12 +101,12 @@ class Opening:
         if not connection.closing:
             connection.receive(b"")
 
-    def _admit(self, packet: Connect, known: bool) -> None:
+    def _admit(self, packet: Connect, refusal: ProtocolError | None) -> None:
         """Open the session the client asks for, answer with CONNACK and continue the session; or wait until it has come
-        from another broker. Raises `ProtocolError`, also if the client is not `known`."""
+        from another broker. Raises `ProtocolError`: the `refusal`, if there is one."""
         connection, frontend = self._connection, self._connection.frontend
-        if not known:
-            raise connection.authorizer.refusal(packet)
+        if refusal is not None:
+            raise refusal
         _check(packet)
         will = _last_will(packet.will, frontend.limits) if packet.will is not None else None
         _adopt_limits(connection, packet)

@@ -1,19 +1,22 @@
-"""Whether a client is there: CONNECT in time, then packets within its keep-alive interval (MQTT 5.0, 3.1.2.10)."""
+"""How long a client may stay: CONNECT in time, then packets within its keep-alive interval (MQTT 5.0, 3.1.2.10), until
+its login ends."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.timers import Timer
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
 
 
 class KeepAlive:
-    """Closes one connection when its client has been silent for too long."""
+    """Closes one connection when its client has been silent for too long, or its login ends."""
 
-    __slots__ = ("_connection", "_timer", "heard", "interval")
+    __slots__ = ("_connection", "_end", "_timer", "heard", "interval")
 
     def __init__(self, connection: Connection) -> None:
         frontend = connection.frontend
@@ -23,20 +26,30 @@ class KeepAlive:
         self.interval = 0.0
         """Seconds without a packet after which the client counts as lost; 0: never."""
         self._timer = frontend.timers.at(self.heard + frontend.limits.connect_timeout, self._check)
+        self._end: Timer | None = None
 
     def begin(self) -> None:
         """The client has its session: from now on the interval counts."""
         self.stop()
+        timers = self._connection.frontend.timers
         if self.interval:
-            self._timer = self._connection.frontend.timers.at(self.heard + self.interval, self._check)
+            self._timer = timers.at(self.heard + self.interval, self._check)
+        left: float = self._connection.authorizer.left
+        if left < inf:
+            self._end = timers.at(self._connection.frontend.clock() + left, self._over)
 
     def stop(self) -> None:
         """The connection ends."""
-        self._connection.frontend.timers.cancel(self._timer)
+        timers = self._connection.frontend.timers
+        timers.cancel(self._timer)
+        timers.cancel(self._end)
 
     def release(self, gone: Connection) -> None:
         """Its connection is over, and `gone` stands for it."""
         self._connection = gone
+
+    def _over(self, now: float) -> None:
+        self._connection.close(Reason.NOT_AUTHORIZED, "its login has ended")
 
     def _check(self, now: float) -> None:
         connection = self._connection

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from saps.frontend.mqtt.access.acl import Rights
-from saps.frontend.mqtt.access.guard import Guard
+from saps.frontend.mqtt.access.guard import Admission, Guard, Origin
 from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
 from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
+from saps.frontend.mqtt.access.origin import Naming, is_loopback, origin_of
+from saps.frontend.mqtt.access.proxy_header import Proxied
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
 from saps.frontend.mqtt.driver.access_files import AccessError, Files, read_files
 from saps.frontend.mqtt.driver.hashing import ThreadedChecker
+from saps.frontend.mqtt.driver.tls import Revoked
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.session.session import Session
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.driver.token_keys import KeySource
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +48,10 @@ class AccessControl:
         files = read_files(auth, tls)
         self.context: ssl.SSLContext | None = files.context
         """For TLS connections from now on; None without TLS."""
-        self.user_from = tls.user_from if tls is not None and tls.client_certificates != "none" else None
-        """What in a client's certificate is its user; None if clients are not asked for certificates."""
+        self._naming: Naming | None = None
+        """None if clients are not asked for certificates."""
+        if tls is not None and tls.client_certificates != "none":
+            self._naming = Naming(tls.user_from, re.compile(tls.user_pattern) if tls.user_pattern else None)
         self.guard: Guard | None = None
         """None if everyone may do everything: then nothing is spent on it."""
         self.taken = True
@@ -49,14 +59,36 @@ class AccessControl:
         self.ends = files.ends
         """When the certificate for clients ends, in seconds since the epoch; None without TLS."""
         self._checker: ThreadedChecker | None = None
+        self._key_source: KeySource | None = None
         self._reloading: asyncio.Task[bool] | None = None
         self._again = False
         anyone = auth.anonymous == "always" or (auth.anonymous == "loopback" and not exposed)
-        if auth.passwords or auth.acl or self.user_from or not anyone:
+        users = auth.passwords or auth.jwt.keys or self._naming
+        if users or auth.acl or not anyone:
             self._checker = ThreadedChecker(auth.hash_threads, auth.hash_queue)
-            self.guard = Guard(files.access, self._checker, os.urandom(32), auth.anonymous, time.monotonic)
-        if exposed and auth.anonymous == "loopback" and not auth.passwords and not self.user_from:
+            self.guard = Guard(files.access, self._checker, os.urandom(32), auth.anonymous, time.monotonic, time.time)
+            if auth.jwt.keys:
+                self._key_source = _key_source(auth, self.guard, files)
+        if exposed and auth.anonymous == "loopback" and not users:
             logger.warning("clients are let in from this machine only: see auth.anonymous, auth.passwords")
+
+    def start(self) -> None:
+        """Look after what changes while the broker runs. To be called in the loop."""
+        if self._key_source is not None:
+            self._key_source.start()
+
+    def origin(self, said: Callable[[str], Any], proxied: Proxied | None = None) -> Origin:
+        """Where a client comes from, and whose certificate it has shown. `said`: `get_extra_info` of its transport."""
+        origin = origin_of(said("peername"))
+        if proxied is not None:  # an unknown client is not of this machine, though the load balancer may be
+            origin = Origin(proxied.host or origin.host, is_loopback(proxied.host or ""), proxied.common_name)
+        certificate = said("peercert")
+        if certificate and self._naming is not None:
+            whole = self._naming.part == "fingerprint"
+            user = self._naming.user(certificate, said("ssl_object").getpeercert(True) if whole else None)
+            ends = ssl.cert_time_to_seconds(certificate["notAfter"])
+            origin = origin._replace(certificate_user=user, certificate_ends=ends)
+        return origin
 
     def stop(self) -> None:
         """Take no new files any more."""
@@ -68,6 +100,8 @@ class AccessControl:
         self.stop()
         if self._reloading is not None:
             await asyncio.gather(self._reloading, return_exceptions=True)
+        if self._key_source is not None:
+            await self._key_source.close()
         if self._checker is not None:
             await self._checker.close()
 
@@ -108,8 +142,11 @@ class AccessControl:
                 logger.error(_REFUSED)
                 return False
             self.context, self.ends = files.context, files.ends
+            close_revoked(files.revoked, frontend)
         if self.guard is not None:
             self.guard.access = files.access
+            if self.guard.tokens is not None and files.keys is not None:
+                self.guard.tokens.keys = files.keys
             obey(self.guard, frontend)
         users, policy = files.access.users, files.access.policy
         logger.info(
@@ -119,6 +156,33 @@ class AccessControl:
             "no TLS" if files.context is None else "TLS certificate read again",
         )
         return True
+
+
+def _key_source(auth: AuthOptions, guard: Guard, files: Files) -> KeySource:
+    from saps.frontend.mqtt.access.logins.tokens import Tokens  # here: most brokers need none of it
+    from saps.frontend.mqtt.driver.token_keys import KeySource
+
+    guard.tokens = Tokens(auth.jwt, time.time)
+    guard.tokens.keys = files.keys
+    source = KeySource(auth.jwt, guard.tokens, auth.hash_queue)
+    guard.newer_keys = source.newer
+    return source
+
+
+def close_revoked(revoked: Revoked, frontend: Frontend) -> None:
+    """Close the connections of clients whose certificates are on a revocation list now."""
+    if not revoked:
+        return
+    from saps.identity.certificates import presented  # here: most brokers need none of it
+
+    serials = {serial.number for serial in revoked}
+    for connection in list(frontend.connections):
+        transport: asyncio.Transport | None = getattr(connection.port, "transport", None)
+        certificate = transport.get_extra_info("peercert") if transport is not None else None
+        if transport is None or not certificate or int(certificate["serialNumber"], 16) not in serials:
+            continue
+        if presented(transport.get_extra_info("ssl_object").getpeercert(True)).serial in revoked:
+            connection.close(Reason.NOT_AUTHORIZED, "its certificate has been revoked")
 
 
 def obey(guard: Guard, frontend: Frontend) -> None:
@@ -143,8 +207,10 @@ def obey(guard: Guard, frontend: Frontend) -> None:
 
 def obey_for(guard: Guard, session: Session) -> ProtocolError | None:
     """The same for one session. Its routes are for the caller to forget. Why it can have no rights at all, or None."""
+    authorizer = session.connection.authorizer if session.connection is not None else None
+    admission = authorizer.admission if isinstance(authorizer, GuardedAuthorizer) else Admission(session.user)
     try:
-        session.obey(guard.rights(session.user, session.client_id))
+        session.obey(guard.rights(admission, session.client_id))
     except ProtocolError as error:
         session.obey(_NOTHING)
         return error

@@ -9,14 +9,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from saps.frontend.mqtt.access.acl_file import parse_acl
 from saps.frontend.mqtt.access.faults import FileError
 from saps.frontend.mqtt.access.guard import Access
-from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
+from saps.frontend.mqtt.access.logins.urls import is_url
+from saps.frontend.mqtt.access.options import AuthOptions, JwtOptions, TlsOptions
 from saps.frontend.mqtt.access.users import SALT_BYTES, hash_password, parse_users, with_user
-from saps.frontend.mqtt.driver.tls import TlsError, certificate_end, server_context
+from saps.frontend.mqtt.driver.tls import Revoked, TlsError, certificate_end, revoked_certificates, server_context
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.access.logins.tokens import Keys
 
 try:
     import fcntl
@@ -54,6 +58,10 @@ class Files(NamedTuple):
     """None: no TLS."""
     ends: float | None = None
     """When the certificate of TLS ends, in seconds since the epoch."""
+    revoked: Revoked = frozenset()
+    """Clients' certificates that are not valid any more."""
+    keys: Keys | None = None
+    """Of tokens; None: there are none, or a URL is asked for them."""
 
 
 def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
@@ -61,15 +69,18 @@ def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
     faults: list[AccessFault] = []
     users = _read("auth.passwords", auth.passwords, parse_users, faults)
     policy = _read("auth.acl", auth.acl, parse_acl, faults)
+    keys = _keys(auth.jwt, faults)
     context = ends = None
+    revoked: Revoked = frozenset()
     if tls is not None:
         try:
             context, ends = server_context(tls), certificate_end(tls)
+            revoked = revoked_certificates(tls)
         except TlsError as fault:
             faults.append(AccessFault(f"tls.{fault.option}", fault.reason))
     if faults:
         raise AccessError(faults)
-    return Files(Access(users, policy), context, ends)
+    return Files(Access(users, policy), context, ends, revoked, keys)
 
 
 def edit_users(file: Path, user: str, password: bytes | None) -> str:
@@ -105,6 +116,26 @@ def _read(setting: str, path: str, parse: Callable[[str], T], faults: list[Acces
         faults.append(AccessFault(setting, f"{path}:{line}: not UTF-8"))
     except FileError as error:
         faults += [AccessFault(setting, f"{path}:{fault.line}: {fault.reason}") for fault in error.faults]
+    return None
+
+
+def _keys(options: JwtOptions, faults: list[AccessFault]) -> Keys | None:
+    path = options.keys
+    if options.ca_file:
+        try:
+            ssl.create_default_context(cafile=options.ca_file)
+        except OSError as error:
+            faults.append(AccessFault("auth.jwt.ca_file", f"cannot use {options.ca_file}: {error.strerror}"))
+    if not path or is_url(path):
+        return None
+    from saps.frontend.mqtt.access.logins.tokens import Keys, TokenError  # here: most brokers need none of it
+
+    try:
+        return Keys(Path(path).read_bytes())
+    except OSError as error:
+        faults.append(AccessFault("auth.jwt.keys", f"cannot read {path}: {error.strerror}"))
+    except TokenError as error:
+        faults.append(AccessFault("auth.jwt.keys", f"{path} {error}"))
     return None
 
 

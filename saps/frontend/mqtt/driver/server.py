@@ -11,12 +11,14 @@ from random import Random
 from typing import Literal, Protocol, cast
 
 from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
-from saps.frontend.mqtt.access.origin import origin_of
+from saps.frontend.mqtt.access.options import ProxyOptions
+from saps.frontend.mqtt.access.proxy_header import Proxied
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.connection.held import HeldOutput, reason_of
 from saps.frontend.mqtt.connection.outbound import Port
 from saps.frontend.mqtt.driver.access_control import AccessControl, obey, obey_for
+from saps.frontend.mqtt.driver.proxy_listener import ProxyListener
 from saps.frontend.mqtt.driver.tcp_client import TcpClient
 from saps.frontend.mqtt.driver.tls_listener import TlsListener
 from saps.frontend.mqtt.driver.traffic import NONE, Bytes
@@ -72,14 +74,13 @@ class MqttServer:
         self.limits = limits or Limits()
         self.address: tuple[str, int] = ("", 0)
         """Where it listens, once started."""
-        self.tls_addresses: list[tuple[str, int]] = []
-        """Where it listens for TLS."""
         self.on_renewed: list[Callable[[ssl.SSLContext], Awaitable[None]]] = []
         """Who else is to use a renewed certificate for new connections."""
         self._access = access
         self._guard = access.guard if access is not None else None
-        hub.restricted = self._guard is not None and self._guard.access.policy is not None
-        self._tls_listeners: list[TlsListener] = []
+        hub.restricted = self._guard is not None and self._guard.restricts
+        self._listeners: list[TlsListener | ProxyListener] = []
+        """Beside the one for plain TCP."""
         self._rng = rng or Random()
         self._frontend: Frontend | None = None
         self._listener: asyncio.Server | None = None
@@ -109,6 +110,8 @@ class MqttServer:
             frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
         if self.store is not None:
             self._restore(self.store)
+        if self._access is not None:
+            self._access.start()
         self._listener = await loop.create_server(  # known before it listens: a start that is cancelled closes it
             lambda: cast(asyncio.Protocol, TcpClient(self)),
             host,
@@ -124,9 +127,29 @@ class MqttServer:
         assert self._access is not None
         assert self._access.context is not None
         listener = TlsListener(lambda: cast(asyncio.Protocol, TcpClient(self)), self.limits.connect_timeout)
-        self._tls_listeners.append(listener)
+        self._listeners.append(listener)
         await listener.open(host, port, self._access.context)
-        self.tls_addresses.append(listener.address)
+
+    async def start_proxy(self, host: str, port: int, options: ProxyOptions) -> None:
+        """Listen for load balancers, too. Errors as for `start`."""
+        listener = ProxyListener(
+            lambda proxied: cast(asyncio.Protocol, TcpClient(self, proxied)),
+            options,
+            lambda: self.tls_context,
+            self.limits.connect_timeout,
+        )
+        self._listeners.append(listener)
+        await listener.open(host, port)
+
+    @property
+    def tls_addresses(self) -> list[tuple[str, int]]:
+        """Where it listens for TLS."""
+        return [listener.address for listener in self._listeners if isinstance(listener, TlsListener)]
+
+    @property
+    def proxy_addresses(self) -> list[tuple[str, int]]:
+        """Where it listens for load balancers."""
+        return [listener.address for listener in self._listeners if isinstance(listener, ProxyListener)]
 
     def _restore(self, store: Store) -> None:
         """Have the stored sessions back, and store them from now on."""
@@ -175,7 +198,7 @@ class MqttServer:
             self._access.stop()
         self.frontend.sessions.leaving = True
         self._listener.close()
-        for listener in self._tls_listeners:
+        for listener in self._listeners:
             listener.close()
         for connection in list(self.frontend.connections):
             connection.close(reason)
@@ -250,7 +273,8 @@ class MqttServer:
         }
 
     async def _renew_tls(self, context: ssl.SSLContext) -> None:
-        for renew in (*[listener.renew for listener in self._tls_listeners], *self.on_renewed):
+        own = [listener.renew for listener in self._listeners if isinstance(listener, TlsListener)]
+        for renew in (*own, *self.on_renewed):
             await renew(context)
 
     def kind_of(self, connection: Connection) -> Literal["mqtt", "mqtts", ""]:
@@ -268,14 +292,20 @@ class MqttServer:
 
     # ---- called by the clients' protocols
 
-    def connection_for(self, port: Port, transport: asyncio.BaseTransport) -> Connection:
-        """The protocol machine for a client that has just arrived on this transport."""
+    def connection_for(
+        self, port: Port, transport: asyncio.BaseTransport, proxied: Proxied | None = None
+    ) -> Connection:
+        """The protocol machine for a client that has just arrived on this transport. `proxied`: what a load balancer
+        says of it."""
         peer, guard = transport.get_extra_info("peername"), self._guard
+        if proxied is not None and proxied.host is not None:
+            peer = (proxied.host, proxied.port)
         label = f"{peer[0]}:{peer[1]}" if peer else "?"
         if guard is None or self._access is None:
             return Connection(self.frontend, port, label)
-        origin = origin_of(peer, transport.get_extra_info("peercert"), self._access.user_from)
-        return Connection(self.frontend, port, label, GuardedAuthorizer(guard, origin))
+        return Connection(
+            self.frontend, port, label, GuardedAuthorizer(guard, self._access.origin(transport.get_extra_info, proxied))
+        )
 
     @property
     def full(self) -> bool:

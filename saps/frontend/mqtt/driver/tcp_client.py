@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from saps.frontend.mqtt.access.proxy_header import Proxied
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.driver.traffic import Bytes, bytes_of
 
@@ -18,10 +19,12 @@ PARTING = 1.0
 class TcpClient:
     """One client's socket: an `asyncio.Protocol`, and a `saps.frontend.mqtt.connection.outbound.Port`."""
 
-    __slots__ = ("_connection", "_parted", "_server", "_turn", "transport")
+    __slots__ = ("_connection", "_parted", "_proxied", "_server", "_turn", "transport")
 
-    def __init__(self, server: MqttServer) -> None:
+    def __init__(self, server: MqttServer, proxied: Proxied | None = None) -> None:
+        """`proxied`: what a load balancer says of the client."""
         self._server = server
+        self._proxied = proxied
         self._turn = server.frontend.turn
         self.transport: asyncio.Transport | None = None
         self._parted = False
@@ -32,7 +35,7 @@ class TcpClient:
         transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self.transport = transport
         transport.set_write_buffer_limits(high=server.limits.write_high_water)
-        self._connection = server.connection_for(self, transport)
+        self._connection = server.connection_for(self, transport, self._proxied)
         server.connected(self)
         if server.frontend.sessions.leaving:  # it was let in at the last moment
             transport.abort()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
 
 from saps.frontend.mqtt.access.options import TlsOptions
+from saps.identity.verdict import Serial
 
+Revoked = frozenset[Serial]
+"""Certificates that are on a revocation list."""
+
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -59,6 +65,19 @@ def certificate_end(options: TlsOptions) -> float:
     except (OSError, ValueError) as error:
         raise TlsError("certificate", f"{options.certificate}: {error}") from None
     return own.not_valid_after_utc.timestamp()
+
+
+def revoked_certificates(options: TlsOptions) -> Revoked:
+    """What the revocation lists name, as they are now. Raises `TlsError`."""
+    if options.client_certificates == "none" or not options.client_revoked:
+        return frozenset()
+    from cryptography import x509
+
+    try:
+        lists = [x509.load_pem_x509_crl(block) for block in _LIST.findall(Path(options.client_revoked).read_bytes())]
+        return frozenset(Serial(found.issuer.public_bytes(), entry.serial_number) for found in lists for entry in found)
+    except (OSError, ValueError) as error:
+        raise TlsError("client_revoked", f"{options.client_revoked}: {error}") from None
 
 
 def _readable(option: str, path: str) -> None:

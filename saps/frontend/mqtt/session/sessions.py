@@ -66,7 +66,7 @@ class Sessions(dict[str, Session]):
         self._cancel_timers(session)
         session.user = connection.user
         if session.rights is not rights:
-            session.rights = rights
+            session.obey(rights)
             self._frontend.hub.forget_agent_routes(session)
         return session, present
 

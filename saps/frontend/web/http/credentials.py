@@ -20,7 +20,8 @@ ANONYMOUS = Credentials()
 
 
 def credentials(header: str | None) -> Credentials:
-    """From ``Basic`` (RFC 7617), or ``Bearer`` (RFC 6750) with the same pair as its token: base64 of ``user:password``.
+    """From ``Basic`` (RFC 7617), or ``Bearer`` (RFC 6750) with a JSON Web Token, or with the pair of ``Basic``: base64
+    of ``user:password``.
 
     Raises `ProblemError` (401) for anything else.
     """
@@ -29,6 +30,8 @@ def credentials(header: str | None) -> Credentials:
     scheme, _, token = header.partition(" ")
     if scheme.lower() not in ("basic", "bearer"):
         raise _fault(f"the scheme {scheme!r} is not known, only Basic and Bearer")
+    if scheme.lower() == "bearer" and token.count(".") == 2:
+        return Credentials(None, token.strip().encode("utf-8", "surrogateescape"))
     try:
         pair = urlsafe_b64decode(_padded(token.strip()))
         user, colon, password = pair.partition(b":")

@@ -136,25 +136,25 @@ class Visitors:
         guard = self._access.guard if self._access is not None else None
         peer = request.get_extra_info("peername")
         if guard is None or self._access is None:
-            loopback = origin_of(peer, None, None).loopback
+            loopback = origin_of(peer).loopback
             return Visitor(None, Role.ADMINISTRATOR if loopback else Role.VIEWER, _address(peer))
         until, holder = self._tickets.pop(request.query.get("ticket", ""), (0.0, None))
         if until > time.monotonic() and holder is not None:
             return holder
         who = credentials(request.headers.get("Authorization"))
-        origin = origin_of(peer, request.get_extra_info("peercert"), self._access.user_from)
-        decided: asyncio.Future[Admission | None] = asyncio.get_running_loop().create_future()
+        origin = self._access.origin(request.get_extra_info)
+        decided: asyncio.Future[Admission | ProtocolError] = asyncio.get_running_loop().create_future()
 
-        def done(admission: Admission | None) -> None:
+        def done(result: Admission | ProtocolError) -> None:
             if not decided.done():
-                decided.set_result(admission)
+                decided.set_result(result)
 
         try:
             packet = Connect("", username=who.user, password=who.password)
             admission = guard.admit(packet, origin, lambda: request.transport is not None, done) or await decided
-            if admission is None:
-                raise guard.refusal("wrong user name or password")
-            rights = guard.rights(admission.user, None)
+            if isinstance(admission, ProtocolError):
+                raise admission
+            rights = guard.rights(admission, None)
         except ProtocolError as error:
             if self._audit is not None and who != ANONYMOUS:
                 words = str(error) or error.reason.name.lower().replace("_", " ")

@@ -71,7 +71,9 @@ class GuardedBench(Bench):
         super().__init__(limits, mesh)
         self.checker = Checker(queue)
         policy = parse_acl(acl) if acl else None
-        self.guard = Guard(Access(users, policy), self.checker, b"k" * 32, anonymous, lambda: self.now)
+        self.guard = Guard(
+            Access(users, policy), self.checker, b"k" * 32, anonymous, lambda: self.now, lambda: self.now
+        )
         if policy is not None:
             self.hub.restricted = True
 

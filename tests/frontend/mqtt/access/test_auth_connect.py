@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from typing import Any
 
 import pytest
 
-from saps.frontend.mqtt.access.guard import Origin
-from saps.frontend.mqtt.access.origin import certificate_user, is_loopback, origin_of
+from saps.frontend.mqtt.access.acl_file import parse_acl
+from saps.frontend.mqtt.access.guard import Access, Origin
+from saps.frontend.mqtt.access.origin import Naming, is_loopback, origin_of, pattern_fault
 from saps.frontend.mqtt.codec.packets import (
     V5,
     V311,
@@ -255,34 +258,68 @@ SUBJECT = ((("countryName", "JP"),), (("commonName", "ann"),))
 
 
 @pytest.mark.parametrize(
-    ("certificate", "user_from", "user"),
+    ("certificate", "part", "user"),
     [
         ({"subject": SUBJECT}, "cn", "ann"),
         ({"subject": SUBJECT}, "san", None),
         ({"subject": (*SUBJECT, (("commonName", "admin"),))}, "cn", None),
         ({"subject": ((("countryName", "JP"),),)}, "cn", None),
-        (
-            {"subjectAltName": (("IP Address", "::1"), ("URI", "urn:x"), ("DNS", "a"))},
-            "san",
-            "urn:x",
-        ),
+        ({"subjectAltName": (("IP Address", "::1"), ("URI", "urn:x"), ("DNS", "a"))}, "san", "urn:x"),
         ({"subject": SUBJECT, "subjectAltName": (("email", "ann@x"),)}, "san", "ann@x"),
+        ({"subjectAltName": (("DNS", "a"), ("email", "ann@x"), ("DNS", "b"))}, "email", "ann@x"),
+        ({"subjectAltName": (("DNS", "a"), ("email", "ann@x"), ("DNS", "b"))}, "dns", None),
+        ({"subjectAltName": (("DNS", "a"), ("URI", "urn:x"))}, "uri", "urn:x"),
+        ({"subject": SUBJECT}, "dn", "CN=ann,C=JP"),
+        ({"subject": ((("userId", "7"), ("commonName", "a,b ")),)}, "dn", "UID=7+CN=a\\,b\\ "),
+        ({"subject": SUBJECT}, "fingerprint", hashlib.sha256(b"der").hexdigest()),
     ],
 )
-def test_the_user_of_a_certificate(certificate: dict[str, Any], user_from: str, user: str | None) -> None:
-    assert certificate_user(certificate, user_from) == user
+def test_the_user_of_a_certificate(certificate: dict[str, Any], part: str, user: str | None) -> None:
+    assert Naming(part).user(certificate, b"der") == user
+
+
+def test_a_pattern_takes_the_user_out_of_a_certificates_name() -> None:
+    certificate = {"subjectAltName": (("DNS", "pump-7.devices.city"),)}
+    for pattern, user in ((r"([^.]+)\.devices\.city", "pump-7"), (r".*\.city", "pump-7.devices.city"), ("pump", None)):
+        assert Naming("dns", re.compile(pattern)).user(certificate, None) == user
+    assert pattern_fault("a(b") is not None
+    assert pattern_fault("(a)(b)") is not None
+    assert pattern_fault("(?:a)(b)") is None
+
+
+def test_a_client_is_disconnected_when_its_certificate_ends() -> None:
+    bench = GuardedBench()
+    client = bench.arriving(origin=CERTIFIED._replace(certificate_ends=bench.now + 30))
+    client.connect("c", will=Will("w", b"gone"))
+    bench.advance(29)
+    assert not client.closed
+    bench.advance(1)
+    assert client.expect(Disconnect).reason == FORBIDDEN
+    assert bench.hub.published == 1
+
+
+def test_a_client_that_comes_back_with_fewer_rights_gets_nothing_that_waits_beyond_them() -> None:
+    bench = GuardedBench(acl='[[rule]]\nallow = "both"\ntopics = "#"')
+    client = bench.login("c", "ann", clean_start=False, properties={17: 60})
+    client.subscribe("#", qos=1)
+    client.lose()
+    bench.publish("open/a", qos=1)
+    bench.publish("secret/a", qos=1)
+    bench.guard.access = Access(None, parse_acl('[[rule]]\nallow = "both"\ntopics = "open/#"'))
+    again = bench.login("c", "ann", clean_start=False)
+    assert [message.topic for message in again.messages()] == ["open/a"]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost"])
 def test_loopback_addresses(host: str) -> None:
     assert is_loopback(host)
-    assert origin_of((host, 1), None, None).loopback
+    assert origin_of((host, 1)).loopback
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "::ffff:10.0.0.1", "fe80::1%eth0", "?", "local"])
 def test_other_addresses(host: str) -> None:
     assert not is_loopback(host)
-    assert not origin_of(None, {}, "cn").loopback
+    assert not origin_of(None).loopback
 
 
 def test_wrong_passwords_back_off_by_address_and_a_known_user_is_never_kept_out() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +23,9 @@ import trustme
 from saps.frontend.mqtt.access.acl import Rights
 from saps.frontend.mqtt.access.acl_file import parse_acl
 from saps.frontend.mqtt.driver.access_files import edit_users
+from tests.frontend.mqtt.access.balancer import balancer
+from tests.frontend.mqtt.access.tokens import Issuer, key_set
+from tests.frontend.mqtt.peers import need, run
 
 pytestmark = pytest.mark.interop
 
@@ -178,6 +183,29 @@ async def test_saps_passwd_beside_a_running_broker(folder: Path) -> None:
         await running.logs("its password has been changed or taken away")
         with contextlib.suppress(aiomqtt.MqttError):  # the broker has closed it
             await client.__aexit__(None, None, None)
+
+
+async def test_the_tokens_and_load_balancers_of_the_page(folder: Path) -> None:
+    need("mosquitto_pub", "mosquitto-clients")
+    issuer = Issuer()
+    (folder / "jwks.json").write_bytes(key_set(issuer))
+    tokens = example("[auth.jwt]").replace("https://id.city.example/jwks.json", "jwks.json")
+    proxy = example("[proxy]").replace("10.0.0.1:1884", "127.0.0.1:0").replace("10.0.0.5", "127.0.0.1")
+    (folder / "saps.toml").write_text(example('name = "b1"') + tokens + proxy)
+    claims = {**json.loads(example('{"sub"')), "exp": time.time() + 60, "aud": "mqtt"}
+    async with broker(folder, SAPS_AUTH__ACL="") as running, running.client() as local:
+        await local.subscribe("#", qos=1)
+        host, _, port = running.fields["proxy"].rpartition(":")
+        async with balancer((host, int(port))) as port_of_clients:
+            for user, issued_by in (("other", "id.city.example"), ("pump-7", "another"), ("pump-7", "id.city.example")):
+                token = issuer.token(**claims, iss=f"https://{issued_by}").decode()
+                address = ("-h", "localhost", "-p", str(port_of_clients), "-i", "pump", "-u", user, "-P", token)
+                for topic in ("water/other/level", "water/pump-7/level"):
+                    try:
+                        await run("mosquitto_pub", *address, "-q", "1", "-t", topic, "-m", "3.1")
+                    except AssertionError:
+                        assert "MQTT client 192.0.2.7:5 closed" in await running.logs("closed")
+        assert await next_topic(local) == "water/pump-7/level"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import ssl
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 import aiomqtt
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
 from saps.frontend.mqtt.access.users import Scrypt
@@ -24,6 +27,7 @@ from saps.frontend.mqtt.driver.access_control import AccessControl
 from saps.frontend.mqtt.driver.access_files import AccessError, edit_users
 from saps.frontend.mqtt.driver.hashing import ThreadedChecker
 from saps.frontend.mqtt.driver.server import MqttServer
+from saps.identity.certificates import issue_plain, key_pem, make_authority, make_list, new_key
 from saps.local.hub import Hub
 from tests.frontend.mqtt.peers import need, run
 
@@ -212,6 +216,43 @@ async def test_a_reload_renews_the_certificate_and_keeps_the_connections(place: 
             assert await shown(place, address) == after
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", address[1])
+
+
+async def test_a_reload_ends_the_connections_of_revoked_certificates_and_no_others(place: Place) -> None:
+    now = time.time()
+    authority, other = (make_authority(name, new_key(), now, now + 3600) for name in ("clients", "others"))
+    issued = {user: issue_plain(authority, user, now, now + 3600, None) for user in ("ann", "bob")}
+    for user, each in issued.items():
+        place.write(f"{user}.pem", (key_pem(each.key) + pem(each.certificate)).decode())
+    place.write("client-ca.pem", (pem(authority.certificate) + pem(other.certificate)).decode())
+    ann = [(issued["ann"].certificate.serial_number, now)]
+    nobody, by_another = make_list(authority, [], 1, now), make_list(other, ann, 1, now)
+    place.write("revoked.pem", (nobody + by_another).decode())
+    options = place.tls(client_certificates="required", client_revoked=place.file("revoked.pem"))
+
+    def context(user: str) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=place.file("ca.pem"))
+        made.load_cert_chain(place.file(f"{user}.pem"))
+        return made
+
+    async with serving(place.auth(), options) as server:
+        address = "localhost", server.tls_addresses[0][1]
+        first = client(address, tls_context=context("ann"), identifier="a")
+        async with client(address, tls_context=context("bob"), identifier="b") as second:
+            await first.__aenter__()
+            assert await reload(server)
+            await passes(second, first)
+            place.write("revoked.pem", (make_list(authority, ann, 2, now) + by_another).decode())
+            assert await reload(server)
+            with pytest.raises(aiomqtt.MqttError):
+                await asyncio.wait_for(anext(aiter(first.messages)), PATIENCE)
+            await passes(second, second)
+            with pytest.raises(aiomqtt.MqttError):
+                await client(address, tls_context=context("ann"), identifier="a").__aenter__()
+
+
+def pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 async def shown(place: Place, address: tuple[str, int]) -> bytes:

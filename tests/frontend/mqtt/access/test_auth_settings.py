@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from saps.config import Address, BrokerSettings, SettingError
-from saps.config.access import AuthSettings, TlsSettings
+from saps.config.access import AuthSettings, JwtSettings, ProxySettings, TlsSettings
 from saps.config.sources_io import load
-from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
+from saps.frontend.mqtt.access.options import AuthOptions, JwtOptions, ProxyOptions, TlsOptions
 
 TLS = {"listen": (Address("127.0.0.1", 8883),), "certificate": "c.pem"}
 
@@ -18,6 +18,10 @@ TLS = {"listen": (Address("127.0.0.1", 8883),), "certificate": "c.pem"}
 def test_the_frontend_gets_its_settings_unaltered() -> None:
     assert AuthSettings.__struct_fields__ == AuthOptions.__struct_fields__
     assert AuthSettings().options() == AuthOptions()
+    assert JwtSettings.__struct_fields__ == JwtOptions.__struct_fields__
+    assert AuthSettings(jwt=JwtSettings(keys="k")).options().jwt == JwtOptions(keys="k")
+    assert set(ProxySettings.__struct_fields__) == {"listen", *ProxyOptions.__struct_fields__}
+    assert ProxySettings().options() == ProxyOptions()
     assert set(TlsSettings.__struct_fields__) == {"listen", *TlsOptions.__struct_fields__}
     assert TlsSettings(certificate="c.pem").options() is None
     options = TlsSettings(**TLS, key="k", client_ca="a", client_certificates="required", user_from="san").options()  # type: ignore[arg-type]
@@ -40,6 +44,8 @@ def test_a_broker_is_exposed_if_any_listener_is(mqtt: str, tls: tuple[str, ...],
     listen = tuple(Address(host, 8883) for host in tls)
     settings = BrokerSettings(name="b", mqtt=Address(mqtt, 1883), tls=TlsSettings(listen=listen))
     assert settings.exposed() == exposed
+    proxied = msgspec.structs.replace(settings, proxy=ProxySettings(listen=(Address("127.0.0.1", 1884),)))
+    assert proxied.exposed()  # its clients are elsewhere
 
 
 @pytest.mark.parametrize(
@@ -61,6 +67,16 @@ def test_a_broker_is_exposed_if_any_listener_is(mqtt: str, tls: tuple[str, ...],
             "tls.minimum_version ({file}:2): '1.1' does not fit: expected '1.2' or '1.3'",
         ),
         ("[auth]\nanonymous = true", "auth.anonymous ({file}:2): True does not fit: expected 'loopback' or 'always'"),
+        ("[tls]\nuser_pattern = '(a'", "tls.user_pattern ({file}:2): '(a' is not a regular expression"),
+        ("[proxy]\ntrusted = ['10.0.0.1/8']", "proxy.trusted ({file}:2): 10.0.0.1/8 has host bits set"),
+        ("[proxy]\nlisten = ['127.0.0.1:1883']", "proxy.listen ({file}:2): 127.0.0.1:1883 is taken by mqtt"),
+        ("[proxy]\nlisten = ['127.0.0.1:1884']\ntls = true", "proxy.tls ({file}:3): needs tls.certificate"),
+        ("[proxy]\ntls = true\ncertificates = true", "proxy.certificates ({file}:3): is for load balancers that speak"),
+        (
+            "[auth.jwt]\nkeys = 'http://id.city/jwks'",
+            "auth.jwt.keys ({file}:2): 'http://id.city/jwks' must be https://",
+        ),
+        ("[auth.jwt]\nkeys = 'https:///jwks'", "auth.jwt.keys ({file}:2): 'https:///jwks' names no host"),
         ("[auth]\nhash_queue = 0", "auth.hash_queue ({file}:2): 0 does not fit"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Logins beside the password file, and rights that they bring."""
