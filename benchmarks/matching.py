@@ -228,8 +228,8 @@ def markdown(points: Sequence[Point], command: str) -> str:
         f"Python {machine.python}, load average {os.getloadavg()[0]:.1f} by all programs at the end.",
         "",
         f"Processor time, each size in a fresh process; {CLIENTS:,} clients, {ROUNDS} samples of {BATCH:,} matches: "
-        "their median, least and greatest. A match is what the first message of a topic costs; the hub keeps its "
-        "answer for the next. *Calls* are the function calls of a match, C functions too.",
+        "their median, least and greatest. A match is what the first message of a topic costs. *Calls* are function "
+        "calls, C functions too.",
         "",
         growth(points),
         "",
@@ -237,9 +237,7 @@ def markdown(points: Sequence[Point], command: str) -> str:
         "|---|" + "---:|" * (len(HEADERS) - 1),
         *("| " + " | ".join(cells(point)) + " |" for point in points),
         "",
-        "The work of a match (*calls*) depends on the topic's levels and on the filters that match it, not on how many "
-        "others there are. What the time grows by is memory: of more subscriptions a smaller part is in the "
-        "processor's caches.",
+        "*Calls* depend on the topic's levels and matching filters only; time grows as less of memory is in caches.",
     ]
     return "\n".join(lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from benchmarks.city.brokers import BASE
+from benchmarks.city.brokers import BASE, LEFT_OUT
 from benchmarks.city.kept import Kept, Party, Result
 from benchmarks.city.ours import SAPS
 from benchmarks.city.rows import NAMES, SUITE, Row
@@ -144,10 +144,11 @@ def _generator(kept: Kept, row: Row) -> str:
 
 
 def refused(kept: Kept) -> Iterator[str]:
-    """Who is not in a row, and why."""
+    """Who is not in a row, and why, but for those left out to save time."""
     found: dict[tuple[str, str], list[str]] = {}
     for row, peer, why in kept.refusals:
-        found.setdefault((peer, why), []).append(row)
+        if why != LEFT_OUT:
+            found.setdefault((peer, why), []).append(row)
     if found:
         yield from ("", "### Not in a row", "")
     for (peer, why), names in found.items():

@@ -81,7 +81,6 @@ def markdown(results: Results) -> str:
         lease=LEASE,
         again=ASK_AGAIN,
         wait=LONGEST_WAIT,
-        growth=tables.growth(results.growth),
     )
 
 
@@ -199,8 +198,6 @@ leaves within {wait:g} s, before it has joined the tree, asks nothing.
 
 ![Growth](saps-growth.svg)
 
-One multicast by ALM-LA in 16 clusters, each subscriber a broker of its own; seconds on one core, the building of the
-overlay included.
-
-{growth}
+One multicast by ALM-LA in 16 clusters, each subscriber a broker of its own. The file saps-growth.json has copies,
+depths and times.
 """

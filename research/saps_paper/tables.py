@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from research.saps_paper.headline import Claim, Left, texts
-from research.saps_paper.records import FEW, METHODS, Example, Growth, Queries, Reading, Record, Resources
+from research.saps_paper.records import FEW, METHODS, Example, Queries, Reading, Record, Resources
 
 SHOWN = (10, 100, 1000, 100_000)
 """Numbers of subscribers that the page's tables have; the plots and saps.json have all."""
@@ -115,11 +115,4 @@ def counted(points: Iterable[Queries]) -> str:
             if p.counted is not None
         ],
         words=1,
-    )
-
-
-def growth(found: Iterable[Growth]) -> str:
-    return table(
-        ("subscribers", "inter-cluster copies", "of these in a row", "messages in a row", "s"),
-        [(f"{g.subscribers:,}", g.copies, g.crossings, g.depth, f"{g.seconds:.2g}") for g in found],
     )

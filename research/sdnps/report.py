@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from research.sdnps.small import Small
-from research.sdnps.study import CAPACITY, EVENTS, LINKS, NO_SHAPE, NODES, READINGS, RELEVANT, THOROUGH, Gap, Record
+from research.sdnps.study import CAPACITY, EVENTS, LINKS, NO_SHAPE, NODES, RELEVANT, THOROUGH, Gap, Record
 from saps.ofm.planner.registry import ALGORITHMS
 
 MEANING = {
@@ -44,35 +44,23 @@ def markdown(results: Results) -> str:
         f"Computed by `saps reproduce sdnps --seed {results.seed} --graphs {results.graphs}`: {results.graphs} random "
         f"networks of {NODES} nodes and {LINKS} links\nfor each number of topics, the same for all planners; "
         f"{RELEVANT} nodes a topic, of which 20 % publish. The tables have means\nover the networks, `sdnps.json` "
-        "standard deviations and the columns between. The paper's figures have no numbers, so\nonly shapes can be "
-        "compared.\n[Decision 050](../decisions/050-tree-planners-for-ofm.md) has the readings taken, "
+        "standard deviations and\nall points. The paper's figures have no numbers, so only shapes can be compared.\n"
+        "[Decision 050](../decisions/050-tree-planners-for-ofm.md) has the readings taken, "
         "[planner](../planner.md) the planners.",
         "SDNPS is shown as printed (widest paths by Kruskal's algorithm) and mended (of widest paths the shortest; "
         "children are\npruned), for three shapes of the topic tree: CMMR, all topics at the first level; "
         "MCOTO, half of them; EMCOTO, one\nbranch. Our planners are in bold.",
-        "## Figure 6: time to plan",
-        "Milliseconds of processor time for all topics, compiled. The paper's are about 10,000 (Java, Intel "
-        "i5-3230). The order\nof the shapes is the same: EMCOTO fastest, CMMR slowest.",
-        "![Figure 6](sdnps-6.svg)",
-        _table(_of(rows, "6"), lambda r: f"{1e3 * r.seconds:.1f}"),
-        "## Figure 7: topic diameter",
-        "Hops on the longest way within a tree, mean over the topics.",
-        "![Figure 7](sdnps-7.svg)",
-        _table(_of(rows, "7"), lambda r: f"{r.diameter:.1f}"),
-        "## Figure 8: residual bandwidth",
-        f"The least bandwidth left on any link, of {CAPACITY:g} units (Definition 3), with E = {EVENTS[0]:,} events. "
-        f"What is used grows in\nproportion to E: a cell below {CAPACITY * (1 - EVENTS[0] / EVENTS[-1]):g} is "
-        f'negative, and so infeasible, at E = {EVENTS[-1]:,}. "No planner" is the proven bound.',
-        "![Figure 8](sdnps-8.svg)",
+        "![Figure 6: time to plan](sdnps-6.svg)",
+        "![Figure 7: topic diameter](sdnps-7.svg)",
+        "![Figure 8: residual bandwidth](sdnps-8.svg)",
+        f"## The greatest number of topics, {max(_topics(rows))}",
+        "*Time* is the processor's for all topics, compiled; the paper's are about 10 s (Java, Intel i5-3230). *Links* "
+        "of a tree\nand *diameter*, the hops on its longest way, are means over the topics. *Residual bandwidth* is "
+        f"the least left on any\nlink, of {CAPACITY:g} units (Definition 3), with E = {EVENTS[0]:,} events in all, "
+        f"shared evenly or by Zipf's law (exponent 2.0); at\nE = {EVENTS[-1]:,} ten times as much is used. "
+        "*No planner* is the proven bound. With E events of every topic, as printed, no\nplanner has a feasible plan.",
+        _ends([row for row in rows if row.topics == max(_topics(rows))]),
     ]
-    for reading in READINGS:
-        parts.append(f"### {MEANING[reading]}")
-        chosen = [r for r in _of(rows, "8") if (r.reading, r.events) == (reading, EVENTS[0])]
-        if not any(r.feasible for r in chosen):
-            parts.append(f"Infeasible for every planner and number of topics, from E = {EVENTS[0]:,} on.")
-            continue
-        bound = "| no planner | " + " | ".join(f"{_bound(chosen, t):.1f}" for t in _columns(chosen)) + " |"
-        parts.append(_table(chosen, lambda r: f"{r.residual:.1f}") + "\n" + bound)
     return "\n\n".join([*parts, *_quality(results)]) + "\n"
 
 
@@ -115,24 +103,24 @@ def _topics(rows: Iterable[Record | Gap]) -> list[int]:
     return sorted({row.topics for row in rows})
 
 
-def _columns(rows: Iterable[Record]) -> list[int]:
-    """The numbers of topics that a table of the page shows: the least, the middle and the greatest."""
-    topics = _topics(rows)
-    return sorted({topics[0], topics[len(topics) // 2], topics[-1]})
-
-
 def _bound(rows: Iterable[Record], topics: int) -> float:
     return next(row.residual_bound for row in rows if row.topics == topics)
 
 
-def _table(rows: Sequence[Record], cell: Callable[[Record], str]) -> str:
-    topics = _columns(rows)
-    lines = ["| topics | " + " | ".join(map(str, topics)) + " |", "|---|" + "---:|" * len(topics)]
+def _ends(rows: Sequence[Record]) -> str:
+    """A line for each planner, at one number of topics."""
+    lines = ["| planner | time, ms | links | diameter | residual: even | Zipf |", "|---|---:|---:|---:|---:|---:|"]
+    last = [row for row in _of(rows, "8") if row.events == EVENTS[0]]
     for name in dict.fromkeys(map(label, rows)):
         own = [row for row in rows if label(row) == name]
-        head = f"**{name}**" if ALGORITHMS[own[0].planner].ours else name
-        lines.append(f"| {head} | " + " | ".join(cell(row) for row in own if row.topics in topics) + " |")
-    return "\n".join(lines)
+        first, left = own[0], {row.reading: row.residual for row in last if label(row) == name}
+        head = f"**{name}**" if ALGORITHMS[first.planner].ours else name
+        lines.append(
+            f"| {head} | {1e3 * first.seconds:.1f} | {first.tree_cost:.1f} | {first.diameter:.1f} "
+            f"| {left['even']:.1f} | {left['zipf']:.1f} |"
+        )
+    bounds = {row.reading: row.residual_bound for row in last}
+    return "\n".join([*lines, f"| no planner | | | | {bounds['even']:.1f} | {bounds['zipf']:.1f} |"])
 
 
 def show(results: Results, console: Console) -> None:
