@@ -147,7 +147,7 @@ def markdown(points: Sequence[Point], churns: Sequence[Churn], seed: int, repeti
         f"the least of {repetitions},",
         f"without compilation. Every node takes {SUBSCRIPTIONS} topics at random; there are ten times as many nodes as "
         "topics. A cell reads",
-        "seconds (limit) / average degree / maximum degree / topic diameter.",
+        "seconds (limit), average degree, maximum degree, topic diameter.",
         "",
         *_table(points),
         "",
@@ -187,7 +187,7 @@ def _cell(point: Point) -> str:
     limit = LIMITS.get(point.nodes, {}).get(point.algorithm)
     seconds = f"{point.seconds:.2f}" + (f" ({limit})" if limit else "")
     figures = point.figures
-    return f"{seconds} / {figures.average_degree:.1f} / {figures.maximum_degree} / {figures.diameter}"
+    return f"{seconds}, {figures.average_degree:.1f}, {figures.maximum_degree}, {figures.diameter}"
 
 
 def plot(points: Sequence[Point], path: Path) -> None:

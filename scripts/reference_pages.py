@@ -29,7 +29,7 @@ MEMBERS = [
         ["tokyo/ward1", "tokyo/ward2", "tokyo/ward2", "osaka/kita", "osaka/kita", "osaka/kita", "osaka/minami"], 2
     )
 ]
-LEVELS = 3
+LEVELS = 2
 """Names of packages in the architecture page have at most so many parts."""
 GIVEN = (saps.Messages,)
 """Classes whose objects are made by others."""
