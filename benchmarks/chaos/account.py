@@ -1,8 +1,9 @@
 """The book of all publications and arrivals, and the judgement over it. Pure: it is told the time.
 
-A message is owed to a subscriber unless a fault that *touched* the brokers of its publisher and of the subscriber was
-there between its publication and its acknowledgement: docs/guarantees.md promises nothing for those. A fault is there
-from its strike until messages flow everywhere again, and go on to. What is not owed is counted apart.
+A message is owed to a subscriber unless a fault that could *lose* it between the brokers of its publisher and of the
+subscriber was there between its publication and its acknowledgement: docs/guarantees.md promises nothing for those. It
+is owed once and in order unless such a fault, or one that sessions outlive, *touched* the two. A fault is there from
+its strike until messages flow everywhere again, and go on to. What is not owed is counted apart.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -29,11 +30,17 @@ class Reach(NamedTuple):
 
     brokers: frozenset[str] = frozenset()
     sides: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    kept: bool = False
+    """Sessions outlive it: QoS 1 and 2 published elsewhere than at `brokers` comes, later, perhaps twice."""
 
     def touches(self, a: str, b: str) -> bool:
         """What is published at `a` may not reach `b`, or not as it should."""
         one, other = self.sides
         return bool({a, b} & self.brokers) or (a in one and b in other) or (a in other and b in one)
+
+    def loses(self, a: str, b: str) -> bool:
+        """What is published at `a` may never reach `b`."""
+        return self.touches(a, b) and (not self.kept or a in self.brokers)
 
 
 class Incident(msgspec.Struct, kw_only=True):
@@ -166,7 +173,8 @@ class Recorder:
     def owed(self, stream: Stream, subscriber: str, number: int) -> bool:
         """The message has to come, once and in order."""
         begin, end = stream.handed[number - 1], stream.done[number - 1]
-        return end < math.inf and not self._touched(stream, subscriber, begin, end)
+        how = Reach.loses if stream.qos else Reach.touches
+        return end < math.inf and not self._touched(how, stream, subscriber, begin, end)
 
     def last_gap(self, upto: dict[str, int], since: float) -> float:
         """When the last of these messages was published that has not come somewhere; 0 if all since `since` have."""
@@ -202,19 +210,25 @@ class Recorder:
         wrong = 0
         for number, at in came:
             # A copy may be the repetition after a broken connection: it comes while the fault is there.
-            if self.owed(stream, subscriber, number) and not self._touched(stream, subscriber, at, at):
+            begin, end = stream.handed[number - 1], stream.done[number - 1]
+            touched = any(
+                self._touched(Reach.touches, stream, subscriber, *times) for times in ((at, at), (begin, end))
+            )
+            if end < math.inf and not touched:
                 wrong += 1
                 self._detail(what, stream, subscriber, number)
         return wrong, len(came) - wrong
 
-    def _touched(self, stream: Stream, subscriber: str, begin: float, end: float) -> bool:
+    def _touched(
+        self, how: Callable[[Reach, str, str], bool], stream: Stream, subscriber: str, begin: float, end: float
+    ) -> bool:
         at = self.brokers[subscriber]
         # One fault is over before the next one comes, so those that were there in between stand side by side.
         for number in range(bisect_right(self.incidents, end, key=lambda each: each.struck) - 1, -1, -1):
             incident = self.incidents[number]
             if incident.recovered < begin:
                 return False
-            if incident.reach.touches(stream.broker, at):
+            if how(incident.reach, stream.broker, at):
                 return True
         return False
 

@@ -34,11 +34,13 @@ def reach(step: Step, ground: Ground) -> Reach:
     multicast touch nobody: everything has to arrive, later."""
     match step.kind:
         case Kind.PARTITION | Kind.ONE_WAY | Kind.LOSS:
-            return Reach(sides=ground.sides)
+            return Reach(sides=ground.sides, kept=True)
+        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.FREEZE:
+            return Reach(frozenset({step.broker}), kept=True)
         case Kind.PAUSE | Kind.SLOW | Kind.CLOCK | Kind.CONTROLLER | Kind.OFGATE | Kind.SPARK:
             return Reach()
         case Kind.SWITCH:
-            return Reach(behind(step.broker, _openflow(ground)))
+            return Reach(behind(step.broker, _openflow(ground)), kept=True)
     return Reach(frozenset({step.broker}))
 
 
@@ -60,6 +62,7 @@ class Faults:
             Kind.DISK: self._fill,
             Kind.CLOCK: self._jump,
             Kind.REBOOT: self._reboot,
+            Kind.WIPE: self._wipe,
             **dict.fromkeys(BETWEEN, self._disturb),
             **dict.fromkeys(OPENFLOW, self._end_program),
             Kind.SWITCH: self._restart_switch,
@@ -72,6 +75,14 @@ class Faults:
     async def _kill(self, step: Step) -> None:
         site = self._ground.sites[step.broker]
         await site.end(signal.SIGKILL)
+        await asyncio.sleep(step.seconds)
+        await site.start()
+
+    async def _wipe(self, step: Step) -> None:
+        site = self._ground.sites[step.broker]
+        await site.end(signal.SIGKILL)
+        for file in site.folder.iterdir():
+            file.unlink()
         await asyncio.sleep(step.seconds)
         await site.start()
 

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     DISK = "disk"
     CLOCK = "clock"
     REBOOT = "reboot"
+    WIPE = "wipe"
     PARTITION = "partition"
     ONE_WAY = "one way"
     LOSS = "loss"
@@ -39,6 +40,7 @@ WHAT = {
     Kind.DISK: "no block left on the disk of a broker's `storage.file` (1 to 3 s)",
     Kind.CLOCK: "the clock of a broker jumps, up to a day ahead or back, and back again (1 to 2 s)",
     Kind.REBOOT: "`kill -9` of a broker; it is started again with a clock that is up to a day ahead or behind",
+    Kind.WIPE: "`kill -9` of a broker, and its disk is gone; it is started again after 0 to 4 s, with an empty one",
     Kind.PARTITION: "nothing passes between the clusters (1 to 6 s)",
     Kind.ONE_WAY: "nothing passes from one cluster to the other; the other way all does (1 to 5 s)",
     Kind.LOSS: "2 to 15 % of the packets from one cluster to the other are lost (2 to 4 s)",
@@ -56,6 +58,7 @@ LENGTH = {
     Kind.DISK: (1.0, 3.0),
     Kind.CLOCK: (1.0, 2.0),
     Kind.REBOOT: (0.0, 2.0),
+    Kind.WIPE: (0.0, 4.0),
     Kind.PARTITION: (1.0, 6.0),
     Kind.ONE_WAY: (1.0, 5.0),
     Kind.LOSS: (2.0, 4.0),

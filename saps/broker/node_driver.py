@@ -24,8 +24,8 @@ class LiveMesh:
         self._flushing = False
         self.ready = asyncio.Event()
         """It has been joined, and knows which sessions are here."""
-        self.gate: HeldFrames | None = None
-        """With storage: acknowledgements wait for it."""
+        self.gates: list[HeldFrames] = []
+        """With storage: acknowledgements wait for these."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         node.epoch = _epoch()
@@ -77,9 +77,9 @@ class LiveMesh:
 
     def _flush(self) -> None:
         self._flushing = False
-        send, gate = self._links.send, self.gate
+        send, gates = self._links.send, self.gates
         for to, frame in self.node.take():
-            if gate is None or not gate.holds(to, frame):
+            if not gates or not any(gate.holds(to, frame) for gate in gates):
                 send(to, frame)
         self._links.flush()
         self._arm()

@@ -128,7 +128,9 @@ class BrokerWatch(Watched):
         ]
 
     def forget(self, name: str) -> bool:
-        return self._broker.mesh.node.members.forget(name)
+        node = self._broker.mesh.node
+        node.catch_up.give_up(name)
+        return node.members.forget(name)
 
     def values(self) -> dict[str, int]:
         """What the ``$SYS`` tree tells of the mesh."""

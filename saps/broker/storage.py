@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from saps.config import SettingError
 from saps.overlay.delivery.publications import places
 from saps.overlay.missed.log import IN_MEMORY
+from saps.storage.commits import Commits
 from saps.storage.damage import StorageError
-from saps.storage.driver.mesh import HeldFrames, keep_retained
+from saps.storage.driver.mesh import COPIED, HeldFrames, keep_retained
 from saps.storage.driver.missed import segments
 from saps.storage.driver.store import Store
 from saps.storage.witness import EVERY, Notes
 
 if TYPE_CHECKING:
     from saps.broker.broker import Broker
+    from saps.broker.node_driver import LiveMesh
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +49,23 @@ def open_store(broker: Broker, with_wills: bool) -> Store:
 def _copy(broker: Broker, store: Store) -> None:
     """What is stored of sessions goes to other brokers, too. Acknowledgements wait while something is under way."""
     mesh, replicas, journal = broker.mesh, broker.mesh.node.replicas, store.journal
-    gate = HeldFrames(store.commits, mesh.send_now)
-
-    def pending(changed: bool) -> None:
-        mesh.gate = gate if changed else None
-
-    store.commits.on_pending.append(pending)
+    _hold(mesh, HeldFrames(store.commits, mesh.send_now), store.commits)
+    if store.held_commits is not None:
+        _hold(mesh, HeldFrames(store.held_commits, mesh.send_now, COPIED, degrades=True), store.held_commits)
+        replicas.restored.take(store.held, store.saved.held)
     journal.life, journal.place = (broker.ref.name, broker.ref.incarnation), places(mesh.node.publishers)
     store.commits.copier = replicas.source
     replicas.source.shown = journal.show
     replicas.when_stored = store.commits.then
+
+
+def _hold(mesh: LiveMesh, gate: HeldFrames, commits: Commits) -> None:
+    """While something is pending, frames wait at the gate."""
+
+    def pending(changed: bool) -> None:
+        mesh.gates = [gate, *mesh.gates] if changed else [other for other in mesh.gates if other is not gate]
+
+    commits.on_pending.append(pending)
 
 
 def keep_missed(broker: Broker) -> None:

@@ -35,6 +35,7 @@ from saps.overlay.frames.calls import (
     Inherit,
     Keep,
     Missing,
+    Orphans,
     Outstanding,
     Recall,
     Result,
@@ -183,9 +184,7 @@ class OverlayNode:
         )
         source = Source(self, self._to_enlist, lambda client: self.sessions.leases.get(client, 0), copies)
         self.replicas = Replicas(self, self.calls, self.sessions, source, self._waiting, self.wall)
-        source.on_fenced = self.sessions.sync
-        source.rows = self.sessions.rows
-        self.sessions.copied = self.replicas.leases
+        source.on_fenced, source.rows, self.sessions.copied = self.sessions.sync, self.sessions.rows, self.replicas
         self.designer: Designer | None = None
         if design is not None:
             self.publishers.designs = Designs(self, self.publishers.divide_again)
@@ -222,6 +221,7 @@ class OverlayNode:
         def linked() -> None:
             self.joined = True
             joined()
+            self.replicas.restored.begin()
             self.sessions.begin(ready)
 
         if contact is None:
@@ -608,8 +608,9 @@ class OverlayNode:
         if isinstance(body, Inherit):
             return [self.catch_up.bequeath(body)]
         if isinstance(body, Missing):
-            self.catch_up.returned.missing(body)
-            return []
+            return self.catch_up.returned.missing(body)
+        if isinstance(body, Orphans):
+            return [self.replicas.restored.known(body)]
         if isinstance(body, Keep | Recall):
             return list(self.retained_store.run(body, keys))
         if isinstance(body, Survey | DesignPart):

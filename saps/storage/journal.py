@@ -35,6 +35,8 @@ class Table(Enum):
     """(session, packet identifier, subscribers reached): QoS 2 publications that were not released"""
     RETAINED = "retained"
     """(topic, record)"""
+    HELD = "held"
+    """(owner, name, content): copies of other brokers' sessions"""
 
 
 class Stored:

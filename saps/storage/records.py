@@ -31,6 +31,7 @@ KINDS = {
     Table.RELEASES: Kind(("serial",), ("session", "packet")),
     Table.INCOMING: Kind(("session", "packet"), ("reached",)),
     Table.RETAINED: Kind(("topic",), ("record",)),
+    Table.HELD: Kind(("owner", "name"), ("content",)),
 }
 _BY_NUMBER = frozenset(table for table, kind in KINDS.items() if kind.keys in (("id",), ("serial",)))
 SEEDS = {table: crc32(table.value.encode()) for table in Table}

@@ -80,6 +80,8 @@ class Saved(msgspec.Struct):
     messages: dict[int, SavedMessage] = {}
     retained: dict[str, bytes] = {}
     """By topic: records as the overlay encodes them."""
+    held: dict[str, dict[str, bytes]] = {}
+    """By owner and name: copies of other brokers' sessions (`saps.overlay.sessions.replicas.shelf`)."""
     highest: int = 0
     """The greatest number in use."""
     damaged: list[Damage] = []
@@ -111,6 +113,12 @@ class Saved(msgspec.Struct):
         """The rows of everything."""
         rows: Batch = {table: {} for table in Table}
         rows[Table.RETAINED] = {topic: (topic, record) for topic, record in self.retained.items()}
+        rows[Table.HELD] = {
+            (owner, name): (owner, name, content)
+            for owner, contents in self.held.items()
+            if owner  # else the lives of a broker with this file, which another one does not continue
+            for name, content in contents.items()
+        }
         rows[Table.MESSAGES] = {number: tuple(saved) for number, saved in self.messages.items()}
         for session in self.sessions:
             number = session.number

@@ -17,7 +17,7 @@ from saps.overlay.frames.kinds import AnyFrame
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker
 from saps.storage.commits import Commits
-from saps.storage.driver.mesh import HeldFrames
+from saps.storage.driver.mesh import COPIED, HeldFrames
 from saps.storage.journal import Batch, Journal, Row, Table
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 from tests.overlay.roams import Bench, Roams
@@ -82,9 +82,15 @@ def saved(tables: Tables) -> Saved:
     for number, packet_id, reached in rows(Table.INCOMING):
         sessions[number].incoming[packet_id] = reached
     found.sessions = list(sessions.values())
-    keys = [key if isinstance(key, int) else key[0] for table in tables.values() for key in table]
-    found.highest = max(keys, default=0)
+    for owner, name, content in rows(Table.HELD):
+        found.held.setdefault(owner, {})[name] = content
+    keys = [key for rows in tables.values() for key in rows]
+    found.highest = max((key if isinstance(key, int) else key[0] for key in keys if not _is_text(key)), default=0)
     return found
+
+
+def _is_text(key: Any) -> bool:
+    return isinstance(key, tuple) and isinstance(key[0], str)
 
 
 def carried(frame: Frame) -> Frame:
@@ -128,19 +134,26 @@ class Replicated(Roams):
         commits = disk.commits = Commits(journal, disk)
         held = frontend.turn.held = HeldOutput(commits)
         commits.held.append(held)
-        self._gate(broker, HeldFrames(commits, lambda frames: self._send_all(broker, frames)))
+        gates = [HeldFrames(commits, lambda frames: self._send_all(broker, frames))]
+        found = saved(tables or {})
+        if tables is not None:
+            lane, others = Disk(self, broker, tables), Journal()
+            lane.commits = Commits(others, lane)
+            gates.append(HeldFrames(lane.commits, lambda frames: self._send_all(broker, frames), COPIED, degrades=True))
+            node.replicas.restored.take(others, found.held)
+        self._gate(broker, gates)
         commits.copier = node.replicas.source
         node.replicas.source.shown = journal.show
         node.replicas.when_stored = commits.then
-        restore(frontend, journal, saved(tables or {}), with_wills=False)
+        restore(frontend, journal, found, with_wills=False)
         node.sessions.restored(list(frontend.sessions))
         node.sessions.patience = node.sessions._waiting.seconds = 20.0  # one crash after the other holds up claims
 
-    def _gate(self, broker: SimBroker, gate: HeldFrames) -> None:
+    def _gate(self, broker: SimBroker, gates: list[HeldFrames]) -> None:
         take = broker.node.take
 
         def taken() -> list[tuple[BrokerRef, Frame]]:
-            return [(to, carried(frame)) for to, frame in take() if not gate.holds(to, frame)]
+            return [(to, carried(frame)) for to, frame in take() if not any(g.holds(to, frame) for g in gates)]
 
         broker.node.take = taken  # type: ignore[method-assign]
 
@@ -148,7 +161,7 @@ class Replicated(Roams):
         for to, frame in frames:
             self._send(broker, to, carried(frame))
 
-    def restart(self, name: str, contact: str, wiped: bool = False) -> SimBroker:
+    def restart(self, name: str, contact: str | None, wiped: bool = False) -> SimBroker:
         """A broker that has crashed begins again."""
         if wiped and self.disks is not None:
             self.disks[name] = {}

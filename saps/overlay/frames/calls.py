@@ -181,6 +181,13 @@ class Missing(msgspec.Struct, frozen=True, array_like=True, tag=24):
     """As in `Missed`."""
 
 
+class Orphans(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """To all brokers: I have found copies of these logs' sessions in my file. Does anyone need them?"""
+
+    logs: list[tuple[BrokerRef, Number]]
+    """Owners, with the names of their logs."""
+
+
 Body = (
     Announce
     | Collect
@@ -196,6 +203,7 @@ Body = (
     | Unsettled
     | Inherit
     | Missing
+    | Orphans
 )
 
 
@@ -297,6 +305,15 @@ class Bequeathed(msgspec.Struct, frozen=True, array_like=True, tag=22):
     frames: Number
 
 
+class Orphaned(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Answer to `Orphans`."""
+
+    broker: str
+    reach: list[Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]]
+    """Of each log: up to which commit I have it; 0: nothing, or not all of it. -1: nobody needs it, as I am its owner and
+    have all of it, or have adopted the sessions."""
+
+
 Result = (
     Baseline
     | Interest
@@ -309,6 +326,7 @@ Result = (
     | SessionLeases
     | Outstanding
     | Bequeathed
+    | Orphaned
 )
 
 Segment = tuple[Key, Key]

@@ -176,6 +176,11 @@ class CatchUp:
         """It has left in order: it wants nothing."""
         self.lags.pop(broker, None)
 
+    def give_up(self, name: str) -> None:
+        """A broker is gone for good: nothing is kept for it any more."""
+        for broker in [broker for broker, lag in self.lags.items() if lag.state is State.LOST and broker.name == name]:
+            del self.lags[broker]
+
     def back(self, broker: BrokerRef) -> None:
         """It is heard again, in the same life."""
         lag = self.lags.get(broker)

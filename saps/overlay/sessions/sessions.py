@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from saps.mesh import Arrival
 from saps.overlay.frames.calls import Roster, SessionLease, SessionLeases
@@ -40,6 +40,16 @@ HEIRS_SHARE = 0.8
 """Of the time that a CONNECT waits: so long for an heir, before older sessions of the client are looked for."""
 
 Done = Callable[[Arrival], None]
+
+
+class CopiesHere(Protocol):
+    """Copies of other brokers' sessions at this one (`saps.overlay.sessions.replicas.holders`)."""
+
+    def leases(self) -> list[SessionLease]:
+        """Of those whose brokers are dead: nobody else tells of them."""
+
+    def restores(self, client: str) -> bool:
+        """Is it to be found out whether the client's session goes on here, from a copy in this broker's file?"""
 
 
 class Claiming:
@@ -121,8 +131,8 @@ class Sessions:
         self._told: Callable[[], None] = _nothing
         """Waits until there are none."""
         self._copied = copies > 1
-        self.copied: Callable[[], Iterable[SessionLease]] = tuple
-        """Tenures of dead brokers whose sessions this one has copies of."""
+        self.copied: CopiesHere
+        """Set by whoever puts the two together."""
         self.notices: Notices[Claiming | None] = Notices(port, calls, joined, self.leases, self._keeps, self._answered)
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
@@ -238,7 +248,7 @@ class Sessions:
         mine = {client: 0 for client in self.host.clients() if partition_of(client) == body.partition}
         mine.update((client, stamp) for client, stamp in leases.items() if partition_of(client) == body.partition)
         found = [SessionLease(client, me, stamp, self._keeps(client)) for client, stamp in mine.items()]
-        found += [lease for lease in self.copied() if partition_of(lease.client) == body.partition]
+        found += [lease for lease in self.copied.leases() if partition_of(lease.client) == body.partition]
         return [SessionLeases(me, True, found)] if found else []
 
     def begin(self, told: Callable[[], None]) -> None:
@@ -339,6 +349,8 @@ class Sessions:
             others = sorted([*others, *(SessionLease(client, broker, 0) for broker in beside)], key=_age, reverse=True)
         if given is not None and all(lease.broker != given.broker for lease in others):
             others = sorted([*others, given], key=_age, reverse=True)
+        if self.copied.restores(client) and self.await_heir(claiming):
+            return
         if others and _age(others[0]) > (mine, self._port.me.name):
             claiming.rounds += 1
             if given is not None or others[0].stamp < self._stamp(0):  # made while this claim was under way

@@ -25,7 +25,7 @@ Sync = Literal["full", "normal", "off"]
 
 APPLICATION_ID = 0x53415053
 """``SAPS``, in the file's header."""
-FORMAT = 2
+FORMAT = 3
 """Raised when a file can no longer be read by an earlier version."""
 PRIVATE = 0o600
 

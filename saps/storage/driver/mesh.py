@@ -9,7 +9,7 @@ import msgspec
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Record
 from saps.overlay.frames.delivery import Ack, Caught, OfmAck
-from saps.overlay.frames.sessions import Arrived, Departed
+from saps.overlay.frames.sessions import Appended, Arrived, Departed
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.commits import Commits
@@ -19,24 +19,37 @@ from saps.storage.journal import Table
 
 Addressed = tuple[BrokerRef, Frame]
 
-_PROMISES = frozenset((Ack, Caught, OfmAck, Arrived, Departed))
+PROMISES = frozenset((Ack, Caught, OfmAck, Arrived, Departed))
 """What says that this broker has a publication, or has a session or none."""
+COPIED = frozenset((Appended,))
+"""What says that it has copies of another broker's sessions."""
 
 
 class HeldFrames:
     """Acknowledgements of publications to other brokers, which promise what PUBACK promises. (A
     `saps.storage.commits.Held`.) Nothing else waits: what comes later may overtake them."""
 
-    def __init__(self, commits: Commits, send: Callable[[list[Addressed]], None]) -> None:
+    def __init__(
+        self,
+        commits: Commits,
+        send: Callable[[list[Addressed]], None],
+        kinds: frozenset[type[Frame]] = PROMISES,
+        degrades: bool = False,
+    ) -> None:
+        """`degrades`: while the disk is full or broken frames of these `kinds` do not wait for it."""
         self._commits = commits
         self._send = send
+        self._kinds = kinds
+        self._degrades = degrades
         self._waiting: list[Addressed] = []
         self._staged: list[Addressed] = []
         commits.held.append(self)
 
     def holds(self, to: BrokerRef, frame: Frame) -> bool:
         """Must this frame wait? If so, it is looked after here."""
-        if type(frame) not in _PROMISES or not self._commits.pending:
+        if type(frame) not in self._kinds or not self._commits.pending:
+            return False
+        if self._degrades and self._commits.storage_fault is not None:
             return False
         self._waiting.append((to, frame))
         return True
@@ -52,6 +65,9 @@ class HeldFrames:
 
     def fail(self, storage_fault: StorageFault) -> None:
         """The other brokers have to wait until it is true."""
+        if self._degrades:
+            self.cut()
+            self.release()
 
 
 def keep_retained(store: Store, node: OverlayNode) -> None:

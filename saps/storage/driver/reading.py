@@ -78,6 +78,7 @@ class Reader:
             (Table.RELEASES, self._release),
             (Table.INCOMING, self._incoming),
             (Table.RETAINED, self._retained),
+            (Table.HELD, self._held),
         ):
             self._table(table, take)
         self.saved.sessions = list(self._sessions.values())
@@ -167,6 +168,9 @@ class Reader:
     def _retained(self, row: Row) -> None:
         self.saved.retained[row[0]] = row[1]
 
+    def _held(self, row: Row) -> None:
+        self.saved.held.setdefault(row[0], {})[row[1]] = row[2]
+
     def _of(self, number: int) -> SavedSession:
         session = self._sessions.get(number)
         if session is None:
@@ -184,7 +188,7 @@ class Reader:
         """The client it belongs to, as far as that can be read."""
         if table is Table.SESSIONS:
             return row[1] if isinstance(row[1], str) else None
-        if table in (Table.MESSAGES, Table.RETAINED):
+        if table in (Table.MESSAGES, Table.RETAINED, Table.HELD):
             return None
         session = self._sessions.get(row[1 if table in (Table.COPIES, Table.RELEASES) else 0])
         return None if session is None else session.client_id

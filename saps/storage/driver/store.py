@@ -9,7 +9,7 @@ from pathlib import Path
 from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
 from saps.storage.driver.files import Sync
-from saps.storage.driver.writer import NoFile, Writer
+from saps.storage.driver.writer import Lane, NoFile, Writer
 from saps.storage.error import StorageFault
 from saps.storage.journal import Journal
 from saps.storage.saved import Saved
@@ -49,6 +49,10 @@ class Store:
             self._writer = NoFile()
         else:
             self._writer = Writer(self._open(path, sync))
+        self.held = Journal()
+        """Copies of other brokers' sessions, which wait for nobody else: two brokers may hold each other's."""
+        self.held_commits = _lane(self.held, self._writer) if isinstance(self._writer, Writer) else None
+        """Their commits; None without a file."""
         self.commits = self._writer.commits = Commits(self.journal, self._writer, maximum_size, self._tell, on_backlog)
 
     def _open(self, path: Path, sync: Sync) -> Database:
@@ -82,3 +86,9 @@ class Store:
     async def close(self) -> None:
         """Write what is left and close the file."""
         await self._writer.close()
+
+
+def _lane(journal: Journal, writer: Writer) -> Commits:
+    lane = Lane(writer)
+    lane.commits = Commits(journal, lane)
+    return lane.commits

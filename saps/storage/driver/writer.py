@@ -24,12 +24,17 @@ class Writer:
         """Who is told how it went. To be set before the first batch."""
         self._database = database
         self._loop = asyncio.get_running_loop()
-        self._work: SimpleQueue[Batch | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Batch, Commits] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self._thread.start()
 
     def write(self, batch: Batch) -> None:
-        self._work.put(batch)
+        assert self.commits is not None
+        self.put(batch, self.commits)
+
+    def put(self, batch: Batch, commits: Commits) -> None:
+        """Write a batch of these commits."""
+        self._work.put((batch, commits))
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
         if delay:
@@ -55,9 +60,8 @@ class Writer:
 
     def _run(self) -> None:
         tell = self._loop.call_soon_threadsafe
-        while (batch := self._work.get()) is not None:
-            commits = self.commits
-            assert commits is not None
+        while (work := self._work.get()) is not None:
+            batch, commits = work
             try:
                 self._database.write(batch)
             except Exception as error:  # whatever it is, the broker stays up and says so
@@ -65,6 +69,19 @@ class Writer:
                 tell(commits.failed, full, f"{self._database.path}: {error}")
             else:
                 tell(commits.written, self._database.size)
+
+
+class Lane:
+    """Writes the batches of other commits to the same file. (A `saps.storage.commits.Driver`.)"""
+
+    def __init__(self, writer: Writer) -> None:
+        self.commits: Commits | None = None
+        self._writer = writer
+        self.later = writer.later
+
+    def write(self, batch: Batch) -> None:
+        assert self.commits is not None
+        self._writer.put(batch, self.commits)
 
 
 class NoFile:

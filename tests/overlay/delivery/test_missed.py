@@ -141,6 +141,26 @@ def test_who_does_not_come_back_in_time_gets_nothing_and_costs_nothing() -> None
     assert [message.payload for _, message in subscriber.delivered] == [b"before", b"after"]
 
 
+def test_nothing_is_kept_for_a_broker_that_an_operator_says_is_gone_for_good() -> None:
+    """While others publish, and one of them restarts; the log would last for `overlay.missed_age` otherwise."""
+    simulation = Simulation(1)
+    publisher, subscriber, other = simulation.build(3)
+    subscriber.subscribe("t")
+    simulation.run(2)
+    simulation.crash(subscriber.name)
+    simulation.run(5)
+    publisher.publish("t", b"missed", 1)
+    simulation.crash(other.name)
+    simulation.run(3)
+    simulation.add(other.name, "c0", publisher.name)
+    simulation.run(2 * KEPT + LINGER)
+    assert publisher.node.multicast.missed.active
+    publisher.act(lambda: publisher.node.catch_up.give_up(subscriber.name))
+    simulation.run(LINGER + 2)
+    publisher.publish("t", b"later", 1)
+    assert not publisher.node.multicast.missed.active
+
+
 def test_a_later_life_gets_nothing_that_an_earlier_one_has_missed() -> None:
     simulation = Simulation(1)
     publisher, subscriber = two(simulation)

@@ -10,8 +10,9 @@ import pytest
 
 from saps.overlay.frames.sessions import Append
 from saps.overlay.sessions.replicas.changes import snapshot
-from saps.overlay.sessions.replicas.states import drawn
+from saps.overlay.sessions.replicas.states import State, drawn
 from saps.simulator import Network, SimBroker
+from saps.storage.journal import Table
 from tests import marks
 from tests.overlay.replicated import Replicated, carried
 from tests.overlay.roams import Nomad
@@ -51,6 +52,61 @@ def test_a_session_outlives_its_broker(seed: int, disks: bool) -> None:
     nomad.hear()
     for qos in (1, 2):
         assert nomad.got[qos] == [b"b2 %d" % n for n in range(110) if 1 + n % 2 == qos]
+
+
+@marks.expect("restored copy adopted")
+@pytest.mark.parametrize("back", [False, True], ids=["gone", "back without its disk"])
+def test_a_session_outlives_a_loss_of_power_of_all_brokers_and_the_disk_of_its_own(back: bool) -> None:
+    mesh = Replicated(1, disks=True)
+    one, _, three = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    nomad.lose()
+    for number in range(20):
+        mesh.tell(three, number, 1 + number % 2)
+    mesh.run(2)
+    for name in ("b0", "b1", "b2"):
+        mesh.crash(name)
+    two = mesh.restart("b1", None)
+    three = mesh.restart("b2", "b1")
+    if back:
+        mesh.restart("b0", "b1", wiped=True)
+    mesh.run_until(lambda: two.joined and three.joined, 10.0)
+    nomad.connect(three)
+    mesh.run_until(lambda: mesh.sessions("c") != [], 20.0)
+    mesh.tell(two, 20, 1)
+    nomad.until(lambda: len(nomad.got[1]) + len(nomad.got[2]) >= 21)
+    mesh.run(20)
+    assert nomad.present == [False, True]
+    for qos in (1, 2):
+        assert [int(text.split()[1]) for text in nomad.got[qos]] == [n for n in range(21) if 1 + n % 2 == qos]
+    assert not any(b"b0" in key[0].encode() for tables in mesh.disks.values() for key in tables.get(Table.HELD, {}))
+
+
+@marks.expect("heir lost")
+@DISKS
+def test_another_holder_adopts_if_the_heir_dies_before_it_has(disks: bool) -> None:
+    mesh = Replicated(1, disks=disks)
+    one, two, three, four = mesh.build(4)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    nomad.lose()
+    for number in range(20):
+        mesh.tell(four, number, 2)
+    mesh.run(2)
+    holders = [mesh.brokers[ref.name] for ref in one.node.replicas.source.in_sync]
+    mesh.crash("b0")
+
+    def state(broker: SimBroker) -> State | None:
+        return next((copy.state for copy in broker.node.replicas.copies.values() if copy.owner.name == "b0"), None)
+
+    mesh.run_until(lambda: {state(holder) for holder in holders} == {State.ADOPTING, State.STANDBY}, 10.0)
+    mesh.crash(next(holder.name for holder in holders if state(holder) is State.ADOPTING))
+    nomad.connect(next(holder for holder in holders if holder.alive))
+    nomad.until(lambda: len(nomad.got[2]) == 20)
+    assert nomad.present == [False, True]
 
 
 def test_a_session_on_its_way_can_be_copied() -> None:
@@ -335,6 +391,39 @@ def test_clients_that_come_back_to_their_broker_while_it_starts(seed: int, disks
         nomad.arrive(home)
         nomad.until(lambda nomad=nomad: {*owed[1]} <= {*nomad.got[1]} and {*owed[2]} <= {*nomad.got[2]})
         judge(nomad, owed, speakers, f"(seed {seed})")
+
+
+def power_loss(seed: int) -> None:
+    """All brokers lose power at once, and start again in any order. The one with the session comes back, or without
+    its disk, or much later, or without its disk and much later."""
+    trial = Ordeal(seed, disks=True)
+    mesh, rng = trial.mesh, trial.rng
+    for _ in range(2):
+        trial.steps(20)
+        mesh.run(8)
+        names, (owner,) = [broker.name for broker in mesh.alive()], mesh.sessions("c")
+        for name in names:
+            mesh.crash(name)
+        rng.shuffle(names)
+        late, wiped = rng.random() < 0.5, rng.random() < 0.5
+        if late:
+            names.remove(owner)
+        for number, name in enumerate(names):
+            mesh.restart(name, names[0] if number else None, wiped and name == owner)
+            mesh.run(rng.choice([0, 0.1, 1]))
+        trial.speakers = [mesh.brokers[name] for name in rng.sample(names, 2)]
+        trial.nomad.connect(rng.choice(mesh.alive()))
+        mesh.run(12)
+        if late:
+            mesh.restart(owner, names[0], wiped)
+            mesh.run(12)
+    trial.settle()
+    trial.judge()
+
+
+@SCHEDULES
+def test_a_loss_of_power_of_all_brokers_costs_nothing(seed: int) -> None:
+    power_loss(seed)
 
 
 def test_the_record_draws_the_table_that_is_in_force() -> None:

@@ -81,7 +81,9 @@ class MigrationSource:
             return Yields.LATER
         branch = bool(frame.birth) and sessions.host.birth(client) == frame.birth
         answer = sessions.host.surrender(client, frame.user, frame.keep or branch)
-        if answer is Yields.NOTHING:
+        if answer is Yields.NOTHING and sessions.copied.restores(client):
+            answer = Yields.WAIT
+        elif answer is Yields.NOTHING:
             sessions.withdraw(client)
         elif answer is Yields.SESSION:
             self.leaving[client] = _Offer(sender, frame.serial, sessions.host.describe(client), branch)

@@ -102,6 +102,8 @@ class Adoption:
     def _adopt(self, saved: SavedSession, messages: dict[int, SavedMessage], stamp: int) -> None:
         client, host = saved.client_id, self._sessions.host
         assert host is not None
+        if self._copy.restored and saved.birth and host.birth(client) == saved.birth:
+            return  # adopted before the loss of power
         claiming = self._sessions.inherit(client, saved.user, stamp)
         if claiming is None:
             host.absorb(saved, messages)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from saps.local.batch import Origin
 from saps.messages import Subscription
 from saps.overlay.frames.base import ProtocolError
-from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy
+from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
@@ -33,6 +33,8 @@ class Copy:
         """It has all there is."""
         self.holders: list[BrokerRef] = []
         self.state = State.FOLLOWING
+        self.restored = False
+        """It was in a file when this broker started."""
         self.sessions: dict[int, SessionCopy] = {}
         self.subscriptions: dict[int, dict[str, Subscription]] = {}
         self.messages: dict[int, MessageCopy] = {}
@@ -46,11 +48,12 @@ class Copy:
         self.seq, self.commit = frame.seq, frame.commit
         self.whole = frame.whole
         self.holders = frame.holders
-        self._apply(frame.changes)
+        self.apply(frame.changes)
         if len(self.sessions) > MOST_SESSIONS:
             raise ProtocolError(f"{self.owner.name} has more than {MOST_SESSIONS} sessions")
 
-    def _apply(self, changes: Changes) -> None:
+    def apply(self, changes: Changes) -> None:
+        """Have these changes."""
         for session in changes.sessions:
             self.sessions[session.number] = session
         for each in changes.subscriptions:
@@ -66,6 +69,21 @@ class Copy:
         for number, packet_id, reached in changes.incoming:
             self.incoming[number, packet_id] = reached
         self._remove(changes)
+
+    def everything(self) -> Changes:
+        """All that is in it."""
+        subscriptions = [
+            SubscriptionCopy(
+                number, each.filter, each.qos, each.no_local, each.retain_as_published, each.retain_handling,
+                each.identifier,
+            )
+            for number, found in self.subscriptions.items() for each in found.values()
+        ]  # fmt: skip
+        return Changes(
+            [*self.sessions.values()], subscriptions, [*self.messages.values()], [*self.copies.values()],
+            [(serial, *release) for serial, release in self.releases.items()],
+            [(*key, reached) for key, reached in self.incoming.items()],
+        )  # fmt: skip
 
     def _remove(self, changes: Changes) -> None:
         for number in changes.no_sessions:

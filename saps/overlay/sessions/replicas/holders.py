@@ -25,6 +25,8 @@ from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.adoption import Adoption
 from saps.overlay.sessions.replicas.copies import Copy
+from saps.overlay.sessions.replicas.restored import Restored
+from saps.overlay.sessions.replicas.shelf import Shelf
 from saps.overlay.sessions.replicas.source import Source
 from saps.overlay.sessions.replicas.states import Event, State, following
 from saps.overlay.sessions.sessions import Sessions
@@ -73,6 +75,7 @@ class Replicas:
         self._waiting = waiting
         self._wall = wall
         self.source = source
+        self.shelf = Shelf()
         self.copies: dict[Log, Copy] = {}
         self._votes: dict[Log, _Vote] = {}
         self._over: OrderedDict[Log, None] = OrderedDict()
@@ -81,6 +84,7 @@ class Replicas:
         """Under way, by the serial of their `Inherit`."""
         self.adopted = 0
         """Sessions adopted."""
+        self.restored = Restored(port, calls, self.shelf, self.copies, self._over, self._adopt, self._done)
         self.when_stored: Callable[[Callable[[], None]], None] = _at_once
         """Does something when all that has changed is stored, and copied."""
 
@@ -122,7 +126,9 @@ class Replicas:
             return
         self._step(copy, Event.OWNER_HEARD)
         if frame.seq == copy.seq + 1:
+            self.shelf.take(copy, frame.changes)
             copy.take(frame)
+            self.shelf.note(copy)
         if frame.seq <= copy.seq:
             self._port.send(sender, Appended(frame.stream, copy.seq))
 
@@ -158,6 +164,7 @@ class Replicas:
                     self._ask(log, copy)
             elif (vote := self._votes.get(log)) is not None:
                 if vote.heir is not None and vote.heir == broker and self._step(copy, Event.HEIR_LOST):
+                    hit("heir lost")
                     self._ask(log, copy)
                 self._decide(log, copy)
 
@@ -173,7 +180,8 @@ class Replicas:
         return copy.state is not before
 
     def _forget_log(self, log: Log) -> None:
-        self.copies.pop(log, None)
+        if (copy := self.copies.pop(log, None)) is not None:
+            self.shelf.drop(copy)
         self._votes.pop(log, None)
 
     def _done(self, log: Log) -> None:
@@ -287,10 +295,14 @@ class Replicas:
 
     def leases(self) -> list[SessionLease]:
         """Of owners that are dead: nobody else tells of them."""
-        lost = [copy for copy in self.copies.values() if copy.state is not State.FOLLOWING]
-        return [
+        lost = [copy for copy in self.copies.values() if copy.state not in (State.FOLLOWING, State.RESTORED)]
+        return self.restored.leases() + [
             SessionLease(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()
         ]
+
+    def restores(self, client: str) -> bool:
+        """Is it to be found out whether the client's session goes on here, from a copy in this broker's file?"""
+        return client in self.restored.clients
 
 
 def _at_once(action: Callable[[], None]) -> None:

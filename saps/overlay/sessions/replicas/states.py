@@ -17,6 +17,8 @@ class State(Enum):
     """Another holder adopts."""
     ADOPTING = "adopting"
     """This broker adopts; the owner's frames are refused from now on."""
+    RESTORED = "restored"
+    """It was in this broker's file when it started."""
     FORGOTTEN = "forgotten"
     """The sessions are somebody's own again, who has copies of them made."""
 
@@ -52,6 +54,9 @@ TABLE: dict[tuple[State, Event], State] = {
     (State.STANDBY, Event.HEIR_LOST): State.ASKING,
     (State.STANDBY, Event.DONE): State.FORGOTTEN,
     (State.ADOPTING, Event.DONE): State.FORGOTTEN,
+    (State.RESTORED, Event.FIRST): State.ADOPTING,
+    (State.RESTORED, Event.DONE): State.FORGOTTEN,
+    (State.RESTORED, Event.RENEWED): State.FORGOTTEN,
 }
 """Whatever is not in it changes nothing."""
 

@@ -1,0 +1,118 @@
+"""Copies that an earlier life of this broker left in its file: after a loss of power, of one broker or of all.
+
+1. When this broker has joined it lets the others come, for `SETTLE` seconds, and asks all of them (`Orphans`).
+2. An owner that lives, or lives on with its file, has all that was acknowledged, and so has whoever has adopted the
+   sessions: the copy is of no use.
+3. Else the one whose copy reaches furthest adopts them, of equals the first by name. The others ask again.
+
+Until then whoever looks for one of these sessions is told to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from functools import partial
+
+from saps.marks import hit
+from saps.overlay.frames.calls import Orphaned, Orphans, SessionLease
+from saps.overlay.port import Port
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
+from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
+from saps.overlay.sessions.replicas.copies import Copy
+from saps.overlay.sessions.replicas.shelf import Shelf
+from saps.overlay.sessions.replicas.states import Event, State, following
+from saps.storage.journal import Journal
+
+SETTLE = 2.0
+"""Seconds for which owners may take to come back beside this broker; later their sessions and those here are merged."""
+AGAIN = 1.0
+"""Seconds until all are asked again."""
+ROUNDS = 5
+"""Incomplete answers, after which those count that there are."""
+
+Log = tuple[BrokerRef, int]
+
+
+class Restored:
+    """What one broker does about them."""
+
+    def __init__(
+        self,
+        port: Port,
+        calls: RangeCalls,
+        shelf: Shelf,
+        copies: dict[Log, Copy],
+        over: Container[Log],
+        adopt: Callable[[Log, Copy], None],
+        done: Callable[[Log], None],
+    ) -> None:
+        """`copies`: all that there are here; `over`: logs whose sessions are somebody's own again. `adopt` has the
+        sessions of a log go on here, `done` notes that it is of no use."""
+        self._port = port
+        self._calls = calls
+        self._shelf = shelf
+        self._copies = copies
+        self._over = over
+        self._adopt = adopt
+        self._done = done
+        self._rounds = 0
+        self.clients: set[str] = set()
+        """Whose sessions these are."""
+
+    def take(self, journal: Journal, held: dict[str, dict[str, bytes]]) -> None:
+        """From now on copies are kept in a file. This is what was in it."""
+        for copy in self._shelf.begin(journal, self._port.me, held):
+            copy.state, copy.restored = State.RESTORED, True
+            self._copies[copy.owner, copy.log] = copy
+        self._logs()
+
+    def leases(self) -> list[SessionLease]:
+        """Whoever looks for these sessions finds them here, for now."""
+        me, copies = self._port.me, self._copies.values()
+        found = [each for copy in copies if copy.state is State.RESTORED for each in copy.sessions.values()]
+        return [SessionLease(each.client, me, each.stamp, True) for each in found]
+
+    def begin(self) -> None:
+        """This broker has joined."""
+        if self._logs():
+            self._port.after(SETTLE, self._ask)
+
+    def _logs(self) -> list[Log]:
+        """Those that nothing is known of yet."""
+        found = {log: copy for log, copy in self._copies.items() if copy.state is State.RESTORED}
+        self.clients = {each.client for copy in found.values() for each in copy.sessions.values()}
+        return list(found)
+
+    def _ask(self) -> None:
+        if logs := self._logs():
+            self._rounds += 1
+            self._calls.call(ALL_BROKERS, Orphans(logs), partial(self._answered, logs), 1)
+
+    def known(self, body: Orphans) -> Orphaned:
+        """What is known here of logs that others have restored (answers `Orphans`)."""
+        return Orphaned(self._port.me.name, [self._standing(log) for log in body.logs])
+
+    def _standing(self, log: Log) -> int:
+        (owner, _), copy, me = log, self._copies.get(log), self._port.me
+        lives_on = owner.name == me.name and owner.incarnation in {me.incarnation, *self._shelf.lives}
+        if lives_on or log in self._over or (copy is not None and copy.state is State.ADOPTING):
+            return -1
+        return copy.commit if copy is not None and copy.whole else 0
+
+    def _answered(self, logs: list[Log], outcome: Outcome) -> None:
+        answers = [result for result in outcome.results if isinstance(result, Orphaned)]
+        for number, log in enumerate(logs):
+            copy = self._copies.get(log)
+            if copy is None or copy.state is not State.RESTORED:
+                continue
+            reach = {answer.broker: answer.reach[number] for answer in answers if number < len(answer.reach)}
+            reach[self._port.me.name] = copy.commit
+            if -1 in reach.values():
+                self._done(log)
+            elif outcome.complete or self._rounds >= ROUNDS:
+                if min(reach, key=lambda name: (-reach[name], name)) == self._port.me.name:
+                    hit("restored copy adopted")
+                    copy.state = following(copy.state, Event.FIRST)
+                    self._adopt(log, copy)
+        if self._logs():
+            self._port.after(AGAIN, self._ask)
