@@ -310,8 +310,8 @@ class Orphaned(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
     broker: str
     reach: list[Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]]
-    """Of each log: up to which commit I have it; 0: nothing, or not all of it. -1: nobody needs it, as I am its owner and
-    have all of it, or have adopted the sessions."""
+    """Of each log: up to which commit I have it; 0: nothing, or not all of it. -1: nobody needs it, as I am its owner
+    and have all of it, or have adopted the sessions."""
 
 
 Result = (

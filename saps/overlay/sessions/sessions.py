@@ -68,6 +68,7 @@ class Claiming:
         "rounds",
         "since",
         "user",
+        "waited",
     )
 
     def __init__(self, client: str, user: str | None, keep: bool, done: Done) -> None:
@@ -88,6 +89,8 @@ class Claiming:
         self.inheriting = False
         """The session is being adopted here from a broker that has died."""
         self.since = 0.0
+        self.waited = False
+        """A broker that was asked did not know yet if it has the session."""
 
 
 class Sessions:
@@ -176,6 +179,7 @@ class Sessions:
         waits for it, or one without `done`; None if there is a later session here, or on its way."""
         claiming = self.claimings.get(client)
         self.migrations.target.interrupt(client)
+        self.migrations.source.keep(client)
         if claiming is None:
             assert self.host is not None
             if self.leases.get(client, -1) > stamp and self.host.birth(client):
@@ -188,11 +192,12 @@ class Sessions:
         self.notices.claim(client, claiming)
         return claiming
 
-    def arriving(self, client: str, asked: bool) -> bool:
-        """Is the client's session on its way here: from another broker, or a copy of it? `asked`: also if it is asked
-        for only."""
-        claiming = self.claimings.get(client)
-        return (claiming is not None and claiming.inheriting) or self.migrations.transfer(client, asked)
+    def moving(self, client: str, asked: bool) -> bool:
+        """Is the client's session on its way here, from another broker or as a copy? `asked`: or asked for only, or on
+        its way from here."""
+        claiming, migrations = self.claimings.get(client), self.migrations
+        inheriting = claiming is not None and claiming.inheriting
+        return inheriting or migrations.transfer(client, asked) or (asked and migrations.offer(client))
 
     def inherited(self, claiming: Claiming, arrival: Arrival) -> None:
         """It is here."""
@@ -349,7 +354,7 @@ class Sessions:
             others = sorted([*others, *(SessionLease(client, broker, 0) for broker in beside)], key=_age, reverse=True)
         if given is not None and all(lease.broker != given.broker for lease in others):
             others = sorted([*others, given], key=_age, reverse=True)
-        if self.copied.restores(client) and self.await_heir(claiming):
+        if not others and self.copied.restores(client) and self.await_heir(claiming):
             return
         if others and _age(others[0]) > (mine, self._port.me.name):
             claiming.rounds += 1

@@ -19,9 +19,9 @@ from saps.storage.journal import Table
 
 Addressed = tuple[BrokerRef, Frame]
 
-PROMISES = frozenset((Ack, Caught, OfmAck, Arrived, Departed))
+PROMISES: frozenset[type[Frame]] = frozenset((Ack, Caught, OfmAck, Arrived, Departed))
 """What says that this broker has a publication, or has a session or none."""
-COPIED = frozenset((Appended,))
+COPIED: frozenset[type[Frame]] = frozenset((Appended,))
 """What says that it has copies of another broker's sessions."""
 
 

@@ -254,6 +254,7 @@ class MigrationTarget:
             transfer.stage = Stage.DESCRIBED
             self._ask(transfer, Pull(transfer.serial, 0, 0))
         elif frame.answer == Yields.WAIT:
+            transfer.claiming.waited = True
             self._ask_later(transfer, transfer.request)
         elif frame.answer in (Yields.LATER, Yields.FORBIDDEN):
             del self.transfers[transfer.serial]
@@ -262,7 +263,8 @@ class MigrationTarget:
         else:
             transfer.elsewhere |= frame.answer == Yields.MOVING
             del self.transfers[transfer.serial]
-            self._next(transfer)
+            if not (transfer.claiming.waited and not transfer.branch and self._sessions.await_heir(transfer.claiming)):
+                self._next(transfer)
 
     def _ask_later(self, transfer: _Transfer, request: Frame | None) -> None:
         serial, stage = transfer.serial, transfer.stage

@@ -86,7 +86,7 @@ class Adoption:
     def begin(self, now: float, elsewhere: dict[str, int], attempt: int = 0) -> None:
         """`now`: seconds since the epoch; `elsewhere`: stamps of later copies of the same clients' sessions."""
         clients = [each.client for each in self._copy.sessions.values()]
-        if any(self._sessions.arriving(client, attempt < ATTENDED) for client in clients):
+        if any(self._sessions.moving(client, attempt < ATTENDED) for client in clients):
             self._port.after(AGAIN, lambda: self.begin(now, elsewhere, attempt + 1))
             return
         saved, messages = self._copy.saved()

@@ -24,6 +24,7 @@ class Copy:
     """What this broker has of an owner's log, and what it does about it."""
 
     def __init__(self, owner: BrokerRef, log: int, stream: int) -> None:
+        """`stream`: as in `Append`; 0: it comes from a file."""
         self.owner = owner
         self.log = log
         self.stream = stream
@@ -33,8 +34,6 @@ class Copy:
         """It has all there is."""
         self.holders: list[BrokerRef] = []
         self.state = State.FOLLOWING
-        self.restored = False
-        """It was in a file when this broker started."""
         self.sessions: dict[int, SessionCopy] = {}
         self.subscriptions: dict[int, dict[str, Subscription]] = {}
         self.messages: dict[int, MessageCopy] = {}
@@ -42,6 +41,11 @@ class Copy:
         self.releases: dict[int, tuple[int, int]] = {}
         self.incoming: dict[tuple[int, int], int] = {}
         self._recent: dict[int, OrderedDict[Origin, None]] = {}
+
+    @property
+    def restored(self) -> bool:
+        """It was in a file when this broker started."""
+        return not self.stream
 
     def take(self, frame: Append) -> None:
         """The next frame of the log. Raises `ProtocolError` if it has too much."""

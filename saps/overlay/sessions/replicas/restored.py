@@ -62,7 +62,7 @@ class Restored:
     def take(self, journal: Journal, held: dict[str, dict[str, bytes]]) -> None:
         """From now on copies are kept in a file. This is what was in it."""
         for copy in self._shelf.begin(journal, self._port.me, held):
-            copy.state, copy.restored = State.RESTORED, True
+            copy.state = State.RESTORED
             self._copies[copy.owner, copy.log] = copy
         self._logs()
 
@@ -109,10 +109,11 @@ class Restored:
             reach[self._port.me.name] = copy.commit
             if -1 in reach.values():
                 self._done(log)
-            elif outcome.complete or self._rounds >= ROUNDS:
-                if min(reach, key=lambda name: (-reach[name], name)) == self._port.me.name:
-                    hit("restored copy adopted")
-                    copy.state = following(copy.state, Event.FIRST)
-                    self._adopt(log, copy)
+                continue
+            first = min((-commit, name) for name, commit in reach.items())
+            if first[1] == self._port.me.name and (outcome.complete or self._rounds >= ROUNDS):
+                hit("restored copy adopted")
+                copy.state = following(copy.state, Event.FIRST)
+                self._adopt(log, copy)
         if self._logs():
             self._port.after(AGAIN, self._ask)

@@ -29,7 +29,6 @@ class _Head(msgspec.Struct, array_like=True):
 
     owner: BrokerRef
     log: int
-    stream: int
     seq: int
     commit: int
     whole: bool
@@ -77,7 +76,7 @@ class Shelf:
         """It has been."""
         if self.journal is not None:
             owner = _owner(copy)
-            head = _Head(copy.owner, copy.log, copy.stream, copy.seq, copy.commit, copy.whole, copy.holders)
+            head = _Head(copy.owner, copy.log, copy.seq, copy.commit, copy.whole, copy.holders)
             self.journal.put(Table.HELD, (owner, "log"), (owner, "log", _encode(head)))
 
     def drop(self, copy: Copy) -> None:
@@ -123,7 +122,7 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
     if "log" not in rows:
         return None
     head = _decode(rows["log"], type=_Head)
-    copy = Copy(head.owner, head.log, head.stream)
+    copy = Copy(head.owner, head.log, 0)
     copy.seq, copy.commit, copy.whole, copy.holders = head.seq, head.commit, head.whole, head.holders
 
     def of(letter: str, kind: Any) -> list[Any]:
@@ -136,5 +135,3 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
         )
     )  # fmt: skip
     return copy
-
-
