@@ -12,6 +12,7 @@ import json
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
@@ -24,11 +25,16 @@ from saps.frontend.mqtt.codec.encode import encode  # noqa: E402
 from saps.frontend.mqtt.codec.packets import V5, Ack, Connect, PacketType, Publish, Subscribe, SubscribeEntry  # noqa: E402
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap  # noqa: E402
 from saps.frontend.mqtt.connection.connection import Connection  # noqa: E402
+from saps.frontend.mqtt.connection.held import HeldOutput  # noqa: E402
 from saps.frontend.mqtt.frontend import Frontend  # noqa: E402
 from saps.frontend.mqtt.limits import Limits  # noqa: E402
 from saps.local.hub import Hub  # noqa: E402
 from saps.mesh import Local  # noqa: E402
+from saps.overlay.delivery.publications import places  # noqa: E402
 from saps.simulator import SimBroker, Simulation  # noqa: E402
+from saps.storage.commits import Commits  # noqa: E402
+from saps.storage.driver.mesh import HeldFrames  # noqa: E402
+from saps.storage.journal import Batch, Journal  # noqa: E402
 
 FOLDER = saps.__path__[0]
 SIMULATOR = f"{FOLDER}/simulator.py"
@@ -51,6 +57,8 @@ class Row(NamedTuple):
     """Each has a content type."""
     remote: bool
     """The subscriber is at the other broker."""
+    stored: bool = False
+    """The subscriber's session outlives its connection: the other broker keeps a copy."""
 
 
 ROWS = [
@@ -61,17 +69,18 @@ ROWS = [
     for count in (1, BATCH)
     for given in (False, True)
     for qos in (0, 1)
-]
+] + [Row(f"single, stored session{', remote' * remote}", 1, 1, False, remote, True) for remote in (False, True)]
 
 
 class End:
     """One client's connection, as the server has it."""
 
-    def __init__(self, scene: Scene, broker: SimBroker, name: str) -> None:
+    def __init__(self, scene: Scene, broker: SimBroker, name: str, expiry: int = 0) -> None:
         self.broker = broker
         self.frontend = scene.frontends[broker]
         self.connection = Connection(self.frontend, self, name)
-        self.receive(encode(Connect(name, version=V5), V5))
+        properties: PropertyMap = {Property.SESSION_EXPIRY: expiry} if expiry else {}
+        self.receive(encode(Connect(name, version=V5, properties=properties), V5))
 
     @property
     def delivered(self) -> int:
@@ -94,11 +103,27 @@ class End:
         self.broker.act(lambda: self.frontend.turn.received(self.connection, data))
 
 
+class NoFile:
+    """Writes nothing, as a broker without a file. (A `saps.storage.commits.Driver`.)"""
+
+    def __init__(self, scene: Scene, broker: SimBroker) -> None:
+        self.scene = scene
+        self.broker = broker
+        self.commits: Commits | None = None
+
+    def write(self, batch: Batch) -> None:
+        assert self.commits is not None
+        self.commits.written(0)
+
+    def later(self, delay: float, action: Callable[[], None]) -> None:
+        self.scene.at(self.scene.now + delay, lambda: self.broker.act(action))
+
+
 class Scene(Simulation):
     """Brokers with frontends."""
 
     def __init__(self) -> None:
-        super().__init__(1, check=False, trace=False)
+        super().__init__(1, check=False, trace=False, session_copies=3)
         self.frontends: dict[SimBroker, Frontend] = {}
         self.local = self._hub
         self.attach = self._attach
@@ -112,14 +137,30 @@ class Scene(Simulation):
         return hub
 
     def _attach(self, broker: SimBroker) -> None:
-        self.frontends[broker].hub.mesh = broker.node
+        frontend, node = self.frontends[broker], broker.node
+        frontend.hub.mesh = node
+        no_file = NoFile(self, broker)
+        journal = frontend.storage.journal = Journal()
+        journal.disk, journal.life, journal.place = False, (broker.name, 1), places(node.publishers)
+        commits = no_file.commits = Commits(journal, no_file)
+        commits.copier, node.replicas.source.shown = node.replicas.source, journal.show
+        held = HeldOutput(commits)
+        commits.held.append(held)
+        gate = HeldFrames(commits, lambda frames: [self._send(broker, to, frame) for to, frame in frames] and None)
+        take = node.take
+
+        def pending(changed: bool) -> None:
+            frontend.turn.held = held if changed else None
+            node.take = (lambda: [each for each in take() if not gate.holds(*each)]) if changed else take  # type: ignore[method-assign]
+
+        commits.on_pending.append(pending)
 
 
 def calls(row: Row) -> Counter[str]:
     """Calls by function, of one read: the least of a few, as the overlay may do something for itself meanwhile."""
     scene = Scene()
     publisher = End(scene, scene.first, "publisher")
-    subscriber = End(scene, scene.second if row.remote else scene.first, "subscriber")
+    subscriber = End(scene, scene.second if row.remote else scene.first, "subscriber", 60 * row.stored)
     subscriber.receive(encode(Subscribe(1, [SubscribeEntry("#", row.qos)]), V5))
     scene.run(REST)
     found: Counter[str] = Counter()

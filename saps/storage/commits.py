@@ -14,6 +14,8 @@ from saps.storage.journal import Batch, Journal
 
 logger = logging.getLogger(__name__)
 
+LINGER = 0.05
+"""Seconds for which late changes wait for others to be written with."""
 RETRY = 0.5
 """Seconds between two attempts to write to a disk that failed."""
 ROOM_AGAIN = 0.9
@@ -86,16 +88,17 @@ class Commits:
         self._behind = False
         self._batch: Batch | None = None
         self._scheduled = False
-        journal.on_first = self._soon
+        self._lingering = False
+        journal.on_urgent, journal.on_late = self._soon, self._linger
         journal.on_much = lambda: self._hold_back(True)
 
     @property
     def pending(self) -> bool:
-        """Something has changed that is not on disk."""
-        return self._batch is not None or self._scheduled or bool(self.journal)
+        """Something has changed, not only late, that is not on disk."""
+        return self._batch is not None or self._scheduled or self.journal.urgent
 
     def then(self, action: Callable[[], None]) -> None:
-        """Do this when all changes so far are on disk; at once if they are."""
+        """Do this when all changes so far but late ones are on disk; at once if they are."""
         if self.pending:
             self._waiting.append(action)
         else:
@@ -113,6 +116,22 @@ class Commits:
             self._scheduled = True
             self._driver.later(0, self._begin)
 
+    def _linger(self) -> None:
+        if not self._lingering:
+            self._lingering = True
+            self._driver.later(LINGER, self._lingered)
+
+    def _lingered(self) -> None:
+        self._lingering = False
+        if not self.pending:
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Have late changes written now."""
+        if self.journal and not self._scheduled:
+            self._tell_pending(True)
+            self._begin()
+
     def _begin(self) -> None:
         """Have what has come together written."""
         self._scheduled = False
@@ -120,8 +139,8 @@ class Commits:
             return
         for held in self.held:
             held.cut()
-        if self.journal:
-            batch = self._batch = self.journal.take()
+        if batch := self.journal.take():
+            self._batch = batch
             self._missing = 1
             if self.copier is not None:
                 self._missing = 2
@@ -150,9 +169,11 @@ class Commits:
         is left to wait for."""
         for held in self.held:
             held.release()
-        if self.journal:
+        if self.journal.urgent:
             self._begin()
             return
+        if self.journal:
+            self._linger()
         for held in self.held:
             held.cut()
             held.release()

@@ -77,15 +77,24 @@ MUCH = 64 << 20
 
 
 class Journal:
-    """Collects changes until `take`. `on_first` runs when there is one after there was none, `on_much` for each
-    message noted while more than `MUCH` wait."""
+    """Collects changes until `take`.
 
-    def __init__(self, on_first: Callable[[], None] = _nothing, on_much: Callable[[], None] = _nothing) -> None:
-        self.on_first = on_first
-        self.on_much = on_much
+    A change is **urgent**: an acknowledgement waits for it; or **late**: a message that its client has goes. A late one
+    alone can wait for others: at worst the client gets the message once more, as QoS 1 permits.
+    """
+
+    def __init__(self) -> None:
+        self.on_urgent: Callable[[], None] = _nothing
+        """Runs at the first urgent change after `take`."""
+        self.on_late: Callable[[], None] = _nothing
+        """Runs at the first late change after `take`, unless an urgent one is before it."""
+        self.on_much: Callable[[], None] = _nothing
+        """Runs for each message noted while more than `MUCH` wait."""
         self.epoch = 0.0
         """Seconds since the epoch at moment 0 of the machines' clock; the store sets it."""
         self._batch: Batch = {}
+        self._urgent = False
+        self._late = False
         self._next = 1
         self._returned = False
         """Some of it has been taken before, and others may have it."""
@@ -101,6 +110,11 @@ class Journal:
     def __bool__(self) -> bool:
         return bool(self._batch)
 
+    @property
+    def urgent(self) -> bool:
+        """An acknowledgement waits for something that is noted here."""
+        return self._urgent and bool(self._batch)
+
     def number(self) -> int:
         """A number that no other row has: greater than all before."""
         self._next += 1
@@ -112,32 +126,41 @@ class Journal:
 
     def put(self, table: Table, key: Any, row: Row) -> None:
         """The table has this row from now on, in place of the one with the same key."""
-        if not self._batch:
+        if not self._urgent:
+            self._hurry()
+        rows = self._batch.get(table)
+        if rows is None:
             self._batch[table] = {key: row}
-            self.on_first()
         else:
-            self._batch.setdefault(table, {})[key] = row
+            rows[key] = row
 
     def drop(self, table: Table, key: Any, *, once: bool = False) -> None:
         """The table has no row with this key any more. `once`: a row with this key is put once at most, so that one
-        which has not been taken yet need never be written."""
+        which has not been taken yet need never be written; and that it has gone is a late change."""
         rows = self._batch.get(table)
         if once and not self._returned and rows is not None and rows.get(key) is not None:
             del rows[key]
             if not rows:
                 del self._batch[table]
-        elif rows is not None:
-            rows[key] = None
-        else:
-            empty = not self._batch
+            return
+        if not (once or self._urgent):
+            self._hurry()
+        elif not (self._urgent or self._late):
+            self._late = True
+            self.on_late()
+        if rows is None:
             self._batch[table] = {key: None}
-            if empty:
-                self.on_first()
+        else:
+            rows[key] = None
+
+    def _hurry(self) -> None:
+        self._urgent = True
+        self.on_urgent()
 
     def take(self) -> Batch:
         """All changes so far; from now on others are collected."""
         batch, self._batch, self.payload = self._batch, {}, 0
-        self._returned = False
+        self._returned = self._urgent = self._late = False
         messages = batch.get(Table.MESSAGES, {})
         for number, row in messages.items():
             if row is not None and isinstance(row[3], Stored):
@@ -150,7 +173,7 @@ class Journal:
 
     def give_back(self, batch: Batch) -> None:
         """A batch that was taken could not be written: what has changed since comes on top of it."""
-        newer, self._returned = self._batch, True
+        newer, self._returned, self._urgent = self._batch, True, True
         for table, rows in newer.items():
             batch.setdefault(table, {}).update(rows)
         self._batch = batch

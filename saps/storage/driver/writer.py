@@ -49,8 +49,9 @@ class Writer:
         commits.on_idle = idle.set
         try:
             async with asyncio.timeout(patience):
-                while commits.pending:
+                while commits.pending or commits.journal:
                     idle.clear()
+                    commits.hurry()
                     await idle.wait()
         except TimeoutError:
             logger.error("%s: could not write everything", self._database.path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import astuple
+
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.storage.journal import Batch, Row, Table
 
@@ -27,7 +29,7 @@ Stamp = Callable[[str], int]
 
 def changes_of(batch: Batch, stamp: Stamp) -> Changes:
     """The changes of a batch. `stamp`: of the owner's lease of a client. Sessions without an expiry are none here."""
-    changes = empty()
+    changes = Changes()
     for table, rows in batch.items():
         gone = _GONE.get(table)
         if gone is None:
@@ -42,7 +44,7 @@ def changes_of(batch: Batch, stamp: Stamp) -> Changes:
 
 def snapshot(rows: Iterable[tuple[Table, Any, Row]], stamp: Stamp) -> Iterator[Changes]:
     """The rows in order, as many together as make a frame; one at least."""
-    changes, size, count = empty(), 0, 0
+    changes, size, count = Changes(), 0, 0
     for table, _, row in rows:
         _add(changes, table, row, stamp)
         count += 1
@@ -50,29 +52,19 @@ def snapshot(rows: Iterable[tuple[Table, Any, Row]], stamp: Stamp) -> Iterator[C
             size += len(row[1].payload)
         if size >= PART or count >= ROWS:
             yield changes
-            changes, size, count = empty(), 0, 0
+            changes, size, count = Changes(), 0, 0
     yield changes
-
-
-def empty() -> Changes:
-    """Changes with lists of their own."""
-    return Changes(*([] for _ in Changes.__struct_fields__))
-
-
-def join(first: Changes, second: Changes) -> Changes:
-    """Both, of which the second came later and puts nothing back that the first has removed."""
-    return Changes(*(getattr(first, name) + getattr(second, name) for name in Changes.__struct_fields__))
 
 
 def urgent(changes: Changes) -> bool:
     """Does an acknowledgement depend on it? Not on messages that clients have, which only become fewer."""
-    late = {"no_messages", "no_copies"}
-    return any(getattr(changes, name) for name in Changes.__struct_fields__ if name not in late)
+    late = changes.no_messages, changes.no_copies
+    return sum(map(len, astuple(changes))) > sum(map(len, late))
 
 
 def some(changes: Changes) -> bool:
     """Is there anything in it?"""
-    return any(getattr(changes, name) for name in Changes.__struct_fields__)
+    return any(astuple(changes))
 
 
 def _add(changes: Changes, table: Table, row: Row, stamp: Stamp) -> None:

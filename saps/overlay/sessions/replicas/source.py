@@ -23,7 +23,7 @@ from saps.overlay.frames.copies import Changes
 from saps.overlay.frames.sessions import Append, Appended
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.replicas.changes import changes_of, empty, join, snapshot, some, urgent
+from saps.overlay.sessions.replicas.changes import changes_of, snapshot, some, urgent
 from saps.storage.journal import Batch, Row, Table
 
 logger = logging.getLogger(__name__)
@@ -31,11 +31,9 @@ logger = logging.getLogger(__name__)
 WINDOW = 16
 """Frames under way to one holder. More hold up what else goes over the link."""
 REPEAT = 0.25
-"""Seconds between two looks whether a holder answers."""
+"""Seconds between two looks whether a holder answers, and whether there is a broker that can be one more."""
 SILENT = 0.5
 """Seconds without progress after which the frames are repeated: a link may have broken."""
-LAZY = 0.05
-"""Seconds for which the removal of delivered messages waits for something to go with."""
 FENCED = 1.0
 """Seconds until a holder that has refused a log is asked to follow the next one."""
 
@@ -93,7 +91,6 @@ class Source:
         self._done: Callable[[], None] | None = None
         """The commit that waits, and (`_due`) for what."""
         self._due: dict[str, tuple[int, int]] = {}
-        self._lazy: Changes | None = None
         self._ticking = False
         self._used = False
         """There was something to copy."""
@@ -107,38 +104,26 @@ class Source:
     def append(self, batch: Batch, done: Callable[[], None]) -> None:
         """Have the holders take these changes. `done` runs when they have, as far as that is waited for."""
         self._done = None
-        changes = changes_of(batch, self._stamp) if self._wanted > 0 else None
+        if not self._holders:
+            self.review()
+        alone = self._used and not (self._holders or self.refuse)  # who comes later gets everything
+        changes = None if alone or self._wanted <= 0 else changes_of(batch, self._stamp)
         if changes is None or not some(changes):
             done()
             return
-        self._used = True
         self._commit += 1
-        self.review()
+        if not self._used:
+            self._used = True
+            self.review()
+        self._enqueue_all(changes)
         if not urgent(changes):
-            self._later(changes)
             done()
             return
-        if self._lazy is not None:
-            changes, self._lazy = join(self._lazy, changes), None
-        self._enqueue_all(changes)
         self._due = {holder.ref.name: (holder.stream, holder.seq) for holder in self._holders.values()}
         self._done = done
         self._settle()
         self.waited += self._done is not None
         self._watch()
-
-    def _later(self, changes: Changes) -> None:
-        """Send these with the next ones, or soon."""
-        if self._lazy is None:
-            self._lazy = changes
-            self._port.after(LAZY, self._flush)
-        else:
-            self._lazy = join(self._lazy, changes)
-
-    def _flush(self) -> None:
-        changes, self._lazy = self._lazy, None
-        if changes is not None:
-            self._enqueue_all(changes)
 
     def _enqueue_all(self, changes: Changes) -> None:
         for holder in self._holders.values():
@@ -182,7 +167,8 @@ class Source:
             self._drop(holder)
         if len(self._holders) >= self._wanted:
             return
-        now, found = self._port.now, dict[str, BrokerRef]()
+        now = self._port.now
+        found: dict[str, BrokerRef] = {}
         for ref in self._candidates():
             recent = now - self._refused.get(ref.name, -FENCED) < FENCED
             known = ref.name == self._port.me.name or ref.name in self._holders
@@ -198,7 +184,7 @@ class Source:
         for holder in begun:
             self._begin(holder)
         for holder in before if begun else ():  # they learn who else has copies
-            self._enqueue(holder, empty(), True)
+            self._enqueue(holder, Changes(), True)
 
     def _rank(self, ref: BrokerRef) -> tuple[bool, bool, bytes]:
         """The order in which brokers are chosen: the same site, other zones than those that have a copy, by chance."""
@@ -234,8 +220,9 @@ class Source:
 
     def _watch(self) -> None:
         """Look again soon whether those who owe an answer have given it, or there is somebody who can."""
-        owed = any(holder.unacked for holder in self._holders.values())
-        if not self._ticking and (owed or (self._done is not None and not self._holders)):
+        if self._ticking:
+            return
+        if (self._done is not None and not self._holders) or any(each.unacked for each in self._holders.values()):
             self._ticking = True
             self._port.after(REPEAT, self._tick)
 
