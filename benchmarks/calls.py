@@ -31,6 +31,8 @@ from saps.frontend.mqtt.limits import Limits  # noqa: E402
 from saps.local.hub import Hub  # noqa: E402
 from saps.mesh import Local  # noqa: E402
 from saps.overlay.delivery.publications import places  # noqa: E402
+from saps.overlay.frames.base import Frame  # noqa: E402
+from saps.overlay.ring.keys import BrokerRef  # noqa: E402
 from saps.simulator import SimBroker, Simulation  # noqa: E402
 from saps.storage.commits import Commits  # noqa: E402
 from saps.storage.driver.mesh import HeldFrames  # noqa: E402
@@ -146,8 +148,13 @@ class Scene(Simulation):
         commits.copier, node.replicas.source.shown = node.replicas.source, journal.show
         held = HeldOutput(commits)
         commits.held.append(held)
-        gate = HeldFrames(commits, lambda frames: [self._send(broker, to, frame) for to, frame in frames] and None)
         take = node.take
+
+        def send(frames: list[tuple[BrokerRef, Frame]]) -> None:
+            for to, frame in frames:
+                self._send(broker, to, frame)
+
+        gate = HeldFrames(commits, send)
 
         def pending(changed: bool) -> None:
             frontend.turn.held = held if changed else None

@@ -336,6 +336,11 @@ def test_an_heir_does_not_wait_for_a_broker_that_waits_for_it() -> None:
     ordeal(27, disks=False)
 
 
+@marks.expect("session gone before its branch came")
+def test_a_session_that_has_gone_before_its_branch_comes() -> None:
+    flapping(1, disks=True)
+
+
 @marks.expect("log fenced")
 @DISKS
 @SCHEDULES

@@ -246,7 +246,11 @@ class MigrationTarget:
         if transfer is None or transfer.stage is not Stage.ASKING:
             return
         transfer.heard = self._port.now
-        if frame.answer == Yields.SESSION and transfer.branch:
+        if frame.answer == Yields.SESSION and transfer.branch and not self._host.birth(transfer.claiming.client):
+            hit("session gone before its branch came")  # the branch stays where it is, for whoever has the session
+            self._stop(transfer)
+            self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
+        elif frame.answer == Yields.SESSION and transfer.branch:
             transfer.stage, transfer.request = Stage.SUBSCRIBING, None
             transfer.filters = self._host.filters(transfer.claiming.client)
             self._settle(transfer, lambda: self._pull_contents(transfer))
