@@ -68,8 +68,6 @@ class Commits:
         self.journal = journal
         self.held: list[Held] = []
         self.storage_fault: StorageFault | None = None
-        self.count = 0
-        """Transactions so far."""
         self.on_idle: Callable[[], None] = lambda: None
         """Runs when everything is on disk."""
         self.on_pending: list[Callable[[bool], None]] = []
@@ -161,7 +159,6 @@ class Commits:
         self._missing -= 1
         if not self._missing:
             self._batch = None
-            self.count += 1
             self._settle()
 
     def _settle(self) -> None:
