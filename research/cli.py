@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
-from research.engine import Engine, executor
+from research.engine import Engine, Sweep, sweep
 
 DOCS = Path("docs/reproduction")
 QUICK = Path("build/reproduction")
@@ -60,11 +59,11 @@ def _write(out: Path | None, quick: bool, page: str, text: str, data: dict[str, 
 
 
 @contextmanager
-def _computing(engine: Engine, master: str | None, console: Console) -> Iterator[tuple[Executor, Progress]]:
+def _computing(engine: Engine, master: str | None, console: Console) -> Iterator[tuple[Sweep, Progress]]:
     """What computes, and what shows how far it is."""
     try:
         with (
-            executor(engine, master) as computes,
+            sweep(engine, master) as computes,
             Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
         ):
             yield computes, progress

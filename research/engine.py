@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-P = ParamSpec("P")
-T = TypeVar("T")
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+"""Told how many parts are done, of how many."""
+
+LOOK = 0.2
+"""Seconds between two looks at how far Spark is."""
 
 
 class Engine(StrEnum):
@@ -25,21 +31,84 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
+class Sweep(Protocol):
+    """Gives `call` of each part, in the order of the parts. Raises what a call raises."""
+
+    def __call__(
+        self, call: Callable[[Part], Result], parts: Sequence[Part], done: Progress = ..., /
+    ) -> list[Result]: ...
+
+
+def untold(done: int, total: int) -> None:
+    """Nobody is told."""
+
+
+def in_turn(call: Callable[[Part], Result], parts: Sequence[Part], done: Progress = untold, /) -> list[Result]:
+    """A `Sweep` in this process, one part after the other."""
+    results = []
+    for part in parts:
+        results.append(call(part))
+        done(len(results), len(parts))
+    return results
+
+
 @contextmanager
-def executor(engine: Engine, master: str | None = None) -> Iterator[Executor]:
-    """Runs the parts of a sweep. `master` is Spark's, by default this machine's cores.
+def sweep(engine: Engine, master: str | None = None) -> Iterator[Sweep]:
+    """Runs sweeps. `master` is Spark's, by default this machine's cores.
 
     Raises ModuleNotFoundError if Spark is asked for and not installed."""
     if engine is Engine.LOCAL:
         with ProcessPoolExecutor(os.cpu_count()) as processes:
-            yield processes
+            yield partial(_on_cores, processes)
         return
     context = _context(master or "local[*]")
     try:
-        with SparkExecutor(context) as jobs:
-            yield jobs
+        yield partial(_on_spark, context)
     finally:
         context.stop()
+
+
+def _on_cores(
+    processes: ProcessPoolExecutor,
+    call: Callable[[Part], Result],
+    parts: Sequence[Part],
+    done: Progress = untold,
+    /,
+) -> list[Result]:
+    futures = [processes.submit(call, part) for part in parts]
+    for count, _ in enumerate(as_completed(futures), start=1):
+        done(count, len(parts))
+    return [future.result() for future in futures]
+
+
+def _on_spark(
+    context: SparkContext, call: Callable[[Part], Result], parts: Sequence[Part], done: Progress = untold, /
+) -> list[Result]:
+    """One job with a task for each part: Spark gives the next task to whichever core is free. Function, parts and
+    results are pickled, so `research` and `saps` must be on the executors."""
+    group = f"sweep {threading.get_ident()} {id(parts)}"
+
+    def collect() -> list[Result]:
+        context.setJobGroup(group, "saps reproduce", interruptOnCancel=True)
+        results: list[Result] = context.parallelize(parts, len(parts)).map(call).collect()
+        return results
+
+    with ThreadPoolExecutor(1) as waiting:
+        job = waiting.submit(collect)
+        while not job.done():
+            done(_completed(context, group), len(parts))
+            threading.Event().wait(LOOK)
+        results = job.result()
+    done(len(parts), len(parts))
+    return results
+
+
+def _completed(context: SparkContext, group: str) -> int:
+    """Tasks of a group's jobs that have ended."""
+    tracker = context.statusTracker()
+    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
+    stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
 def _context(master: str) -> SparkContext:
@@ -47,32 +116,9 @@ def _context(master: str) -> SparkContext:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf().setMaster(master).setAppName("saps reproduce").set("spark.ui.enabled", "false")
-    if master.startswith("local"):
+    if master.startswith("local") or "//127.0.0.1:" in master:
         conf.set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.1")
     conf.set("spark.ui.showConsoleProgress", "false")
     context = SparkContext(conf=conf)
     context.setLogLevel("ERROR")
     return context
-
-
-class SparkExecutor(Executor):
-    """Each call is a Spark job of one task; as many at once as the cluster has cores.
-
-    Functions, arguments and results are pickled, so `saps` must be installed on the executors."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
-        self._threads = ThreadPoolExecutor(max(2, context.defaultParallelism))
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self._threads.submit(self._job, partial(fn, *args, **kwargs))
-
-    def _job(self, call: Callable[[], T]) -> T:
-        def task(_: Any) -> T:
-            return call()
-
-        result: T = self._context.parallelize([0], 1).map(task).first()
-        return result
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._threads.shutdown(wait, cancel_futures=cancel_futures)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from concurrent.futures import Executor, as_completed
 from functools import partial
 from typing import NamedTuple
 
+from research.engine import Progress, Sweep, untold
 from research.saps_paper.queries import PUBLISH_RATE, PUBLISHERS, Counted
 from research.saps_paper.records import CLUSTERS, FEW
 from saps.agents.ofgate.ofgate import OFGate
@@ -41,15 +41,11 @@ class Case(NamedTuple):
     seconds: float
 
 
-def run(seed: int, executor: Executor, progress: Callable[[int, int], None] = lambda done, total: None) -> Counted:
-    """Queries a second by method, join rate and leave rate.
-
-    `progress` is told how many cases are done, of how many."""
+def run(seed: int, sweep: Sweep, done: Progress = untold) -> Counted:
+    """Queries a second by method, join rate and leave rate."""
     cases = [Case(mode, rate, FEW, SECONDS) for rate in COUNTED[::-1] for mode in Mode]  # the longest first
-    futures = {executor.submit(count, case, seed): case for case in cases}
-    for done, _ in enumerate(as_completed(futures), start=1):
-        progress(done, len(futures))
-    return {(case.mode.name, case.rate, case.rate): future.result() for future, case in futures.items()}
+    found = sweep(partial(count, seed=seed), cases, done)
+    return {(case.mode.name, case.rate, case.rate): queries for case, queries in zip(cases, found, strict=True)}
 
 
 def count(case: Case, seed: int) -> float:

@@ -15,13 +15,15 @@ any number of cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, as_completed
+from collections.abc import Sequence
+from functools import partial
 from math import sqrt
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 import numpy as np
 
+from research.engine import Progress, Sweep, untold
 from research.saps_paper import closed
 from research.saps_paper.overlays import (
     Measure,
@@ -95,9 +97,16 @@ def publish_once(setting: Setting, rng: np.random.Generator) -> dict[tuple[str, 
     }
 
 
-def sample(setting: Setting, overlays: range, seed: int) -> Samples:
-    """`publish_once` in each of a setting's overlays, known by their numbers."""
-    found: Samples = {}
+class Part(NamedTuple):
+    """Overlays of a setting, known by their numbers."""
+
+    setting: Setting
+    overlays: range
+
+
+def sample(part: Part, seed: int) -> Samples:
+    """`publish_once` in each of the overlays."""
+    (setting, overlays), found = part, Samples()
     for overlay in overlays:
         for what, measured in publish_once(setting, generator(setting, overlay, seed)).items():
             found.setdefault(what, []).append(measured)
@@ -108,23 +117,16 @@ def run(
     wanted: Sequence[Setting],
     overlays: int,
     seed: int,
-    executor: Executor,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    sweep: Sweep,
+    done: Progress = untold,
     *,
     more: int = 0,
 ) -> tuple[dict[Setting, Samples], list[Series]]:
-    """All samples of all settings, and `more` series of the headline.
-
-    `progress` is told how many parts of the work are done, of how many."""
-    settings_of = {executor.submit(sample, setting, range(overlays), seed): setting for setting in wanted}
-    further = [
-        executor.submit(sample, HEADLINE, range(i * overlays, (i + 1) * overlays), seed) for i in range(1, more + 1)
-    ]
-    total = len(settings_of) + len(further)
-    for done, _ in enumerate(as_completed([*settings_of, *further]), start=1):
-        progress(done, total)
-    measured = {setting: future.result() for future, setting in settings_of.items()}
-    return measured, [_series(future.result()) for future in further]
+    """All samples of all settings, and `more` series of the headline."""
+    parts = [Part(setting, range(overlays)) for setting in wanted]
+    parts += [Part(HEADLINE, range(i * overlays, (i + 1) * overlays)) for i in range(1, more + 1)]
+    found = sweep(partial(sample, seed=seed), parts, done)
+    return dict(zip(wanted, found, strict=False)), [_series(series) for series in found[len(wanted) :]]
 
 
 def records(measured: dict[Setting, Samples]) -> list[Record]:

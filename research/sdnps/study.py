@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, as_completed
+from collections.abc import Iterable
+from functools import partial
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 import numpy as np
 
+from research.engine import Progress, Sweep
 from saps.ofm.planner.bounds import load_bound, node_bound
 from saps.ofm.planner.command.instances import SHAPES, random_network, with_rates, zipf
 from saps.ofm.planner.graph import Demands, Graph
@@ -126,15 +127,10 @@ def measure(instance: Instance, seed: int) -> list[Sample]:
 Measured = dict[Instance, list[Sample]]
 
 
-def run(
-    topics: Iterable[int], graphs: int, seed: int, executor: Executor, done: Callable[[int, int], None]
-) -> Measured:
+def run(topics: Iterable[int], graphs: int, seed: int, sweep: Sweep, done: Progress) -> Measured:
     """Measure all; `done` is told how many instances of how many there are."""
     instances = [Instance(count, repetition) for count in topics for repetition in range(graphs)]
-    futures = {executor.submit(measure, instance, seed): instance for instance in instances}
-    for count, _ in enumerate(as_completed(futures), start=1):
-        done(count, len(instances))
-    return {instance: future.result() for future, instance in futures.items()}
+    return dict(zip(instances, sweep(partial(measure, seed=seed), instances, done), strict=True))
 
 
 def records(measured: Measured) -> list[Record]:

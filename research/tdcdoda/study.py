@@ -11,14 +11,14 @@ under the table's number with a note.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, as_completed
+from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 import numpy as np
 
+from research.engine import Progress, Sweep
 from research.published import TABLES, Setting, Table
 from saps.overlay.design.greedy_merge import greedy_merge
 from saps.overlay.design.greedy_stars import (
@@ -124,18 +124,14 @@ def measure(instance: Instance, seed: int) -> dict[str, Statistics]:
     }
 
 
-def run(
-    lines: Iterable[Row], repetitions: int, seed: int, executor: Executor, done: Callable[[int, int], None]
-) -> Measured:
+def run(lines: Iterable[Row], repetitions: int, seed: int, sweep: Sweep, done: Progress) -> Measured:
     """Measure all settings of `lines`; `done` is told how many instances of how many there are."""
     settings = list(dict.fromkeys(line.setting for line in lines))
     instances = [Instance(setting, r) for setting in settings for r in range(repetitions)]
-    futures = {executor.submit(measure, instance, seed): instance for instance in instances}
-    for count, _ in enumerate(as_completed(futures), start=1):
-        done(count, len(instances))
+    found = sweep(partial(measure, seed=seed), instances, done)
     measured: Measured = {setting: {name: [] for name in designs()} for setting in settings}
-    for future, instance in futures.items():
-        for name, figures in future.result().items():
+    for instance, row in zip(instances, found, strict=True):
+        for name, figures in row.items():
             measured[instance.setting][name].append(figures)
     return measured
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from research.cli import app
+from research.engine import in_turn
 from research.saps_paper import closed, study
 from research.saps_paper.counted import Case, count
 from research.saps_paper.overlays import Setting
@@ -33,8 +33,7 @@ Points = dict[tuple[str, int, int, str], Record]
 
 @pytest.fixture(scope="module")
 def records() -> Points:
-    with ThreadPoolExecutor(1) as executor:
-        measured, series = study.run(study.settings(quick=True), OVERLAYS, SEED, executor, more=1)
+    measured, series = study.run(study.settings(quick=True), OVERLAYS, SEED, in_turn, more=1)
     assert series[0].traffic == pytest.approx(0.716, abs=0.01)
     return {(r.figure, r.clusters, r.subscribers, r.method): r for r in study.records(measured)}
 
@@ -116,7 +115,8 @@ def test_the_command_writes_everything(tmp_path: Path) -> None:
 
 
 def test_all_chance_comes_from_the_seed_and_the_number_of_the_overlay() -> None:
-    whole = study.sample(study.HEADLINE, range(6), SEED)
-    parts = [study.sample(study.HEADLINE, part, SEED) for part in (range(3), range(3, 6))]
+    every = study.Part(study.HEADLINE, range(6))
+    whole = study.sample(every, SEED)
+    parts = [study.sample(every._replace(overlays=part), SEED) for part in (range(3), range(3, 6))]
     assert whole == {what: parts[0][what] + parts[1][what] for what in whole}
-    assert whole != study.sample(study.HEADLINE, range(6), SEED + 1)
+    assert whole != study.sample(every, SEED + 1)

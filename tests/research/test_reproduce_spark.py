@@ -1,7 +1,8 @@
-"""A sweep on Spark gives what it gives on this machine's cores."""
+"""A sweep on Spark is one job, and writes what a sweep on this machine's cores writes."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,20 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from research.engine import Engine, executor
-from research.published import Setting
+from research.engine import Engine, Sweep, in_turn, sweep
 from research.tdcdoda import study
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (pip install 'saps[spark]')")
 
-INSTANCES = [study.Instance(Setting(20, 10, 3), seed) for seed in range(3)]
+LINES = study.rows(quick=True)[:1]
+REPETITIONS = 3
 
 
 def main() -> None:
     """In a process of its own: there can be one Spark context in a process."""
-    with executor(Engine.SPARK, "local[2]") as jobs:
-        for measured in jobs.map(study.measure, INSTANCES, [1] * len(INSTANCES)):
-            print(repr(measured))
+    from pyspark import SparkContext
+
+    with sweep(Engine.SPARK, "local[2]") as computes:
+        print(written(computes))
+        tracker = SparkContext.getOrCreate().statusTracker()
+        print("jobs", sum(tracker.getJobInfo(job) is not None for job in range(10)))
+
+
+def written(computes: Sweep) -> str:
+    """The JSON of some cells; all parts are told of."""
+    told: list[tuple[int, int]] = []
+    measured = study.run(LINES, REPETITIONS, 1, computes, lambda *far: told.append(far))
+    assert told[-1] == (REPETITIONS, REPETITIONS)
+    return json.dumps([cell._asdict() for cell in study.records(LINES, measured)])
 
 
 @pytest.mark.simulation
@@ -30,10 +42,10 @@ def main() -> None:
 def test_the_engine_changes_no_result() -> None:
     from examples.smart_city.ofm import QUICK  # here: the file is a program, too, which finds no examples
 
+    expected = written(in_turn)  # first: what is compiled here is kept
     quick = os.environ | {"JDK_JAVA_OPTIONS": QUICK}
-    expected = [repr(study.measure(instance, 1)) for instance in INSTANCES]  # first: what is compiled here is kept
     run = subprocess.run([sys.executable, Path(__file__)], capture_output=True, text=True, check=True, env=quick)
-    assert run.stdout.splitlines() == expected
+    assert run.stdout.splitlines() == [expected, "jobs 1"]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from research.cli import app
+from research.engine import in_turn
 from research.published import COLUMNS, TABLES, Setting
 from research.tdcdoda import report, study
 from saps.overlay.design.registry import ALGORITHMS
@@ -86,8 +86,7 @@ def test_the_same_seed_gives_the_same_figures(cells: Cells, tmp_path: Path) -> N
     """Whatever computes them, and in whatever order."""
     lines = [line for line in study.rows(quick=True) if (line.table.number, line.x) in (("I", 200), ("II", 200))]
     assert lines
-    with ThreadPoolExecutor(1) as executor:
-        measured = study.run(lines[::-1], study.QUICK_REPETITIONS, 3, executor, lambda *_: None)
+    measured = study.run(lines[::-1], study.QUICK_REPETITIONS, 3, in_turn, lambda *_: None)
     again = study.records(lines, measured)
     for record in again:
         assert record._asdict() == cells[record.table, record.algorithm, record.x]

@@ -3,9 +3,9 @@
 The designer is the broker with the first broker key: no election, and when it goes the next one finds itself first.
 Every `interval` it asks all brokers for their filters and the topics they publish to, by one range call over the
 brokers' own keys: a message a broker, where one over all topics would take a message a key. What is new it mends into
-the trees (`LiveOverlay`: a few links each), and it grows all trees anew when the interests have drifted or a broker has
-come to many links. Then it publishes the trees that differ, in bounded parts; brokers that have missed something get
-the whole.
+the trees (`LiveOverlay`: a few links each), and it grows all trees anew when the interests have drifted or the design
+is worn (`growth.WORN`). Then it publishes the trees that differ, in bounded parts; brokers that have missed something
+get the whole.
 
 Wildcard filters are resolved against the topics known: those that some broker publishes to or has an exact filter for.
 A topic nobody has named yet is in no design, and goes as without one. So do topics with one member. A broker that
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import NamedTuple
 
-from saps.overlay.design.growth import growth, load, overlay_of, trees_of
+from saps.overlay.design.growth import fresh, growth, overlay_of, trees_of
 from saps.overlay.design.live import LiveOverlay
 from saps.overlay.frames.calls import DesignPart, Survey, Surveyed
 from saps.overlay.frames.ring import Found
@@ -30,8 +30,6 @@ from saps.topics import ancestors, is_wildcard, literal_prefix, matches
 
 ATTEMPTS = 4
 """Of a range call; what a broker misses it gets the next time."""
-OVERLOAD = 1.5
-"""The trees are grown anew when the greatest degree is above this many times what it was when they were last."""
 APART = 8
 """Up to so many brokers that have missed something get the whole design each by itself; above, all brokers get it."""
 STEPS = 4
@@ -73,8 +71,8 @@ class Designer:
         """Of this broker's designs: epoch and name."""
         self._changes = 0
         """Subscriptions that have come or gone since the trees were grown."""
-        self._grown_degree = 0
-        """The greatest degree then."""
+        self._fresh = fresh(LiveOverlay[str, str]())
+        """The design as it was then."""
         self.grown = 0
         """How often all trees were grown."""
 
@@ -123,7 +121,7 @@ class Designer:
         if not drifted:
             self._changes += mend(self._overlay, interests)
             drifted = self._changes > self.settings.drift * max(1, sum(map(len, interests.values())))
-        if drifted or load(self._overlay).maximum_degree > OVERLOAD * max(1, self._grown_degree):
+        if drifted or self._fresh.worn(self._overlay):
             self._grow(growth(interests, self.settings.levels), answers)
         else:
             self._publish(answers)
@@ -135,7 +133,7 @@ class Designer:
             self._overlay = overlay_of(self._designs.trees, self.settings.levels)
         except ValueError:  # made for other settings
             self._overlay = LiveOverlay(self.settings.levels)
-        self._changes, self._grown_degree = 0, load(self._overlay).maximum_degree
+        self._changes, self._fresh = 0, fresh(self._overlay)
 
     def _grow(self, growing: Generator[None, None, Overlay], answers: Mapping[str, Surveyed]) -> None:
         """Grow all trees anew, some at a time, then publish."""
@@ -144,7 +142,7 @@ class Designer:
                 next(growing)
         except StopIteration as end:
             self._overlay = end.value
-            self._changes, self._grown_degree = 0, load(end.value).maximum_degree
+            self._changes, self._fresh = 0, fresh(end.value)
             self.grown += 1
             self._publish(answers)
         else:

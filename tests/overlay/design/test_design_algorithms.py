@@ -71,6 +71,12 @@ def test_gm_with_random_ties_makes_no_cycle_for_a_topic_it_does_not_need(interes
     assert len(overlay.edges) <= np.maximum(sizes - 1, 0).sum()
 
 
+def test_gm_with_random_ties_makes_no_hub() -> None:
+    interest = Interest.uniform(5000, 500, 10, np.random.default_rng(1))
+    degrees = [greedy_merge(interest, generator(), random_ties=ties).degrees().max() for ties in (False, True)]
+    assert degrees[1] < 0.5 * degrees[0]
+
+
 def _weight(v: int, remaining: set[int], wants: list[set[int]]) -> int:
     return sum(len(wants[u] & wants[v] & remaining) for u in range(len(wants)))
 

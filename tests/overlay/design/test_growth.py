@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.overlay.design.growth import grow, load, overlay_of, trees_of
+from saps.overlay.design.growth import WORN, Load, fresh, grow, load, overlay_of, trees_of
 from saps.overlay.design.live import LiveOverlay
 
 NODES = [f"n{number}" for number in range(9)]
@@ -66,6 +66,40 @@ def test_mending_alone_is_worse_than_growing() -> None:
     for node in range(60):
         mended.join(node, [topic for topic, nodes in nodes_of.items() if node in nodes])
     assert load(grow(nodes_of, 1)) < load(mended)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_design_that_lives_on_through_1000_replacements_stays_near_a_fresh_one(levels: int) -> None:
+    """A node leaves, and another comes with topics of its own. Left alone, a design wears."""
+    rng = random.Random(8)
+    wanted = {node: rng.sample(range(60), 10) for node in range(60)}
+    living, left_alone = grow(by_topic(wanted), levels), grow(by_topic(wanted), levels)
+    before, worst = fresh(living), 0.0
+    for number in range(60, 1060):
+        gone = rng.choice(list(wanted))
+        del wanted[gone]
+        wanted[number] = rng.sample(range(60), 10)
+        for overlay in (living, left_alone):
+            overlay.leave(gone)
+            overlay.join(number, wanted[number])
+        if before.worn(living):
+            living = grow(by_topic(wanted), levels)
+            before = fresh(living)
+        if number % 200 == 0:
+            best = load(grow(by_topic(wanted), levels))  # of these nodes, not of those when it was grown
+            assert times(load(living), best) <= 1.1 * WORN
+            worst = max(worst, times(load(left_alone), best))
+    assert worst > 1.15 * WORN
+
+
+def by_topic(wanted: dict[int, list[int]]) -> dict[int, list[int]]:
+    """Topic -> its nodes."""
+    return {topic: [node for node, topics in wanted.items() if topic in topics] for topic in range(60)}
+
+
+def times(load: Load, best: Load) -> float:
+    """How much worse the degree or the links are."""
+    return max(load.maximum_degree / best.maximum_degree, load.links / best.links)
 
 
 def test_a_mesh_with_a_designed_overlay_needs_no_numpy() -> None:

@@ -148,6 +148,25 @@ def test_a_few_new_subscriptions_are_mended_in_and_many_are_designed_anew() -> N
     assert designer_of(simulation).grown > grown
 
 
+def test_a_design_that_is_worn_is_made_anew() -> None:
+    """Few subscriptions change at a time, and the setting for that does not ask for it."""
+    simulation = mesh(13, 16, DesignSettings(2, 1.0, drift=1000.0))
+    wanting = subscribe(simulation, 12, 4)
+    simulation.run(3)
+    designer, rng = designer_of(simulation), random.Random(1)
+    grown = designer.grown
+    for _ in range(60):
+        topic, other = rng.choice([topic for topic in wanting if len(wanting[topic]) > 1]), f"t/{rng.randrange(12)}"
+        name = wanting[topic].pop()
+        simulation.brokers[name].unsubscribe(topic)
+        if name not in wanting[other]:
+            wanting[other].append(name)
+            simulation.brokers[name].subscribe(other)
+        simulation.run(1.1)
+    assert designer_of(simulation) is designer
+    assert designer.grown > grown
+
+
 def test_a_broker_that_joins_later_gets_the_whole_design() -> None:
     simulation = mesh(12, 10, DesignSettings(2, 1.0))
     subscribe(simulation, 8, 3)
