@@ -27,6 +27,9 @@ MAX_PASSWORD_BYTES = 65535
 def passwd(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file; made if missing.")],
     user: Annotated[str, typer.Argument(metavar="USER", help="The user's name.")],
+    scram: Annotated[
+        bool, typer.Option("--scram", help="Store keys of SCRAM-SHA-256: MQTT 5 clients can prove the password.")
+    ] = False,
     delete: Annotated[bool, typer.Option("--delete", "-d", help="Remove the user from the file.")] = False,
 ) -> None:
     r"""Set a user's password in a password file.
@@ -40,7 +43,7 @@ def passwd(
     try:
         if (fault := user_name_fault(user)) is not None:
             raise ValueError(fault)
-        change = edit_users(file, user, None if delete else _password(user))
+        change = edit_users(file, user, None if delete else _password(user), scram)
     except FileError as error:
         raise _refuse(*(f"{file}:{fault.line}: {fault.reason}" for fault in error.faults)) from None
     except OSError as error:

@@ -9,13 +9,14 @@ import msgspec
 
 from saps.config.address import Address
 from saps.config.knobs import SettingError, knob
-from saps.frontend.mqtt.access.logins.urls import keys_fault
-from saps.frontend.mqtt.access.options import AuthOptions, JwtOptions, ProxyOptions, TlsOptions, UserFrom
+from saps.frontend.mqtt.access.logins.urls import keys_fault, url_fault
+from saps.frontend.mqtt.access.options import AuthOptions, HttpOptions, JwtOptions, ProxyOptions, TlsOptions, UserFrom
 from saps.frontend.mqtt.access.origin import pattern_fault
 from saps.frontend.mqtt.access.proxy_header import network_fault
 
 _AUTH = AuthOptions()
 _JWT = JwtOptions()
+_HTTP = HttpOptions()
 _TLS = TlsOptions()
 _PROXY = ProxyOptions()
 
@@ -50,6 +51,41 @@ class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ca_file: Annotated[str, knob("Certificates (PEM) to trust at a URL; empty for those of the system")] = _JWT.ca_file
 
 
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An HTTP service that knows users and rights (``[auth.http]``)."""
+
+    login: Annotated[
+        str, knob("https:// address asked if a user may come in that auth.passwords does not have", check=url_fault)
+    ] = _HTTP.login
+    rights: Annotated[str, knob("https:// address asked what a client may do", check=url_fault)] = _HTTP.rights
+    token_file: Annotated[str, knob("File whose first line is shown as bearer token")] = _HTTP.token_file
+    ca_file: Annotated[str, knob("Certificates (PEM) to trust; empty for those of the system")] = _HTTP.ca_file
+    timeout: Annotated[
+        float,
+        knob(
+            "Time after which a client is refused without an answer",
+            unit="s",
+            cost="clients wait longer",
+            gt=0,
+            le=60,
+        ),
+    ] = _HTTP.timeout
+    cache: Annotated[
+        float,
+        knob("How long an answer is remembered", unit="s", cost="changes are seen later", ge=0, le=86400),
+    ] = _HTTP.cache
+    waiting: Annotated[
+        int,
+        knob(
+            "Questions under way, a quarter of them for one address",
+            unit="questions",
+            cost="load on the service",
+            ge=1,
+            le=10000,
+        ),
+    ] = _HTTP.waiting
+
+
 class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may attach as an MQTT client, and do what (``[auth]``)."""
 
@@ -81,6 +117,7 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ),
     ] = _AUTH.hash_queue
     jwt: JwtSettings = JwtSettings()
+    http: HttpSettings = HttpSettings()
 
     def options(self) -> AuthOptions:
         """The same, as the MQTT frontend takes it."""

@@ -9,6 +9,7 @@ from tests.fuzzing.target import Target
 MODULES = {
     "mqtt-codec": "mqtt",
     "mqtt-session": "mqtt",
+    "logins": "logins",
     "web": "web",
     "frames": "frames",
     "links": "links",

@@ -128,6 +128,8 @@ def reachable(settings: BrokerSettings) -> Iterator[Finding]:
         "web.controller": settings.web.controller if settings.web.listen else "",
         "web.ofgate": settings.web.ofgate if settings.web.listen else "",
         "tracing.endpoint": settings.tracing.endpoint,
+        "auth.http.login": settings.auth.http.login,
+        "auth.http.rights": settings.auth.http.rights,
         "auth.jwt.keys": settings.auth.jwt.keys if is_url(settings.auth.jwt.keys) else "",
     }
     for setting, url in wanted.items():

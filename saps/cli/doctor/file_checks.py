@@ -45,6 +45,7 @@ def certificates(settings: BrokerSettings) -> Iterator[Finding]:
         "links.tls.authority": links.authority,
         "tls.certificate": tls.certificate if settings.tls_options() else "",
         "tls.client_ca": tls.client_ca if settings.tls_options() else "",
+        "auth.http.ca_file": settings.auth.http.ca_file,
         "auth.jwt.ca_file": settings.auth.jwt.ca_file,
         "upstream.ca_file": upstream.ca_file,
         "upstream.certificate_file": upstream.certificate_file,

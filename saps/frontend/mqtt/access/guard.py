@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from saps.agents.user import Rights
 from saps.frontend.mqtt.access.acl import Policy
 from saps.frontend.mqtt.access.logins.grants import Narrowed
+from saps.frontend.mqtt.access.logins.service import Client, Service, Verdict
 from saps.frontend.mqtt.access.options import Anonymous
 from saps.frontend.mqtt.access.patterns import name_fault
-from saps.frontend.mqtt.access.users import NOBODY, Stored, Users
+from saps.frontend.mqtt.access.users import NOBODY, ScramKeys, Stored, Users
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
 from saps.local.token_bucket import Buckets
 
 if TYPE_CHECKING:
+    from saps.frontend.mqtt.access.logins.scram import Exchange
     from saps.frontend.mqtt.access.logins.tokens import Token, Tokens
     from saps.frontend.mqtt.codec.packets import Connect
 
@@ -60,6 +62,16 @@ Decided = Callable[[Admission | ProtocolError], None]
 """Told who a client is, or why it is refused."""
 
 
+class Login(NamedTuple):
+    """One attempt to be let in."""
+
+    packet: Connect
+    origin: Origin
+    wanted: Callable[[], bool]
+    """Is the client still there?"""
+    decided: Decided
+
+
 class PasswordChecker(Protocol):
     """Checks passwords away from the event loop, a bounded number at a time."""
 
@@ -94,7 +106,7 @@ class Counts:
     busy: int = 0
     """Logins not looked at, because too many waited."""
     unavailable: int = 0
-    """Logins that nobody could look at: no keys for tokens."""
+    """Logins that nobody could look at: no keys for tokens, or no answer of the service."""
     publications: int = 0
     """Publications to topics the client may not publish to."""
 
@@ -123,43 +135,65 @@ class Guard:
         self.newer_keys: Callable[[Callable[[], None]], bool] = lambda done: False
         """Have newer keys for tokens brought, and call then. False: not now, as there can be no newer ones, or too many
         wait."""
+        self.service: Service | None = None
+        """Knows users and rights; None: nobody is asked."""
         self.counts = Counts()
         self._checker = checker
         self._secret = secret
         self._anonymous = anonymous
+        self._exchanges = 0
         self._right: dict[str, tuple[Stored, bytes]] = {}
         """By user, a keyed digest of the password that was right: who comes back costs microseconds."""
 
     @property
     def restricts(self) -> bool:
         """Some client may not do everything."""
-        return self.access.policy is not None or (self.tokens is not None and self.tokens.bring_rights)
+        brought = self.service is not None or (self.tokens is not None and self.tokens.bring_rights)
+        return brought or self.access.policy is not None
 
-    def admit(self, packet: Connect, origin: Origin, wanted: Callable[[], bool], decided: Decided) -> Admission | None:
-        """Who the client is, if that is clear at once; else None, and `decided` is told later.
+    def admit(self, login: Login) -> Admission | None:
+        """Who the client is, if that is clear at once; else None, and `decided` is told later. Raises `ProtocolError`
+        if the client is refused at once."""
 
-        Raises `ProtocolError` if the client is refused at once. `wanted`: is the client still there?
-        """
+        def decided(result: Admission | ProtocolError) -> None:
+            if isinstance(result, Admission):
+                try:
+                    entitled = self.entitle(result, login)
+                except ProtocolError as error:
+                    login.decided(error)
+                    return
+                if entitled is None:
+                    return
+                result = entitled
+            login.decided(result)
+
+        admission = self._identify(login._replace(decided=decided))
+        return None if admission is None else self.entitle(admission, login)
+
+    def _identify(self, login: Login) -> Admission | None:
+        packet, origin = login.packet, login.origin
         user, password, users = packet.username, packet.password, self.access.users
         if origin.certificate_user is not None:
             if user is not None and user != origin.certificate_user:
                 raise self.refusal(f"user {user!r} with the certificate of {origin.certificate_user!r}")
             return Admission(origin.certificate_user, ends=origin.certificate_ends)
         if self.tokens is not None and password is not None and self.tokens.are(password):
-            return self._by_token(self.tokens, user, password, decided)
-        if users is None or (user is None and password is None):
+            return self._by_token(self.tokens, user, password, login.decided)
+        service = self.service if self.service is not None and self.service.options.login else None
+        if (users is None and service is None) or (user is None and password is None):
             if self._anonymous == "never" or (self._anonymous == "loopback" and not origin.loopback):
                 self.counts.logins += 1
                 raise ProtocolError("anonymous clients are not let in from there", Reason.NOT_AUTHORIZED)
             return Admission(None)
         if user is None or password is None:
             raise self.refusal("a user without a password" if password is None else "a password without a user")
-        if self._known(user, password, users.get(user)):
-            return Admission(user, users[user])
-        if self._failed.of(origin.host, self._clock()).wait(self._clock()):
-            self.counts.backed_off += 1
-            raise ProtocolError("", Reason.CONNECTION_RATE_EXCEEDED)
-        self._check(user, password, users.get(user), origin.host, wanted, decided)
+        stored = None if users is None else users.get(user)
+        if service is not None and stored is None:
+            return self._by_service(service, user, password, login)
+        if stored is not None and self._known(user, password, stored):
+            return Admission(user, stored)
+        self._back_off(origin)
+        self._check(user, password, stored, origin.host, login)
         return None
 
     def rights(self, admission: Admission, client_id: str | None) -> Rights | None:
@@ -226,7 +260,102 @@ class Guard:
             return self.refusal(f"user {user!r} with the token of {found.user!r}")
         return Admission(found.user, ends=found.ends, granted=found.granted)
 
+    # ---- the service
+
+    def _by_service(self, service: Service, user: str, password: bytes, login: Login) -> Admission | None:
+        url, host = service.options.login, login.origin.host
+        try:
+            client = Client(user=user, password=password.decode(), client=login.packet.client_id, address=host)
+        except UnicodeDecodeError:
+            raise self.refusal(f"a password that is no text (user {user!r})") from None
+        if (verdict := service.known(url, client)) is not None:
+            if not verdict.allow:
+                raise self.refusal(f"refused by the service (user {user!r})")
+            return Admission(verdict.user or user, None, verdict.ends, verdict.granted)
+        self._back_off(login.origin)
+
+        def answered(verdict: Verdict | None) -> None:
+            if verdict is None:
+                login.decided(self._unavailable())
+            elif verdict.allow:
+                login.decided(Admission(verdict.user or user, None, verdict.ends, verdict.granted))
+            else:
+                self._failed.of(host, self._clock()).spend(1, self._clock())
+                login.decided(self.refusal(f"refused by the service (user {user!r})"))
+
+        if not service.inquire(url, client, answered):
+            raise self._busy()
+        return None
+
+    def entitle(self, admission: Admission, login: Login) -> Admission | None:
+        """The client with the rights that the service knows, if it is asked for them; None: later, as `admit`."""
+        service = self.service
+        if service is None or not service.options.rights or admission.granted is not None:
+            return admission
+        client = Client(user=admission.user, client=login.packet.client_id, address=login.origin.host)
+        if (verdict := service.known(service.options.rights, client)) is not None:
+            found = self._entitled(admission, verdict)
+            if isinstance(found, ProtocolError):
+                raise found
+            return found
+        url = service.options.rights
+        if not service.inquire(url, client, lambda verdict: login.decided(self._entitled(admission, verdict))):
+            raise self._busy()
+        return None
+
+    def _entitled(self, admission: Admission, verdict: Verdict | None) -> Admission | ProtocolError:
+        if verdict is None:
+            return self._unavailable()
+        if not verdict.allow:
+            self.counts.logins += 1
+            return ProtocolError(f"the service gives no rights to user {admission.user!r}", Reason.NOT_AUTHORIZED)
+        return admission._replace(ends=min(admission.ends, verdict.ends), granted=verdict.granted)
+
+    def _unavailable(self) -> ProtocolError:
+        self.counts.unavailable += 1
+        return ProtocolError("", Reason.SERVER_UNAVAILABLE)
+
+    def _busy(self) -> ProtocolError:
+        self.counts.busy += 1
+        return ProtocolError("", Reason.SERVER_BUSY)
+
+    # ---- SCRAM
+
+    def exchange(self, method: str) -> Exchange:
+        """An authentication by AUTH begins. Raises `ProtocolError` for a method that is not there."""
+        users = self.access.users or {}
+        if method != "SCRAM-SHA-256" or not any(isinstance(stored, ScramKeys) for stored in users.values()):
+            raise ProtocolError(f"there is no authentication method {method!r}", Reason.BAD_AUTHENTICATION_METHOD)
+        from saps.frontend.mqtt.access.logins.scram import Exchange  # here: most brokers need none of it
+
+        self._exchanges += 1
+        nonce = blake2b(b"nonce %d" % self._exchanges, key=self._secret, digest_size=24).hexdigest()
+        return Exchange(users, self._secret, nonce)
+
+    def step(self, exchange: Exchange, data: bytes, origin: Origin, named: str | None) -> bytes:
+        """What to answer the client. `named`: whom it has said to be already. Raises `ProtocolError`."""
+        try:
+            answer = exchange.step(data)
+        except ValueError as error:
+            self._failed.of(origin.host, self._clock()).spend(1, self._clock())
+            raise self.refusal(f"{error} (user {exchange.user!r}, SCRAM)") from None
+        user = exchange.user
+        for known in (named, origin.certificate_user):
+            if known is not None and known != user:
+                raise self.refusal(f"user {known!r} with the proof of {user!r}")
+        if exchange.done and exchange.stored is not None:
+            self._right[user] = exchange.stored, b""
+        elif self._right.get(user, (None,))[0] != exchange.stored or exchange.stored is None:
+            self._back_off(origin)
+        return answer
+
     # ---- passwords
+
+    def _back_off(self, origin: Origin) -> None:
+        """Raises `ProtocolError` if too many logins from that address have failed."""
+        if self._failed.of(origin.host, self._clock()).wait(self._clock()):
+            self.counts.backed_off += 1
+            raise ProtocolError("", Reason.CONNECTION_RATE_EXCEEDED)
 
     def _known(self, user: str, password: bytes, stored: Stored | None) -> bool:
         right = self._right.get(user)
@@ -241,23 +370,21 @@ class Guard:
         password: bytes,
         stored: Stored | None,
         host: str,
-        wanted: Callable[[], bool],
-        decided: Decided,
+        login: Login,
     ) -> None:
         """Have the password checked; also for a user that does not exist, or the time it takes would tell."""
 
         def checked(matches: bool) -> None:
             admission = Admission(user, stored)
-            if not wanted():  # then it was not checked
-                decided(ProtocolError("", Reason.SERVER_BUSY))
+            if not login.wanted():  # then it was not checked
+                login.decided(ProtocolError("", Reason.SERVER_BUSY))
                 return
             if not matches or stored is None or self.withdrawn(admission):
                 self._failed.of(host, self._clock()).spend(1, self._clock())
-                decided(self.refusal(f"wrong user name or password (user {user!r})"))
+                login.decided(self.refusal(f"wrong user name or password (user {user!r})"))
                 return
             self._right[user] = stored, self._digest(password)
-            decided(admission)
+            login.decided(admission)
 
-        if not self._checker.check(stored or NOBODY, password, host, wanted, checked):
-            self.counts.busy += 1
-            raise ProtocolError("", Reason.SERVER_BUSY)
+        if not self._checker.check(stored or NOBODY, password, host, login.wanted, checked):
+            raise self._busy()

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from saps.agents.user import Rights
-from saps.frontend.mqtt.access.authorizer import Found
-from saps.frontend.mqtt.access.guard import Admission, Guard, Origin
+from saps.frontend.mqtt.access.authorizer import Found, Proof
+from saps.frontend.mqtt.access.guard import Admission, Guard, Login, Origin
 from saps.frontend.mqtt.codec.packets import Connect
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
 
 if TYPE_CHECKING:
+    from saps.frontend.mqtt.access.logins.scram import Exchange
     from saps.frontend.mqtt.connection.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -21,12 +22,15 @@ logger = logging.getLogger(__name__)
 class GuardedAuthorizer:
     """One client of a broker with a guard. (A `saps.frontend.mqtt.access.authorizer.Authorizer`.)"""
 
-    __slots__ = ("_guard", "_origin", "_told", "admission")
+    __slots__ = ("_exchange", "_guard", "_origin", "_proven", "_told", "admission", "method")
 
     def __init__(self, guard: Guard, origin: Origin) -> None:
         self._guard = guard
         self._origin = origin
         self._told = False
+        self.method: str | None = None
+        self._exchange: Exchange | None = None
+        self._proven: Admission | None = None
         self.admission = Admission(None)
         """As whom it was let in."""
 
@@ -36,10 +40,25 @@ class GuardedAuthorizer:
                 self.admission = result
             found(result if isinstance(result, ProtocolError) else None)
 
-        admission = self._guard.admit(packet, self._origin, wanted, decided)
+        login = Login(packet, self._origin, wanted, decided)
+        admission = self._guard.admit(login) if self._proven is None else self._guard.entitle(self._proven, login)
         if admission is not None:
             self.admission = admission
         return admission is not None
+
+    def prove(self, method: str, data: bytes, named: str | None, first: bool) -> Proof:
+        guard, before = self._guard, self._proven
+        if first:
+            self._exchange, self.method = guard.exchange(method), method
+        exchange = self._exchange
+        if exchange is None:
+            raise ProtocolError("AUTH without an authentication under way")
+        answer = guard.step(exchange, data, self._origin, before.user if before is not None else named)
+        if exchange.done:
+            self._exchange = None
+            self._proven = Admission(exchange.user, exchange.stored, self._origin.certificate_ends)
+            self.admission = self.admission._replace(stored=exchange.stored)
+        return Proof(answer, exchange.done)
 
     @property
     def user(self) -> str | None:

@@ -30,6 +30,25 @@ class JwtOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Path of certificates, PEM, to trust at a URL; empty: those of the system."""
 
 
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """An HTTP service that knows users and rights."""
+
+    login: str = ""
+    """URL that is asked if a user may come in; empty: none."""
+    rights: str = ""
+    """URL that is asked what a client may do which has been let in; empty: none."""
+    token_file: str = ""
+    """Path of a file whose first line the broker shows as bearer; empty: nothing."""
+    ca_file: str = ""
+    """Path of certificates, PEM, to trust; empty: those of the system."""
+    timeout: float = 3.0
+    """Seconds until a question without an answer is given up, and the client refused."""
+    cache: float = 60.0
+    """Seconds for which an answer is remembered."""
+    waiting: int = 256
+    """Questions under way; a client beyond it is told that the server is busy."""
+
+
 class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Who is asked for a name, and by what files."""
 
@@ -44,6 +63,7 @@ class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
     hash_queue: int = 64
     """Clients that may wait for their password to be checked; one more is told that the server is busy."""
     jwt: JwtOptions = JwtOptions()
+    http: HttpOptions = HttpOptions()
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):

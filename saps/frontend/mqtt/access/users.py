@@ -2,6 +2,8 @@
 
 The hash is a PHC string of scrypt (RFC 7914), ``$scrypt$ln=14,r=8,p=1$salt$digest`` in unpadded base64, where N is
 2 to the power of ln. Files of `mosquitto_passwd` are read too: PBKDF2 with HMAC-SHA-512, ``$7$iterations$salt$digest``.
+Users of SCRAM have its keys (RFC 5803), as PostgreSQL writes them:
+``SCRAM-SHA-256$iterations:salt$stored key:server key``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ _MAX_WORK = 1 << 24
 """N r p of scrypt, at most: about 100 times the cost of new hashes would be 2 to the power of 24."""
 _MAX_ITERATIONS = 10_000_000
 _DIGEST_BYTES = 32
+ITERATIONS = 15_000
+"""Of new SCRAM keys: what the client computes at each login, some 10 ms, and what a guess costs who has the file."""
+_LEAST_ITERATIONS = 4096
+"""RFC 7677, section 4."""
+_LEAST_SALT = 12
 _SCRYPT = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,4}),p=(\d{1,4})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)")
+_SCRAM = re.compile(r"SCRAM-SHA-256\$(\d{1,9}):([A-Za-z0-9+/]+={0,2})\$([A-Za-z0-9+/]+={0,2}):([A-Za-z0-9+/]+={0,2})")
 _PBKDF2 = re.compile(r"\$7\$(\d{1,9})\$([A-Za-z0-9+/]+={0,2})\$([A-Za-z0-9+/]+={0,2})")
 
 
@@ -64,7 +72,29 @@ class Pbkdf2(NamedTuple):
         return f"$7${self.iterations}${b64encode(self.salt).decode()}${b64encode(self.digest).decode()}"
 
 
-Stored = Scrypt | Pbkdf2
+class ScramKeys(NamedTuple):
+    """A password as SCRAM-SHA-256 keeps it (RFC 5802, section 3): for clients that prove it, and for those that send
+    it."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+    def matches(self, password: bytes) -> bool:
+        """Is this the password?"""
+        try:
+            found = scram_keys(password, self.salt, self.iterations)
+        except ValueError:
+            return False
+        return hmac.compare_digest(found.stored_key, self.stored_key)
+
+    def __str__(self) -> str:
+        salt, stored, server = (b64encode(part).decode() for part in self[1:])
+        return f"SCRAM-SHA-256${self.iterations}:{salt}${stored}:{server}"
+
+
+Stored = Scrypt | Pbkdf2 | ScramKeys
 Users = dict[str, Stored]
 """The stored passwords by user name."""
 
@@ -72,6 +102,18 @@ Users = dict[str, Stored]
 def hash_password(password: bytes, salt: bytes) -> Scrypt:
     """What to store for a password, at the cost of new hashes. `salt`: `SALT_BYTES` random bytes."""
     return Scrypt(_LN, _R, _P, salt, _scrypt(password, salt, _LN, _R, _P, _DIGEST_BYTES))
+
+
+def scram_keys(password: bytes, salt: bytes, iterations: int = ITERATIONS) -> ScramKeys:
+    """What to store for a password of SCRAM. `salt`: `SALT_BYTES` random bytes. Raises `ValueError` for one that is no
+    text, or has characters that cannot stand in a password (RFC 4013)."""
+    from scramp import ScramException, ScramMechanism  # here: most brokers need none of it
+
+    try:
+        salt, stored, server, count = ScramMechanism().make_auth_info(password.decode(), iterations, salt)
+    except ScramException as error:
+        raise ValueError(str(error)) from None
+    return ScramKeys(count, salt, stored, server)
 
 
 NOBODY = Scrypt(_LN, _R, _P, bytes(SALT_BYTES), bytes(_DIGEST_BYTES))
@@ -146,6 +188,14 @@ def _stored(text: str) -> Stored:
         if not 1 <= iterations <= _MAX_ITERATIONS:
             raise ValueError(f"{iterations} iterations cost more than this broker accepts")
         return Pbkdf2(iterations, _decoded(found[2]), _digest(found[3]))
+    if (found := _SCRAM.fullmatch(text)) is not None:
+        iterations, salt = int(found[1]), _decoded(found[2])
+        if not _LEAST_ITERATIONS <= iterations <= _MAX_ITERATIONS or len(salt) < _LEAST_SALT:
+            raise ValueError(f"SCRAM with {iterations} iterations and {len(salt)} bytes of salt is not accepted")
+        stored, server = _decoded(found[3]), _decoded(found[4])
+        if len(stored) != _DIGEST_BYTES or len(server) != _DIGEST_BYTES:
+            raise ValueError("keys of SCRAM-SHA-256 have 32 bytes")
+        return ScramKeys(iterations, salt, stored, server)
     raise ValueError("not a password hash of a known kind: write the line with 'saps passwd'")
 
 

@@ -27,6 +27,7 @@ from saps.frontend.mqtt.codec.packets import (
 from saps.frontend.mqtt.codec.properties import WILL, PropertyMap, decode_properties
 from saps.frontend.mqtt.codec.reasons import (
     ACK_REASONS,
+    AUTH_REASONS,
     DISCONNECT_REASONS,
     MalformedPacket,
     ProtocolError,
@@ -244,6 +245,8 @@ def _auth(first: int, reader: Reader, version: int) -> Auth:
     if version != V5:
         raise MalformedPacket("packet type 15 is reserved in MQTT 3.1.1")
     reason, properties = _reason_and_properties(reader, PacketType.AUTH, version)
+    if reason not in AUTH_REASONS:
+        raise ProtocolError(f"reason 0x{reason:02x} in AUTH")
     return Auth(reason, properties)
 
 

@@ -83,6 +83,9 @@ DISCONNECT_REASONS = frozenset(
 """What a server's DISCONNECT may say (Table 3-10)."""
 
 
+AUTH_REASONS = frozenset((Reason.SUCCESS, Reason.CONTINUE_AUTHENTICATION, Reason.REAUTHENTICATE))
+"""What AUTH may say (Table 3-11)."""
+
 _TAKEN_OR_NOT = frozenset(Reason(code) for code in (0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
 _RELEASED_OR_NOT = frozenset((Reason.SUCCESS, Reason.PACKET_IDENTIFIER_NOT_FOUND))
 ACK_REASONS: dict[int, frozenset[Reason]] = {

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from saps.agents.user import Rights
 from saps.frontend.mqtt.codec.decode import decode
 from saps.frontend.mqtt.codec.encode import encode
-from saps.frontend.mqtt.codec.packets import V5, V311, Connack, Connect, Disconnect, PacketType, Will
+from saps.frontend.mqtt.codec.packets import (
+    V5,
+    V311,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Will,
+)
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.publish_cut import received_properties
 from saps.frontend.mqtt.codec.reasons import CONNACK_REASONS, RETURN_CODES_311, MqttError, ProtocolError, Reason
@@ -47,10 +57,14 @@ class Opening:
     """The opening of one connection: from CONNECT to CONNACK, which may wait for a password check, or for the session
     to come from another broker."""
 
-    __slots__ = ("_connection", "accepted", "asked", "waiting")
+    __slots__ = ("_connection", "_proof", "_proving", "accepted", "asked", "waiting")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._proving: Connect | None = None
+        """The CONNECT whose authentication by AUTH is under way (4.12)."""
+        self._proof: PropertyMap = {}
+        """What CONNACK is to tell of one that is done."""
         self.accepted = False
         """CONNECT is in order; its session may yet have to come from another broker."""
         self.waiting = False
@@ -59,8 +73,12 @@ class Opening:
         """Client identifier and user name of the CONNECT, once there is one."""
 
     def begin(self, first: int, data: bytes, body: int, end: int) -> None:
-        """Take the client's first packet, which is `data[body:end]` after the byte `first`. Raises `MqttError`."""
+        """Take the client's first packet, which is `data[body:end]` after the byte `first`, or the next one of an
+        authentication by AUTH. Raises `MqttError`."""
         connection = self._connection
+        if self._proving is not None:
+            self._continue(self._proving, first, decode(first, data, body, end, V5))
+            return
         if first >> 4 != PacketType.CONNECT:
             raise ProtocolError("the first packet is not CONNECT")
         packet = decode(first, data, body, end, V5)
@@ -68,6 +86,44 @@ class Opening:
         connection.outbound.version = packet.version
         self.asked = packet.client_id, packet.username
         _check_banned(connection, packet.client_id, None)
+        method = packet.properties.get(Property.AUTHENTICATION_METHOD)
+        if method is None:
+            self._identify(packet)
+            return
+        _adopt_limits(connection, packet)
+        self._proving = packet
+        self._prove(packet, packet.properties.get(Property.AUTHENTICATION_DATA, b""), first=True)
+
+    def _continue(self, connect: Connect, first: int, packet: Packet) -> None:
+        """Take a packet in the middle of an authentication: AUTH, or DISCONNECT (MQTT-3.1.2-30)."""
+        method = connect.properties[Property.AUTHENTICATION_METHOD]
+        if isinstance(packet, Disconnect):
+            self._connection.end(with_will=False)
+            return
+        try:
+            if not isinstance(packet, Auth) or packet.reason != Reason.CONTINUE_AUTHENTICATION:
+                raise ProtocolError(f"{PacketType(first >> 4).name} in the middle of an authentication")
+            if packet.properties.get(Property.AUTHENTICATION_METHOD) != method:
+                raise ProtocolError("AUTH of another method")
+            self._prove(connect, packet.properties.get(Property.AUTHENTICATION_DATA, b""))
+        except MqttError as error:
+            if first >> 4 != PacketType.CONNECT:  # else it is refused where the packet came from
+                refuse_level(self._connection, error.reason, V5)
+            raise
+
+    def _prove(self, connect: Connect, data: bytes, first: bool = False) -> None:
+        connection, method = self._connection, connect.properties[Property.AUTHENTICATION_METHOD]
+        proof = connection.authorizer.prove(method, data, connect.username, first)
+        properties: PropertyMap = {Property.AUTHENTICATION_METHOD: method, Property.AUTHENTICATION_DATA: proof.data}
+        if proof.done:
+            self._proving, self._proof = None, properties
+            self._identify(connect)
+        elif not connection.outbound.answer(Auth(Reason.CONTINUE_AUTHENTICATION, properties)):
+            raise ProtocolError("AUTH is larger than the client takes", Reason.PACKET_TOO_LARGE)
+
+    def _identify(self, packet: Connect) -> None:
+        """Find out who the client is, and let it in; or wait until that is known."""
+        connection = self._connection
         known = connection.authorizer.identify(
             packet,
             lambda: not connection.closing,
@@ -122,7 +178,9 @@ class Opening:
         ):
             raise ProtocolError("its session cannot be stored", frontend.storage.refusal)
         self.accepted = True
-        greeting = Greeting(client_id, expiry, will, rights, _answer(connection, packet, client_id, expiry))
+        greeting = Greeting(
+            client_id, expiry, will, rights, _answer(connection, packet, client_id, expiry, self._proof)
+        )
         roaming = frontend.sessions.roaming
         if roaming is None or not roaming.must_wait(client_id, not packet.client_id, expiry):
             self._enter(packet, greeting)
@@ -180,16 +238,16 @@ def _check_banned(connection: Connection, client_id: str, user: str | None) -> N
 
 def _check(packet: Connect) -> None:
     """Raises `ProtocolError` for a CONNECT that asks for what there is not."""
-    if Property.AUTHENTICATION_METHOD in packet.properties:
-        raise ProtocolError("enhanced authentication is not supported", Reason.BAD_AUTHENTICATION_METHOD)
-    if Property.AUTHENTICATION_DATA in packet.properties:
+    properties = packet.properties
+    if Property.AUTHENTICATION_DATA in properties and Property.AUTHENTICATION_METHOD not in properties:
         raise ProtocolError("authentication data without an authentication method")
     if not packet.client_id and packet.version == V311 and not packet.clean_start:
         raise ProtocolError("a session to keep needs a client identifier", Reason.CLIENT_IDENTIFIER_NOT_VALID)
 
 
-def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int) -> PropertyMap:
-    """What CONNACK tells the client. Raises `ProtocolError` if it does not take a packet of that size."""
+def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int, proof: PropertyMap) -> PropertyMap:
+    """What CONNACK tells the client, with the `proof` of an authentication by AUTH. Raises `ProtocolError` if it does
+    not take a packet of that size."""
     frontend, limits = connection.frontend, connection.frontend.limits
     if packet.version != V5:
         return {}
@@ -197,6 +255,7 @@ def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int
         Property.RECEIVE_MAXIMUM: limits.receive_maximum,
         Property.MAXIMUM_PACKET_SIZE: limits.maximum_packet_size,
         Property.TOPIC_ALIAS_MAXIMUM: limits.topic_alias_maximum,
+        **proof,
     }
     if not packet.client_id:
         answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from saps.frontend.mqtt.codec.packets import V5, Ack, Disconnect, PacketType, Pingresp, Subscribe, Unsuback, Unsubscribe
-from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.packets import (
+    V5,
+    Ack,
+    Auth,
+    Disconnect,
+    PacketType,
+    Pingresp,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
 from saps.frontend.mqtt.connection.subscribe_handler import Grants
 from saps.frontend.mqtt.session.session import Session
@@ -62,6 +72,24 @@ def _disconnect(connection: Connection, session: Session, packet: Disconnect) ->
     connection.end(with_will=packet.reason != Reason.SUCCESS)
 
 
+def _auth(connection: Connection, session: Session, packet: Auth) -> None:
+    """Re-authentication (4.12.1)."""
+    method, again = packet.properties.get(Property.AUTHENTICATION_METHOD), packet.reason == Reason.REAUTHENTICATE
+    if method is None or method != connection.authorizer.method or packet.reason == Reason.SUCCESS:
+        raise ProtocolError("AUTH without the authentication method of CONNECT")
+    try:
+        proof = connection.authorizer.prove(
+            method, packet.properties.get(Property.AUTHENTICATION_DATA, b""), None, again
+        )
+    except ProtocolError as error:  # DISCONNECT has another reason for it than CONNACK
+        bad = error.reason in (Reason.BAD_USER_NAME_OR_PASSWORD, Reason.BAD_AUTHENTICATION_METHOD)
+        raise ProtocolError(str(error), Reason.NOT_AUTHORIZED if bad else error.reason) from None
+    reason = Reason.SUCCESS if proof.done else Reason.CONTINUE_AUTHENTICATION
+    properties: PropertyMap = {Property.AUTHENTICATION_METHOD: method, Property.AUTHENTICATION_DATA: proof.data}
+    if not connection.outbound.answer(Auth(reason, properties)):
+        raise ProtocolError("AUTH is larger than the client takes", Reason.PACKET_TOO_LARGE)
+
+
 HANDLERS: dict[int, Callable[..., None]] = {
     PacketType.PUBACK: _puback,
     PacketType.PUBREC: _pubrec,
@@ -71,5 +99,6 @@ HANDLERS: dict[int, Callable[..., None]] = {
     PacketType.UNSUBSCRIBE: _unsubscribe,
     PacketType.PINGREQ: _pingreq,
     PacketType.DISCONNECT: _disconnect,
+    PacketType.AUTH: _auth,
 }
 """By packet type. Each may raise `ProtocolError`."""

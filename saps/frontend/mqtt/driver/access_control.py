@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from saps.frontend.mqtt.access.acl import Rights
 from saps.frontend.mqtt.access.guard import Admission, Guard, Origin
 from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
+from saps.frontend.mqtt.access.logins.service import Service
 from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
 from saps.frontend.mqtt.access.origin import Naming, is_loopback, origin_of
 from saps.frontend.mqtt.access.proxy_header import Proxied
@@ -25,6 +26,7 @@ from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.session.session import Session
 
 if TYPE_CHECKING:
+    from saps.frontend.mqtt.driver.callout import Callout
     from saps.frontend.mqtt.driver.token_keys import KeySource
 
 logger = logging.getLogger(__name__)
@@ -59,23 +61,26 @@ class AccessControl:
         self.ends = files.ends
         """When the certificate for clients ends, in seconds since the epoch; None without TLS."""
         self._checker: ThreadedChecker | None = None
-        self._key_source: KeySource | None = None
+        self._beside: list[KeySource | Callout] = []
+        """Who asks others while the broker runs."""
         self._reloading: asyncio.Task[bool] | None = None
         self._again = False
         anyone = auth.anonymous == "always" or (auth.anonymous == "loopback" and not exposed)
-        users = auth.passwords or auth.jwt.keys or self._naming
-        if users or auth.acl or not anyone:
+        users = auth.passwords or auth.jwt.keys or auth.http.login or self._naming
+        if users or auth.acl or auth.http.rights or not anyone:
             self._checker = ThreadedChecker(auth.hash_threads, auth.hash_queue)
             self.guard = Guard(files.access, self._checker, os.urandom(32), auth.anonymous, time.monotonic, time.time)
             if auth.jwt.keys:
-                self._key_source = _key_source(auth, self.guard, files)
+                self._beside.append(_key_source(auth, self.guard, files))
+            if auth.http.login or auth.http.rights:
+                self._beside.append(_callout(auth, self.guard, files))
         if exposed and auth.anonymous == "loopback" and not users:
             logger.warning("clients are let in from this machine only: see auth.anonymous, auth.passwords")
 
     def start(self) -> None:
         """Look after what changes while the broker runs. To be called in the loop."""
-        if self._key_source is not None:
-            self._key_source.start()
+        for each in self._beside:
+            each.start()
 
     def origin(self, said: Callable[[str], Any], proxied: Proxied | None = None) -> Origin:
         """Where a client comes from, and whose certificate it has shown. `said`: `get_extra_info` of its transport."""
@@ -100,8 +105,8 @@ class AccessControl:
         self.stop()
         if self._reloading is not None:
             await asyncio.gather(self._reloading, return_exceptions=True)
-        if self._key_source is not None:
-            await self._key_source.close()
+        for each in self._beside:
+            await each.close()
         if self._checker is not None:
             await self._checker.close()
 
@@ -147,6 +152,8 @@ class AccessControl:
             self.guard.access = files.access
             if self.guard.tokens is not None and files.keys is not None:
                 self.guard.tokens.keys = files.keys
+            if self.guard.service is not None:
+                self.guard.service.forget()
             obey(self.guard, frontend)
         users, policy = files.access.users, files.access.policy
         logger.info(
@@ -167,6 +174,15 @@ def _key_source(auth: AuthOptions, guard: Guard, files: Files) -> KeySource:
     source = KeySource(auth.jwt, guard.tokens, auth.hash_queue)
     guard.newer_keys = source.newer
     return source
+
+
+def _callout(auth: AuthOptions, guard: Guard, files: Files) -> Callout:
+    from saps.frontend.mqtt.driver.callout import Callout  # here: most brokers need none of it
+
+    callout = Callout(auth.http, files.service_token)
+    guard.service = Service(auth.http, os.urandom(32), time.time)
+    guard.service.ask = callout.ask
+    return callout
 
 
 def close_revoked(revoked: Revoked, frontend: Frontend) -> None:

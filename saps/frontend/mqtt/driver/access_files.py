@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from saps.frontend.mqtt.access.acl_file import parse_acl
-from saps.frontend.mqtt.access.faults import FileError
+from saps.frontend.mqtt.access.faults import Fault, FileError
 from saps.frontend.mqtt.access.guard import Access
 from saps.frontend.mqtt.access.logins.urls import is_url
 from saps.frontend.mqtt.access.options import AuthOptions, JwtOptions, TlsOptions
-from saps.frontend.mqtt.access.users import SALT_BYTES, hash_password, parse_users, with_user
+from saps.frontend.mqtt.access.users import SALT_BYTES, hash_password, parse_users, scram_keys, with_user
 from saps.frontend.mqtt.driver.tls import Revoked, TlsError, certificate_end, revoked_certificates, server_context
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Files(NamedTuple):
     """Clients' certificates that are not valid any more."""
     keys: Keys | None = None
     """Of tokens; None: there are none, or a URL is asked for them."""
+    service_token: str = ""
+    """What the broker shows the HTTP service."""
 
 
 def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
@@ -70,6 +72,12 @@ def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
     users = _read("auth.passwords", auth.passwords, parse_users, faults)
     policy = _read("auth.acl", auth.acl, parse_acl, faults)
     keys = _keys(auth.jwt, faults)
+    for setting, path in {"auth.jwt.ca_file": auth.jwt.ca_file, "auth.http.ca_file": auth.http.ca_file}.items():
+        try:
+            ssl.create_default_context(cafile=path or None)
+        except OSError as error:
+            faults.append(AccessFault(setting, f"cannot use {path}: {error.strerror}"))
+    token = _read("auth.http.token_file", auth.http.token_file, _first_line, faults) or ""
     context = ends = None
     revoked: Revoked = frozenset()
     if tls is not None:
@@ -80,18 +88,21 @@ def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
             faults.append(AccessFault(f"tls.{fault.option}", fault.reason))
     if faults:
         raise AccessError(faults)
-    return Files(Access(users, policy), context, ends, revoked, keys)
+    return Files(Access(users, policy), context, ends, revoked, keys, token)
 
 
-def edit_users(file: Path, user: str, password: bytes | None) -> str:
+def edit_users(file: Path, user: str, password: bytes | None, scram: bool = False) -> str:
     """Set a user's password in a password file, or take the user out for None; returns what was done, in one word.
+    `scram`: so that the user can prove it without sending it.
 
     The file is replaced in one step and keeps its mode, owner and all other lines; a new one is for its owner only.
     Others who edit it at the same time wait. Raises `OSError`, `FileError` if the file has a fault, and `ValueError` if
     there is no such user to take out.
     """
     file = file.resolve()  # the file behind a symbolic link is replaced, not the link
-    stored = None if password is None else hash_password(password, os.urandom(SALT_BYTES))
+    stored = None
+    if password is not None:
+        stored = (scram_keys if scram else hash_password)(password, os.urandom(SALT_BYTES))
     with _locked(file.parent):
         text = file.read_bytes().decode() if file.exists() else ""
         known = user in parse_users(text)
@@ -121,11 +132,6 @@ def _read(setting: str, path: str, parse: Callable[[str], T], faults: list[Acces
 
 def _keys(options: JwtOptions, faults: list[AccessFault]) -> Keys | None:
     path = options.keys
-    if options.ca_file:
-        try:
-            ssl.create_default_context(cafile=options.ca_file)
-        except OSError as error:
-            faults.append(AccessFault("auth.jwt.ca_file", f"cannot use {options.ca_file}: {error.strerror}"))
     if not path or is_url(path):
         return None
     from saps.frontend.mqtt.access.logins.tokens import Keys, TokenError  # here: most brokers need none of it
@@ -137,6 +143,13 @@ def _keys(options: JwtOptions, faults: list[AccessFault]) -> Keys | None:
     except TokenError as error:
         faults.append(AccessFault("auth.jwt.keys", f"{path} {error}"))
     return None
+
+
+def _first_line(text: str) -> str:
+    line = text.partition("\n")[0].strip()
+    if not line:
+        raise FileError([Fault(1, "is empty")])
+    return line
 
 
 @contextmanager

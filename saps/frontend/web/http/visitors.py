@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from saps.frontend.mqtt.access.guard import Admission, Guard
+from saps.frontend.mqtt.access.guard import Admission, Guard, Login
 from saps.frontend.mqtt.access.origin import origin_of
 from saps.frontend.mqtt.codec.packets import Connect
 from saps.frontend.mqtt.codec.reasons import ProtocolError
@@ -151,7 +151,8 @@ class Visitors:
 
         try:
             packet = Connect("", username=who.user, password=who.password)
-            admission = guard.admit(packet, origin, lambda: request.transport is not None, done) or await decided
+            login = Login(packet, origin, lambda: request.transport is not None, done)
+            admission = guard.admit(login) or await decided
             if isinstance(admission, ProtocolError):
                 raise admission
             rights = guard.rights(admission, None)
