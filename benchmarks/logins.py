@@ -95,7 +95,7 @@ class Broker:
     def token(self, kind: str, number: int) -> bytes:
         claims = {"sub": "device", "exp": time.time() + 3600, "mqtt": RIGHTS, "jti": str(number)}
         key, algorithm = (self.rsa, "RS256") if kind == "rsa" else (self.ec, "ES256")
-        return jwt.encode(claims, key, algorithm, {"kid": kind}).encode()  # type: ignore[arg-type]
+        return jwt.encode(claims, key, algorithm, {"kid": kind}).encode()
 
     def login(self, packet: bytes) -> None:
         """One connection, which is let in and lost. Raises `RuntimeError` if it is refused."""
