@@ -72,7 +72,7 @@ class BrokerDrain:
         """Somebody has been told that it has left."""
         self._tasks: set[asyncio.Task[None]] = set()
         adopter = Adopter(frontend, claims, self._welcome)
-        agent = DrainAgent(self._host, adopter, broker.hub.connected)
+        agent = DrainAgent(self._host, adopter, broker.hub.connected, self.obey, self.progress)
         broker.agents.host(DRAIN, agent)
 
     # ---- orders

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from saps.agents.api import Answers
 from saps.broker.bans import LiveBans
 from saps.config import SettingError
+from saps.local.batch import Batch
+from saps.messages import Message
 from saps.operations.audit import AUDIT, Audit
 from saps.operations.audit_io import AuditFile
 from saps.operations.bans import BANS
 from saps.operations.clients import CLIENTS, ClientsAgent
+from saps.operations.retained import RETAINED, RetainedAgent
 
 if TYPE_CHECKING:
     from saps.broker.broker import Broker
@@ -41,8 +44,14 @@ class Operations:
             broker.ref.name, frontend, time.time, lambda connection: TRANSPORTS[server.kind_of(connection)]
         )
         broker.agents.host(CLIENTS, clients)
+        store = broker.mesh.node.retained_store
+        broker.agents.host(RETAINED, RetainedAgent(store.matching, time.time))
         self.bans = LiveBans(broker.ref.name, frontend, _Others(broker), _bans_path(broker), self.audit)
         broker.agents.host(BANS, self.bans.agent)
+
+    def retain(self, topic: str, payload: bytes) -> None:
+        """Publish a retained message in the broker's own name; without a payload it deletes."""
+        self._broker.hub.publish(Batch.of(Message(topic, payload, 1, retain=True)))
 
     def begin(self) -> None:
         """The mesh has been joined."""

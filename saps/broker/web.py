@@ -52,9 +52,10 @@ class BrokerWeb:
             Metrics(self._samples, about),
             Health(partial(obstacles, broker)),
             visitors,
-            DrainRoutes(lambda: broker.drain),
+            DrainRoutes(lambda: broker.drain, mesh.call),
         )
-        add_operations(self._site, visitors, mesh.call, BanRoutes(broker.ref.name, broker.operations.bans))
+        bans = BanRoutes(broker.ref.name, broker.operations.bans)
+        add_operations(self._site, visitors, mesh.call, bans, broker.operations.retain)
         add_document(self._site)
 
     @property

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from saps.agents.api import remote
+from saps.agents.api import remote, repeatable
 from saps.drain.adoption import Adopter
-from saps.drain.values import Host, Offer
+from saps.drain.values import Drained, Host, Offer, Order
 
 DRAIN = "drain"
 """Name of each broker's agent; it costs the overlay no key."""
@@ -27,8 +27,13 @@ class DrainAgent:
         host: Callable[[], Host | None],
         adopter: Adopter,
         connected: Callable[[str], bool],
+        obey: Callable[[Order], None],
+        progress: Callable[[], Drained],
     ) -> None:
-        """`host`: what this broker offers; None: nothing, as it is drained itself. `connected`: is a client here?"""
+        """`host`: what this broker offers; None: nothing, as it is drained itself. `connected`: is a client here?
+        `obey`: carries out an operator's order."""
+        self._obey = obey
+        self._progress = progress
         self._host = host
         self._adopter = adopter
         self._connected = connected
@@ -37,6 +42,20 @@ class DrainAgent:
     def host(self) -> Any:
         """A `Host` as plain values, or None."""
         return msgspec.to_builtins(self._host())
+
+    @remote
+    def obey(self, order: Any) -> Any:
+        """Begin or end a drain, for an operator at another broker: a `Drained` as plain values. Raises `ValueError`."""
+        wanted = msgspec.convert(order, Order)
+        if (fault := wanted.fault()) is not None:
+            raise ValueError(f"{fault} is not a number that can be used")
+        self._obey(wanted)
+        return self.progress()
+
+    @repeatable
+    def progress(self) -> Any:
+        """How far it is: a `Drained` as plain values."""
+        return msgspec.to_builtins(self._progress())
 
     @remote
     def adopt(self, offers: list[Any]) -> Any:

@@ -10,7 +10,7 @@ uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
 from saps.local.retained import RetainedStore
@@ -90,6 +90,11 @@ class ReplicatedStore(Holder[_Partition]):
     def __len__(self) -> int:
         """Retained messages held here."""
         return sum(len(partition.records) for partition in self._held.values())
+
+    def matching(self, topic_filter: str) -> Iterator[Record]:
+        """Those held here whose topics the filter matches, deletions that are remembered among them."""
+        for partition in self._held.values():
+            yield from partition.records.matching(topic_filter)
 
     # --- what others ask of a holder ------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pytest
 
 from saps.config import SettingError
 from tests.frontend.web.conftest import PATIENCE, Site, Start
-from tests.frontend.web.test_web_mesh import mesh_of
+from tests.frontend.web.test_web_mesh import mesh_of, until
 from tests.frontend.web.test_web_topics import subscribed
 
 SLOW = 4.0
@@ -86,3 +86,45 @@ async def test_a_ban_holds_at_all_brokers_within_a_second_and_after_restarts(sta
     (tmp_path / "b9.bans").write_text("{")
     with pytest.raises(SettingError, match=r"operations\.bans"):
         await start("b9", operations__bans=tmp_path / "b9.bans")
+
+
+async def test_retained_messages_are_browsed_a_page_at_a_time_and_deleted(start: Start) -> None:
+    sites = await mesh_of(start, 2)
+    for number in range(5):
+        await sites[number % 2].publish(f"air/{number}", b"%d" % number, qos=1, retain="true")
+    await sites[0].publish("other", b"\xff", qos=1, retain="true", expiry=60)
+
+    async def page(**asked: Any) -> tuple[list[str], bool]:
+        found = await sites[1].json("/v1/retained", params=asked)
+        assert found["complete"]
+        return [row["topic"] for row in found["messages"]], found["more"]
+
+    await until(page, lambda found: len(found[0]) == 6)
+    assert await page(filter="air/#", limit=3) == (["air/0", "air/1", "air/2"], True)
+    assert await page(filter="air/#", limit=3, after="air/2") == (["air/3", "air/4"], False)
+    (row,) = (await sites[1].json("/v1/retained?filter=other"))["messages"]
+    assert (row["text"], row["size"], row["broker"]) == ("0xff", 1, "b0")
+    assert 0 < row["expires"] <= 60
+    assert abs(row["at"] - time.time()) < PATIENCE
+    async with sites[1].session.delete(f"{sites[1].url}/v1/retained/air/0") as response:
+        assert await response.json() == {"topic": "air/0"}
+
+    async def gone() -> bool:
+        return "air/0" not in (await page())[0]
+
+    await until(gone, bool)
+    assert (await sites[0].json("/v1/topics/air/0"))["status"] == 404
+    (entry,) = (await sites[0].json("/v1/audit?search=retained"))["entries"]
+    assert (entry["subject"], entry["before"]["text"]) == ("air/0", "0")
+
+
+async def test_a_broker_is_drained_from_another_one(start: Start) -> None:
+    sites = await mesh_of(start, 2)
+    url = f"{sites[0].url}/v1/drain?broker=b1"
+    async with sites[0].session.post(url, json={"rate": 0}) as response:
+        assert (await response.json(content_type=None))["detail"] == "not a number that can be used"
+    async with sites[0].session.post(url, json={"grace": 0}) as response:
+        assert (await response.json())["broker"] == "b1"
+    await until(lambda: sites[0].json("/v1/brokers"), lambda found: len(found["brokers"]) == 1)
+    assert sites[0].broker.drain is not None
+    assert not sites[0].broker.drain.drain.draining

@@ -258,8 +258,11 @@ def _orders(named: dict[str, Any]) -> dict[str, Any]:
         [
             example("/v1/drain", 200, body='{"cancel": true}'),
             example("/v1/drain", 400, body='{"rate": 0}'),
+            example("/v1/drain?broker=nobody", 404, body='{"cancel": true}'),
         ],
     )
+    drain["parameters"] = [in_query("broker", TEXT, "Another broker.")]
+    drain["responses"]["404"] = problem_answer("There is no such broker.")
     drain["requestBody"] = {"content": {"application/json": {"schema": named["Order"]}}}
     progress = state(named, "Drained", "A drain", "How far this broker is.", "/v1/drain")
     return {

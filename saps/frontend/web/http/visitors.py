@@ -58,7 +58,7 @@ CHANGED = web.RequestKey("changed", dict[str, Any])
 
 
 VISITOR = web.RequestKey("visitor", Visitor)
-"""Key of a request that changes something: who asks."""
+"""Key of a request: who asks."""
 
 
 def changed(request: web.Request, **more: object) -> None:
@@ -92,7 +92,8 @@ class Visitors:
         """The handler, for those who have this role: it changes nothing."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            self._demand(await self.admit(request), role)
+            request[VISITOR] = visitor = await self.admit(request)
+            self._demand(visitor, role)
             return await handler(request)
 
         return guarded

@@ -1,16 +1,18 @@
 """``/v1/drain``: how far a broker's drain is (GET), and orders to begin or end one (POST).
 
-An order is for operators (`saps.frontend.web.http.visitors`).
+``?broker=`` names another broker. An order is for operators (`saps.frontend.web.http.visitors`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 
+from saps.agents.api import Answers
+from saps.drain.agent import DRAIN
 from saps.drain.values import Drained, Order
 from saps.frontend.web.clients.topics import answer
 from saps.frontend.web.http.parameters import Parameters
@@ -32,20 +34,34 @@ class Drainable(Protocol):
 class DrainRoutes:
     """Answers for one broker."""
 
-    def __init__(self, drain: Callable[[], Drainable | None]) -> None:
-        """`drain`: None while the broker has not started."""
+    def __init__(self, drain: Callable[[], Drainable | None], call: Callable[..., Awaitable[Answers]]) -> None:
+        """`drain`: None while the broker has not started. `call`: calls agents of other brokers."""
         self._drain = drain
+        self._call = call
 
     async def show(self, request: web.Request) -> web.Response:
-        Parameters(request, ())
-        return answer(self._found().progress())
+        broker = Parameters(request, ("broker",)).get("broker")
+        return answer(self._found().progress() if broker is None else await self._ask(broker, "progress"))
 
     async def act(self, request: web.Request) -> web.Response:
-        drain, order = self._found(), await _order(request)
-        drain.obey(order)
-        found = drain.progress()
-        changed(request, subject=found.broker, after=msgspec.to_builtins(order))
+        broker, order = Parameters(request, ("broker",)).get("broker"), await _order(request)
+        plain = msgspec.to_builtins(order)
+        if broker is None:
+            drain = self._found()
+            drain.obey(order)
+            found = drain.progress()
+        else:
+            found = await self._ask(broker, "obey", plain)
+        changed(request, subject=found.broker, after=plain)
         return answer(found)
+
+    async def _ask(self, broker: str, method: str, *args: Any) -> Drained:
+        """Of another broker. Raises `ProblemError`."""
+        for each in await self._call(f"{broker}!{DRAIN}", method, *args):
+            if each.error is not None:
+                raise ProblemError(503, "Not drained", each.error)
+            return msgspec.convert(each.value, Drained)
+        raise ProblemError(404, "No such broker", f"{broker!r} does not answer", field="broker")
 
     def _found(self) -> Drainable:
         drain = self._drain()
@@ -56,7 +72,6 @@ class DrainRoutes:
 
 async def _order(request: web.Request) -> Order:
     """The body of the request. Raises `ProblemError`."""
-    Parameters(request, ())
     body = await request.read()
     if len(body) > LARGEST:
         raise ProblemError(413, "Too large", f"an order has {LARGEST} bytes at most")

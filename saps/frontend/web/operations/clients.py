@@ -14,9 +14,10 @@ from saps.agents.api import Answers
 from saps.frontend.web.clients.topics import answer
 from saps.frontend.web.http.parameters import Parameters
 from saps.frontend.web.http.problems import ProblemError
-from saps.frontend.web.http.visitors import changed
+from saps.frontend.web.http.visitors import VISITOR, changed
 from saps.operations.clients import CLIENTS, MOST_STARS
 from saps.operations.rates import SHORTEST
+from saps.operations.roles import Role
 from saps.operations.values import (
     MOST_CLIENTS,
     SORTS,
@@ -24,6 +25,7 @@ from saps.operations.values import (
     ClientList,
     ClientRow,
     Disconnected,
+    MessageRow,
     Question,
     order,
     unpacked,
@@ -65,7 +67,8 @@ class ClientRoutes:
     async def show(self, request: web.Request) -> web.Response:
         """Everything about one client."""
         Parameters(request, ())
-        return answer(await self._client(request.match_info["client"]))
+        found = await self._client(request.match_info["client"])
+        return answer(found if request[VISITOR].role >= Role.OPERATOR else _without_payloads(found))
 
     async def _client(self, name: str) -> Client:
         """Raises `ProblemError` if no broker knows the client."""
@@ -112,6 +115,16 @@ def _question(request: web.Request) -> tuple[str, Question]:
         sort=sort,
         limit=100 if limit is None else limit,
     )
+
+
+def _without_payloads(client: Client) -> Client:
+    """What viewers see."""
+
+    def bare(rows: list[MessageRow]) -> list[MessageRow]:
+        return [msgspec.structs.replace(row, text="") for row in rows]
+
+    will = None if client.will is None else msgspec.structs.replace(client.will, text="")
+    return msgspec.structs.replace(client, will=will, inflight=bare(client.inflight), queue=bare(client.queue))
 
 
 def _choice(asked: Parameters, name: str, choices: dict[str, Any]) -> Any:

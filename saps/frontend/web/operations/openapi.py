@@ -18,6 +18,7 @@ from saps.frontend.web.http.openapi_parts import (
 )
 from saps.operations.audit import KEPT, AuditList
 from saps.operations.bans import BanList, Banned, BanOrder
+from saps.operations.retained import MOST, Deleted, RetainedList
 from saps.operations.values import MOST_CLIENTS, SORTS, Client, ClientList, Disconnected
 
 TYPES: dict[str, Any] = {
@@ -28,13 +29,15 @@ TYPES: dict[str, Any] = {
     "BanList": BanList,
     "BanOrder": BanOrder,
     "Banned": Banned,
+    "RetainedList": RetainedList,
+    "Deleted": Deleted,
 }
 """What is sent and told, by the name of its schema."""
 
 
 def paths(named: dict[str, Any]) -> dict[str, Any]:
     """The paths; `named`: the schemas by name."""
-    return {**_clients(named), **_audit(named), **_bans(named)}
+    return {**_clients(named), **_audit(named), **_bans(named), **_retained(named)}
 
 
 def _clients(named: dict[str, Any]) -> dict[str, Any]:
@@ -123,3 +126,26 @@ def _bans(named: dict[str, Any]) -> dict[str, Any]:
         ],
     )
     return {"/v1/bans": {"get": show, "post": ban}, "/v1/bans/{kind}/{name}": {"delete": lift}}
+
+
+def _retained(named: dict[str, Any]) -> dict[str, Any]:
+    found = state(named, "RetainedList", "Retained messages", "By topic.", "/v1/retained?filter=air/%23&limit=10")
+    found["description"] = "The retained messages of the mesh, a page at a time. Only for operators."
+    found["parameters"] = [
+        in_query("filter", {**TEXT, "default": "#"}, "Topic filter."),
+        in_query("after", TEXT, "The last topic of the page before."),
+        in_query("limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": 100}, "At most so many."),
+    ]
+    found["x-examples"] += [example("/v1/retained?filter=a/%23/b", 400), example("/v1/retained?limit=0", 400)]
+    delete = operation(
+        "Delete a retained message",
+        "Whoever has published it. Only for operators.",
+        {200: json_answer("It is deleted.", named["Deleted"])},
+        (400, 401, 403, 404, 503, 504),
+        [in_path("topic", "The topic.")],
+        [
+            example("/v1/retained/air/old", 200, after="/v1/topics/air/old?qos=1&retain=true"),
+            example("/v1/retained/nothing/here", 404),
+        ],
+    )
+    return {"/v1/retained": {"get": found}, "/v1/retained/{topic}": {"delete": delete}}

@@ -7,11 +7,15 @@ from saps.frontend.web.http.visitors import Visitors
 from saps.frontend.web.operations.audit import AuditRoutes
 from saps.frontend.web.operations.bans import BanRoutes
 from saps.frontend.web.operations.clients import Call, ClientRoutes
+from saps.frontend.web.operations.retained import Publish, RetainedRoutes
 from saps.operations.roles import Role
 
 
-def add_operations(site: WebServer, visitors: Visitors, call: Call, bans: BanRoutes) -> None:
+def add_operations(site: WebServer, visitors: Visitors, call: Call, bans: BanRoutes, retain: Publish) -> None:
     """To be called before the server listens."""
+    retained = RetainedRoutes(call, retain)
+    site.add("/v1/retained", visitors.only(retained.browse, Role.OPERATOR))
+    site.add("/v1/retained/{topic:.+}", visitors.changes("delete retained", retained.delete), "DELETE")
     site.add("/v1/bans", visitors.only(bans.show))
     site.add("/v1/bans", visitors.changes("ban", bans.ban, Role.ADMINISTRATOR), "POST")
     lift = visitors.changes("lift ban", bans.lift, Role.ADMINISTRATOR)

@@ -1,16 +1,18 @@
-// The operator's page: four views of one state, pushed by the broker.
+// The operator's page: views of one state, pushed by the broker; clients and messages are asked for.
 
 import { fill, h } from "/static/dom.js";
 import { clock } from "/static/format.js";
+import { ClientsView } from "/static/clients.js";
 import { DecisionsView } from "/static/decisions.js";
 import { MeshView } from "/static/mesh.js";
+import { MessagesView } from "/static/messages.js";
 import { NetworkView } from "/static/network.js";
 import { Store } from "/static/store.js";
 import { TopicsView } from "/static/topics.js";
 
 const by = (id) => document.getElementById(id);
 const store = new Store();
-const names = ["mesh", "topics", "network", "decisions"];
+const names = ["mesh", "topics", "network", "decisions", "clients", "messages"];
 
 const open = (topic) => { go("topics"); views.topics.open(topic); };
 const views = {
@@ -18,6 +20,8 @@ const views = {
   topics: new TopicsView(by("view-topics"), store, (topic, trace) => { go("mesh"); views.mesh.mark(topic, trace); }, () => remember()),
   network: new NetworkView(by("view-network"), store, open),
   decisions: new DecisionsView(by("view-decisions"), store, open),
+  clients: new ClientsView(by("view-clients"), store, () => remember()),
+  messages: new MessagesView(by("view-messages"), store),
 };
 views.topics.showTree = (topic) => { views.network.tree = topic; go("network"); };
 let current = "mesh";
@@ -33,8 +37,8 @@ function go(name) {
 }
 
 function remember() {
-  const topic = current === "topics" && views.topics.topic ? `?${encodeURIComponent(views.topics.topic)}` : "";
-  history.replaceState(null, "", `#${current}${topic}`);
+  const shown = { topics: views.topics.topic, clients: views.clients.client }[current];
+  history.replaceState(null, "", `#${current}${shown ? `?${encodeURIComponent(shown)}` : ""}`);
 }
 
 function status() {
@@ -66,12 +70,13 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     if (document.activeElement?.matches("input")) document.activeElement.blur();
     else if (current === "topics" && views.topics.topic) views.topics.close();
+    else if (current === "clients" && views.clients.client) views.clients.close();
     else if (current === "mesh") { views.mesh.show(null); views.mesh.mark(null); }
     return;
   }
-  if (document.activeElement?.matches("input, select")) return;
+  if (document.activeElement?.matches("input, select, textarea")) return;
   const keys = {
-    1: () => go("mesh"), 2: () => go("topics"), 3: () => go("network"), 4: () => go("decisions"), l: nextColors, t: () => views.topics.run(),
+    1: () => go("mesh"), 2: () => go("topics"), 3: () => go("network"), 4: () => go("decisions"), 5: () => go("clients"), 6: () => go("messages"), l: nextColors, t: () => views.topics.run(),
     "?": () => by("keys").showModal(), "/": () => views[current].search?.focus(),
     ArrowDown: () => current === "topics" && views.topics.scroller.focus(),
   };
@@ -101,10 +106,10 @@ store.addEventListener("state", () => {
   });
 });
 
-const [view, topic] = decodeURIComponent(location.hash.slice(1)).split("?");
+const [view, chosen] = location.hash.slice(1).split("?").map(decodeURIComponent);
 colors();
 status();
 go(view);
-if (topic) views.topics.open(topic);
+if (chosen) (view === "clients" ? views.clients : views.topics).open(chosen);
 store.connect();
 window.saps = { store, views, go, open };

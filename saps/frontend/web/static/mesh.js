@@ -201,8 +201,24 @@ export class MeshView {
           h("span.main", {}, to), h("span.value", { title: "bytes a second; there and back" }, `${bytes(sent)}/s`, h("small", {}, away === null ? "" : `${(1000 * away).toFixed(1)} ms`)))))] : null,
       topics.length ? h("h3", {}, "Publishes most to") : null,
       h("div.rows", {}, topics.map((topic) => h("button.row", { onclick: () => this.open(topic.topic) }, h("span.main", {}, topic.topic), h("span.value", {}, `${rate(topic.rate)} /s`)))),
+      ["operator", "administrator"].includes(this.store.role) ? this.#drain(row.name) : null,
       web && row.name !== this.store.seenFrom ? h("p", {}, h("a", { href: `${location.protocol}//${web}/`, rel: "noreferrer" }, "The page of this broker")) : null,
     );
+  }
+
+  // Orders to send clients and sessions elsewhere, and to end that; one click asks whether it is meant.
+  #drain(name) {
+    const path = `/v1/drain?broker=${encodeURIComponent(name)}`;
+    this.drained ??= {};
+    const order = (body) => ask(path, "POST", body).then((found) => { this.drained[name] = found; this.#detail(); }, (error) => { this.drained[name] = { fault: error.message }; this.#detail(); });
+    const now = this.drained[name], running = now?.stage && now.stage !== "serving";
+    if (running && !["leaving", "left"].includes(now.stage) && !this.looking) this.looking = setTimeout(() => { this.looking = null; ask(path).then((found) => { this.drained[name] = found; this.#detail(); }, () => {}); }, 1000);
+    return h("div.bar", {},
+      running ? h("button.small", { onclick: () => order({ cancel: true }) }, "End the drain")
+        : now?.sure ? [h("button.small", { onclick: () => order({}) }, `Drain ${name}: its clients go elsewhere, then it ends`), h("button.small", { onclick: () => { delete this.drained[name]; this.#detail(); } }, "No")]
+          : h("button.small", { onclick: () => { this.drained[name] = { sure: true }; this.#detail(); } }, "Drain…"),
+      running ? h("span.hint", { role: "status" }, `${now.stage}: ${plural(now.clients, "client")}, ${plural(now.sessions, "session")} left`) : null,
+      now?.fault ? h("span.bad", { role: "alert" }, now.fault) : null);
   }
 
   #farewell(row) {

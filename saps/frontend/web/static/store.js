@@ -16,6 +16,7 @@ export class Store extends EventTarget {
   topicsTotal = 0;
   fault = null;
   connected = false;
+  role = "viewer"; // what this user may: viewer, operator, administrator
   locked = false; // a name and a password are wanted
   times = [];
   totals = { published: [], received: [], delivered: [] };
@@ -34,7 +35,8 @@ export class Store extends EventTarget {
   async connect() {
     for (;;) {
       try {
-        const { ticket } = await ask("/v1/login", "POST");
+        const { ticket, role } = await ask("/v1/login", "POST");
+        this.role = role;
         this.locked = false;
         await this.#follow(ticket);
         if (this.#attempt > 2) this.fault = `The broker refuses the WebSocket: is ${location.origin} in web.origins?`;
@@ -111,12 +113,18 @@ export class Store extends EventTarget {
   }
 }
 
-// The JSON at a path. Throws an Error with the words of the problem.
-export async function ask(path, method = "GET") {
-  const headers = { Accept: "application/json", "Saps-Page": "1" }, authorization = sessionStorage.getItem("authorization");
+// The answer of a path, for whoever has logged in. Throws an Error with the words of the problem.
+export async function open(path, options = {}) {
+  const headers = { "Saps-Page": "1", ...options.headers }, authorization = sessionStorage.getItem("authorization");
   if (authorization) headers.Authorization = authorization;
-  const response = await fetch(path, { method, headers });
+  const response = await fetch(path, { ...options, headers });
+  if (response.ok) return response;
   const found = await response.json();
-  if (!response.ok) throw Object.assign(new Error(found.detail ? `${found.title}: ${found.detail}` : found.title), { status: response.status });
-  return found;
+  throw Object.assign(new Error(found.detail ? `${found.title}: ${found.detail}` : found.title), { status: response.status });
+}
+
+// The JSON at a path.
+export async function ask(path, method = "GET", body = null) {
+  const response = await open(path, { method, headers: { Accept: "application/json" }, body: body === null ? null : JSON.stringify(body) });
+  return response.json();
 }

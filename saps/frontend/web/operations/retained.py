@@ -1,0 +1,54 @@
+"""``/v1/retained``: the retained messages of the mesh, and an order to delete one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from saps.frontend.web.clients.topics import answer, topic_of
+from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.http.visitors import changed
+from saps.frontend.web.operations.clients import Call
+from saps.operations.retained import MOST, RETAINED, Deleted, RetainedList, RetainedRow, latest
+from saps.topics import filter_fault
+
+Publish = Callable[[str, bytes], None]
+"""Publishes a retained message in the broker's own name: topic and payload."""
+
+
+class RetainedRoutes:
+    """Answers for the whole mesh, at one broker."""
+
+    def __init__(self, call: Call, publish: Publish) -> None:
+        self._call = call
+        self._publish = publish
+
+    async def browse(self, request: web.Request) -> web.Response:
+        """By topic, a page at a time."""
+        asked = Parameters(request, ("filter", "after", "limit"))
+        topic_filter, limit = asked.text("filter") or "#", asked.number("limit", MOST, least=1)
+        if (fault := filter_fault(topic_filter)) is not None:
+            raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {fault}", field="filter")
+        return answer(await self._browse(topic_filter, asked.text("after"), limit or 100))
+
+    async def _browse(self, topic_filter: str, after: str, most: int) -> RetainedList:
+        answers = await self._call(f"!{RETAINED}", "browse", topic_filter, after, most)
+        values = [value for each in answers if each.error is None for value in each.value]
+        rows = latest(msgspec.convert(values, list[RetainedRow]), most + 1)
+        full = len(rows) > most or any(len(each.value) == most for each in answers if each.error is None)
+        complete = answers.complete and all(each.error is None for each in answers)
+        return RetainedList(complete=complete, more=full and len(rows) >= most, messages=rows[:most])
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete the message of a topic, whoever has published it."""
+        Parameters(request, ())
+        topic = topic_of(request)
+        found = (await self._browse(topic, "", 1)).messages
+        if not found:
+            raise ProblemError(404, "Nothing retained", f"there is no retained message for {topic!r}")
+        self._publish(topic, b"")
+        changed(request, subject=topic, before=msgspec.to_builtins(found[0]))
+        return answer(Deleted(topic=topic))

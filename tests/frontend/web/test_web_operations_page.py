@@ -1,0 +1,149 @@
+"""The operator's page at work on clients, bans, messages and drains, in Chromium."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.frontend.web.chromium import Page, browser
+from tests.frontend.web.conftest import Site, Start
+from tests.frontend.web.test_web_mesh import mesh_of
+from tests.frontend.web.test_web_pages import AXE, INSIDE, READY, fields
+from tests.frontend.web.test_web_roles import with_roles
+from tests.frontend.web.test_web_topics import subscribed
+
+pytestmark = pytest.mark.interop
+
+CLIENTS = "[...document.querySelectorAll('#view-clients tbody tr td:first-child')].map(e => e.innerText.trim()).join()"
+DETAIL = "(document.querySelector('#view-clients .detail')?.innerText ?? '')"
+SHOTS = os.environ.get("SAPS_SCREENSHOTS", "")
+"""A folder in which pictures are kept, to be looked at."""
+
+
+async def shot(page: Page, name: str) -> None:
+    if SHOTS:
+        await page.screenshot(Path(SHOTS) / f"{name}.png")
+
+
+async def click(page: Page, view: str, text: str) -> None:
+    button = f"[...document.querySelectorAll('#view-{view} button')].find(b => b.innerText.trim() === '{text}')"
+    await page.until(f"!!{button}")
+    await page.run(f"{button}.click()")
+
+
+async def busy(start: Start) -> list[Site]:
+    """Three brokers with clients, of which one has messages waiting and one is away."""
+    sites = await mesh_of(start, 3)
+    await subscribed(sites[2], "air/#", "alert/+", client="wards/sensor 7", expiry=600)
+    gone = await subscribed(sites[1], "air/ward1", client="display", expiry=3600)
+    await gone.close()
+    for number in range(4):
+        await sites[0].publish("air/ward1", f'{{"pm25": {number}}}'.encode(), qos=1, retain="true")
+    return sites
+
+
+async def test_clients_are_found_disconnected_and_banned_on_the_page(start: Start, tmp_path: Path) -> None:
+    sites = await busy(start)
+    async with browser(tmp_path) as page:
+        await page.open(f"{sites[0].url}/#clients")
+        await page.until(READY)
+        await page.until(f"{CLIENTS}.includes('display')")
+        await shot(page, "clients-light")
+        await page.press("/")
+        await page.call("Input.insertText", text="SENSOR")
+        await page.until(f"{CLIENTS} === 'wards/sensor 7'")
+        await page.run("document.querySelector('#view-clients tbody button').click()")
+        await page.until(f"{DETAIL}.includes('alert/+')")
+        assert "#clients?wards%2Fsensor%207" in await page.run("location.href")
+        assert await page.run(AXE) == []
+        await shot(page, "client-light")
+        await click(page, "clients", "Disconnect")
+        await page.until(f"{DETAIL}.includes('away')")
+        await click(page, "clients", "Ban")
+        await page.until(f"{DETAIL}.includes('client wards/sensor 7')")
+        assert await page.until(f"{DETAIL}.includes('Who changed what') && {DETAIL}.includes('disconnect')")
+        assert await page.run(AXE) == []
+        await shot(page, "bans-light")
+        await click(page, "clients", "Lift")
+        await page.until(f"{DETAIL}.includes('Nobody is banned')")
+        await page.open(f"{sites[1].url}/#clients?display")
+        await page.until(f"{DETAIL}.includes('Waiting') && {DETAIL}.includes('pm25')")
+        assert page.faults == []
+
+
+async def test_messages_are_published_seen_browsed_and_deleted_on_the_page(start: Start, tmp_path: Path) -> None:
+    sites = await busy(start)
+    text = "document.querySelector('#view-messages').innerText"
+    async with browser(tmp_path) as page:
+        await page.open(f"{sites[1].url}/#messages")
+        await page.until(READY)
+        await page.until(f"{text}.includes('pm25')")
+        await click(page, "messages", "Subscribe")
+        await page.until(f"{text}.includes('retained')")
+        await page.run("saps.views.messages.topic.value = 'alert/<b>'; saps.views.messages.payload.value = 'now'")
+        await click(page, "messages", "Publish")
+        await page.until("document.querySelector('ol.messages li').innerText.includes('alert/<b> now')")
+        assert "success: " in await page.until("saps.views.messages.told.value")
+        assert await page.run(AXE) == []
+        await shot(page, "messages-light")
+        await click(page, "messages", "Stop")
+        await click(page, "messages", "Delete")
+        await page.until(f"{text}.includes('Nothing is retained')")
+        assert page.faults == []
+
+
+@pytest.mark.parametrize(("size", "dark"), [("desktop", True), ("phone", False), ("phone", True)])
+async def test_clients_and_messages_are_readable_and_without_findings(
+    start: Start, size: str, dark: bool, tmp_path: Path
+) -> None:
+    sites = await busy(start)
+    async with browser(tmp_path) as page:
+        await page.open(f"{sites[0].url}/#clients", size, dark=dark)
+        await page.until(READY)
+        await page.until(f"{CLIENTS}.includes('display')")
+        for view, ready in (("clients", ""), ("messages", "document.querySelector('#view-messages tbody td')")):
+            await page.run(f"saps.go('{view}')")
+            await page.until(f"!!({ready or 'true'})")
+            assert await page.run(INSIDE), view
+            assert await page.run(AXE) == [], view
+            await shot(page, f"{view}-{size}-{'dark' if dark else 'light'}")
+        await page.run("saps.go('clients'); saps.views.clients.open('display')")
+        await page.until(f"{DETAIL}.includes('Waiting')")
+        assert await page.run(INSIDE)
+        assert await page.run(AXE) == []
+        await shot(page, f"client-{size}-{'dark' if dark else 'light'}")
+
+
+async def test_viewers_are_offered_nothing_they_may_not_do(start: Start, tmp_path: Path) -> None:
+    site = await with_roles(start, tmp_path, auth__anonymous="never")
+    async with browser(tmp_path / "profile") as page:
+        for user, buttons in (("vera", 0), ("olga", 2), ("root", 3)):
+            await page.open(f"{site.url}/#clients")
+            await page.until("document.getElementById('login')?.hidden === false")
+            await page.run("sessionStorage.clear()")
+            await fields(page, **{"login-user": user, "login-password": user})
+            await page.run("document.querySelector('#login button').click()")
+            await page.until("document.getElementById('login').hidden")
+            headers = {"Authorization": await page.run("sessionStorage.getItem('authorization')")}
+            async with site.session.ws_connect(f"{site.url}/v1/socket?client=c-{user}", headers=headers):
+                await page.run(f"saps.views.clients.open('c-{user}')")
+                await page.until(f"{DETAIL}.includes('subscriptions')")
+                found = "document.querySelectorAll('#view-clients .detail button[data-act]').length"
+                assert await page.run(found) == buttons
+            await page.run("sessionStorage.clear()")
+            await page.call("Page.navigate", url="about:blank")
+
+
+async def test_a_broker_is_drained_on_the_page_of_another(start: Start, tmp_path: Path) -> None:
+    sites = await mesh_of(start, 2)
+    async with browser(tmp_path) as page:
+        await page.open(f"{sites[0].url}/")
+        await page.until(READY)
+        await page.until("saps.store.brokers.size === 2")
+        await page.run("saps.views.mesh.show('b1')")
+        await click(page, "mesh", "Drain…")
+        await click(page, "mesh", "Drain b1: its clients go elsewhere, then it ends")
+        await page.until("saps.store.brokers.size === 1")
+        assert [fault for fault in page.faults if "404 (Not Found)" not in fault] == []  # it has left meanwhile
