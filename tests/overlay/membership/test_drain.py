@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from saps.drain.adoption import Adopter
 from saps.drain.agent import DRAIN, DrainAgent
 from saps.drain.drain import Drain
-from saps.drain.values import Host, Options, Stage
+from saps.drain.values import Drained, Host, Options, Stage
 from saps.frontend.mqtt.codec.packets import V5, V311, Connack, Disconnect, Will
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
@@ -57,7 +58,13 @@ class Drains(Roams):
             lambda: broker.ref, frontend, node.sessions, broker.agents.call, on_empty=broker.leave
         )
         adopter = Adopter(frontend, node.sessions)
-        agent = DrainAgent(host, adopter, self.hubs[broker].connected)
+
+        def progress() -> Drained:
+            return Drained(at=self.now, **msgspec.structs.asdict(drain.progress()))
+
+        agent = DrainAgent(
+            host, adopter, self.hubs[broker].connected, lambda order: drain.start(order.options(QUICK)), progress
+        )
         broker.agents.host(DRAIN, agent)
 
     def drain(self, broker: SimBroker, options: Options = QUICK) -> Drain:
