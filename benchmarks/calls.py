@@ -140,10 +140,10 @@ class Scene(Simulation):
 
     def _attach(self, broker: SimBroker) -> None:
         frontend, node = self.frontends[broker], broker.node
-        frontend.hub.mesh = node
+        frontend.hub.mesh = node.mesh
         no_file = NoFile(self, broker)
         journal = frontend.storage.journal = Journal()
-        journal.disk, journal.life, journal.place = False, (broker.name, 1), places(node.publishers)
+        journal.disk, journal.life, journal.place = False, (broker.name, 1), node.rendezvous.publishers.take_place
         commits = no_file.commits = Commits(journal, no_file)
         commits.copier, node.replicas.source.shown = node.replicas.source, journal.show
         held = HeldOutput(commits)

@@ -101,11 +101,11 @@ class _Claims:
             mesh.at(mesh.now, gone)
 
         def gone() -> None:
-            broker.act(lambda: broker.node.release(client))
+            broker.act(lambda: broker.node.sessions.release(client))
             if self._begun < self._count:
                 self._claim()
 
-        broker.act(lambda: broker.node.claim(client, None, False, arrived))
+        broker.act(lambda: broker.node.sessions.claim(client, None, False, arrived))
 
 
 def simulated(brokers: int, parallel: int, count: int = CLAIMS) -> Point:

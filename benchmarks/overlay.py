@@ -117,7 +117,7 @@ class Overlay:
         if nearest is not None and graph.takes(nearest, target):
             return 0
         found: list[Found] = []
-        self._act(broker, lambda: broker.node.find(target, found.append))
+        self._act(broker, lambda: broker.node.graph.find(target, found.append))
         self.simulation.run_until(lambda: bool(found))
         return found[0].hops
 
@@ -127,7 +127,7 @@ class Overlay:
         before = self._frames("Locate", "Broadcast")
         outcomes: list[Outcome] = []
         body = AgentCall("nobody", "", (), 1, broker.ref)
-        self._act(broker, lambda: broker.node.calls.call(ALL_BROKERS, body, outcomes.append))
+        self._act(broker, lambda: broker.node.rendezvous.calls.call(ALL_BROKERS, body, outcomes.append))
         self.simulation.run_until(lambda: bool(outcomes))
         return self._frames("Locate", "Broadcast") - before, outcomes[0].depth
 

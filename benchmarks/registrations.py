@@ -99,7 +99,7 @@ def _alone(count: int) -> Point:
 
 
 def _withdraw(broker: SimBroker) -> Callable[[str, Callable[[], None]], None]:
-    return lambda wanted, done: broker.act(lambda: broker.node.subscriptions.unsubscribe(wanted, done))
+    return lambda wanted, done: broker.act(lambda: broker.node.rendezvous.subscriptions.unsubscribe(wanted, done))
 
 
 def _timed(mesh: Simulation, act: Callable[[str, Callable[[], None]], None], wanted: Sequence[str]) -> float:
@@ -119,7 +119,7 @@ def _complete(ready: Sequence[str], part: Sequence[str]) -> bool:
 
 
 def _match(broker: SimBroker, number: int) -> float:
-    topic, baseline = topic_of(number), broker.node.subscriptions.baseline
+    topic, baseline = topic_of(number), broker.node.rendezvous.subscriptions.baseline
     begun = time.thread_time()
     assert baseline(topic, ("b0", 1)) is not None
     return time.thread_time() - begun

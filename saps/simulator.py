@@ -51,21 +51,22 @@ class SimBroker:
         self.ref = ref
         self.simulation = simulation
         self.agents = AgentRegistry()
+        self.woken = False
+        """The node has said that it wants something sent: a driver that is not told looks at its next timer only."""
+        self.log: list[str] = []
         self.node = OverlayNode(
             ref,
             simulation.local(self),
             lambda: simulation.now,
+            self,
             order=simulation.order,
             detector=simulation.detector,
             call_agents=self.agents.answer,
             design=simulation.design,
+            tell=lambda line, warning: self.log.append(line),
             copies=simulation.session_copies,
         )
-        self.node.on_dead = lambda dead: simulation.give_up(self, dead)
-        self.node.on_output = self._wanted
-        self.woken = False
-        """The node has said that it wants something sent: a driver that is not told looks at its next timer only."""
-        self.agents.bind(self.node)
+        self.agents.bind(self.node.agents)
         if simulation.attach is not None:
             simulation.attach(self)
         self.alive = True
@@ -77,8 +78,12 @@ class SimBroker:
         self.stands_until = 0.0
         """The process was stopped: it does nothing until then."""
 
-    def _wanted(self) -> None:
+    def wanted(self) -> None:
+        """`saps.overlay.node_port.Driver`, as the next one."""
         self.woken = True
+
+    def given_up(self, broker: BrokerRef) -> None:
+        self.simulation.give_up(self, broker)
 
     def deliver(self, batch: Batch) -> list[int]:
         self.delivered += [(self.simulation.now, message) for message in batch.messages]
@@ -91,7 +96,7 @@ class SimBroker:
         return False
 
     def bequeath(self, will: Message) -> None:
-        self.node.publish(Batch.of(will), None)
+        self.node.mesh.publish(Batch.of(will), None)
 
     def kept(self, message: Message) -> None:
         pass
@@ -106,10 +111,10 @@ class SimBroker:
         return self.ref.name
 
     def subscribe(self, topic_filter: str, done: Callable[[], None] | None = None) -> None:
-        self.act(lambda: self.node.subscribe(topic_filter, done or (lambda: None)))
+        self.act(lambda: self.node.mesh.subscribe(topic_filter, done or (lambda: None)))
 
     def unsubscribe(self, topic_filter: str) -> None:
-        self.act(lambda: self.node.unsubscribe(topic_filter))
+        self.act(lambda: self.node.mesh.unsubscribe(topic_filter))
 
     def publish(
         self, topic: str, payload: bytes = b"", qos: int = 0, done: Callable[[Reached], None] | None = None
@@ -118,7 +123,7 @@ class SimBroker:
         self.publish_batch(Batch.of(Message(topic, payload, qos)), told)
 
     def publish_batch(self, batch: Batch, done: Done | None = None) -> None:
-        self.act(lambda: self.node.publish(batch, done))
+        self.act(lambda: self.node.mesh.publish(batch, done))
 
     def leave(self, left: Callable[[], None] | None = None) -> None:
         def gone() -> None:
@@ -337,11 +342,12 @@ class Simulation:
     def after_event(self, broker: SimBroker) -> None:
         """Send what the broker wants sent, see that it is woken, check the invariants."""
         node = broker.node
-        if broker.woken:
+        while broker.woken:
+            broker.woken = False
             for to, frame in node.take():
                 self._send(broker, to, frame)
-        assert not node.outbox, f"{broker.name} waits with {node.outbox[0]} for its next timer (seed {self.seed})"
-        broker.woken = False
+        waiting = [*node.port.own, *node.port.outbox]
+        assert not waiting, f"{broker.name} waits with {waiting[0]} for its next timer (seed {self.seed})"
         if node.deadline < broker.wake_at:
             broker.wake_at = when = max(node.deadline, self.now)
             self.at(when, lambda: self._wake(broker, when))

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import saps
-from saps.overlay.delivery.tree import divide
-from saps.overlay.rendezvous.publisher_registry import by_place
+from saps.overlay.delivery.tree import by_place, divide
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 
 ROOT = Path(__file__).resolve().parent.parent

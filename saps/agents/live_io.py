@@ -71,16 +71,16 @@ class LiveOfm:
         keys = Keyring(node.me, self._admit)
         self._admit(())
         self.datapath = Datapath(
-            node,
-            node.publishers,
-            node.multicast,
-            node.inbox,
-            node.subscriptions.wants,
+            node.port,
+            node.rendezvous.publishers,
+            node.delivery.multicast,
+            node.delivery.inbox,
+            node.rendezvous.subscriptions.wants,
             self._endpoint.send,
             keys,
             self._settings.datapath(),
         )
-        node.multicast.tree_path = self.datapath
+        node.delivery.multicast.tree_path = self.datapath
         rng = random.Random(f"{node.me.name} {node.me.incarnation}")
         self.agent = OfmAgent(node, registry, self.datapath, keys, self.element, modes_of(self._settings), rng)
         self.agent.of_socket = self._counts

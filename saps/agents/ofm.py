@@ -36,30 +36,38 @@ class OfmAgent:
     ) -> None:
         self._registry = registry
         self._datapath = datapath
-        self._multicast = node.multicast
-        self._publishers = node.publishers
-        self._inbox = node.inbox
-        self._subscriptions = node.subscriptions
-        self._publishes = node.publishers.publishes
+        self._multicast = node.delivery.multicast
+        self._publishers = node.rendezvous.publishers
+        self._inbox = node.delivery.inbox
+        self._subscriptions = node.rendezvous.subscriptions
+        self._publishes = node.rendezvous.publishers.publishes
         self._modes = modes
         self._gate = modes.ofgate(node.me)
         self.me = Member(node.me, element)
-        domains = node.publishers.domains = modes.domains
+        domains = node.rendezvous.ways.domains = modes.domains
         datapath.receiver.represents = lambda sender, origin: domains.of(sender) != domains.of(origin)
-        self._trees = node.trees
+        self._trees = node.rendezvous.trees
         self._keys = keys
         self.of_socket: Callable[[], dict[str, int]] = dict
         """What the socket counts, for `describe`."""
-        node.broadcaster.take = lambda body: keys.take(body, node.now)
+        node.delivery.broadcaster.take = lambda body: keys.take(body, node.port.now)
         self._either = Either(
-            node, registry, self.me, datapath.use, keys.use, tells=modes.has(Mode.EITHER), gate=self._gate
+            node.port, registry, self.me, datapath.use, keys.use, tells=modes.has(Mode.EITHER), gate=self._gate
         )
         self._both = Both(
-            node, registry, self.me, datapath.use, node.trees, node.publishers, node.subscriptions.wants, rng, modes
+            node.port,
+            registry,
+            self.me,
+            datapath.use,
+            self._trees,
+            self._publishers,
+            self._subscriptions.wants,
+            rng,
+            modes,
         )
-        node.subscriptions.on_change = self._filter_changed
-        node.publishers.on_stream = self._stream_changed
-        node.trees.on_change = lambda topic: self._of(topic).group_changed(topic)
+        node.rendezvous.subscriptions.on_change = self._filter_changed
+        node.rendezvous.publishers.on_stream = self._stream_changed
+        node.rendezvous.trees.on_change = lambda topic: self._of(topic).group_changed(topic)
         datapath.receiver.on_heard = lambda topic, tree: self._of(topic).heard(topic, tree)
         datapath.on_failed = lambda topic, tree: self._of(topic).failed(topic, tree)
 

@@ -34,6 +34,7 @@ from saps.local.hub import Hub
 from saps.local.priority import Priorities
 from saps.overlay.delivery.express import by_express
 from saps.overlay.node import OverlayNode
+from saps.overlay.node_port import Driver
 from saps.overlay.rendezvous.domains import Domains
 from saps.overlay.ring.keys import BrokerRef
 from saps.policy.files_io import PolicyFiles
@@ -104,12 +105,12 @@ class Broker:
             self.entrance.close()
             raise
         self.ref = self.links.me
-        node = self._node()
-        self.mesh = LiveMesh(node, self.links)
-        self.hub.mesh = node
-        self.server.sessions = node
+        self.mesh = LiveMesh(self.links, self._node)
+        node = self.mesh.node
+        self.hub.mesh = node.mesh
+        self.server.sessions = node.sessions
         self.server.sources.append(self.watch.values)
-        self.agents.bind(node, self.hub.agents)
+        self.agents.bind(node.agents, self.hub.agents)
         self.agents.host(WITNESS, Witness())
         self._add_options(node, begins=contact is None)
         await self._listen_for_clients()
@@ -135,24 +136,25 @@ class Broker:
             raise SettingError("overlay.listen", process.refused(listen, error)) from None
         self.links.me = msgspec.structs.replace(self.ref, address=str(Address(listen.host, port)))
 
-    def _node(self) -> OverlayNode:
+    def _node(self, driver: Driver) -> OverlayNode:
         settings, overlay = self.settings, self.settings.overlay
         node = OverlayNode(
             self.ref,
             self.hub,
             monotonic,
+            driver,
             order=overlay.key_order(),
             detector=overlay.detector(),
             call_agents=self.agents.answer,
+            tell=_tell_of_brokers,
             leave_timeout=overlay.leave_timeout,
             design=overlay.design(),
             takeover_timeout=overlay.takeover_timeout,
             copies=settings.session.copies,
         )
-        node.members.tell = node.clocks.tell = _tell_of_brokers
-        node.publishers.domains = Domains(settings.ofm.domains)
+        node.rendezvous.ways.domains = Domains(settings.ofm.domains)
         if self.tracing is not None:
-            self.hub.tracer = node.multicast.tracer = self.tracing.tracer
+            self.hub.tracer = node.delivery.multicast.tracer = self.tracing.tracer
         return node
 
     def _add_options(self, node: OverlayNode, *, begins: bool) -> None:
@@ -232,7 +234,7 @@ class Broker:
     def _obey(self, node: OverlayNode, policy: Policy) -> None:
         """From now on this policy holds for what leaves this broker, and for its subscribers."""
         self.hub.obey(lambda topic: policy.verdict(topic).receives(self.ref))
-        self.mesh.act(partial(node.obey, policy))
+        self.mesh.act(partial(node.mesh.obey, policy))
 
     def reload(self) -> None:
         """Read the files of access control, policies and the links' identity again (SIGHUP)."""
@@ -257,7 +259,7 @@ class Broker:
         """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
         self.links.express = partial(by_express, urgent=priorities.urgent)
         self.links.dscp = priorities.dscp
-        node.multicast.prioritise(priorities.urgent)
+        node.delivery.multicast.prioritise(priorities.urgent)
         self.hub.priorities = priorities
         if self.ofm is not None:
             self.ofm.datapath.mark = lambda topic: priorities.dscp if priorities.urgent(topic) else 0
@@ -399,7 +401,7 @@ def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
     """Counting at a broker, and the agent that tells of it. Raises `SettingError` without pyarrow."""
     from saps.statistics.files_io import StatisticsFiles  # here: most brokers need none of it
 
-    settings, streams = broker.settings.monitoring, node.publishers.streams
+    settings, streams = broker.settings.monitoring, node.rendezvous.publishers.streams
 
     def reaches(topic: str) -> int:
         stream = streams.get(topic)
@@ -410,7 +412,7 @@ def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
 
     priorities = broker.settings.priority.priorities()
     counts = broker.hub.count(settings.topics)
-    node.multicast.count(counts)
+    node.delivery.multicast.count(counts)
     me = (broker.ref.name, broker.ref.incarnation, broker.ref.cluster)
     try:
         files = StatisticsFiles(counts, Path(settings.directory), settings.interval, settings.keep, me, reaches, level)
@@ -438,7 +440,7 @@ def _web(broker: Broker) -> BrokerWeb:
 
     topics, node = broker.settings.web.topics, broker.mesh.node
     if topics and broker.hub.statistics is None:
-        node.multicast.count(broker.hub.count(topics))
+        node.delivery.multicast.count(broker.hub.count(topics))
     return BrokerWeb(broker)
 
 

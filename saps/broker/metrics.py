@@ -91,15 +91,17 @@ def _access(broker: Broker, origins_refused: int) -> Iterator[Sample]:
 def _mesh(broker: Broker) -> Iterator[Sample]:
     """The other brokers, and what goes between them."""
     node = broker.mesh.node
-    members = node.members
+    members = node.port.members
     holders = dict.fromkeys(("links", "storage", "upstream"), 0.0) | dict.fromkeys(broker.holders, 1.0)
     yield Sample("publishers_held", "1 while publishers are not read because of this.", holders, "by")
-    streams = node.publishers.streams.values()
+    streams = node.rendezvous.publishers.streams.values()
     by_tree = sum(stream.tree is not None for stream in streams)
     modes = {"alm": float(len(streams) - by_tree), "ofm": float(by_tree)}
     yield Sample("topics_published", "Topics this broker publishes to, by how their messages leave.", modes, "mode")
     yield Sample(
-        "filters", "Topic filters this broker has registered in the mesh.", len(node.subscriptions.registrations)
+        "filters",
+        "Topic filters this broker has registered in the mesh.",
+        len(node.rendezvous.subscriptions.registrations),
     )
     yield Sample("overlay_links", "Brokers it has overlay links to.", len(broker.watch.linked))
     yield Sample("brokers_away", "Brokers that this one takes for dead, until they are forgotten.", len(members.away))
@@ -111,8 +113,10 @@ def _mesh(broker: Broker) -> Iterator[Sample]:
         node.clocks.wrong,
         "broker",
     )
-    yield _total("alm_messages", "Publications sent to other brokers by ALM, own and passed on.", node.multicast.sent)
-    missed = node.multicast.missed
+    yield _total(
+        "alm_messages", "Publications sent to other brokers by ALM, own and passed on.", node.delivery.multicast.sent
+    )
+    missed = node.delivery.multicast.missed
     yield Sample("missed_messages", "Publications kept for brokers that are taken for dead.", missed.messages)
     yield Sample("missed_bytes", "Bytes that these take.", missed.bytes)
     yield _total(
@@ -121,13 +125,17 @@ def _mesh(broker: Broker) -> Iterator[Sample]:
         missed.dropped,
     )
     yield _total("missed_damaged", "Of those, segments with a record that could not be read.", missed.damaged)
-    yield _total("missed_made_up", "Publications sent to brokers that had missed them.", node.catch_up.sending.made_up)
-    yield Sample("brokers_behind", "Brokers that have missed something, or may have.", len(node.catch_up.lags))
+    yield _total(
+        "missed_made_up", "Publications sent to brokers that had missed them.", node.delivery.catch_up.sending.made_up
+    )
+    yield Sample("brokers_behind", "Brokers that have missed something, or may have.", len(node.delivery.catch_up.lags))
     replicas = node.replicas
     yield Sample("session_holders", "Other brokers that have all of this one's sessions.", len(replicas.source.in_sync))
     yield Sample("session_copies_held", "Sessions of other brokers that are held here.", replicas.held)
     yield _total("sessions_adopted", "Sessions of dead brokers that have gone on here.", replicas.adopted)
-    yield _total("sessions_merged", "Branches of sessions here that other brokers had.", node.migrations.target.merged)
+    yield _total(
+        "sessions_merged", "Branches of sessions here that other brokers had.", node.sessions.migrations.target.merged
+    )
 
 
 def _beside(broker: Broker) -> Iterator[Sample]:

@@ -10,15 +10,16 @@ from time import monotonic
 from saps.links import Links
 from saps.overlay.frames.base import Frame
 from saps.overlay.node import OverlayNode
+from saps.overlay.node_port import Driver
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.driver.mesh import HeldFrames
 
 
 class LiveMesh:
-    """An `OverlayNode` driven by the event loop."""
+    """An `OverlayNode` driven by the event loop. (A `saps.overlay.node_port.Driver`.)"""
 
-    def __init__(self, node: OverlayNode, links: Links) -> None:
-        self.node = node
+    def __init__(self, links: Links, node: Callable[[Driver], OverlayNode]) -> None:
+        """`node` makes the node that is to be driven."""
         self._links = links
         self._loop = asyncio.get_running_loop()
         self._flushing = False
@@ -28,21 +29,20 @@ class LiveMesh:
         """With storage: acknowledgements wait for these."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
-        node.epoch = _epoch()
-        node.on_output = self._soon
-        node.on_dead = links.drop
-        links.on_frames = node.receive
-        links.on_met = node.met
-        links.on_session = node.session_started
-        links.on_express = node.multicast.forwarder.express_started
-        links.on_down = node.link_down
+        self.node = node(self)
+        self.node.port.timers.epoch = _epoch()
+        links.on_frames = self.node.receive
+        links.on_met = self.node.met
+        links.on_session = self.node.session_started
+        links.on_express = self.node.delivery.multicast.forwarder.express_started
+        links.on_down = self.node.link_down
         links.on_whois = self._whois
-        links.on_answer = node.answered_for
+        links.on_answer = self.node.answered_for
 
     def act(self, action: Callable[[], None]) -> None:
         """Do something to the node, or have an agent do it."""
         action()
-        self._soon()
+        self.wanted()
 
     def datagrams(self, datagrams: list[bytes]) -> None:
         """Datagrams from OpenFlow trees."""
@@ -53,14 +53,13 @@ class LiveMesh:
         """Join the mesh through a broker, or begin one. Returns when joined."""
         joined = asyncio.Event()
         self.node.start(contact, joined.set, self.ready.set)
-        self._soon()
         await joined.wait()
 
     async def leave(self) -> None:
         """Leave the mesh in order."""
         left = asyncio.Event()
         self.node.leave(left.set)
-        self._soon()
+        self.wanted()
         await left.wait()
         self._flush()
 
@@ -70,10 +69,13 @@ class LiveMesh:
             self._timer.cancel()
         self._timer, self._timer_at = None, float("-inf")
 
-    def _soon(self) -> None:
+    def wanted(self) -> None:
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
+
+    def given_up(self, broker: BrokerRef) -> None:
+        self._links.drop(broker)
 
     def _flush(self) -> None:
         self._flushing = False
@@ -106,7 +108,7 @@ class LiveMesh:
             self._flush()
 
     def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
-        heard = [ref for ref in self.node.ring_probe.acquaintances if ref.name == name]
+        heard = [ref for ref in self.node.rejoin.ring_probe.acquaintances if ref.name == name]
 
         def found(broker: BrokerRef | None) -> None:
             known = heard if broker is None else [broker, *heard]

@@ -113,7 +113,7 @@ class Entrance:
         for task in self._work:
             task.cancel()
         if self._mesh is not None:
-            self._members.write(self._mesh.node.ring_probe.acquaintances)
+            self._members.write(self._mesh.node.rejoin.ring_probe.acquaintances)
 
     # --- saps.overlay.membership.start.World
     # ---------------------------------------------------------------------------------
@@ -202,5 +202,5 @@ class Entrance:
             return False
 
     def _remember(self, mesh: LiveMesh) -> None:
-        self._members.write(mesh.node.ring_probe.acquaintances)
+        self._members.write(mesh.node.rejoin.ring_probe.acquaintances)
         self.after(REMEMBER_EVERY, lambda: self._remember(mesh))

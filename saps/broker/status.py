@@ -11,7 +11,7 @@ from saps.frontend.mqtt.counts import totals
 from saps.frontend.web.mesh import report
 from saps.frontend.web.mesh.status import MOST_TOPICS, Watched
 from saps.overlay.delivery.tree import divide
-from saps.overlay.rendezvous.publisher_registry import Phase
+from saps.overlay.rendezvous.streams import Phase
 from saps.overlay.ring.keys import BrokerRef, place
 from saps.topics import is_wildcard
 from saps.version import __version__
@@ -53,7 +53,7 @@ class BrokerWatch(Watched):
         broker, frontend = self._broker, self._broker.server.frontend
         found, hub = totals(frontend), broker.hub
         element = broker.ofm.element if broker.ofm is not None else None
-        missed = broker.mesh.node.multicast.missed
+        missed = broker.mesh.node.delivery.multicast.missed
         replicas = broker.mesh.node.replicas
         return report.Broker(
             name=broker.ref.name,
@@ -103,7 +103,7 @@ class BrokerWatch(Watched):
         ]
 
     def away(self) -> list[report.Away]:
-        events = self._broker.mesh.node.members.away
+        events = self._broker.mesh.node.port.members.away
         return [
             report.Away(
                 name=event.broker.name,
@@ -124,17 +124,17 @@ class BrokerWatch(Watched):
                 cluster=event.broker.cluster,
                 life=event.broker.incarnation,
             )
-            for event in self._broker.mesh.node.members.events
+            for event in self._broker.mesh.node.port.members.events
         ]
 
     def forget(self, name: str) -> bool:
         node = self._broker.mesh.node
-        node.catch_up.give_up(name)
-        return node.members.forget(name)
+        node.delivery.catch_up.give_up(name)
+        return node.port.members.forget(name)
 
     def values(self) -> dict[str, int]:
         """What the ``$SYS`` tree tells of the mesh."""
-        missed = self._broker.mesh.node.multicast.missed
+        missed = self._broker.mesh.node.delivery.multicast.missed
         return {
             "saps/missed/messages": missed.messages,
             "saps/missed/bytes": missed.bytes,
@@ -146,11 +146,11 @@ class BrokerWatch(Watched):
         priorities = self._broker.hub.priorities
         subscribers = self._counter()
         found: dict[str, tuple[int, bool, int, int, int]] = {}
-        for topic, stream in islice(node.publishers.streams.items(), MOST_TOPICS):
+        for topic, stream in islice(node.rendezvous.publishers.streams.items(), MOST_TOPICS):
             level = priorities.level(topic) or 0 if priorities is not None else 0
             publishes = stream.phase in (Phase.OPENING, Phase.OPEN)
             found[topic] = subscribers(topic), publishes, len(stream.members or ()), len(stream.served), level
-        for topic in islice(node.subscriptions.registrations, MOST_TOPICS):
+        for topic in islice(node.rendezvous.subscriptions.registrations, MOST_TOPICS):
             if topic not in found and not is_wildcard(topic) and not topic.startswith("$share/"):
                 level = priorities.level(topic) or 0 if priorities is not None else 0
                 found[topic] = subscribers(topic), False, 0, 0, level
@@ -172,7 +172,9 @@ class BrokerWatch(Watched):
         return subscribers
 
     def filters(self) -> list[str]:
-        return sorted(f for f in self._broker.mesh.node.subscriptions.registrations if not f.startswith("$share/"))
+        return sorted(
+            f for f in self._broker.mesh.node.rendezvous.subscriptions.registrations if not f.startswith("$share/")
+        )
 
     def matching(self, topic: str) -> int:
         index = self._broker.hub.index
@@ -181,15 +183,19 @@ class BrokerWatch(Watched):
     def divide(self, topic: str, members: list[str] | None) -> Any:
         """`members`: ``name cluster`` each. With None what this broker would do itself: by its tree, and by ALM."""
         node = self._broker.mesh.node
-        stream = node.publishers.streams.get(topic)
+        stream = node.rendezvous.publishers.streams.get(topic)
         if members is None:
             if stream is None or stream.phase is not Phase.OPEN:
                 return ["unknown", [], []]
-            node.publishers.route(stream)
+            node.rendezvous.publishers.route(stream)
             branches = stream.way.branches
             served = [ref.name for ref in stream.served]
             return ["known", [[b.child.name, [ref.name for ref in b.slice]] for b in branches], served]
         refs = [BrokerRef(name, 0, "", cluster) for name, cluster in (entry.split(" ", 1) for entry in members)]
         run = [ref for ref in refs if ref.name != node.me.name]
-        run.sort(key=lambda ref: (place(ref, node.order), ref.name))
-        return ["computed", [[b.child.name, [r.name for r in b.slice]] for b in divide(node.me, run, node.order)], []]
+        run.sort(key=lambda ref: (place(ref, node.port.order), ref.name))
+        return [
+            "computed",
+            [[b.child.name, [r.name for r in b.slice]] for b in divide(node.me, run, node.port.order)],
+            [],
+        ]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saps.config import SettingError
-from saps.overlay.delivery.publications import places
 from saps.overlay.missed.log import IN_MEMORY
 from saps.storage.commits import Commits
 from saps.storage.damage import StorageError
@@ -53,7 +52,7 @@ def _copy(broker: Broker, store: Store) -> None:
     if store.held_commits is not None:
         _hold(mesh, HeldFrames(store.held_commits, mesh.send_now, COPIED, degrades=True), store.held_commits)
         replicas.restored.take(store.held, store.saved.held)
-    journal.life, journal.place = (broker.ref.name, broker.ref.incarnation), places(mesh.node.publishers)
+    journal.life, journal.place = (broker.ref.name, broker.ref.incarnation), mesh.node.rendezvous.publishers.take_place
     store.commits.copier = replicas.source
     replicas.source.shown = journal.show
     replicas.when_stored = store.commits.then
@@ -72,7 +71,7 @@ def keep_missed(broker: Broker) -> None:
     """Where the broker keeps what others have missed, and how much; what it refuses without others.
 
     Raises `SettingError` if that cannot be."""
-    settings, catch_up = broker.settings, broker.mesh.node.catch_up
+    settings, catch_up = broker.settings, broker.mesh.node.delivery.catch_up
     broker.mesh.node.replicas.source.refuse = settings.session.minority == "refuse"
     catch_up.log.age = settings.overlay.missed_age
     if not settings.storage.file:

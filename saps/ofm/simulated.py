@@ -97,23 +97,23 @@ class OfmNetwork:
         node = broker.node
         keys = self.keyrings[broker.name] = Keyring(node.me)
         datapath = self.datapaths[broker.name] = Datapath(
-            node,
-            node.publishers,
-            node.multicast,
-            node.inbox,
-            node.subscriptions.wants,
+            node.port,
+            node.rendezvous.publishers,
+            node.delivery.multicast,
+            node.delivery.inbox,
+            node.rendezvous.subscriptions.wants,
             lambda address, raw: self._transmit(host, address, raw),
             keys,
             self.settings,
         )
-        node.multicast.tree_path = datapath
+        node.delivery.multicast.tree_path = datapath
         self.agents[broker.name] = OfmAgent(node, broker.agents, datapath, keys, host, self.modes, self.simulation.rng)
 
     def ofgate(self, broker: SimBroker, controller: SimulatedController, lease: float = 10.0) -> OFGate:
         """Start an OFGate on a broker."""
         name = f"ofgate@{broker.name}"
-        draw, tell = self.simulation.rng.randbytes, broker.node.broadcaster.tell
-        gate = OFGate(name, broker.node, broker.agents, controller, self.modes, tell, draw, lease=lease)
+        draw, tell = self.simulation.rng.randbytes, broker.node.delivery.broadcaster.tell
+        gate = OFGate(name, broker.node.port, broker.agents, controller, self.modes, tell, draw, lease=lease)
         broker.act(gate.start)
         return gate
 
@@ -144,7 +144,7 @@ class OfmNetwork:
         datagram = None if plain is None else parse(plain)
         if datagram is None or datagram.is_high_water:
             return "", set()
-        stream = self._brokers[source].node.publishers.stream(datagram.topic)
+        stream = self._brokers[source].node.rendezvous.publishers.stream(datagram.topic)
         return datagram.topic, {self._hosts[member.name] for member in stream.served}
 
     def _copy(self, target: BrokerAddress, address: str, raw: bytes, counted_on: str | None) -> None:
@@ -160,7 +160,7 @@ class OfmNetwork:
             tree = self.trees.get(address)
             if tree is not None and target in tree.brokers | tree.senders:
                 broker = self._brokers[target]
-                if counted_on is not None and broker.node.subscriptions.wants(counted_on):
+                if counted_on is not None and broker.node.rendezvous.subscriptions.wants(counted_on):
                     self.unreadable += self.keyrings[broker.name].peek(raw) is None
                 broker.act(lambda: broker.node.receive_datagram(raw))
             elif counted_on is not None:  # the tree has changed under it

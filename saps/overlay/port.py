@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from saps.overlay.frames.base import Frame
-from saps.overlay.ring.keys import BrokerRef, KeyOrder
+from saps.overlay.frames.calls import Body, Result
+from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder
 
 Handlers = dict[type[Frame], Callable[[BrokerRef, Any], None]]
 """By kind of frame: what takes it, with its sender."""
+Bodies = dict[type[Body], Callable[[Any, list[Key]], Iterable[Result]]]
+"""By kind of body of a range call: what runs it at own keys."""
 
 
 class Port(Protocol):
@@ -32,9 +35,6 @@ class Port(Protocol):
 
     def lost(self, broker: BrokerRef) -> bool:
         """True while the broker is taken for dead, or an older life of it is meant."""
-
-    def calm(self) -> bool:
-        """False while a crash is being found out or repaired: what a range call brings may not be complete."""
 
     def reachable(self, broker: BrokerRef) -> bool:
         """False while the broker is dead or suspected."""

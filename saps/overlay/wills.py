@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from saps.mesh import Local
 from saps.messages import Message
 from saps.overlay.frames.base import ProtocolError
 from saps.overlay.frames.calls import Absent, Here
 from saps.overlay.frames.sessions import Guard, Mourned, Unguard, Will
-from saps.overlay.port import Handlers, Port
+from saps.overlay.port import Bodies, Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 
@@ -49,20 +50,20 @@ class _Ward:
 
 
 class Wills:
-    """The wills one broker entrusts to others, and those it guards. `publish` publishes one of these."""
+    """The wills one broker entrusts to others, and those it guards."""
 
     def __init__(
         self,
         port: Port,
         calls: RangeCalls,
         candidates: Callable[[], Iterable[BrokerRef]],
-        publish: Callable[[Message], None],
+        local: Local,
     ) -> None:
         """`candidates`: brokers that may be guardians, the best ones first."""
         self._port = port
         self._calls = calls
         self._candidates = candidates
-        self._publish = publish
+        self._local = local
         self._serial = 0
         self._own: dict[str, Will] = {}
         self._guardians: list[BrokerRef] = []
@@ -116,6 +117,10 @@ class Wills:
     @property
     def handlers(self) -> Handlers:
         return {Guard: self._on_guard, Unguard: self._on_unguard, Mourned: self._on_mourned}
+
+    @property
+    def bodies(self) -> Bodies:
+        return {Absent: lambda body, keys: [Here([each for each in body.clients if self._local.connected(each)])]}
 
     def _on_guard(self, sender: BrokerRef, frame: Guard) -> None:
         ward = self._wards.get(sender)
@@ -197,7 +202,7 @@ class Wills:
         for will in wills:
             if ward.wills.get(will.client) == will:
                 self.published += 1
-                self._publish(will.message)
+                self._local.bequeath(will.message)
 
     def _done(self, broker: BrokerRef, ward: _Ward, wills: list[Will]) -> None:
         for guardian in ward.guardians:

@@ -51,7 +51,7 @@ class Scene:
         return next(gate for gate in self.gates if gate.leading)
 
     def there(self) -> list[SimBroker]:
-        return [b for b in self.simulation.alive() if b.joined and not b.node.leaving]
+        return [b for b in self.simulation.alive() if b.joined and not b.node.leaving.begun]
 
     def construct(self, topic: str) -> None:
         """A publisher of the topic decides to exploit OFM."""

@@ -70,7 +70,7 @@ def test_who_has_left_cannot_read_on_and_who_joins_cannot_read_what_was_before(m
 @MODES
 def test_a_change_costs_ofgate_few_messages_and_each_member_one(mode: Mode) -> None:
     scene = steady(mode, brokers=20)
-    relays = {broker.name: broker.node.broadcaster for broker in scene.brokers}
+    relays = {broker.name: broker.node.delivery.broadcaster for broker in scene.brokers}
     # A key that is renewed goes to all, wrapped; nothing is sent twice.
     before = {name: broadcaster.sent for name, broadcaster in relays.items()}
     scene.brokers[0].act(lambda: scene.gate.renew("a/b"))
@@ -103,7 +103,7 @@ def test_a_member_that_restarts_is_served_by_alm_until_it_has_a_key_and_by_the_t
 @MODES
 def test_a_member_out_of_reach_holds_nobody_up_and_gets_its_key_later(mode: Mode) -> None:
     scene = steady(mode)
-    exchange = scene.brokers[6].node.broadcaster
+    exchange = scene.brokers[6].node.delivery.broadcaster
     take, exchange.take = exchange.take, lambda body: False
     old = holders(scene)
     scene.brokers[0].act(lambda: scene.gate.renew("a/b"))

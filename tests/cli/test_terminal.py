@@ -111,7 +111,7 @@ async def test_the_mesh_its_topics_and_the_way_of_a_message(start: Start) -> Non
     assert "3 brokers in 2 clusters, seen from b1" in shown.stdout
     assert all(f"b{n}" in shown.stdout for n in range(3))
 
-    others[1].mesh.node.members.died(BrokerRef("b9", 5, "10.0.0.9:7300", "tokyo/ward9"))
+    others[1].mesh.node.port.members.died(BrokerRef("b9", 5, "10.0.0.9:7300", "tokyo/ward9"))
     shown = await until(lambda: saps("brokers", *here), lambda shown: "b9" in shown.stdout)
     assert "3 brokers in 2 clusters, 1 away, seen from b0" in shown.stdout
     assert "'b1' is away" in refusal(await saps("brokers", "--forget", "b1", *here))

@@ -91,7 +91,7 @@ def test_the_honest_are_never_accused(scene: Callable[[int], None], monkeypatch:
     def judged(node: OverlayNode, sender: BrokerRef, frames: list[Frame]) -> None:
         nonlocal heard
         heard += len(frames)
-        check_sender(sender, frames, node.order)
+        check_sender(sender, frames, node.port.order)
         receive(node, sender, frames)
 
     monkeypatch.setattr(OverlayNode, "receive", judged)
@@ -188,7 +188,7 @@ async def test_nobody_takes_anothers_place_by_a_later_life_of_it(tmp_path: Path)
             for key in keys:
                 mallory.send(victim.ref, Insert(1, None, Ref(key, false, FAR)))
         sent = [b"before"]
-        while not all(victim.mesh.node.lost(false) for victim in (b0, b2)):
+        while not all(victim.mesh.node.port.lost(false) for victim in (b0, b2)):
             for publisher in (b0, b2):
                 sent.append(b"%s %d" % (publisher.ref.name.encode(), len(sent)))
                 await publish(publisher, sent[-1])
@@ -214,7 +214,7 @@ async def test_a_lie_ends_its_own_link_and_no_other(tmp_path: Path) -> None:
         await mallory.until(lambda: b0.ref in mallory.down)
         await publish(b0, b"x")
         await ear.hears(b"x")
-        assert b0.mesh.node.detector.suspects == []
+        assert b0.mesh.node.port.detector.suspects == []
 
 
 async def test_it_can_publish_in_the_name_of_another(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ async def cut(broker: Broker) -> None:
 
 def data_messages(brokers: Sequence[Broker]) -> int:
     """Inter-broker data messages the brokers have sent so far."""
-    return sum(broker.mesh.node.multicast.sent for broker in brokers)
+    return sum(broker.mesh.node.delivery.multicast.sent for broker in brokers)
 
 
 class Client:

@@ -29,7 +29,7 @@ async def started(number: int, first: Broker | None) -> Broker:
 
 
 def designs(broker: Broker) -> Designs:
-    known = broker.mesh.node.publishers.designs
+    known = broker.mesh.node.rendezvous.designs
     assert known is not None
     return known
 

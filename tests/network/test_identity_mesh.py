@@ -72,7 +72,7 @@ async def test_a_mesh_by_certificates_is_renewed_and_loses_who_is_revoked(
         await exchange(one, other, "renewed")
         town.folder.revoke("b1", None, 1.0)
         await until(lambda: "link from b1 cut: its certificate is revoked" in caplog.text)
-        await until(lambda: b0.mesh.node.lost(b1.ref))
+        await until(lambda: b0.mesh.node.port.lost(b1.ref))
         await other.publish("a/late", b"from outside", 0)
         await one.publish("a/own", b"still here", 1)
         await one.expect("a/own", b"still here")

@@ -73,7 +73,7 @@ async def test_k_subscribing_brokers_cost_k_data_messages(order: Literal["la", "
 
 async def settled(brokers: list[Broker], k: int) -> None:
     """Wait until the first broker counts `k` members: an UNSUBACK does not wait for the mesh to hear of it."""
-    publishers = brokers[0].mesh.node.publishers
+    publishers = brokers[0].mesh.node.rendezvous.publishers
     stream = publishers.stream("city/air/1")
     async with asyncio.timeout(10):
         while True:

@@ -75,7 +75,7 @@ async def test_a_client_that_goes_round_under_traffic_misses_nothing_and_gets_no
             twice = [n for n, times in nomad.received[publisher.client_id].items() if times > 1 and n % 2 == 0]
             assert not twice, f"QoS 2 came twice: {twice}"
         assert not [client.sessions_lost for client in clients if client.sessions_lost]
-        assert sum(broker.mesh.node.migrations.target.taken for broker in brokers) == 12
+        assert sum(broker.mesh.node.sessions.migrations.target.taken for broker in brokers) == 12
         holders = [broker for broker in brokers if "nomad" in broker.server.frontend.sessions]
         assert len(holders) == 1
 

@@ -87,13 +87,13 @@ def publish_all(simulation: Traced, wanting: dict[str, list[str]]) -> dict[bytes
 def designer_of(simulation: Simulation) -> Designer:
     """Of the broker that designs now."""
     first = min(simulation.alive(), key=lambda broker: broker.name)
-    assert first.node.designer is not None
-    return first.node.designer
+    assert first.node.rendezvous.designer is not None
+    return first.node.rendezvous.designer
 
 
 def settled(simulation: Simulation) -> bool:
     """Do all live brokers have the same design?"""
     positions = {
-        broker.node.publishers.designs.position for broker in simulation.alive() if broker.node.publishers.designs
+        broker.node.rendezvous.designs.position for broker in simulation.alive() if broker.node.rendezvous.designs
     }
     return len(positions) == 1 and positions.pop().serial > 0

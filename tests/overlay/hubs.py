@@ -73,15 +73,15 @@ class Hubs(Simulation):
 
     def _attach_hub(self, broker: SimBroker) -> None:
         node = broker.node
-        publish = node.publish
+        publish = node.mesh.publish
 
         def noted(batch: Batch, done: Done | None) -> None:
             self.published += [(broker, message) for message in batch.messages if batch.retain]
             publish(batch, done)
 
-        node.publish = noted  # type: ignore[method-assign]
-        self.hubs[broker].mesh = node
-        broker.node.epoch = self.rng.uniform(-0.1, 0.1)  # clocks differ
+        node.mesh.publish = noted  # type: ignore[method-assign]
+        self.hubs[broker].mesh = node.mesh
+        broker.node.port.timers.epoch = self.rng.uniform(-0.1, 0.1)  # clocks differ
 
     def client(self, broker: SimBroker, topic_filter: str) -> Client:
         """A new client, subscribing."""
@@ -116,7 +116,7 @@ class Hubs(Simulation):
 
     def there(self) -> list[SimBroker]:
         """The brokers that take part."""
-        return [broker for broker in self.alive() if broker.joined and not broker.node.leaving]
+        return [broker for broker in self.alive() if broker.joined and not broker.node.leaving.begun]
 
     # --- the judge ----------------------------------------------------------------------------------------------
 

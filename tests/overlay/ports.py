@@ -26,9 +26,6 @@ class LonePort:
     def lost(self, broker: BrokerRef) -> bool:
         return self.dead
 
-    def calm(self) -> bool:
-        return True
-
     def reachable(self, broker: BrokerRef) -> bool:
         return True
 

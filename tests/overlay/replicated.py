@@ -11,7 +11,6 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import restore
 from saps.local.batch import Origin
 from saps.messages import Message
-from saps.overlay.delivery.publications import places
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.kinds import AnyFrame
 from saps.overlay.ring.keys import BrokerRef
@@ -129,7 +128,7 @@ class Replicated(Roams):
         disk = Disk(self, broker, tables)
         journal = frontend.storage.journal = Journal()
         journal.disk, journal.life = tables is not None, (broker.ref.name, broker.ref.incarnation)
-        journal.place = places(node.publishers)
+        journal.place = node.rendezvous.publishers.take_place
         journal.begin_after(broker.ref.incarnation << 40)
         commits = disk.commits = Commits(journal, disk)
         held = frontend.turn.held = HeldOutput(commits)

@@ -51,7 +51,7 @@ class Bench:
             lambda when: mesh.at(max(when, mesh.now), self._timers),
         )
         self.frontend.turn.call_soon = lambda end: mesh.at(mesh.now, lambda: broker.act(end))
-        self.frontend.sessions.roaming = broker.node.sessions.host = Roaming(self.frontend, broker.node)
+        self.frontend.sessions.roaming = broker.node.sessions.host = Roaming(self.frontend, broker.node.sessions)
 
     def deal(self) -> Bench:
         return self
@@ -97,7 +97,7 @@ class Roams(Hubs):
         """Those of them that have all of it."""
         found = []
         for name in self.sessions(client):
-            target = self.brokers[name].node.migrations.target
+            target = self.brokers[name].node.sessions.migrations.target
             stages = [t.stage for t in target.transfers.values() if t.claiming.client == client]
             if all(stage in (Stage.ASKING, Stage.DESCRIBED, Stage.CLEARING, Stage.ARRIVED) for stage in stages):
                 found.append(name)

@@ -86,7 +86,7 @@ class Recorder:
             (self.moment(), broker, topic, qos, each) for topic, each in zip(topics, payloads, strict=True)
         ]
         batch = batch_of([Message(topic, payload, qos) for topic, payload in zip(topics, payloads, strict=True)])
-        return lambda: broker.node.publish(batch, partial(self.confirm, batch))
+        return lambda: broker.node.mesh.publish(batch, partial(self.confirm, batch))
 
     def confirm(self, batch: Batch, reached: Sequence[Reached]) -> None:
         """The mesh has the batch: each publication once."""
@@ -146,7 +146,7 @@ class Recorder:
 def random_step(rng: random.Random, recorder: Recorder, churn: bool) -> None:
     """One random act of a random broker: mostly publications, some subscriptions, now and then a join or a leave."""
     simulation = recorder.simulation
-    there = [broker for broker in simulation.alive() if broker.joined and not broker.node.leaving]
+    there = [broker for broker in simulation.alive() if broker.joined and not broker.node.leaving.begun]
     broker = rng.choice(there)
     dice = rng.random()
     if dice < 0.55:

@@ -193,5 +193,5 @@ def test_what_a_lost_member_did_not_acknowledge_goes_to_another(seed: int) -> No
     assert not missing, f"lost {missing} (seed {seed})"
     assert len(works.told) == len(works.sent), f"not confirmed (seed {seed})"
     for broker in works.alive():
-        assert broker.node.sharing.settled, f"{broker.name} still waits (seed {seed})"
+        assert broker.node.delivery.sharing.settled, f"{broker.name} still waits (seed {seed})"
     assert workers

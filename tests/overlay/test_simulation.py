@@ -48,7 +48,7 @@ def test_a_search_takes_logarithmic_hops(thousand: Simulation) -> None:
     brokers = list(thousand.brokers.values())
     for i in range(200):
         target = broker_key(brokers[thousand.rng.randrange(1000)].name)
-        brokers[i].act(lambda i=i, target=target: brokers[i].node.find(target, found))  # type: ignore[misc]
+        brokers[i].act(lambda i=i, target=target: brokers[i].node.graph.find(target, found))  # type: ignore[misc]
     thousand.run_until(lambda: len(hops) == 200)
     assert sum(hops) / 200 < 2 * math.log2(1000)
     assert max(hops) < 5 * math.log2(1000)

@@ -52,7 +52,7 @@ class Policed(Hubs):
 
     def obey(self, policy: Policy) -> None:
         for broker in self.alive():
-            broker.act(lambda broker=broker: broker.node.obey(policy))  # type: ignore[misc]
+            broker.act(lambda broker=broker: broker.node.mesh.obey(policy))  # type: ignore[misc]
             self.hubs[broker].obey(lambda topic, ref=broker.ref: policy.verdict(topic).receives(ref))  # type: ignore[misc]
 
     def will(self, broker: SimBroker, client: str, topic: str) -> None:
@@ -141,7 +141,7 @@ def test_a_message_for_a_group_is_handed_to_nobody_who_must_not_have_it() -> Non
     for broker in (brokers[1], brokers[2], brokers[4], brokers[5]):
         mesh.client(broker, "$share/g/city/#")
     mesh.run(2)
-    share = brokers[0].node.share
+    share = brokers[0].node.mesh.share
     settled: list[int] = []
     for i in range(8):
         message = Message(SECRET, b"%d" % i, 1)

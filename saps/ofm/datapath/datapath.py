@@ -27,7 +27,8 @@ from saps.overlay.delivery.pending import Pending
 from saps.overlay.delivery.publications import to_topic
 from saps.overlay.frames.delivery import HighWater, OfmAck, Part, Publish
 from saps.overlay.port import Port
-from saps.overlay.rendezvous.publisher_registry import PublisherRegistry, Stream
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
+from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
 
 NUMBER = (1 << 62) - 1

@@ -11,7 +11,7 @@ from saps.ofm.datapath.loads import Unacknowledged, Waiting
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.overlay.delivery.ofm_members import Served
 from saps.overlay.frames.delivery import Publish
-from saps.overlay.rendezvous.publisher_registry import Stream
+from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
 
 LONGEST = 2.0

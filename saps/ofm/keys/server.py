@@ -13,9 +13,9 @@ from typing import Protocol
 
 from saps.ofm.keys.hierarchy import Hierarchy, Key
 from saps.ofm.keys.sealing import LABEL, label_of
+from saps.overlay.delivery.tree import by_place
 from saps.overlay.frames.delivery import GroupKeys
 from saps.overlay.port import Port
-from saps.overlay.rendezvous.publisher_registry import by_place
 from saps.overlay.ring.keys import BrokerRef
 
 OVERLAP = 6.0

@@ -9,7 +9,9 @@ from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.pending import Owed, Pending
 from saps.overlay.delivery.publications import to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
+from saps.overlay.frames.calls import Outstanding, Unsettled
 from saps.overlay.frames.delivery import Ack, Publish
+from saps.overlay.port import Bodies
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
@@ -126,8 +128,12 @@ class Acknowledgements:
         found = (to_topic(pending.body, topic, after, upto) for pending in self._own.values())
         return [body for body in found if body is not None]
 
-    def unsettled(self, topic_filters: list[str]) -> int:
-        """The first own publication that one of the filters matches and not all members have acknowledged; 0: none."""
+    @property
+    def bodies(self) -> Bodies:
+        return {Unsettled: lambda body, keys: [self._outstanding(body.topic_filters)]}
+
+    def _outstanding(self, topic_filters: list[str]) -> Outstanding:
+        """With the first own publication that one of the filters matches and not all members have acknowledged."""
         found: dict[str, bool] = {}
         lowest = 0
         for pending in self._own.values():
@@ -138,7 +144,7 @@ class Acknowledgements:
             for number, seq in zip(pending.body.which, pending.body.seqs, strict=True):
                 if wanted[number] and (not lowest or seq < lowest):
                     lowest = seq
-        return lowest
+        return Outstanding(self._port.me.name, self._port.me.incarnation, self._publishers.seq, lowest)
 
     @property
     def settled(self) -> bool:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from saps.overlay.delivery.tree import divide
+from saps.overlay.delivery.tree import by_place, divide
 from saps.overlay.frames.delivery import GroupKeys, Tell, Told
 from saps.overlay.port import Handlers, Port
-from saps.overlay.rendezvous.publisher_registry import by_place
 from saps.overlay.ring.keys import BrokerRef
 
 SHARE = 0.7

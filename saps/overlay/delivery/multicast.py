@@ -23,17 +23,21 @@ from saps.overlay.delivery.order import DOUBTED, Inbox
 from saps.overlay.delivery.outgoing import OutgoingFrame
 from saps.overlay.delivery.pending import Answers, Pending, least
 from saps.overlay.delivery.publications import to_topic, unaddressed
-from saps.overlay.delivery.tree import Branch, divide
+from saps.overlay.delivery.tree import Branch, by_place, divide
 from saps.overlay.frames.delivery import Ack, DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
 from saps.overlay.missed.absent import Absent
 from saps.overlay.missed.log import MissedLog
 from saps.overlay.port import Handlers
-from saps.overlay.rendezvous.publisher_registry import Phase, PublisherRegistry, Stream, Way, by_place
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
+from saps.overlay.rendezvous.streams import Phase, Stream, Way
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
 
 ABROAD = 1024
 """Frames to other OpenFlow domains that are kept for each topic, for members that miss some."""
+
+Keep = Callable[[Message, int, Callable[[], None] | None], None]
+Share = Callable[[Stream, Message, Callable[[int], None] | None], None]
 
 
 class TreePath(Protocol):
@@ -74,10 +78,15 @@ class FrameTracer(Protocol):
 class Multicast:
     """Publications that leave, pass through or end at one broker."""
 
-    def __init__(self, port: Outbox, publishers: PublisherRegistry, inbox: Inbox) -> None:
+    def __init__(self, port: Outbox, publishers: PublisherRegistry, inbox: Inbox, keep: Keep, share: Share) -> None:
+        """`keep` has a retained publication, with its sequence number, kept in the mesh
+        (`saps.overlay.retained.publisher`). `share` hands one to the stream's groups (`saps.overlay.groups`) and counts
+        those that took it."""
         self._port = port
         self._publishers = publishers
         self._inbox = inbox
+        self._keep = keep
+        self._share = share
         self.forwarder = Forwarder(port)
         self.acknowledgements = Acknowledgements(port, publishers, self.forwarder)
         self._open: list[Way] = []
@@ -93,11 +102,6 @@ class Multicast:
         """What members that are taken for dead have missed."""
         self.catch_up: Absent | None = None
         """Has publications kept in it."""
-        self.keep: Callable[[Message, int, Callable[[], None] | None], None] | None = None
-        """Has a retained publication, with its sequence number, kept in the mesh
-        (`saps.overlay.retained.publisher`)."""
-        self.share: Callable[[Stream, Message, Callable[[int], None] | None], None] | None = None
-        """Hands a publication to the stream's groups (`saps.overlay.groups`) and counts those that took it."""
         self.tracer: FrameTracer | None = None
         """Follows publications, if some are to be followed."""
 
@@ -107,7 +111,7 @@ class Multicast:
 
     def prioritise(self, urgent: Callable[[str], bool]) -> None:
         """From now on these topics go by the express lane (`saps.overlay.delivery.express`)."""
-        self.forwarder.urgent = self._publishers.urgent = urgent
+        self.forwarder.urgent = self._publishers.ways.urgent = urgent
 
     @property
     def sent(self) -> int:
@@ -164,13 +168,13 @@ class Multicast:
         `done` waits for all of it."""
         answers = Answers(1, done) if batch.qos and done is not None else None
         self._send([stream], batch, done if answers is None else answers.of([0]))
-        if batch.retain and self.keep is not None and self._publishers.unrestricted(stream.topic):
+        if batch.retain and self._publishers.unrestricted(stream.topic):
             for message, seq in zip(batch.messages, batch.seqs, strict=True):
-                self.keep(message, seq, None if answers is None else partial(answers.of([0]), [NOBODY]))
-        if stream.groups and self.share is not None:
+                self._keep(message, seq, None if answers is None else partial(answers.of([0]), [NOBODY]))
+        if stream.groups:
             taken = None if answers is None else least(len(batch), _counting(answers.of([0])))
             for message in batch.messages:
-                self.share(stream, message, taken)
+                self._share(stream, message, taken)
         if answers is not None:
             answers.complete()
 
@@ -269,7 +273,7 @@ class Multicast:
                 others = [member for member in frame.members if member not in frame.served]
             else:
                 others = list(frame.members)
-            self._leave(frame, self._publishers.divide(stream.topic, others))
+            self._leave(frame, self._publishers.ways.divide(stream.topic, others))
 
     # --- frames -----------------------------------------------------------------------------------------------
 
@@ -292,9 +296,10 @@ class Multicast:
 
     def _on_publish(self, sender: BrokerRef, frame: Publish) -> None:
         origin, onward = self.forwarder.resolve(sender, frame)
-        if onward and self._publishers.designs is not None:
+        designs = self._publishers.ways.designs
+        if onward and designs is not None:
             topics = [part.topic for part in frame.parts]
-            onward = self._publishers.designs.onward(sender.name, frame.slice, topics, onward)
+            onward = designs.onward(sender.name, frame.slice, topics, onward)
         traced = self.tracer.comes(sender.name, frame) if self.tracer is not None and frame.properties else None
         sent, duplicates = self.forwarder.sent, self._inbox.duplicates
         self.received += len(frame.which)
@@ -318,7 +323,7 @@ class Multicast:
     ) -> list[Branch]:
         """What comes from another domain leaves along this one's tree for those whom that serves. Returns the branches
         to the others."""
-        domains, me, tree_path = self._publishers.domains, self._port.me, self.tree_path
+        domains, me, tree_path = self._publishers.ways.domains, self._port.me, self.tree_path
         if not onward or tree_path is None or not domains or len(frame.parts) > 1:
             return onward
         here = domains.of(me)
@@ -367,7 +372,9 @@ class Multicast:
         domain. `members` are in the order of their places."""
         refs = list(members)
         own = (
-            self._publishers.divide(body.parts[0].topic, refs) if origin is None else [Branch(ref, ()) for ref in refs]
+            self._publishers.ways.divide(body.parts[0].topic, refs)
+            if origin is None
+            else [Branch(ref, ()) for ref in refs]
         )
         for branch in own:
             self.forwarder.forward(origin or self._port.me, body, branch, 0)

@@ -122,11 +122,14 @@ class Inbox:
         deliver: Callable[[Batch], list[int]],
         baseline: Callable[[str, tuple[str, int]], int | None],
         matching: Callable[[str], int],
+        retained: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
+        """`retained` is told of retained publications before they are delivered."""
         self._port = port
         self._deliver = deliver
         self._baseline = baseline
         self._matching = matching
+        self._retained = retained
         self._sequences: dict[BrokerRef, dict[str, _Sequence]] = {}
         """By origin and topic."""
         self._died: dict[BrokerRef, float] = {}
@@ -144,8 +147,6 @@ class Inbox:
         """Times that an origin has said that a number was none of its own."""
         self.duplicates = 0
         """Publications that had come before."""
-        self.retained: Callable[[Batch], None] = lambda batch: None
-        """Told of retained publications before they are delivered."""
 
     def accept(self, origin: BrokerRef, frame: Publish) -> list[int]:
         """Deliver publications or hold them. Returns for each part of the frame the number of subscribers it reaches
@@ -172,7 +173,7 @@ class Inbox:
             if frame.qos:
                 sequence.reliable = True
         if frame.retain:
-            self.retained(batch)
+            self._retained(batch)
         return self._deliver(batch)
 
     def make_up(self, origin: BrokerRef, frame: Publish) -> None:
@@ -313,7 +314,7 @@ class Inbox:
     def _pass(self, sequence: _Sequence, single: Batch, seq: int) -> int:
         sequence.left, sequence.entered, sequence.last = sequence.last, seq, seq
         if single.retain:
-            self.retained(single)
+            self._retained(single)
         return self._deliver(single)[0]
 
     def _owed(self, origin: BrokerRef, topic: str, seq: int) -> bool:

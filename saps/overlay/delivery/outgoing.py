@@ -8,7 +8,7 @@ from saps.local.batch import MOST, Batch
 from saps.overlay.delivery.pending import Pending
 from saps.overlay.delivery.publications import give
 from saps.overlay.frames.delivery import Part, Publish
-from saps.overlay.rendezvous.publisher_registry import Stream
+from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
 
 MOST_BYTES = 1 << 17

@@ -10,7 +10,7 @@ from saps.overlay.delivery.publications import counts_of
 from saps.overlay.delivery.tree import Branch
 from saps.overlay.frames.base import ProtocolError
 from saps.overlay.frames.delivery import Ack, Publish
-from saps.overlay.rendezvous.publisher_registry import Stream
+from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.ranges import MOST_COUNTED
 from saps.statistics import Statistics

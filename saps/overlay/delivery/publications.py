@@ -6,17 +6,13 @@ they are acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import lt
-from typing import TYPE_CHECKING
 
 from saps.local.batch import MOST, Batch
 from saps.messages import Properties
 from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
-
-if TYPE_CHECKING:
-    from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 
 
 def fault(frame: Publish) -> str | None:
@@ -139,17 +135,6 @@ def counts_of(frame: Publish) -> list[tuple[str, int]]:
     for number in frame.which:
         counts[number] += 1
     return [(part.topic, count) for part, count in zip(frame.parts, counts, strict=True)]
-
-
-def places(registry: PublisherRegistry) -> Callable[[], int]:
-    """Takes numbers of this broker's publications for those that the mesh leaves without, as nobody elsewhere wants
-    them: they have their place in the order, too."""
-
-    def take() -> int:
-        registry.seq += 1
-        return registry.seq
-
-    return take
 
 
 def together(bodies: Iterable[Publish]) -> list[Publish]:

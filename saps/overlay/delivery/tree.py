@@ -19,7 +19,7 @@ spread over its brokers, and one that comes or goes moves only its own share of 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -140,3 +140,8 @@ def _levels(cluster: str) -> tuple[str, ...]:
 def vector_of(name: str) -> int:
     """A broker's membership vector."""
     return membership(broker_key(name))
+
+
+def by_place(brokers: Iterable[BrokerRef], order: KeyOrder) -> list[BrokerRef]:
+    """Brokers in the order of their keys within one topic."""
+    return sorted(brokers, key=lambda broker: (place(broker, order), broker.name))

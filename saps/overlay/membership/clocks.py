@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from saps.overlay.frames.ring import Ping, Pong
 from saps.overlay.membership.members import Tell
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 from saps.overlay.ring.keys import BrokerRef
 
 COMPARE = 10.0
@@ -44,8 +44,15 @@ class _Compared(NamedTuple):
 class Clocks:
     """The clocks of other brokers, as one broker sees them."""
 
-    def __init__(self, port: Port, wall: Callable[[], float], brokers: Callable[[], Iterable[BrokerRef]]) -> None:
-        """`wall`: this broker's clock, seconds since the epoch; `brokers`: those that may be asked."""
+    def __init__(
+        self,
+        port: Port,
+        wall: Callable[[], float],
+        brokers: Callable[[], Iterable[BrokerRef]],
+        tell: Tell | None = None,
+    ) -> None:
+        """`wall`: this broker's clock, seconds since the epoch; `brokers`: those that may be asked; `tell` gets lines
+        for the log."""
         self._port = port
         self._wall = wall
         self._brokers = brokers
@@ -54,8 +61,7 @@ class Clocks:
         self._compared: dict[str, _Compared] = {}
         self._named: dict[str, float] = {}
         """When each was named last."""
-        self.tell: Tell | None = None
-        """Gets lines for the log."""
+        self._tell = tell
 
     @property
     def wrong(self) -> dict[str, float]:
@@ -75,13 +81,16 @@ class Clocks:
             self._asked[name] = None
             self._port.send(there[name], Ping(_milliseconds(self._wall())))
 
-    def pong(self, ping: Ping) -> Pong:
-        """The answer to a `Ping`."""
-        return Pong(ping.at, _milliseconds(self._wall())) if ping.at else Pong()
+    @property
+    def handlers(self) -> Handlers:
+        return {Ping: self._on_ping, Pong: self._on_pong}
 
-    def answered(self, broker: BrokerRef, asked: int, shown: int) -> None:
-        """A broker's clock has `shown` a time, after this one's had when it `asked`. In ms; 0: neither was said."""
-        now = _milliseconds(self._wall())
+    def _on_ping(self, sender: BrokerRef, ping: Ping) -> None:
+        self._port.send(sender, Pong(ping.at, _milliseconds(self._wall())) if ping.at else Pong())
+
+    def _on_pong(self, broker: BrokerRef, pong: Pong) -> None:
+        """A broker's clock has shown `at`, after this one's had `asked`. In ms; 0: neither was said."""
+        asked, shown, now = pong.asked, pong.at, _milliseconds(self._wall())
         if shown and 0 < asked <= now and broker.name in self._asked:
             self._compared[broker.name] = _Compared((shown - now) / 1000, (shown - asked) / 1000, self._port.now)
 
@@ -92,7 +101,7 @@ class Clocks:
             wrong = {self._port.me.name: -sorted(wrong.values())[len(wrong) // 2]}
         agree = len(self._compared) - len(self.wrong)
         for name, ahead in wrong.items():
-            if self.tell is None or now - self._named.get(name, -AGAIN) < AGAIN:
+            if self._tell is None or now - self._named.get(name, -AGAIN) < AGAIN:
                 continue
             self._named[name] = now
             if len(self._named) > 8 * ASKED:
@@ -102,7 +111,7 @@ class Clocks:
                 what = f"the clock of this broker, {name}, is {by} those of most others"
             else:
                 what = f"the clock of broker {name} is {by} this one's, with which {agree} others agree"
-            self.tell(f"{what}: set its machine's clock and restart it", True)
+            self._tell(f"{what}: set its machine's clock and restart it", True)
 
 
 def _milliseconds(seconds: float) -> int:

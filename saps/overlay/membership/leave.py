@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.overlay.frames.ring import Leave
-from saps.overlay.port import Port
+from saps.overlay.frames.ring import Leave, LeaveAck
+from saps.overlay.port import Handlers, Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.skip_graph import SkipGraph
 
@@ -61,8 +61,11 @@ class Leaving:
         if stranger.name in self.correspondents:
             self._port.send(stranger, Leave())
 
-    def leave_ack(self, sender: BrokerRef) -> None:
-        """A broker has parted from this one."""
+    @property
+    def handlers(self) -> Handlers:
+        return {LeaveAck: self._on_leave_ack}
+
+    def _on_leave_ack(self, sender: BrokerRef, frame: LeaveAck) -> None:
         self._leave_acks.add(sender)
         self.parted(sender)
 

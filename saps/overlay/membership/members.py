@@ -61,7 +61,8 @@ Tell = Callable[[str, bool], None]
 class Members:
     """The brokers that one broker has heard of, and the latest events."""
 
-    def __init__(self, port: Port, wall: Callable[[], float]) -> None:
+    def __init__(self, port: Port, wall: Callable[[], float], tell: Tell | None = None) -> None:
+        """`tell` is told of each event."""
         self._port = port
         self._wall = wall
         self._known: dict[str, Event] = {}
@@ -69,8 +70,7 @@ class Members:
         in silence, as `What.JOINED`."""
         self.events: deque[Event] = deque(maxlen=KEPT)
         self.counts: Counter[What] = Counter()
-        self.tell: Tell | None = None
-        """Told of each event."""
+        self._tell = tell
         self._told = 0
         self._untold: Counter[What] = Counter()
 
@@ -115,12 +115,16 @@ class Members:
         if last is None or last.what is not What.LEFT:
             self._happened(What.LEFT, broker)
 
+    def stop_telling(self) -> None:
+        """This broker leaves: what it hears of others now concerns nobody."""
+        self._tell = None
+
     def _happened(self, what: What, broker: BrokerRef) -> None:
         event = Event(self._wall(), what, broker)
         self._keep(event)
         self.events.append(event)
         self.counts[what] += 1
-        if self.tell is None:
+        if self._tell is None:
             return
         if not self._told:
             self._port.after(WINDOW, self._add_up)
@@ -129,7 +133,7 @@ class Members:
             self._untold[what] += 1
         else:
             line = _WORDS[what] % (broker.name, broker.cluster or "no cluster", broker.address)
-            self.tell(line, what in (What.SUSPECTED, What.DEAD))
+            self._tell(line, what in (What.SUSPECTED, What.DEAD))
 
     def _keep(self, event: Event) -> None:
         self._known.pop(event.broker.name, None)
@@ -139,6 +143,6 @@ class Members:
 
     def _add_up(self) -> None:
         untold, self._untold, self._told = self._untold, Counter(), 0
-        if untold and self.tell is not None:
+        if untold and self._tell is not None:
             parts = ", ".join(f"{number} {what.value}" for what, number in untold.items())
-            self.tell(f"{untold.total()} more changes of brokers within {WINDOW:.0f} s: {parts}", True)
+            self._tell(f"{untold.total()} more changes of brokers within {WINDOW:.0f} s: {parts}", True)

@@ -26,7 +26,7 @@ from saps.overlay.frames.sessions import Bequest
 from saps.overlay.missed.lag import Lag, State, Wanted
 from saps.overlay.missed.returned import Returned
 from saps.overlay.missed.sending import Sending, Share
-from saps.overlay.port import Handlers, Port
+from saps.overlay.port import Bodies, Handlers, Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
@@ -87,6 +87,13 @@ class CatchUp:
             WantedFilters: self._on_wanted_filters,
             MadeUp: self.returned.on_made_up,
             Caught: self.sending.on_caught,
+        }
+
+    @property
+    def bodies(self) -> Bodies:
+        return {
+            Inherit: lambda body, keys: [self._bequeath(body)],
+            Missing: self.returned.missing,
         }
 
     # ---- the log
@@ -265,7 +272,7 @@ class CatchUp:
 
     # ---- heirs of sessions
 
-    def bequeath(self, inherit: Inherit) -> Bequeathed:
+    def _bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir what a broker has missed of this one's publications."""
         lag = self.lags.get(inherit.owner)
         wanted = Wanted()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.frames.base import MOST_ANNOUNCED
 from saps.overlay.frames.calls import Missing, Result
 from saps.overlay.frames.delivery import Caught, MadeUp, WantedFilter, WantedFilters
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
-from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.ring.keys import BrokerRef, Key
 
 
 class Returned:
@@ -21,11 +23,11 @@ class Returned:
         self._come: dict[BrokerRef, tuple[int, int]] = {}
         """What makes this broker up: the round, and the last frame of it."""
 
-    def missing(self, body: Missing) -> list[Result]:
-        """All are told that there is something (`Missing`)."""
+    def missing(self, body: Missing, keys: list[Key]) -> Iterable[Result]:
+        """All are told that there is something."""
         if body.broker.name != self._port.me.name and self._subscriptions.registrations:
             self.tell(body.broker, body.round, None)
-        return []
+        return ()
 
     def tell(self, sender: BrokerRef, number: int, start: int | None) -> None:
         """Say what this broker wants."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from saps.overlay.frames.base import ProtocolError
 from saps.overlay.frames.calls import Announce, AnnounceTree, Body, Broadcast, Gathered, Gone, Locate, Result, Segment
-from saps.overlay.port import Handlers, Port
+from saps.overlay.port import Bodies, Handlers, Port
 from saps.overlay.ring.keys import BrokerRef, Key, Range, Ref
 from saps.overlay.ring.routing import Node, State
 from saps.overlay.ring.skip_graph import SkipGraph
@@ -35,8 +35,6 @@ NOWHERE = Range(Key(b""), Key(b""))
 
 CONCERN_THE_BROKER = (Announce, AnnounceTree)
 """Bodies that do the same at all keys of a broker: any one of them is enough."""
-
-Run = Callable[[Body, list[Key]], list[Result]]
 
 
 class Outcome(NamedTuple):
@@ -85,14 +83,18 @@ class _Gathering:
 
 
 class RangeCalls:
-    """All range calls that pass through one broker. `run` executes a body at own keys and returns its results; `met` is
-    told of each broker that called."""
+    """All range calls that pass through one broker."""
 
-    def __init__(self, port: Port, graph: SkipGraph, run: Run, met: Callable[[BrokerRef], None]) -> None:
+    def __init__(
+        self, port: Port, graph: SkipGraph, calm: Callable[[], bool], met: Callable[[BrokerRef], None]
+    ) -> None:
+        """`calm`: is no crash being repaired? `met` is told of each broker that called."""
         self._port = port
         self._graph = graph
-        self._run = run
+        self._calm = calm
         self._met = met
+        self.bodies: Bodies = {}
+        """What each body of a call runs at own keys."""
         self._serial = 0
         self._callers: dict[int, Call] = {}
         self._gatherings: dict[int, _Gathering] = {}
@@ -175,7 +177,7 @@ class RangeCalls:
         caller = self._callers.pop(frame.part, None)
         if caller is None:
             return
-        certain = frame.complete and (caller.attempts >= 0 or self._port.calm())
+        certain = frame.complete and (caller.attempts >= 0 or self._calm())
         if certain or frame.outdated or caller.attempts == 0:
             self._finish(caller, Outcome(frame.results, frame.complete, frame.depth, frame.outdated))
         else:
@@ -183,7 +185,7 @@ class RangeCalls:
             self._port.after(PAUSE, lambda: self._attempt_again(caller, when))
 
     def _attempt_again(self, caller: Call, when: float) -> None:
-        if caller.attempts < 0 and self._port.now < when and not self._port.calm():
+        if caller.attempts < 0 and self._port.now < when and not self._calm():
             self._port.after(PAUSE, lambda: self._attempt_again(caller, when))
         else:
             caller.pause = min(2 * caller.pause, LONGEST_PAUSE)
@@ -259,7 +261,7 @@ class RangeCalls:
                 else:
                     onward.setdefault(ref.broker, []).append((ref.key, stop))
         if here:
-            gathering.results.extend(self._run(body, here))
+            gathering.results.extend(self.bodies[type(body)](body, here))
         for broker, segments in onward.items():
             self._serial += 1
             gathering.waiting[self._serial] = broker

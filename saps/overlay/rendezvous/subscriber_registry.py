@@ -47,6 +47,7 @@ class Registration:
         "ready",
         "since",
         "stale",
+        "told",
         "topic_filter",
         "version",
         "waiters",
@@ -68,6 +69,8 @@ class Registration:
         """Must be announced again."""
         self.version = 0
         self.waiters: list[Done] = []
+        self.told: list[Record] = []
+        """Retained messages that publishers have told of and have not finished to keep."""
 
 
 class Announcement:
@@ -143,8 +146,6 @@ class Subscriptions:
         """What those have said that began to publish after the announcement."""
         self.on_change: Callable[[str, bool], None] | None = None
         """Called when a filter is ready (True), and when it has been withdrawn."""
-        self.on_told: Callable[[str, list[Record]], None] | None = None
-        """Called, before a filter is ready, with the retained messages that publishers told beside their baselines."""
 
     def subscribe(self, topic_filter: str, done: Done) -> None:
         """`done` runs once every message published from then on arrives."""
@@ -338,8 +339,7 @@ class Subscriptions:
     def _announced(self, registration: Registration, present: bool, told: list[Record]) -> None:
         registration.busy = False
         registration.announcement = None
-        if present and self.on_told is not None:
-            self.on_told(registration.topic_filter, told)
+        registration.told = told
         if present == registration.wanted:
             registration.ready = present
             waiters, registration.waiters = registration.waiters, []

@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from hashlib import blake2b
 from math import ceil
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from saps.local.batch import Batch
 from saps.mesh import Recalled
 from saps.messages import Message, Properties, stamp_of
 from saps.overlay.delivery.order import Inbox
@@ -26,8 +24,9 @@ from saps.overlay.frames.calls import Keep, Kept, Recall, Record, Stored
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Registration, Subscriptions
+from saps.overlay.retained.stamps import StampClock, seconds
 from saps.overlay.retained.store import DELETED, HOLDERS, PARTITIONS, ReplicatedStore, newer, partition_of
-from saps.overlay.ring.keys import ALL_PARTITIONS, Range, partition_range
+from saps.overlay.ring.keys import ALL_PARTITIONS, BrokerRef, Range, partition_range
 from saps.overlay.slices import Slices
 from saps.topics import is_wildcard, matches
 
@@ -42,36 +41,10 @@ RECALL_STEPS = 4
 """What one filter counts in a slice: each holder looks for it in each of its partitions."""
 ROUNDS = 3
 """Attempts to enlist holders for a publication; then those that there are must do."""
-AHEAD = 86_400.0
-"""Seconds by which a stamp may be ahead of this broker's clock, if that is to follow it. Less keeps brokers with wrong
-clocks from agreeing what was the last."""
-
 LONGEST_EXPIRY = 0xFFFFFFFF
 """Seconds (MQTT 5.0, section 3.3.2.3.3)."""
-_LOGICAL, _NAME = 6, 16
-"""Bits of a stamp below the milliseconds: for 1/64 ms and the logical part, and for the name of the broker."""
 
 Told = Callable[[], None]
-
-
-class Clock:
-    """A hybrid logical clock: close to the wall clock, and later than every stamp this broker has seen."""
-
-    def __init__(self, name: str, wall: Callable[[], float]) -> None:
-        self._wall = wall
-        self._name = int.from_bytes(blake2b(name.encode(), digest_size=_NAME // 8).digest())
-        self._last = 0
-
-    def stamp(self) -> int:
-        """A new stamp. Those of different brokers differ, but for a chance of 1 in 65,536 at the same moment."""
-        self._last = max(int(self._wall() * (1000 << _LOGICAL)), self._last + 1)
-        return self._last << _NAME | self._name
-
-    def seen(self, stamp: int) -> None:
-        """A stamp of another broker; it is not followed beyond `AHEAD`: nobody can have this clock run out."""
-        stamp >>= _NAME
-        if (stamp >> _LOGICAL) - self._wall() * 1000 <= AHEAD * 1000:
-            self._last = max(self._last, stamp)
 
 
 class _Writer:
@@ -104,21 +77,22 @@ class RetainedPublisher:
         self,
         port: Port,
         calls: RangeCalls,
-        retained_store: ReplicatedStore,
+        store: ReplicatedStore,
         inbox: Inbox,
         subscriptions: Subscriptions,
+        clock: StampClock,
         wall: Callable[[], float],
         kept: Callable[[Message], None],
     ) -> None:
         """`wall`: the time that brokers agree on, in seconds."""
         self._port = port
         self._calls = calls
-        self._retained_store = retained_store
+        self.store = store
         self._inbox = inbox
         self._subscriptions = subscriptions
         self._wall = wall
         self._kept = kept
-        self.clock = Clock(port.me.name, wall)
+        self._clock = clock
         self._writers: dict[int, _Writer] = {}
         self._recalled: dict[str, int] = {}
         """Filters of which everything retained is known here, and when it was found out (`_epoch`)."""
@@ -130,14 +104,12 @@ class RetainedPublisher:
         self._asking = 0
         """Calls to the holders that are under way."""
         self._slices = Slices(port, self._work)
-        self._told: dict[str, list[Record]] = {}
-        """By filter: what publishers told when it was announced to them."""
 
     # --- publishing ---------------------------------------------------------------------------------------------
 
     def stamp(self, properties: Properties | None) -> Properties:
         """The properties with a stamp later than all that this broker knows of."""
-        return replace(properties or Properties(), stamp=self.clock.stamp())
+        return replace(properties or Properties(), stamp=self._clock.stamp())
 
     def keep(self, message: Message, seq: int, done: Told | None) -> None:
         """Have a publication with the sequence number `seq` kept by the holders of its topic."""
@@ -182,12 +154,12 @@ class RetainedPublisher:
         writer.rounds += 1
 
         def enlisted(some: bool) -> None:
-            if some or not (holders or self._retained_store.leaving):
+            if some or not (holders or self.store.leaving):
                 self._attempt(number, writer)
             else:
                 self._written(number, writer)
 
-        self._retained_store.enlist(number, holders, HOLDERS - len(holders), enlisted)
+        self.store.enlist(number, holders, HOLDERS - len(holders), enlisted)
 
     def _written(self, number: int, writer: _Writer) -> None:
         sent, writer.sent = writer.sent, {}
@@ -216,13 +188,6 @@ class RetainedPublisher:
         return [Stored(list(found.values()))] if found else []
 
     # --- subscribing ----------------------------------------------------------------------------------------------
-
-    def told(self, topic_filter: str, records: list[Record]) -> None:
-        """Publishers have answered the announcement of a filter with what they have not finished to keep."""
-        if records:
-            self._told[topic_filter] = records
-        else:
-            self._told.pop(topic_filter, None)
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
         """Ask the holders for what matches, unless everything is known already: `saps.mesh.Mesh.recall`."""
@@ -264,7 +229,8 @@ class RetainedPublisher:
             if self._subscriptions.ready(topic_filter) is registration:
                 self._recalled[topic_filter] = epoch
             matching = [record for record in records if matches(topic_filter, record.message.topic)]
-            done(self._recalled_from(matching + self._told.pop(topic_filter, [])))
+            told, registration.told = registration.told, []
+            done(self._recalled_from(matching + told))
 
     def _ask_all(self, topic_filters: list[str], found: Callable[[list[Record]], None]) -> None:
         """Ask the holders of all partitions: in one call, or if that is too much in one for each partition."""
@@ -297,13 +263,16 @@ class RetainedPublisher:
     def withdrawn(self, topic_filter: str) -> None:
         """The filter is not subscribed any more."""
         self._recalled.pop(topic_filter, None)
-        self._told.pop(topic_filter, None)
 
-    def observed(self, batch: Batch) -> None:
-        """Retained publications of another broker have come."""
-        for properties in batch.properties or ():
-            if properties is not None and properties.stamp is not None:
-                self.clock.seen(properties.stamp)
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died, or has left."""
+        self.store.forget(broker)
+        self.unsure()
+
+    def rejoined(self) -> None:
+        """This broker was cut off, or its ring was cut in two."""
+        self.store.rejoined()
+        self.unsure()
 
     def unsure(self) -> None:
         """A publication may have been lost on its way here: ask again when somebody subscribes."""
@@ -323,7 +292,7 @@ class RetainedPublisher:
                 last[record.message.topic] = record
         found = []
         for record in last.values():
-            self.clock.seen(stamp_of(record.message))
+            self._clock.seen(stamp_of(record.message))
             left = record.expires / 1000 - now
             if not record.expires or left > 0:
                 found.append(Recalled(_aged(record, left), self._coming(record)))
@@ -333,7 +302,7 @@ class RetainedPublisher:
         """Is the publication owed to this broker, and under way?"""
         topic, origin = record.message.topic, record.origin
         return (
-            self._wall() - (stamp_of(record.message) >> _LOGICAL + _NAME) / 1000 < PATIENCE
+            self._wall() - seconds(stamp_of(record.message)) < PATIENCE
             and not self._port.lost(origin)
             and self._subscriptions.promised(topic, (origin.name, origin.incarnation), record.seq)
             and self._inbox.delivered(origin, topic) < record.seq

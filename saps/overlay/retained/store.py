@@ -17,7 +17,7 @@ from saps.local.retained import RetainedStore
 from saps.messages import stamp_of
 from saps.overlay.frames.calls import Keep, Kept, Recall, Record, Result, Stored
 from saps.overlay.frames.delivery import Enlist, Enlisted
-from saps.overlay.port import Handlers, Port
+from saps.overlay.port import Bodies, Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.partitions import Bucket, Holder, State, rank
 from saps.overlay.ring.keys import BrokerRef, Key, Range, partition_key, partition_of_key, partition_range
@@ -105,13 +105,17 @@ class ReplicatedStore(Holder[_Partition]):
             Enlisted: lambda sender, frame: self._enlisted(frame.serial, frame.taken),
         }
 
+    @property
+    def bodies(self) -> Bodies:
+        return {Keep: self._run, Recall: self._run}
+
     def _on_enlist(self, sender: BrokerRef, frame: Enlist) -> None:
         if self.leaving or not 0 <= frame.partition < PARTITIONS:
             self._port.send(sender, Enlisted(frame.serial, False))
         else:
             self.join(frame.partition, lambda: self._port.send(sender, Enlisted(frame.serial, True)))
 
-    def run(self, body: Keep | Recall, keys: list[Key]) -> list[Kept | Stored]:
+    def _run(self, body: Keep | Recall, keys: list[Key]) -> list[Kept | Stored]:
         """What a range call runs at partitions held here."""
         held = [self._held[number] for number in map(partition_of_key, keys) if number in self._held]
         if isinstance(body, Keep):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from saps.overlay.frames.ring import Forgot, Heal, Ping
 from saps.overlay.membership.failure_detector import Detector
-from saps.overlay.port import Port
+from saps.overlay.port import Handlers, Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.ring_probe import RingProbe
 from saps.overlay.ring.skip_graph import SkipGraph
@@ -34,18 +34,11 @@ HEARD = 1024
 class Rejoin:
     """What one broker does about it. `renew` says and asks everything again."""
 
-    def __init__(
-        self,
-        port: Port,
-        graph: SkipGraph,
-        detector: Detector,
-        ring_probe: RingProbe,
-        renew: Callable[[], None],
-    ) -> None:
+    def __init__(self, port: Port, graph: SkipGraph, detector: Detector, renew: Callable[[], None]) -> None:
         self._port = port
         self._graph = graph
         self._detector = detector
-        self._ring_probe = ring_probe
+        self.ring_probe = RingProbe(port, graph, detector, self.merge)
         self._renew = renew
         self._serial = 0
         self._heard: dict[tuple[BrokerRef, int], None] = {}
@@ -55,8 +48,9 @@ class Rejoin:
         self._to_look_at: dict[str, BrokerRef] = {}
         """Brokers that may be in another ring."""
         self._looking = False
-        self._renewed: int | None = None
-        """Times that everything has been said again since the first broker returned; None: it is over."""
+        self._renewing = False
+        self._renewed = 0
+        """Times that everything has been said again since the first broker returned."""
         self._renew_until = 0.0
 
     def back(self, was: BrokerRef, now: BrokerRef) -> None:
@@ -68,14 +62,21 @@ class Rejoin:
             return
         self._port.send(now, Forgot())
         self._detector.probe(PROBES)
-        self.forgotten(now)
+        self._forgotten(now)
 
-    def forgotten(self, by: BrokerRef) -> None:
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            Heal: self._on_heal,
+            Forgot: lambda sender, frame: self._forgotten(sender),
+        }
+
+    def _forgotten(self, by: BrokerRef) -> None:
         """One of two brokers had given up the other."""
         self._say_again()
         self.suspect(by)
 
-    def heal(self, sender: BrokerRef, call: Heal) -> None:
+    def _on_heal(self, sender: BrokerRef, call: Heal) -> None:
         """Somewhere two rings have met; or the sender has met this broker, which has begun a new life."""
         name = (call.contact, call.serial)
         if name in self._heard or call.contact == self._port.me:
@@ -122,25 +123,24 @@ class Rejoin:
         brokers, self._to_look_at = self._to_look_at, {}
         self._looking = bool(brokers)
         for broker in brokers.values():
-            self._ring_probe.look(broker, self.merge)
+            self.ring_probe.look(broker, self.merge)
         if brokers:
             self._port.after(HEAL_EVERY, self._look)
 
     def _say_again(self) -> None:
         self._renew_until = self._port.now + sum(RENEW)
-        if self._renewed is None:
-            self._renewed = 0
+        if not self._renewing:
+            self._renewing, self._renewed = True, 0
             self._port.after(RENEW[0], self._say_now)
 
     def _say_now(self) -> None:
-        assert self._renewed is not None
         self._renew()
         self._renewed += 1
         pause = RENEW[min(self._renewed, len(RENEW) - 1)]
         if self._port.now + pause / 2 < self._renew_until:
             self._port.after(pause, self._say_now)
         else:
-            self._renewed = None
+            self._renewing = False
 
     def told_of(self, broker: BrokerRef) -> None:
         """Others have passed on what a broker said: perhaps it is not dead."""

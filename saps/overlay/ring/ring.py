@@ -43,8 +43,17 @@ CHECKS = 64
 class Ring(Routing, ABC):
     """The own nodes in level 0: insertion, removal, repair."""
 
-    def __init__(self, port: Port) -> None:
+    def __init__(
+        self,
+        port: Port,
+        redeliver: Callable[[BrokerRef, Frame], object] | None = None,
+        repaired: Callable[[Key], None] = lambda key: None,
+    ) -> None:
+        """`redeliver` takes frames that were kept for a node back to where all frames come in; None: to `handle`.
+        `repaired` is told of each linked key that had to be linked again."""
         super().__init__(port)
+        self._redeliver = redeliver or self.handle
+        self._repaired = repaired
         self.touched: deque[tuple[Key, Ref | None]] = deque(maxlen=TOUCHED)
         """Changes of right links since the last look (for the simulator)."""
         self._unsettled: dict[Key, None] = {}
@@ -66,10 +75,6 @@ class Ring(Routing, ABC):
         self._to_rise: deque[Key] = deque()
         """The last of rows, in the order they became it."""
         self.on_end = self._rise_soon
-        self.redeliver: Callable[[BrokerRef, Frame], object] = self.handle
-        """Takes frames that were kept for a node back to where all frames come in."""
-        self.on_repaired: Callable[[Key], None] = lambda key: None
-        """Told of each linked key that had to be linked again."""
 
     @abstractmethod
     def handle(self, sender: BrokerRef, frame: Frame) -> None:
@@ -342,7 +347,7 @@ class Ring(Routing, ABC):
             return
         if not frame.again:
             self.merge_right(node, frame.right)
-            self.on_repaired(node.key)
+            self._repaired(node.key)
         if node.state is State.LINKED and not node.asked:
             self._run_waiters(node)
 
@@ -353,7 +358,7 @@ class Ring(Routing, ABC):
         self._unsettled.pop(node.key, None)
         early, node.waiting = node.waiting, []
         for sender, frame in early:
-            self.redeliver(sender, frame)
+            self._redeliver(sender, frame)
         self._run_waiters(node)
 
     def _run_waiters(self, node: Node) -> None:
@@ -460,6 +465,6 @@ class Ring(Routing, ABC):
             if left is not None and isinstance(frame, Insert | Unlink):
                 self._port.send(left, frame)
             else:
-                self.redeliver(sender, frame)
+                self._redeliver(sender, frame)
         for done in node.waiters:
             done()

@@ -1,4 +1,4 @@
-"""Roll calls: is this broker still in the same ring as those it has heard of?
+"""Ring probes: is this broker still in the same ring as those it has heard of?
 
 Crashes of several brokers at once can cut the ring in two, each part whole in itself. So now and then, and after every
 death of a neighbour, a broker lets one it has heard of search for one of its keys. If that search ends elsewhere, the
@@ -7,9 +7,11 @@ keys are inserted in the other part as well, which makes the two parts one again
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from saps.overlay.frames.ring import Found, Ping
+from saps.overlay.membership.failure_detector import Detector
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.ring import RETRY
@@ -24,12 +26,15 @@ ACQUAINTANCES = 64
 class RingProbe:
     """The ring probes of one broker. `rejoin` inserts all own keys once more, beginning at the broker given."""
 
-    def __init__(self, port: Port, graph: SkipGraph, rejoin: Callable[[BrokerRef], None]) -> None:
+    def __init__(self, port: Port, graph: SkipGraph, detector: Detector, rejoin: Callable[[BrokerRef], None]) -> None:
         self._port = port
         self._graph = graph
+        self._detector = detector
         self._rejoin = rejoin
-        self._acquaintances: dict[str, BrokerRef] = {}
+        self.known: dict[str, BrokerRef] = {}
         """Brokers heard of, the one to be asked next first."""
+        self._repaired_at = -math.inf
+        """When every neighbour of the last neighbour that died has noticed."""
         self._deaths = 0
         self._checked = 0
         """Deaths there had been when the last ring probe began that ended well."""
@@ -41,14 +46,21 @@ class RingProbe:
         """Since the last death it has not been found out yet whether this broker is cut off."""
         return self._checked < self._deaths and not self._stopped
 
+    def calm(self) -> bool:
+        """False while a crash is being found out or repaired: what a range call brings may not be complete."""
+        if self._port.now < self._repaired_at or self.pending or not self._graph.settled:
+            return False
+        suspects = self._detector.suspects
+        return not suspects or self._graph.neighbours().keys().isdisjoint(suspects)
+
     @property
     def acquaintances(self) -> list[BrokerRef]:
         """The brokers heard of, at most `ACQUAINTANCES`."""
-        return list(self._acquaintances.values())
+        return list(self.known.values())
 
     def know(self, broker: BrokerRef) -> None:
         """A broker to be asked some time."""
-        known = self._acquaintances
+        known = self.known
         if broker.name == self._port.me.name:
             return
         if broker.name not in known and len(known) >= ACQUAINTANCES:
@@ -57,6 +69,7 @@ class RingProbe:
 
     def neighbour_died(self) -> None:
         """A neighbour was given up: call when the others beside it have noticed too."""
+        self._repaired_at = self._port.now + self._port.grace
         self._deaths += 1
         self._port.after(self._port.grace, self.call)
 
@@ -73,7 +86,7 @@ class RingProbe:
         if asked is None:
             self._checked = deaths
             return
-        self._acquaintances.pop(asked.name, None)
+        self.known.pop(asked.name, None)
         self.know(asked)
 
         def together() -> None:
@@ -109,7 +122,7 @@ class RingProbe:
 
     def _whom_to_ask(self) -> BrokerRef | None:
         """The acquaintance whose turn it is; a neighbour of the levels above if none is left."""
-        for known in (self._acquaintances.values(), self._graph.linked_brokers()):
+        for known in (self.known.values(), self._graph.linked_brokers()):
             for broker in known:
                 if self._port.reachable(broker):
                     return broker

@@ -39,8 +39,13 @@ GONE_AFTER = 1.0
 class SkipGraph(Merging):
     """The nodes of one broker, and the one mutator `handle` for the frames that concern them."""
 
-    def __init__(self, port: Port) -> None:
-        super().__init__(port)
+    def __init__(
+        self,
+        port: Port,
+        redeliver: Callable[[BrokerRef, Frame], object] | None = None,
+        repaired: Callable[[Key], None] = lambda key: None,
+    ) -> None:
+        super().__init__(port, redeliver, repaired)
         self._finds: dict[int, Callable[[Found], None]] = {}
         self._serial = 0
         self._gone_here: set[Key] = set()

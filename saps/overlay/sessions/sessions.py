@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saps.mesh import Arrival
-from saps.overlay.frames.calls import Roster, SessionLease, SessionLeases
+from saps.overlay.frames.calls import Claim, Roster, SessionLease, SessionLeases
 from saps.overlay.frames.sessions import Offer
-from saps.overlay.port import Port
+from saps.overlay.port import Bodies, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.notices import Notices
 from saps.overlay.ring.keys import BrokerRef
@@ -113,7 +113,7 @@ class Sessions:
         the mesh, `alone` if nobody else is; `patience`: seconds that a CONNECT waits for somebody who does not
         answer."""
         self._port = port
-        self._directory = directory
+        self.directory = directory
         self._stamp = stamp
         self._alone = alone
         self.patience = patience
@@ -245,8 +245,12 @@ class Sessions:
     def restored(self, clients: Iterable[str]) -> None:
         self._unsure.update(clients)
 
-    def roster(self, body: Roster) -> list[SessionLeases]:
-        """This broker's leases in a partition (answers `Roster`)."""
+    @property
+    def bodies(self) -> Bodies:
+        return {Claim: self.directory.run, Roster: lambda body, keys: self._roster(body)}
+
+    def _roster(self, body: Roster) -> list[SessionLeases]:
+        """This broker's leases in a partition."""
         if self.host is None:
             return []
         me, leases = self._port.me, self.leases
@@ -286,6 +290,16 @@ class Sessions:
         told, self._told = self._told, _nothing
         told()
 
+    def forget(self, broker: BrokerRef) -> None:
+        """A broker died, or has left."""
+        self.directory.forget(broker)
+        self.migrations.forget(broker)
+
+    def rejoined(self) -> None:
+        """This broker was cut off, or its ring was cut in two."""
+        self.directory.rejoined()
+        self.sync()
+
     def sync(self) -> None:
         """Tell the holders of all sessions here: some may not know of them, or of later ones elsewhere."""
         if self.host is None or self._alone():
@@ -319,13 +333,13 @@ class Sessions:
         answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
         ready = {answer.broker.name for answer in answers if answer.ready}
         if claims and not ready:  # nobody knows: find out, and be the one who does
-            self._directory.join(number, lambda: self.notices.claim_again(claims))
+            self.directory.join(number, lambda: self.notices.claim_again(claims))
             return
         if outcome.complete:
             self._settled(claims)
         else:
             self.notices.claim_again(dict.fromkeys(self._untold.intersection(claims)))
-        self._directory.balance(number, ready, {answer.broker.name for answer in answers})
+        self.directory.balance(number, ready, {answer.broker.name for answer in answers})
         others: dict[str, dict[BrokerRef, SessionLease]] = {}
         for answer in answers:
             for lease in answer.leases:

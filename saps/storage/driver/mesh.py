@@ -80,16 +80,16 @@ def keep_retained(store: Store, node: OverlayNode) -> None:
         else:
             journal.put(Table.RETAINED, topic, (topic, record))
 
-    node.retained_store.on_record = on_record
+    node.retained.store.on_record = on_record
 
 
 def restore_retained(store: Store, node: OverlayNode) -> None:
     """Have the mesh keep what was stored of it, where it knows nothing later. To be called when it has been joined."""
-    now, journal = node.wall() * 1000, store.journal
+    now, journal = node.port.timers.wall() * 1000, store.journal
     jump = round(max(store.saved.jump, 0.0) * 1000)  # if the clock went back, the mesh's need not have done so
 
     def told(topic: str) -> None:
-        if not node.retained_store.holds(topic):
+        if not node.retained.store.holds(topic):
             journal.drop(Table.RETAINED, topic)
 
     for topic, encoded in store.saved.retained.items():

@@ -42,7 +42,7 @@ class MeshBench(Bench):
         self._simulation.build(Bench.brokers)
         self._simulation.run_until(lambda: all(broker.ready for broker in self._simulation.alive()))
         for broker in self._simulation.alive():
-            broker.node.epoch = (
+            broker.node.port.timers.epoch = (
                 0.0  # of two CONNECTs within the difference of two clocks either may win (guarantees.md)
             )
         self._benches = list(self._simulation.benches.values())

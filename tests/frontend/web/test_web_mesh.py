@@ -115,9 +115,12 @@ async def test_a_trace_is_the_tree_that_messages_take(start: Start) -> None:
             assert hop["source"] in reached
             reached.add(hop["target"])
     assert [h["target"] for h in known["hops"]] == [h["target"] for h in computed["hops"]]
-    before = {site.broker.ref.name: site.broker.mesh.node.multicast.sent for site in sites}
+    before = {site.broker.ref.name: site.broker.mesh.node.delivery.multicast.sent for site in sites}
     await sites[0].publish("air/x", b"", qos=1)
-    sent = {site.broker.ref.name: site.broker.mesh.node.multicast.sent - before[site.broker.ref.name] for site in sites}
+    sent = {
+        site.broker.ref.name: site.broker.mesh.node.delivery.multicast.sent - before[site.broker.ref.name]
+        for site in sites
+    }
     foretold = {name: sum(hop["source"] == name for hop in known["hops"]) for name in sent}
     assert sent == foretold
 

@@ -91,7 +91,7 @@ async def test_a_broker_that_cannot_serve_says_why_and_lives(site: Site) -> None
 
 
 async def test_what_is_kept_for_brokers_taken_for_dead_is_told_everywhere(site: Site) -> None:
-    kept = site.broker.mesh.node.multicast.missed
+    kept = site.broker.mesh.node.delivery.multicast.missed
     for seq in (1, 2):
         kept.append(0.0, publication("t", seq, 0, bytes(50), 1), [()], [])
     kept.dropped = 3

@@ -60,7 +60,7 @@ class Prioritised(Counted):
 
     def __init__(self, seed: int, order: KeyOrder, latency: float) -> None:
         super().__init__(seed, order, latency)
-        self.attach = lambda broker: broker.node.multicast.prioritise(URGENT.__contains__)
+        self.attach = lambda broker: broker.node.delivery.multicast.prioritise(URGENT.__contains__)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
         if isinstance(frame, Publish):
@@ -88,7 +88,7 @@ class Batches(Recorder):
 
     def publish(self, broker: SimBroker, topic: str, qos: int) -> None:
         rng = self._rng
-        there = [each for each in self.simulation.alive() if each.joined and not each.node.leaving]
+        there = [each for each in self.simulation.alive() if each.joined and not each.node.leaving.begun]
         if rng.random() < 0.7:
             broker = there[0]
 
@@ -99,7 +99,7 @@ class Batches(Recorder):
                 self.together(broker, topics, rng.choice((qos, qos, 0, 1)))()
                 dice = rng.random()
                 if dice < 0.05:
-                    broker.node.obey(None)  # the ways are found anew, between two batches of a turn
+                    broker.node.mesh.obey(None)  # the ways are found anew, between two batches of a turn
                 elif self.simulation.faulty and dice < 0.1:
                     other = rng.choice([other for other in self.simulation.alive() if other is not broker])
                     self.simulation.reset_link(broker.name, other.name)
@@ -195,7 +195,7 @@ def test_what_is_published_in_one_turn_is_one_frame_and_one_answer_for_each_memb
             ]
             sent.extend(messages)
             batch = batch_of(messages)
-            publisher.node.publish(batch, lambda reached, batch=batch: told.append((batch.topics, list(reached))))  # type: ignore[misc]
+            publisher.node.mesh.publish(batch, lambda reached, batch=batch: told.append((batch.topics, list(reached))))  # type: ignore[misc]
 
     publisher.act(publish)
     simulation.run(2)
@@ -216,7 +216,7 @@ def test_a_frame_has_its_limits(qos: int) -> None:
 
     def publish(payloads: list[bytes]) -> None:
         for payload in payloads:
-            publisher.node.publish(Batch.of(Message("a/1", payload, qos)), told.append)
+            publisher.node.mesh.publish(Batch.of(Message("a/1", payload, qos)), told.append)
 
     publisher.act(partial(publish, [b"%d" % number for number in range(MOST + 10)]))
     simulation.run(2)
@@ -235,11 +235,11 @@ def test_a_topic_keeps_its_order_between_qualities_of_service() -> None:
 
     def publish() -> None:
         for number, (topic, qos) in enumerate([("a/1", 0), ("a/1", 1), ("a/2", 0), ("a/1", 0), ("a/2", 0)]):
-            publisher.node.publish(Batch.of(Message(topic, b"%d" % number, qos)), None)
+            publisher.node.mesh.publish(Batch.of(Message(topic, b"%d" % number, qos)), None)
 
     publisher.act(publish)
     for broker in simulation.alive():
-        assert not broker.node.inbox.waiting()
+        assert not broker.node.delivery.inbox.waiting()
     simulation.run(2)
     assert simulation.frames_sent == 3 * 4
     got = [message.payload for _, message in member.delivered]
@@ -275,15 +275,15 @@ def test_a_broken_link_closes_what_is_being_filled() -> None:
     publisher, member, *_ = simulation.alive()
 
     def publish() -> None:
-        publisher.node.publish(Batch.of(Message("a/1", b"1", 1)), None)
+        publisher.node.mesh.publish(Batch.of(Message("a/1", b"1", 1)), None)
         publisher.node.link_down(member.ref)
-        publisher.node.publish(Batch.of(Message("a/1", b"2", 1)), None)
+        publisher.node.mesh.publish(Batch.of(Message("a/1", b"2", 1)), None)
 
     simulation.reset_link(publisher.name, member.name)
     publisher.act(publish)
     simulation.run(3)
     assert [message.payload for _, message in member.delivered] == [b"1", b"2"]
-    assert publisher.node.multicast.settled
+    assert publisher.node.delivery.multicast.settled
 
 
 # --- who misses some of it ----------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_a_member_that_misses_a_frame_gets_it_once_it_is_there_again() -> None:
     publisher.node.link_down(members[0].ref)
     simulation.run(3)
     assert told == [[Reached(2, 2), Reached(2, 4)]]
-    assert publisher.node.multicast.settled
+    assert publisher.node.delivery.multicast.settled
     for member in members:
         assert [message.payload for _, message in member.delivered[2:]] == [b"%d" % number for number in range(10)]
 
@@ -357,10 +357,10 @@ def test_what_is_made_up_for_two_members_with_different_topics_is_all_of_each() 
     simulation.run(0.01)
     recorder.publish_together(publisher, "abab")
     simulation.run(5)
-    assert publisher.node.multicast.settled
+    assert publisher.node.delivery.multicast.settled
     simulation.heal()
     simulation.run(8)
-    assert publisher.node.multicast.settled
+    assert publisher.node.delivery.multicast.settled
     for member, topics in zip(members, ("a", "ab"), strict=True):
         for topic in topics:
             got = [message.payload for _, message in member.delivered if message.topic == topic]
@@ -371,16 +371,16 @@ def test_publications_that_are_being_made_up_for_somebody_are_confirmed_and_coun
     """A member that was taken for dead is back: it gets them by themselves while the frame is still unanswered."""
     simulation, publisher, back = pair(3)
     recorder = Recorder(simulation)
-    statistics, acknowledgements = Statistics(), publisher.node.multicast.acknowledgements
-    publisher.node.multicast.count(statistics)
+    statistics, acknowledgements = Statistics(), publisher.node.delivery.multicast.acknowledgements
+    publisher.node.delivery.multicast.count(statistics)
     recorder.publish_together(publisher, "abab")
     assert acknowledgements.unacknowledged(back.ref)
-    publisher.act(lambda: publisher.node.catch_up.lost(back.ref, over=False))
-    publisher.act(lambda: publisher.node.catch_up.back(back.ref))
+    publisher.act(lambda: publisher.node.delivery.catch_up.lost(back.ref, over=False))
+    publisher.act(lambda: publisher.node.delivery.catch_up.back(back.ref))
     simulation.run(3)
     assert len(recorder.confirmed) == 4
     assert [sum(statistics.of(topic).latency or ()) for topic in "ab"] == [2, 2]
-    assert publisher.node.multicast.settled
+    assert publisher.node.delivery.multicast.settled
     assert [message.payload for _, message in back.delivered[2:]] == [b"1", b"2", b"3", b"4"]
 
 
@@ -400,7 +400,7 @@ def test_copies_between_clusters_are_counted_for_each_topic() -> None:
     (simulation,) = opened(KeyOrder.CLUSTER)
     publisher = simulation.alive()[0]
     statistics = Statistics()
-    publisher.node.multicast.count(statistics)
+    publisher.node.delivery.multicast.count(statistics)
     recorder = Recorder(simulation)
     for topics in (["a/1", "a/2", "a/2"], ["a/3"] * 4):
         recorder.publish_together(publisher, topics)

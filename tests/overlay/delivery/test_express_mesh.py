@@ -35,7 +35,7 @@ class TwoLanes(Simulation):
 
     @staticmethod
     def _prioritise(broker: SimBroker) -> None:
-        broker.node.multicast.prioritise(urgent)
+        broker.node.delivery.multicast.prioritise(urgent)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
         if not by_express(frame, urgent):
@@ -43,7 +43,7 @@ class TwoLanes(Simulation):
             return
         lane, target = (source.name, to.name), self.brokers[to.name]
         if lane not in self._clear_at:
-            target.act(lambda: target.node.multicast.forwarder.express_started(source.ref))
+            target.act(lambda: target.node.delivery.multicast.forwarder.express_started(source.ref))
         self._clear_at[lane] = max(self.now + self.rng.uniform(0.0005, 0.002), self._clear_at[lane] + GRAIN)
         self.at(self._clear_at[lane], lambda: target.act(lambda: target.node.receive(source.ref, [frame])))
 

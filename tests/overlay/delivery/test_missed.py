@@ -89,7 +89,7 @@ def test_nothing_is_lost_while_a_broker_is_taken_for_dead_wrongly(
     assert lost(recorder) == []
     recorder.judge(faulty=True)
     recorder.simulation.run(LINGER)
-    assert not any(broker.node.multicast.missed.bytes for broker in recorder.simulation.alive())
+    assert not any(broker.node.delivery.multicast.missed.bytes for broker in recorder.simulation.alive())
 
 
 @pytest.mark.simulation
@@ -127,13 +127,13 @@ def two(simulation: Simulation) -> tuple[SimBroker, SimBroker]:
 def test_who_does_not_come_back_in_time_gets_nothing_and_costs_nothing() -> None:
     simulation = Simulation(1)
     publisher, subscriber = two(simulation)
-    publisher.node.catch_up.log.age = 20
+    publisher.node.delivery.catch_up.log.age = 20
     simulation.partition([publisher.name])
     simulation.run(5)
     publisher.publish("t", b"missed", 1)
-    assert publisher.node.multicast.missed.bytes
+    assert publisher.node.delivery.multicast.missed.bytes
     simulation.run(20 + LINGER + 2)
-    assert not publisher.node.multicast.missed.bytes
+    assert not publisher.node.delivery.multicast.missed.bytes
     simulation.heal()
     simulation.run(10)
     publisher.publish("t", b"after", 1)
@@ -167,17 +167,17 @@ def test_a_later_life_gets_nothing_that_an_earlier_one_has_missed() -> None:
     simulation.crash(subscriber.name)
     simulation.run(5)
     publisher.publish("t", b"missed", 1)
-    assert publisher.node.multicast.missed.bytes
+    assert publisher.node.delivery.multicast.missed.bytes
     again = simulation.add(subscriber.name, "c0", publisher.name)
     simulation.run(5)
-    assert publisher.node.multicast.missed.bytes  # for whoever adopts the earlier one's sessions
+    assert publisher.node.delivery.multicast.missed.bytes  # for whoever adopts the earlier one's sessions
     again.subscribe("t")
     simulation.run(3)
     publisher.publish("t", b"after", 1)
     simulation.run(3)
     assert [message.payload for _, message in again.delivered] == [b"after"]
     simulation.run(KEPT + LINGER)
-    assert not publisher.node.multicast.missed.bytes
+    assert not publisher.node.delivery.multicast.missed.bytes
 
 
 @marks.expect("no room for what is missed")
@@ -266,7 +266,7 @@ def test_what_is_held_for_a_gap_is_not_acknowledged() -> None:
     simulation = Simulation(1)
     publisher, subscriber = two(simulation)
     origin = publisher.ref
-    inbox = subscriber.node.inbox
+    inbox = subscriber.node.delivery.inbox
     last = inbox.delivered(origin, "t")
     assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [DOUBTED]
     assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [DOUBTED]

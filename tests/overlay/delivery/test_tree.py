@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.overlay.delivery.tree import Branch, divide, fingers
-from saps.overlay.rendezvous.publisher_registry import by_place
+from saps.overlay.delivery.tree import Branch, by_place, divide, fingers
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 
 PATHS = st.sampled_from(["a", "b", "b/x", "b/x/1", "b/x/2", "b/y", "c/x", "c/y", "d", "e/z"])

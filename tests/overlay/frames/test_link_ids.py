@@ -37,7 +37,7 @@ def mesh() -> tuple[Simulation, SimBroker, list[SimBroker]]:
 def links(publisher: SimBroker) -> dict[BrokerRef, list[Frame]]:
     """What is about to be sent, by receiver."""
     found: dict[BrokerRef, list[Frame]] = {}
-    for to, frame in publisher.node.outbox:
+    for to, frame in publisher.node.port.outbox:
         found.setdefault(to, []).append(frame)
     return found
 
@@ -59,14 +59,14 @@ def check_defined(frames: list[Frame]) -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_waits_for_a_link_that_breaks_does_not_leave_by_the_next_one(qos: int) -> None:
     simulation, publisher, subscribers = mesh()
-    child = next(branch.child for branch in publisher.node.publishers.streams[TOPIC].way.branches)
+    child = next(branch.child for branch in publisher.node.rendezvous.publishers.streams[TOPIC].way.branches)
 
     def act() -> None:
-        publisher.node.publish(Batch.of(Message(TOPIC, b"before", qos)), None)
+        publisher.node.mesh.publish(Batch.of(Message(TOPIC, b"before", qos)), None)
         assert child in links(publisher)
         publisher.node.link_down(child)
         check_defined(links(publisher).get(child, []))
-        publisher.node.publish(Batch.of(Message(TOPIC, b"after", qos)), None)
+        publisher.node.mesh.publish(Batch.of(Message(TOPIC, b"after", qos)), None)
         check_defined(links(publisher).get(child, []))
 
     simulation._link(publisher.name, child.name).session += 1
@@ -84,8 +84,8 @@ def test_a_later_life_is_told_the_numbers_anew() -> None:
     earlier = subscribers[0].ref
     later = msgspec.structs.replace(earlier, incarnation=earlier.incarnation + 100)
     node = publisher.node
-    node.publishers.announced(Announce([Announced(TOPIC, 1)], later, present=True))
-    node.publish(Batch.of(Message(TOPIC, b"x", 1)), None)
+    node.rendezvous.publishers.announced(Announce([Announced(TOPIC, 1)], later, present=True))
+    node.mesh.publish(Batch.of(Message(TOPIC, b"x", 1)), None)
     assert later in links(publisher)
     check_defined(links(publisher)[later])
 
@@ -93,14 +93,14 @@ def test_a_later_life_is_told_the_numbers_anew() -> None:
 def test_the_numbers_of_a_sender_that_is_cut_off_now_and_then_are_kept() -> None:
     """It goes on by the same connection after each cut: the network has lost none of what it sent."""
     simulation, publisher, subscribers = mesh()
-    taken = next(branch.child for branch in publisher.node.publishers.streams[TOPIC].way.branches)
+    taken = next(branch.child for branch in publisher.node.rendezvous.publishers.streams[TOPIC].way.branches)
     child = next(broker for broker in subscribers if broker.ref == taken)
     for pause in (NUMBERS_KEPT / 2, NUMBERS_KEPT / 2 - 0.1):
-        child.act(lambda: child.node.multicast.forget(publisher.ref, over=False))
+        child.act(lambda: child.node.delivery.multicast.forget(publisher.ref, over=False))
         simulation.run(pause)
-    child.node.detector._dead[publisher.name] = publisher.ref  # and has not answered a probe yet
+    child.node.port.detector._dead[publisher.name] = publisher.ref  # and has not answered a probe yet
     simulation.run(0.2)
-    assert publisher.name in child.node.multicast.forwarder._inbound
+    assert publisher.name in child.node.delivery.multicast.forwarder._inbound
 
 
 def test_the_numbers_of_a_later_life_outlive_the_earlier_one() -> None:
@@ -114,6 +114,6 @@ def test_the_numbers_of_a_later_life_outlive_the_earlier_one() -> None:
     for number in range(30):
         again.publish(TOPIC, b"%d" % number, 1)
         simulation.run(5.0)
-    assert again.name in receiver.node.multicast.forwarder._inbound
+    assert again.name in receiver.node.delivery.multicast.forwarder._inbound
     came = [message.payload for _, message in receiver.delivered]
     assert came == [b"opens", *(b"%d" % number for number in range(30))]

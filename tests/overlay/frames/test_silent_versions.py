@@ -27,10 +27,10 @@ def test_a_broker_that_is_silent_is_given_up_however_often_it_is_answered_for() 
         mesh.run(0.1)
         answer = Gathered(1 << 40, [], complete=False, depth=0)
         asking.act(lambda answer=answer: asking.node.answered_for(silent.ref, answer))  # type: ignore[misc]
-    assert asking.node.lost(silent.ref)
+    assert asking.node.port.lost(silent.ref)
     mesh.heal()
     mesh.run(15.0)
-    assert not asking.node.lost(silent.ref)
+    assert not asking.node.port.lost(silent.ref)
     asking.publish("a/b", b"again", 1)
     mesh.run(2.0)
     assert [message.payload for _, message in silent.delivered][-1] == b"again"

@@ -79,7 +79,7 @@ def given_up_by_its_neighbours(seed: int, strike: Callable[[Simulation, str], No
     strike(simulation, victim.name)
     simulation.run(within)
     assert neighbours
-    assert all(broker.node.lost(victim.ref) for broker in neighbours)
+    assert all(broker.node.port.lost(victim.ref) for broker in neighbours)
 
 
 @pytest.mark.simulation

@@ -87,7 +87,7 @@ def test_many_keys_of_a_broker_that_go_together_do_not_each_look_through_all_tha
     simulation.run_until(lambda: len(ready) == len(filters), 60)
     looked.clear()
     for topic_filter in filters[50:150]:
-        broker.act(partial(broker.node.subscriptions.unsubscribe, topic_filter, ready.clear))
+        broker.act(partial(broker.node.rendezvous.subscriptions.unsubscribe, topic_filter, ready.clear))
     simulation.run(5)
     simulation.check_ring()
     assert len(looked) < 10

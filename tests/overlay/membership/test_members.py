@@ -30,8 +30,7 @@ class Clock:
 
 def members() -> tuple[Clock, Members, list[str]]:
     clock, lines = Clock(), list[str]()
-    found = Members(clock, lambda: clock.now)  # type: ignore[arg-type]
-    found.tell = lambda line, warning: lines.append(line)
+    found = Members(clock, lambda: clock.now, lambda line, warning: lines.append(line))  # type: ignore[arg-type]
     return clock, found, lines
 
 
@@ -97,10 +96,10 @@ def test_what_survivors_know_adds_up_to_who_has_crashed_left_and_come_back() -> 
     simulation.run(30)
 
     def away() -> set[str]:
-        return {event.broker.name for broker in simulation.alive() for event in broker.node.members.away}
+        return {event.broker.name for broker in simulation.alive() for event in broker.node.port.members.away}
 
     def seen(what: What) -> set[str]:
-        members = [broker.node.members for broker in simulation.alive()]
+        members = [broker.node.port.members for broker in simulation.alive()]
         return {event.broker.name for found in members for event in found.events if event.what is what}
 
     assert away() == {crashed}

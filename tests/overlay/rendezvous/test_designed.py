@@ -123,7 +123,7 @@ def test_when_the_designer_crashes_the_next_one_takes_over() -> None:
     simulation.run(10)
     assert settled(simulation)
     assert designer_of(simulation) is not before
-    trees = [broker.node.publishers.designs.trees for broker in simulation.alive() if broker.node.publishers.designs]
+    trees = [broker.node.rendezvous.designs.trees for broker in simulation.alive() if broker.node.rendezvous.designs]
     assert all(tree == trees[0] for tree in trees)
     there = {broker.name for broker in simulation.alive()}
     assert all({tree.root, *tree.parent} <= there for tree in trees[0].values())
@@ -137,7 +137,7 @@ def test_a_few_new_subscriptions_are_mended_in_and_many_are_designed_anew() -> N
     simulation.brokers["b3"].subscribe("t/new")
     simulation.brokers["b4"].subscribe("t/new")
     simulation.run(3)
-    designs = simulation.brokers["b9"].node.publishers.designs
+    designs = simulation.brokers["b9"].node.rendezvous.designs
     assert designs is not None
     assert {designs.trees["t/new"].root, *designs.trees["t/new"].parent} == {"b3", "b4"}
     assert designer_of(simulation).grown == grown
@@ -173,7 +173,7 @@ def test_a_broker_that_joins_later_gets_the_whole_design() -> None:
     simulation.run(3)
     newcomer = simulation.add("z", "c0", "b0")
     simulation.run(4)
-    ours, others = newcomer.node.publishers.designs, simulation.brokers["b5"].node.publishers.designs
+    ours, others = newcomer.node.rendezvous.designs, simulation.brokers["b5"].node.rendezvous.designs
     assert ours is not None
     assert others is not None
     assert ours.position == others.position
@@ -188,7 +188,7 @@ def test_wildcard_filters_are_resolved_against_the_topics_that_are_named() -> No
     simulation.brokers["b3"].subscribe("a/y")
     simulation.brokers["b4"].publish("a/x", b"", 1)
     simulation.run(4)
-    designs = simulation.brokers["b6"].node.publishers.designs
+    designs = simulation.brokers["b6"].node.rendezvous.designs
     assert designs is not None
     assert {topic: {tree.root, *tree.parent} for topic, tree in designs.trees.items()} == {
         "a/x": {"b1", "b2"},

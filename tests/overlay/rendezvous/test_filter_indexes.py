@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.overlay.rendezvous.publisher_registry import TOMBSTONE, Phase
+from saps.overlay.rendezvous.remote_filters import TOMBSTONE
+from saps.overlay.rendezvous.streams import Phase
 from saps.overlay.rendezvous.subscriber_registry import Baselines
 from saps.simulator import SimBroker, Simulation
 from saps.topics import matches, shared
@@ -41,7 +42,7 @@ def test_shorthand_are_dropped_by_filter_and_by_broker(acts: list[tuple[str, str
 
 def judge(broker: SimBroker) -> None:
     """Raise AssertionError if an index of this broker answers otherwise than a look at every filter."""
-    own, publishers = broker.node.subscriptions, broker.node.publishers
+    own, publishers = broker.node.rendezvous.subscriptions, broker.node.rendezvous.publishers
     for topic in TOPICS:
         assert own.wants(topic) == any(matches(f, topic) for f in own.registrations)
         ready = any(matches(f, topic) for f, registration in own.registrations.items() if registration.ready)
@@ -51,7 +52,7 @@ def judge(broker: SimBroker) -> None:
             publishers.route(stream)
             wanting = {
                 entry.broker
-                for topic_filter, entries in publishers._filters.items()
+                for topic_filter, entries in publishers.filters.of.items()
                 if shared(topic_filter) is None and matches(topic_filter, stream.topic)
                 for entry in entries.values()
                 if entry.present
@@ -75,7 +76,7 @@ def test_indexes_answer_as_a_look_at_every_filter(seed: int) -> None:
     simulation.run(TOMBSTONE + 25)
     for broker in simulation.alive():
         judge(broker)
-        publishers = broker.node.publishers
-        held = {name for entries in publishers._filters.values() for name in entries}
+        publishers = broker.node.rendezvous.publishers
+        held = {name for entries in publishers.filters.of.values() for name in entries}
         assert held <= {other.name for other in simulation.alive()}
-        assert held == set(publishers._of_broker)
+        assert held == set(publishers.filters.of_broker)

@@ -41,7 +41,7 @@ def registered(mesh: Simulation, broker: SimBroker, filters: Sequence[str], limi
 
     def act() -> None:
         for topic_filter in filters:
-            broker.node.subscribe(topic_filter, partial(done.append, topic_filter))
+            broker.node.mesh.subscribe(topic_filter, partial(done.append, topic_filter))
 
     broker.act(act)
     mesh.run_until(lambda: len(done) == len(filters), limit)
@@ -93,7 +93,7 @@ def test_withdrawn_together() -> None:
     for topic_filter in filters:
         brokers[1].unsubscribe(topic_filter)
     mesh.run(5)
-    assert not brokers[1].node.subscriptions.registrations
+    assert not brokers[1].node.rendezvous.subscriptions.registrations
     assert len(brokers[1].node.graph.nodes) < 50
     brokers[2].publish("q/x3", b"late")
     mesh.run(1)
@@ -107,14 +107,14 @@ def test_some_are_withdrawn_while_they_are_announced() -> None:
 
     def act() -> None:
         for topic_filter in filters:
-            brokers[1].node.subscribe(topic_filter, partial(done.append, topic_filter))
+            brokers[1].node.mesh.subscribe(topic_filter, partial(done.append, topic_filter))
 
     brokers[1].act(act)
-    mesh.run_until(lambda: any(r.announcement for r in brokers[1].node.subscriptions.registrations.values()))
+    mesh.run_until(lambda: any(r.announcement for r in brokers[1].node.rendezvous.subscriptions.registrations.values()))
     for topic_filter in filters[::2]:
         brokers[1].unsubscribe(topic_filter)
     mesh.run(5)
-    assert set(brokers[1].node.subscriptions.registrations) == set(filters[1::2])
+    assert set(brokers[1].node.rendezvous.subscriptions.registrations) == set(filters[1::2])
     assert sorted(done) == sorted(filters)  # whoever withdraws is not left waiting
 
 
@@ -137,7 +137,7 @@ def test_own_nodes_are_not_walked_one_by_one_while_a_crash_is_repaired(monkeypat
     monkeypatch.setattr(calls, "cut", counted)
     path = topic_path("deep")
     brokers[2].act(
-        lambda: brokers[2].node.calls.call(
+        lambda: brokers[2].node.rendezvous.calls.call(
             Range(Key(path), Key(path + b"\1")), Announce([], brokers[2].ref, True), lambda outcome: None, 1
         )
     )
@@ -156,7 +156,7 @@ def test_a_row_with_a_link_in_doubt_makes_a_call_incomplete() -> None:
         found: list[bool] = []
         path = topic_path("deep")
         brokers[1].act(
-            lambda told=found, path=path: brokers[1].node.calls.call(  # type: ignore[misc]
+            lambda told=found, path=path: brokers[1].node.rendezvous.calls.call(  # type: ignore[misc]
                 Range(Key(path), Key(path + b"\1")),
                 Announce([], brokers[1].ref, True),
                 lambda outcome: told.append(outcome.complete),
@@ -172,13 +172,13 @@ def test_no_turn_of_a_broker_takes_more_than_a_slice() -> None:
     mesh, brokers = mesh_of(5)
     node = brokers[2].node
     turns: Counter[float] = Counter()
-    begin = node.subscriptions._begin
+    begin = node.rendezvous.subscriptions._begin
 
     def counted(registration: object) -> None:
         turns[mesh.now] += 1
         begin(registration)  # type: ignore[arg-type]
 
-    node.subscriptions._begin = counted  # type: ignore[method-assign]
+    node.rendezvous.subscriptions._begin = counted  # type: ignore[method-assign]
     registered(mesh, brokers[2], mixed(3000))
     assert turns.total() == 3000
     assert max(turns.values()) <= SLICE
@@ -193,7 +193,7 @@ def test_a_broker_that_was_taken_for_dead_says_little_again() -> None:
     mesh.partition(["b2"])
     mesh.run(6)
     mesh.heal()
-    announcing = brokers[2].node.calls
+    announcing = brokers[2].node.rendezvous.calls
     called, call = 0, announcing.call
 
     def counted(wanted: Range, body: Body, *more: Any, **options: Any) -> Call:
@@ -207,7 +207,7 @@ def test_a_broker_that_was_taken_for_dead_says_little_again() -> None:
     assert mesh.counters.frames - before < 20 * len(filters)
     assert 0 < called < len(filters) / 5  # several times over
     for broker in brokers:
-        assert not broker.node.detector.dead
+        assert not broker.node.port.detector.dead
     mesh.check_ring()
     brokers[0].publish("q/x3", b"after")
     mesh.run(2)

@@ -89,7 +89,7 @@ def test_after_crashes_each_bucket_has_enough_holders_again(seed: int) -> None:
     for broker in mesh.rng.sample(brokers, 2):
         mesh.crash(broker.name)
     mesh.run(12)
-    holders = Counter(number for broker in mesh.alive() for number in broker.node.retained_store.partitions)
+    holders = Counter(number for broker in mesh.alive() for number in broker.node.retained.store.partitions)
     assert holders.keys() == {partition_of(f"many/{number}") for number in range(60)}
     assert min(holders.values()) >= HOLDERS
 

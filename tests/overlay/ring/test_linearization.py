@@ -57,9 +57,6 @@ class End:
     def lost(self, broker: BrokerRef) -> bool:
         return False
 
-    def calm(self) -> bool:
-        return True
-
     def reachable(self, broker: BrokerRef) -> bool:
         return True
 

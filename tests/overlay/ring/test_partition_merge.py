@@ -50,8 +50,8 @@ def test_a_merge_costs_each_key_log_n_insertions(mesh: Simulation) -> None:
 
 def test_after_a_merge_nobody_who_lives_is_taken_for_dead(mesh: Simulation) -> None:
     for broker in mesh.alive():
-        assert [other.name for other in mesh.alive() if broker.node.lost(other.ref)] == []
-        assert broker.node.calm()
+        assert [other.name for other in mesh.alive() if broker.node.port.lost(other.ref)] == []
+        assert broker.node.rejoin.ring_probe.calm()
 
 
 def test_after_a_merge_every_publication_reaches_both_sides(mesh: Simulation) -> None:

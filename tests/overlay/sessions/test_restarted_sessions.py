@@ -50,7 +50,7 @@ class Restarts(Roams):
             session.expiry, session.ends_at = int(EXPIRY), self.now + EXPIRY
             SubscriberAgent.subscribe(session, Subscription("t/#", 2))
             frontend.sessions.away(session)
-        broker.node.restored(clients)
+        broker.node.sessions.restored(clients)
 
     def restart(self, victim: SimBroker, contact: SimBroker) -> SimBroker:
         """A broker's next life, with the sessions it had."""
@@ -128,7 +128,7 @@ def test_where_nobody_holds_the_buckets_all_keys_are_put_in_at_the_first_attempt
     mesh.stored["new"] = [f"c{number}" for number in range(20 * PARTITIONS)]
     new, begun = mesh.add("new", contact="b0"), mesh.now
     mesh.run_until(lambda: new.ready)
-    assert sorted(new.node.directory.partitions) == list(range(PARTITIONS))
+    assert sorted(new.node.sessions.directory.partitions) == list(range(PARTITIONS))
     assert mesh.now - begun < RETRY, "some had to be put in again"
 
 

@@ -69,7 +69,7 @@ def test_a_broker_that_stops_while_a_session_is_on_its_way_hands_it_over(seed: i
         mesh.tell(three, number, 1)
     mesh.run(1)
     nomad.connect(two)
-    mesh.run_until(lambda: "c" in one.node.migrations.source.leaving)
+    mesh.run_until(lambda: "c" in one.node.sessions.migrations.source.leaving)
     for _ in range(steps):
         mesh.step()
     one.act(mesh.benches[one].frontend.sessions.close)
@@ -368,5 +368,5 @@ def test_the_directory_forgets_whose_sessions_have_ended() -> None:
         else:
             nomad.lose()
     mesh.run(10)
-    assert any(broker.node.directory.partitions for broker in brokers)
-    assert not sum(len(broker.node.directory) for broker in brokers)
+    assert any(broker.node.sessions.directory.partitions for broker in brokers)
+    assert not sum(len(broker.node.sessions.directory) for broker in brokers)

@@ -25,7 +25,7 @@ FULL = [name for name in (f"c{n}" for n in range(40 * PARTITIONS)) if partition_
 
 
 def holders(mesh: Roams, partition: int = 3) -> list[SimBroker]:
-    return [broker for broker in mesh.alive() if partition in broker.node.directory.partitions]
+    return [broker for broker in mesh.alive() if partition in broker.node.sessions.directory.partitions]
 
 
 def straight(mesh: Roams) -> int:
@@ -49,7 +49,7 @@ def test_while_holders_come_and_go_each_client_has_one_session(seed: int) -> Non
         for _ in range(rng.choice([0, 1, 1, 3])):
             change(mesh, rng)
             mesh.run(rng.choice([0, 0, 0.01, 0.05, 0.2]))
-        there = [broker for broker in mesh.alive() if broker.joined and not broker.node.leaving]
+        there = [broker for broker in mesh.alive() if broker.joined and not broker.node.leaving.begun]
         name = next(names)
         pair = Nomad(mesh, name), Nomad(mesh, name)
         pairs.append(pair)
@@ -65,11 +65,11 @@ def test_while_holders_come_and_go_each_client_has_one_session(seed: int) -> Non
 
 def change(mesh: Roams, rng: random.Random) -> None:
     """Another set of brokers holds the bucket soon."""
-    there = [broker for broker in mesh.alive() if broker.joined and not broker.node.leaving]
+    there = [broker for broker in mesh.alive() if broker.joined and not broker.node.leaving.begun]
     dice = rng.random()
     if dice < 0.7:  # one more: of too many some give it up
         broker = rng.choice(there)
-        broker.act(lambda: broker.node.directory.join(3))
+        broker.act(lambda: broker.node.sessions.directory.join(3))
     elif dice < 0.9 or len(there) < 5:
         mesh.add(f"new{len(mesh.brokers)}", "c1", rng.choice(there).name)
     else:
@@ -149,7 +149,7 @@ def test_who_is_not_over_in_time_is_late_once_and_at_that_time(added: list[tuple
     broker = mesh.add("b0")
     late: dict[Wait, float] = {}
     owed: dict[Wait, float] = {}
-    patience: SharedTimeout[Wait] = SharedTimeout(broker.node, 2.0, lambda wait: late.__setitem__(wait, mesh.now))
+    patience: SharedTimeout[Wait] = SharedTimeout(broker.node.port, 2.0, lambda wait: late.__setitem__(wait, mesh.now))
     for pause, over in added:
         mesh.run(pause)
         wait = Wait(over)

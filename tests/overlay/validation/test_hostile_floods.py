@@ -58,9 +58,9 @@ def test_bytes_that_wait_for_what_does_not_come(mesh: Besieged, monkeypatch: pyt
         mesh.attack(b1, DefineBroker(number, stranger))
         for seq in range(100, 110):
             mesh.attack(b1, publication(TOPIC, seq, seq - 1, bytes(400), 1, origin=number))
-            assert b1.node.inbox._held_bytes <= 10_000
-    held = [len(b1.node.inbox._sequences[stranger][TOPIC].held) for stranger in strangers]
-    assert 400 * sum(held) == b1.node.inbox._held_bytes
+            assert b1.node.delivery.inbox._held_bytes <= 10_000
+    held = [len(b1.node.delivery.inbox._sequences[stranger][TOPIC].held) for stranger in strangers]
+    assert 400 * sum(held) == b1.node.delivery.inbox._held_bytes
     assert held[0] == 10
 
 
@@ -84,7 +84,7 @@ def test_messages_for_groups_that_are_remembered(mesh: Besieged, monkeypatch: py
     b0 = mesh.brokers["b0"]
     for serial in range(30):
         assert mesh.attack(b0, GroupDelivery(serial, "$share/g/a", "a", b"", 1, False))
-    assert len(b0.node.sharing._taken) == 10
+    assert len(b0.node.delivery.sharing._taken) == 10
 
 
 def test_calls_of_agents_that_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,8 +147,8 @@ def test_hand_overs_that_are_remembered_as_done(mesh: Besieged, monkeypatch: pyt
         victim.subscribe("wanted", qos=1)
         assert mesh.attack(b1, TakeOver(serial, f"victim{serial}", 1 << 63, None, True))
         assert mesh.attack(b1, Arrived(serial))
-    assert b1.node.migrations.source.given == 5
-    assert len(b1.node.migrations.source._done) == 2
+    assert b1.node.sessions.migrations.source.given == 5
+    assert len(b1.node.sessions.migrations.source._done) == 2
     for serial in range(5):
         assert mesh.attack(b1, Arrived(serial))
     mesh.run(0.1)
@@ -160,10 +160,10 @@ def test_retained_messages_of_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is kept can still be replaced when there is no room for more."""
     monkeypatch.setattr(retained_store, "TOPICS", 5)
     mesh = Besieged()
-    holder = next(broker for broker in mesh.alive() if broker.node.retained_store.partitions)
-    number = holder.node.retained_store.partitions[0]
+    holder = next(broker for broker in mesh.alive() if broker.node.retained.store.partitions)
+    number = holder.node.retained.store.partitions[0]
     key = next(key for key in holder.node.graph.nodes if partition_of_key(key) == number)
-    before = len(holder.node.retained_store)
+    before = len(holder.node.retained.store)
     topics = [
         *islice((name for name in map("flood/{}".format, count()) if retained_store.partition_of(name) == number), 30)
     ]
@@ -175,9 +175,9 @@ def test_retained_messages_of_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for topic in topics:
         keep(topic, b"first", 1)
-    assert before < len(holder.node.retained_store) <= before + 5
+    assert before < len(holder.node.retained.store) <= before + 5
     keep(topics[0], b"second", 2)
-    (held,) = holder.node.retained_store._held[number].records.matching(topics[0])
+    (held,) = holder.node.retained.store._held[number].records.matching(topics[0])
     assert held.message.payload == b"second"
 
 
@@ -197,8 +197,8 @@ def test_slices_of_which_it_is_remembered_how_a_design_divides_them(monkeypatch:
 
 def _claimed(mesh: Besieged) -> str:
     """A client of which the foe has said that it has its session."""
-    holder = next(broker for broker in mesh.alive() if broker.node.directory.partitions)
-    number = holder.node.directory.partitions[0]
+    holder = next(broker for broker in mesh.alive() if broker.node.sessions.directory.partitions)
+    number = holder.node.sessions.directory.partitions[0]
     client = next(name for name in map("ghost{}".format, count()) if partition_of(name) == number)
     key = next(key for key in holder.node.graph.nodes if key.path == b"s\0%d" % number)
     claim = Claim(number, FOE, [(client, 1)], [])

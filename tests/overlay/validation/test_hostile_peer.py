@@ -119,8 +119,8 @@ def test_only_who_was_asked_answers_a_part_of_a_call(mesh: Besieged) -> None:
     b0, _, _ = opened(mesh)
     outcomes: list[Outcome] = []
     calls: list[Call] = []
-    b0.act(lambda: calls.append(b0.node.calls.call(ALL_BROKERS, Absent(["client1"]), outcomes.append)))
-    for part in range(b0.node.calls._serial + 2):
+    b0.act(lambda: calls.append(b0.node.rendezvous.calls.call(ALL_BROKERS, Absent(["client1"]), outcomes.append)))
+    for part in range(b0.node.rendezvous.calls._serial + 2):
         if part != calls[0].part:
             mesh.attack(b0, Gathered(part, [Here(["forged"])], True, 1))
     mesh.run(1)
@@ -140,7 +140,7 @@ def test_only_who_was_asked_takes_a_message_for_a_group(mesh: Besieged) -> None:
         mesh.attack(b0, Handed(serial, True))
         mesh.attack(b0, Settled(serial))
     assert not told
-    assert b0.node.sharing.awaited()
+    assert b0.node.delivery.sharing.awaited()
     mesh.run(1)
     assert told
     assert b"x" in got(mesh, 1)
@@ -185,10 +185,10 @@ def test_nobody_has_the_clocks_run_out(mesh: Besieged) -> None:
     mesh.attack(b1, DefineBroker(1, b0.ref))
     mesh.attack(b1, publication(TOPIC, 9, 0, b"x", 1, origin=1, retain=True, properties=Properties(stamp=GREATEST)))
     forged = SessionLeases(FOE, True, [SessionLease("client9", FOE, GREATEST)])
-    for part in range(b1.node.calls._serial + 5):
+    for part in range(b1.node.rendezvous.calls._serial + 5):
         mesh.attack(b1, Gathered(part, [forged], True, 1))
     mesh.run(1)
-    stamped = b1.node.stamp(None)
+    stamped = b1.node.mesh.stamp(None)
     assert stamped is not None
     assert stamped.stamp is not None
     assert stamped.stamp >> 22 < (mesh.now + 90_000) * 1000
@@ -202,7 +202,7 @@ def test_nobody_takes_itself_for_dead_by_what_others_say(mesh: Besieged) -> None
     mesh.attack(b1, DefineBroker(2, later))
     assert not mesh.attack(b1, DefineSlice(1, [2]))
     mesh.run(5)
-    assert not b1.node.lost(b1.ref)
+    assert not b1.node.port.lost(b1.ref)
 
 
 @pytest.mark.parametrize(
@@ -265,12 +265,12 @@ def test_what_it_floods_is_bounded(mesh: Besieged, monkeypatch: pytest.MonkeyPat
         mesh.attack(b0, Enlist(i, i))
         if i % 30 == 29:
             mesh.run(0.1)
-    assert len(node.ring_probe.acquaintances) <= ACQUAINTANCES
+    assert len(node.rejoin.ring_probe.acquaintances) <= ACQUAINTANCES
     assert len(node.rejoin._heard) <= 50
-    assert len(node.retained_store.partitions) <= PARTITIONS
+    assert len(node.retained.store.partitions) <= PARTITIONS
     mesh.run(6)
-    assert len(node.detector._watched) + len(node.detector._hearsay) < 50
-    assert len(node.detector._dead) + len(node.detector._silent) == len(node.detector._to_probe) <= 30
+    assert len(node.port.detector._watched) + len(node.port.detector._hearsay) < 50
+    assert len(node.port.detector._dead) + len(node.port.detector._silent) == len(node.port.detector._to_probe) <= 30
     for number in range(1, 51):
         assert mesh.attack(b0, DefineBroker(number, FOE))
     assert not mesh.attack(b0, DefineBroker(51, FOE))
@@ -279,7 +279,7 @@ def test_what_it_floods_is_bounded(mesh: Besieged, monkeypatch: pytest.MonkeyPat
 def test_what_has_come_once_does_not_come_again(mesh: Besieged) -> None:
     """The foe has passed a publication of b0 on, and does so again, as often as it likes."""
     b0, b1, _ = opened(mesh)
-    seq = b0.node.publishers.seq
+    seq = b0.node.rendezvous.publishers.seq
     mesh.attack(b1, DefineBroker(1, b0.ref))
     for _ in range(5):
         mesh.attack(b1, publication(TOPIC, seq, 0, b"first", 1, origin=1))
@@ -323,7 +323,7 @@ def test_gaps_of_its_own_hold_up_nobody_elses_publications(mesh: Besieged) -> No
     mesh.run_until(lambda: bool(told), 5)
     assert b"honest" in got(mesh, 1)
     mesh.run(MEMORY + 20)
-    assert not b1.node.inbox._held_bytes
+    assert not b1.node.delivery.inbox._held_bytes
 
 
 def test_a_key_that_it_takes_out_of_the_ring_comes_back(mesh: Besieged) -> None:
@@ -397,23 +397,23 @@ def test_it_can_take_the_session_of_a_client_if_it_knows_its_user(mesh: Besieged
 
 def test_it_can_claim_a_client_so_that_nobody_else_has_it(mesh: Besieged) -> None:
     """A limit, not a promise. What the holders keep is what they are told, as much as one call carries."""
-    holders = [b for b in mesh.alive() if b.node.directory.partitions]
+    holders = [b for b in mesh.alive() if b.node.sessions.directory.partitions]
     assert holders
     broker = holders[0]
-    number = broker.node.directory.partitions[0]
+    number = broker.node.sessions.directory.partitions[0]
     key = next(key for key in broker.node.graph.nodes if key.path == b"s\0%d" % number)
-    before = len(broker.node.directory)
+    before = len(broker.node.sessions.directory)
     claim = Claim(number, FOE, [(f"ghost{i}", GREATEST) for i in range(1000)], [])
     assert mesh.attack(broker, Broadcast(FOE, 1, [(key, key._replace(role=key.role + 1))], claim, 1))
-    assert len(broker.node.directory) == before + 1000
+    assert len(broker.node.sessions.directory) == before + 1000
     mesh.gone()
-    broker.act(lambda: broker.node.directory.forget(FOE))
-    assert len(broker.node.directory) == before
+    broker.act(lambda: broker.node.sessions.directory.forget(FOE))
+    assert len(broker.node.sessions.directory) == before
 
 
 def test_it_can_keep_a_retained_message_that_nobody_replaces(mesh: Besieged) -> None:
     """A limit, not a promise: the greatest stamp is the last message."""
-    keepers = [b for b in mesh.alive() if b.node.retained_store.partitions]
+    keepers = [b for b in mesh.alive() if b.node.retained.store.partitions]
     assert 0 < len(keepers) <= HOLDERS
     forged = Record(Message(TOPIC, b"forged", 1, True, Properties(stamp=GREATEST)), 0, FOE, 1)
     for broker in keepers:
@@ -424,7 +424,7 @@ def test_it_can_keep_a_retained_message_that_nobody_replaces(mesh: Besieged) -> 
     found = {
         r.message.payload
         for b in keepers
-        for partition in b.node.retained_store._held.values()
+        for partition in b.node.retained.store._held.values()
         for r in partition.records.values()
     }
     assert b"forged" in found
@@ -454,6 +454,6 @@ def test_it_can_answer_a_call_whose_number_it_guesses(mesh: Besieged) -> None:
     b0, _, _ = opened(mesh)
     outcomes: list[Outcome] = []
     calls: list[Call] = []
-    b0.act(lambda: calls.append(b0.node.calls.call(one_broker("b1"), Absent(["client1"]), outcomes.append)))
+    b0.act(lambda: calls.append(b0.node.rendezvous.calls.call(one_broker("b1"), Absent(["client1"]), outcomes.append)))
     mesh.attack(b0, Gathered(calls[0].part, [Here(["forged"])], True, 1))
     assert [outcome.results for outcome in outcomes] == [[Here(["forged"])]]

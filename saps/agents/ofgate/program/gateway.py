@@ -64,11 +64,11 @@ class Gateway:
         )
         self.gate = OFGate(
             f"ofgate@{self._settings.name}",
-            mesh.node,
+            mesh.node.port,
             self.broker.agents,
             self._controller,
             modes_of(self._settings.ofm),
-            mesh.node.broadcaster.tell,
+            mesh.node.delivery.broadcaster.tell,
             secrets.token_bytes,
             lease=self._lease,
         )

@@ -1,0 +1,129 @@
+"""What becomes of the other brokers, as one broker learns it: heard, back, dead, gone; and who has to do with it."""
+
+from __future__ import annotations
+
+from saps.overlay.delivery.delivery import Delivery
+from saps.overlay.frames.ring import Leave, LeaveAck
+from saps.overlay.membership.leave import Leaving
+from saps.overlay.node_port import Driver, NodePort
+from saps.overlay.port import Handlers
+from saps.overlay.rendezvous.rendezvous import Rendezvous
+from saps.overlay.retained.publisher import RetainedPublisher
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.ring.rejoin import Rejoin
+from saps.overlay.ring.skip_graph import SkipGraph
+from saps.overlay.sessions.replicas.holders import Replicas
+from saps.overlay.sessions.sessions import Sessions
+from saps.overlay.wills import Wills
+
+
+class Peers:
+    """Tells the machines of one broker what has become of another one."""
+
+    def __init__(
+        self,
+        port: NodePort,
+        driver: Driver,
+        graph: SkipGraph,
+        rejoin: Rejoin,
+        rendezvous: Rendezvous,
+        delivery: Delivery,
+        retained: RetainedPublisher,
+        sessions: Sessions,
+        replicas: Replicas,
+        wills: Wills,
+        leaving: Leaving,
+    ) -> None:
+        self._port = port
+        self._driver = driver
+        self._graph = graph
+        self._rejoin = rejoin
+        self._rendezvous = rendezvous
+        self._delivery = delivery
+        self._retained = retained
+        self._sessions = sessions
+        self._replicas = replicas
+        self._wills = wills
+        self._leaving = leaving
+
+    @property
+    def handlers(self) -> Handlers:
+        return {Leave: self._on_leave}
+
+    def met(self, broker: BrokerRef) -> bool:
+        """A broker was found at the address of another one, or of its earlier life. False if its own life is over."""
+        if self._port.detector.stale_incarnation(broker):
+            return False
+        if (was := self._port.detector.heard(broker)) is not None:
+            self.back(was, broker)
+        return True
+
+    def discovered(self, broker: BrokerRef) -> None:
+        """A broker was found that is in a mesh, perhaps in another one: then the two become one."""
+        if self.met(broker):
+            self._rejoin.ring_probe.know(broker)
+            self._rejoin.suspect(broker)
+
+    def told_of(self, broker: BrokerRef) -> None:
+        """Others have passed on what a broker said."""
+        self._rejoin.ring_probe.know(broker)
+        self._rejoin.told_of(broker)
+
+    def link_down(self, peer: BrokerRef) -> None:
+        """The link to a broker broke, or could not be made."""
+        self._port.detector.broke(peer)
+        self._delivery.link_down(peer)
+        self._wills.link_down(peer)
+        self._leaving.link_down(peer)
+
+    def watch(self) -> None:
+        """Once a heartbeat: see who is there of those that this broker depends on."""
+        needed = self._graph.neighbours() | self._delivery.awaited() | self._wills.watched()
+        self._port.watch(needed | self._sessions.migrations.awaited() | self._replicas.watched())
+
+    def back(self, was: BrokerRef, broker: BrokerRef) -> None:
+        """One that `was` taken for dead is there."""
+        if was.incarnation == broker.incarnation:
+            self._delivery.catch_up.back(broker)
+            self._replicas.back(broker)
+        self._rejoin.back(was, broker)
+
+    def died(self, broker: BrokerRef) -> None:
+        """A broker is taken for dead."""
+        self._driver.given_up(broker)
+        neighbour = broker.name in self._graph.neighbours()
+        if self._port.detector.is_hearsay(broker):
+            self._disbelieve(broker)
+        else:
+            self._delivery.catch_up.lost(broker, self._port.detector.stale_incarnation(broker))
+            self._forget(broker)
+            self._wills.died(broker)
+            self._replicas.died(broker)
+        if neighbour:
+            self._rejoin.ring_probe.neighbour_died()
+            for other in self._graph.linked_brokers():  # where there is a cut it is not the only one
+                self._port.follow(other)
+
+    def _on_leave(self, sender: BrokerRef, frame: Leave) -> None:
+        self._port.detector.left(sender)
+        self._forget(sender)
+        self._delivery.catch_up.left(sender)
+        self._wills.left(sender)
+        self._replicas.died(sender)
+        self._port.send(sender, LeaveAck())
+
+    def _disbelieve(self, broker: BrokerRef) -> None:
+        """A later life of a broker that nobody but others has spoken of is not there: an earlier one may well be."""
+        self._graph.forget(broker)
+        self._rendezvous.forget(broker, exactly=True)
+        self._delivery.multicast.link_down(broker)
+
+    def _forget(self, broker: BrokerRef) -> None:
+        """A broker is dead or has left: nothing may depend on it any more."""
+        self._port.unfollow(broker)
+        self._graph.forget(broker)
+        self._rendezvous.forget(broker)
+        self._delivery.forget(broker, self._port.detector.stale_incarnation(broker))
+        self._sessions.forget(broker)
+        self._retained.forget(broker)
+        self._leaving.parted(broker)

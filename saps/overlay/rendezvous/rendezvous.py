@@ -1,0 +1,115 @@
+"""Where publishers find subscribers, at one broker: its filters, streams and OpenFlow trees, and the range calls by which
+they meet those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from saps.local.batch import Batch
+from saps.mesh import Done
+from saps.overlay.delivery.ofm_members import Trees
+from saps.overlay.frames.calls import AnnounceTree, Collect, DesignPart, Result, Survey
+from saps.overlay.port import Bodies, Port
+from saps.overlay.rendezvous.designed import Designs
+from saps.overlay.rendezvous.designer import Designer, DesignSettings
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
+from saps.overlay.rendezvous.range_calls import RangeCalls
+from saps.overlay.rendezvous.subscriber_registry import Subscriptions
+from saps.overlay.rendezvous.ways import Ways
+from saps.overlay.ring.keys import BrokerRef, Key
+from saps.overlay.ring.skip_graph import SkipGraph
+
+
+class Rendezvous:
+    """Both sides, put together."""
+
+    def __init__(
+        self,
+        port: Port,
+        graph: SkipGraph,
+        calls: RangeCalls,
+        publish: Callable[[Batch, Done | None], None],
+        design: DesignSettings | None,
+    ) -> None:
+        """`publish` gets what waited for a stream to open. `design`: ALM runs on a designed overlay, settled so."""
+        self.calls = calls
+        self.subscriptions = Subscriptions(port, graph, calls)
+        self.trees = Trees(port, graph, calls, self._publishes)
+        self.designs: Designs | None = None
+        self.designer: Designer | None = None
+        if design is not None:
+            self.designs = Designs(port, self._divide_again)
+            self.designer = Designer(port, graph, calls, self.designs, design)
+        self.ways = Ways(port, self.designs)
+        self.publishers = PublisherRegistry(port, graph, calls, publish, self.trees, self.ways)
+
+    def _publishes(self, topic: str) -> bool:
+        return self.publishers.publishes(topic)
+
+    def _divide_again(self, topics: Iterable[str]) -> None:
+        self.publishers.divide_again(topics)
+
+    @property
+    def bodies(self) -> Bodies:
+        return {
+            Collect: self._collected,
+            AnnounceTree: self._tree_announced,
+            Survey: self._surveyed,
+            DesignPart: self._designed,
+        }
+
+    def _collected(self, body: Collect, keys: list[Key]) -> list[Result]:
+        return [*self.subscriptions.interests(keys, body), *self.trees.members(keys)]
+
+    def _tree_announced(self, body: AnnounceTree, keys: list[Key]) -> list[Result]:
+        self.trees.note(body)
+        return []
+
+    def _surveyed(self, body: Survey, keys: list[Key]) -> list[Result]:
+        if self.designs is None:
+            return []
+        topics = filter(self.publishers.publishes, self.publishers.streams)
+        return [self.designs.surveyed(self.subscriptions.registrations, topics)]
+
+    def _designed(self, body: DesignPart, keys: list[Key]) -> list[Result]:
+        if self.designs is not None:
+            self.designs.accept(body)
+        return []
+
+    def forget(self, broker: BrokerRef, *, exactly: bool = False) -> None:
+        """A broker is dead or has left. `exactly`: this says nothing of its earlier lives."""
+        self.calls.forget(broker)
+        self.publishers.forget(broker, exactly=exactly)
+        self.trees.forget(broker, exactly=exactly)
+
+    def key_again(self, key: Key) -> None:
+        """The key was out of the ring for a while, or the ring was two."""
+        self.subscriptions.announce_key_again(key)
+        self.publishers.key_again(key)
+        self.trees.announce_again(key)
+
+    def rejoined(self) -> None:
+        """Tell and ask the others what may not have reached them, or not come from them."""
+        self.subscriptions.announce_again()
+        self.trees.announce_again()
+        self.publishers.collect_again()
+
+    def withdraw(self, done: Callable[[], None]) -> None:
+        """Give up filters, presence and trees; `done` runs when all concerned know."""
+        filters, streams = list(self.subscriptions.registrations), list(self.publishers.streams.values())
+        topics = self.trees.topics
+        missing = 1 + len(filters) + len(streams) + len(topics)
+
+        def one_done() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                done()
+
+        for stream in streams:
+            self.publishers.close(stream, one_done)
+        for topic in topics:
+            self.trees.leave(topic, one_done)
+        for topic_filter in filters:
+            self.subscriptions.unsubscribe(topic_filter, one_done)
+        one_done()
