@@ -418,7 +418,7 @@ class Simulation:
     def _meet(self, source: SimBroker, found: BrokerRef, meant: BrokerRef) -> None:
         """What is meant for another life of a broker does not reach this one, but the link shows who is there."""
         if source.alive:
-            source.node.met(found)
+            source.node.peers.met(found)
             source.node.link_down(meant)
             self.after_event(source)
 

@@ -68,7 +68,7 @@ class LiveOfm:
     def attach(self, node: OverlayNode, registry: AgentRegistry) -> OfmAgent:
         """Give the node its data path and its OFM agent. After `listen`."""
         assert self.element is not None
-        keys = Keyring(node.me, self._admit)
+        keys = Keyring(node.port.me, self._admit)
         self._admit(())
         self.datapath = Datapath(
             node.port,
@@ -81,7 +81,7 @@ class LiveOfm:
             self._settings.datapath(),
         )
         node.delivery.multicast.tree_path = self.datapath
-        rng = random.Random(f"{node.me.name} {node.me.incarnation}")
+        rng = random.Random(f"{node.port.me.name} {node.port.me.incarnation}")
         self.agent = OfmAgent(node, registry, self.datapath, keys, self.element, modes_of(self._settings), rng)
         self.agent.of_socket = self._counts
         return self.agent

@@ -42,8 +42,8 @@ class OfmAgent:
         self._subscriptions = node.rendezvous.subscriptions
         self._publishes = node.rendezvous.publishers.publishes
         self._modes = modes
-        self._gate = modes.ofgate(node.me)
-        self.me = Member(node.me, element)
+        self._gate = modes.ofgate(node.port.me)
+        self.me = Member(node.port.me, element)
         domains = node.rendezvous.ways.domains = modes.domains
         datapath.receiver.represents = lambda sender, origin: domains.of(sender) != domains.of(origin)
         self._trees = node.rendezvous.trees

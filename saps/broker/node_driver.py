@@ -32,7 +32,7 @@ class LiveMesh:
         self.node = node(self)
         self.node.port.timers.epoch = _epoch()
         links.on_frames = self.node.receive
-        links.on_met = self.node.met
+        links.on_met = self.node.peers.met
         links.on_session = self.node.session_started
         links.on_express = self.node.delivery.multicast.forwarder.express_started
         links.on_down = self.node.link_down

@@ -101,7 +101,7 @@ class Entrance:
         self.after(self._patience, self._start.again)
         await self._unless_refused(asyncio.ensure_future(mesh.join(contact)))
         self._start.known = mesh.node.knows
-        self._start.on_found = lambda found: mesh.act(lambda: mesh.node.discovered(found))
+        self._start.on_found = lambda found: mesh.act(lambda: mesh.node.peers.discovered(found))
         self._start.joined()
         self._remember(mesh)
 

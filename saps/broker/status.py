@@ -192,10 +192,10 @@ class BrokerWatch(Watched):
             served = [ref.name for ref in stream.served]
             return ["known", [[b.child.name, [ref.name for ref in b.slice]] for b in branches], served]
         refs = [BrokerRef(name, 0, "", cluster) for name, cluster in (entry.split(" ", 1) for entry in members)]
-        run = [ref for ref in refs if ref.name != node.me.name]
+        run = [ref for ref in refs if ref.name != node.port.me.name]
         run.sort(key=lambda ref: (place(ref, node.port.order), ref.name))
         return [
             "computed",
-            [[b.child.name, [r.name for r in b.slice]] for b in divide(node.me, run, node.port.order)],
+            [[b.child.name, [r.name for r in b.slice]] for b in divide(node.port.me, run, node.port.order)],
             [],
         ]

@@ -95,7 +95,7 @@ class OfmNetwork:
         host = self._hosts.setdefault(broker.name, BrokerAddress(f"10.0.{number // 250}.{number % 250 + 1}", mac, 7400))
         self._brokers[host] = broker
         node = broker.node
-        keys = self.keyrings[broker.name] = Keyring(node.me)
+        keys = self.keyrings[broker.name] = Keyring(node.port.me)
         datapath = self.datapaths[broker.name] = Datapath(
             node.port,
             node.rendezvous.publishers,

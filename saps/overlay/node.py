@@ -30,9 +30,9 @@ from saps.overlay.rendezvous.rendezvous import Rendezvous
 from saps.overlay.retained.publisher import RetainedPublisher
 from saps.overlay.retained.stamps import StampClock
 from saps.overlay.retained.store import CENSUS, ReplicatedStore
+from saps.overlay.ring.checks import CHECK_EVERY
 from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, broker_key
 from saps.overlay.ring.rejoin import Rejoin
-from saps.overlay.ring.ring import CHECK_EVERY
 from saps.overlay.ring.ring_probe import RING_PROBE
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.sessions.directory import Directory
@@ -70,7 +70,6 @@ class OverlayNode:
         `design`: ALM runs on a designed overlay, as settled there.
         `leave_timeout`: seconds after which a leaving broker goes even if not everyone has answered;
         `takeover_timeout`: for which a client's CONNECT waits for a broker that has its session and does not answer."""
-        self.me = me
         self.joined = False
         settings = detector or DetectorSettings()
         port = self.port = NodePort(me, order, clock, driver, settings, tell, self._died)
@@ -92,7 +91,7 @@ class OverlayNode:
         self.agents = AgentCalls(port, graph, calls, call_agents)
         self.leaving = Leaving(port, graph, self._settled, self._withdraw, leave_timeout)
         self.mesh = OverlayMesh(rendezvous, self.delivery, retained, self.wills)
-        self._peers = Peers(
+        self.peers = Peers(
             port, driver, graph, self.rejoin, rendezvous, self.delivery, retained, self.sessions, self.replicas,
             self.wills, self.leaving,
         )  # fmt: skip
@@ -116,7 +115,7 @@ class OverlayNode:
         """What takes each kind of frame, and runs each kind of body of a range call."""
         for machine in (
             self.graph, self.rejoin, self.rendezvous.calls, self.delivery, self.retained.store, self.wills,
-            self.sessions.migrations, self.replicas, self.clocks, self.leaving, self._peers,
+            self.sessions.migrations, self.replicas, self.clocks, self.leaving, self.peers,
         ):  # fmt: skip
             self.port.handlers |= machine.handlers
         bodies = self.rendezvous.calls.bodies
@@ -129,7 +128,7 @@ class OverlayNode:
     ) -> None:
         """Join the mesh that `contact` belongs to, or begin a new one. `joined` runs when this broker is in it;
         `ready`, when the mesh knows which sessions it has, too, `takeover_timeout` seconds later at most."""
-        key = broker_key(self.me.name)
+        key = broker_key(self.port.me.name)
 
         def linked() -> None:
             self.joined = True
@@ -151,8 +150,8 @@ class OverlayNode:
         """What is to be done again and again, and the seconds in between."""
         detector = self.port.detector
         heartbeat = detector.settings.heartbeat
-        yield CHECK_EVERY * heartbeat, self.graph.check
-        yield heartbeat, self._peers.watch
+        yield CHECK_EVERY * heartbeat, self.graph.checks.next_round
+        yield heartbeat, self.peers.watch
         yield detector.settings.probe, detector.probe
         yield CLOSE_IDLE_EVERY, self.rendezvous.publishers.close_idle
         yield SWEEP, self.delivery.inbox.sweep
@@ -168,7 +167,7 @@ class OverlayNode:
         if self.joined:
             return
         if contact is None:
-            self.graph.close_alone(broker_key(self.me.name))
+            self.graph.close_alone(broker_key(self.port.me.name))
         else:
             self.graph.contact = contact
             self.rejoin.ring_probe.know(contact)
@@ -183,7 +182,7 @@ class OverlayNode:
         if ring_probe.known.get(sender.name) is not sender:
             ring_probe.know(sender)
         if (was := port.detector.heard(sender)) is not None:
-            self._peers.back(was, sender)
+            self.peers.back(was, sender)
         for frame in frames:
             handler = port.handlers.get(type(frame))
             if handler is not None:
@@ -203,14 +202,6 @@ class OverlayNode:
         if tree_path is not None:
             tree_path.receive(raw)
 
-    def met(self, broker: BrokerRef) -> None:
-        """A broker was found at the address of another one, or of its earlier life."""
-        self._peers.met(broker)
-
-    def discovered(self, broker: BrokerRef) -> None:
-        """A broker was found that is in a mesh, perhaps in another one: then the two become one."""
-        self._peers.discovered(broker)
-
     def knows(self, address: str) -> bool:
         """Is there a broker at the address that this one has heard of, and that is not dead to it?"""
         return any(broker.address == address and not self.port.lost(broker) for broker in self.acquaintances())
@@ -221,7 +212,7 @@ class OverlayNode:
 
     def link_down(self, peer: BrokerRef) -> None:
         """The link to a broker broke, or could not be made."""
-        self._peers.link_down(peer)
+        self.peers.link_down(peer)
 
     def whois(self, name: str, found: Callable[[BrokerRef | None], None]) -> None:
         """Which broker of the mesh has this name? It may have crashed just now. `found` may never run."""
@@ -264,10 +255,10 @@ class OverlayNode:
     # --- told the machines that are made before those that it concerns
 
     def _died(self, broker: BrokerRef) -> None:
-        self._peers.died(broker)
+        self.peers.died(broker)
 
     def _told_of(self, broker: BrokerRef) -> None:
-        self._peers.told_of(broker)
+        self.peers.told_of(broker)
 
     def _publish(self, batch: Batch, done: Done | None) -> None:
         self.delivery.multicast.publish(batch, done)

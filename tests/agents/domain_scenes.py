@@ -39,7 +39,7 @@ class TwoDomains:
         self.simulation.run_until(lambda: all(gate.leading for gate in self.gates))
 
     def of(self, cluster: str) -> list[SimBroker]:
-        return [broker for broker in self.brokers if broker.node.me.cluster == cluster]
+        return [broker for broker in self.brokers if broker.node.port.me.cluster == cluster]
 
     def subscribers(self, domain: str) -> list[SimBroker]:
         """The brokers of a domain that live and have a subscriber."""
@@ -52,7 +52,7 @@ class TwoDomains:
     @property
     def representative(self) -> SimBroker:
         """Who stands for the second domain."""
-        there = {broker.node.me: broker for broker in self.subscribers(DOMAINS[1])}
+        there = {broker.node.port.me: broker for broker in self.subscribers(DOMAINS[1])}
         return there[representative(TOPIC, list(there))]
 
     def subscribe(self) -> None:

@@ -139,5 +139,5 @@ def test_only_for_another_domain_may_anybody_speak() -> None:
     scene = TwoDomains(3, Mode.EITHER, OfmFaults(), brokers=6)
     here, there = scene.of("c0"), scene.of("c1")
     represents = scene.ofm.datapaths[there[0].name].receiver.represents
-    assert represents(there[1].node.me, here[0].node.me)
-    assert not represents(there[1].node.me, there[0].node.me)
+    assert represents(there[1].node.port.me, here[0].node.port.me)
+    assert not represents(there[1].node.port.me, there[0].node.port.me)

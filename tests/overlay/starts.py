@@ -32,7 +32,7 @@ class Process:
         self.start = Start(ref, places, self, site.patience)
         self.start.on_decided = self._decided
         self.start.on_refused = self._refused
-        self.start.on_found = lambda found: self.act(lambda node: node.discovered(found))
+        self.start.on_found = lambda found: self.act(lambda node: node.peers.discovered(found))
         self.start.known = lambda address: self.broker is not None and self.broker.node.knows(address)
         self.start.begin()
 

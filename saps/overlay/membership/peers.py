@@ -50,17 +50,15 @@ class Peers:
     def handlers(self) -> Handlers:
         return {Leave: self._on_leave}
 
-    def met(self, broker: BrokerRef) -> bool:
-        """A broker was found at the address of another one, or of its earlier life. False if its own life is over."""
-        if self._port.detector.stale_incarnation(broker):
-            return False
-        if (was := self._port.detector.heard(broker)) is not None:
+    def met(self, broker: BrokerRef) -> None:
+        """A broker was found at the address of another one, or of its earlier life."""
+        if not self._port.detector.stale_incarnation(broker) and (was := self._port.detector.heard(broker)) is not None:
             self.back(was, broker)
-        return True
 
     def discovered(self, broker: BrokerRef) -> None:
         """A broker was found that is in a mesh, perhaps in another one: then the two become one."""
-        if self.met(broker):
+        self.met(broker)
+        if not self._port.detector.stale_incarnation(broker):
             self._rejoin.ring_probe.know(broker)
             self._rejoin.suspect(broker)
 

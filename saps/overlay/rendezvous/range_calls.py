@@ -243,7 +243,7 @@ class RangeCalls:
             first, low, end = starts.pop()
             node = self._graph.last_in_row(first, end)
             if node is not first:
-                doubted = self._graph.doubted.at_or_after(first.key)
+                doubted = self._graph.doubts.keys.at_or_after(first.key)
                 gathering.complete &= doubted is None or doubted >= node.key
                 here.extend(self._own_between(first.key, low, node.key, body))
                 low = max(low, node.key)

@@ -1,5 +1,5 @@
-"""Where publishers find subscribers, at one broker: its filters, streams and OpenFlow trees, and the range calls by which
-they meet those of others."""
+"""Where publishers find subscribers, at one broker: its filters, streams and OpenFlow trees, and the range calls by
+which they meet those of others."""
 
 from __future__ import annotations
 

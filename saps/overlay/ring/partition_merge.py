@@ -70,7 +70,7 @@ class Merging(Ring, ABC):
         if other is None or other.key == node.key or other == right:
             return
         if right is None or self._port.lost(right.broker) or right.key == node.key:
-            self._doubt(node, None)
+            self.doubts.relinked(node, None)
             self.point(node, True, 0, other)
         elif right.key == other.key:
             return
@@ -81,7 +81,7 @@ class Merging(Ring, ABC):
             hit("farther neighbour of another ring handed on")
             self._port.send(right.broker, Insert(0, None, other))
         self.touched.append((node.key, node.right[0]))
-        self.mend_levels()
+        self.levels.mend()
 
     def _starts_of_merge(self) -> list[Key]:
         """Own keys spread over all of them."""
@@ -90,7 +90,7 @@ class Merging(Ring, ABC):
         return [self.order[i * count // starts] for i in range(starts)]
 
     def _insert_at(self, node: Node, broker: BrokerRef) -> None:
-        self._ask_again(node)
+        self.unanswered.ask_again(node)
         self._port.send(broker, Insert(0, None, node.ref))
 
     def _on_set_left(self, sender: BrokerRef, frame: SetLeft) -> None:

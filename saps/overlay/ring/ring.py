@@ -11,33 +11,19 @@ from collections import deque
 from collections.abc import Callable
 
 from saps.overlay.frames.base import Frame
-from saps.overlay.frames.ring import Check, Insert, Inserted, Ping, RingSplit, SetLeft, Unlink, Unlinked
+from saps.overlay.frames.ring import Insert, Inserted, Ping, RingSplit, SetLeft, Unlink, Unlinked
 from saps.overlay.port import Port
+from saps.overlay.ring.checks import Checks
+from saps.overlay.ring.doubts import Doubts
 from saps.overlay.ring.keys import BrokerRef, Key, Ref, between
+from saps.overlay.ring.levels import Levels
 from saps.overlay.ring.routing import Done, Node, Routing, State
-from saps.overlay.ring.sorted_keys import SortedKeys
+from saps.overlay.ring.unanswered import Unanswered
 
-RETRY = 0.5
-"""Seconds after which an insertion or removal that got no answer is repeated."""
 PATIENCE = 4
 """Repetitions for which a joining node waits for the answer that names its right neighbour."""
-CHECK_EVERY = 2
-"""Heartbeats between two rounds of checking own nodes against their neighbours."""
-RISE_AT_MOST = 32
-"""Rounds between two nodes that look for all their upper neighbours anew, when the last of them found nothing new."""
-RISE_AFTER = 0.01
-"""Seconds until the last node of a row looks for neighbours in the levels above, and between two lots of such nodes."""
-RISES = 64
-"""Nodes in a lot: less than 5 ms of work. What is not linked there yet is found by more hops."""
-DOUBT_AT_MOST = 120.0
-"""Seconds, whatever others say: twice the slowest heartbeat, and well below what a frame may tell."""
 TOUCHED = 4096
 """Changes of right links that are remembered; a broker outside the simulator never looks."""
-CLAIM_EVERY = 8
-"""In each such round a node tells its right neighbour that it points there, in the others it asks the left one whether
-that does. So two nodes that point at the same one do not stay unnoticed."""
-CHECKS = 64
-"""Nodes checked a round. More finds damage sooner, at one frame a node whose left neighbour is on another broker."""
 
 
 class Ring(Routing, ABC):
@@ -51,38 +37,20 @@ class Ring(Routing, ABC):
     ) -> None:
         """`redeliver` takes frames that were kept for a node back to where all frames come in; None: to `handle`.
         `repaired` is told of each linked key that had to be linked again."""
-        super().__init__(port)
+        self.levels = Levels(port, self, self.meet)
+        super().__init__(port, self.levels.rise_soon)
         self._redeliver = redeliver or self.handle
         self._repaired = repaired
         self.touched: deque[tuple[Key, Ref | None]] = deque(maxlen=TOUCHED)
         """Changes of right links since the last look (for the simulator)."""
-        self._unsettled: dict[Key, None] = {}
-        """Nodes that wait for an answer, in the order they began to (a set's order would differ from run to run)."""
-        self._ticking = False
-        self._asked: dict[Key, None] = {}
-        """Linked nodes that have been inserted once more and have no answer yet."""
-        self.doubted = SortedKeys()
-        """Nodes whose right link is in doubt, or was."""
-        self._cursor = 0
-        self._round = 0
-        self._risen = 0
-        self._rise_every = self._rise_in = 1
-        self.rising: Key | None = None
-        """The node that last looked for all of its upper neighbours."""
-        self.improved = False
-        """It has found nearer ones than it knew, or the ring was put in order."""
+        self.unanswered = Unanswered(port, self.nodes, self._send_insert, self._send_unlink)
+        self.doubts = Doubts(port, self.nodes)
+        self.checks = Checks(port, self, self.levels, self.doubts, self._again)
         self._stays = 0
-        self._to_rise: deque[Key] = deque()
-        """The last of rows, in the order they became it."""
-        self.on_end = self._rise_soon
 
     @abstractmethod
     def handle(self, sender: BrokerRef, frame: Frame) -> None:
         """Handle one frame that concerns the overlay's links."""
-
-    @abstractmethod
-    def rise(self, node: Node, *, anew: bool = False) -> None:
-        """A node has been linked, or misses neighbours in the levels above: look for these, or for all `anew`."""
 
     @abstractmethod
     def claim(self, node: Node, left: Ref) -> None:
@@ -93,8 +61,8 @@ class Ring(Routing, ABC):
         """A linked node has been linked into another ring, too, before `other`."""
 
     @abstractmethod
-    def part(self, node: Node) -> None:
-        """A node has left the ring: let go of its neighbours in the levels above."""
+    def meet(self, ref: Ref) -> None:
+        """A key of another broker is in the overlay."""
 
     # --- what the broker asks for ---------------------------------------------------------------------
 
@@ -118,7 +86,7 @@ class Ring(Routing, ABC):
         if node is None:
             node = self.nodes[key] = Node(self._new_ref(key), self._port.now)
             node.waiters.append(done)
-            self._wait(key)
+            self.unanswered.wait(node)
             self._send_insert(node)
         elif node.state is State.JOINING:
             node.waiters.append(done)
@@ -139,112 +107,23 @@ class Ring(Routing, ABC):
         else:
             node.state = State.LEAVING
             node.waiters.append(done)
-            node.since = self._port.now
-            self._wait(key)
+            self.unanswered.wait(node)
             self._send_unlink(node)
 
     @property
     def settled(self) -> bool:
         """False while a linked key of this broker may be out of its place."""
-        return not self._asked
+        return not self.unanswered.asked
 
     @property
     def alone(self) -> bool:
         """The ring has own keys only, and none is about to be put in: nobody else has to do with their removal."""
-        return not self._beside and not self._asked and len(self.order) == len(self.nodes)
+        return not self._beside and self.settled and len(self.order) == len(self.nodes)
 
     def neighbours(self) -> dict[str, BrokerRef]:
         """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
         me = self._port.me.name
         return {broker.name: broker for broker in self._next_to if broker.name != me}
-
-    def _wait(self, key: Key) -> None:
-        """An answer is awaited."""
-        self._unsettled[key] = None
-        self._tick_later()
-
-    def _tick_later(self) -> None:
-        if not self._ticking:
-            self._ticking = True
-            self._port.after(RETRY / 2, self._tick)
-
-    def _tick(self) -> None:
-        """Repeat what got no answer."""
-        self._ticking = False
-        now = self._port.now
-        for key in list(self.doubted):
-            node = self.nodes.get(key)
-            if node is not None and node.right[0] is None and node.state is not State.JOINING:
-                self._keep_doubt(node, self._port.grace)
-            elif node is None or node.doubt_until <= now:
-                self.doubted.discard(key)
-        for key in list(self._unsettled):
-            node = self.nodes.get(key)
-            if node is None or (node.state is State.LINKED and not node.asked):
-                self._unsettled.pop(key, None)
-                self._asked.pop(key, None)
-            elif now - node.since >= RETRY:
-                node.since = now
-                if node.state is State.LEAVING:
-                    self._send_unlink(node)
-                else:
-                    node.asked = min(node.asked, 1)  # what has no answer by now gets none
-                    self._send_insert(node)
-        if self._unsettled or len(self.doubted):
-            self._tick_later()
-
-    def check(self) -> None:
-        """One round of `CHECKS` own nodes: do they and their neighbours agree? Mend the levels."""
-        self._round += 1
-        for _ in range(min(CHECKS, len(self.order))):
-            self._cursor = (self._cursor + 1) % len(self.order)
-            node = self.nodes[self.order[self._cursor]]
-            if node.state is State.LINKED:
-                self._check(node)
-                if None in node.right[1:] or None in node.left[1:]:
-                    self.rise(node)
-        self._rise_again()
-
-    def _check(self, node: Node) -> None:
-        left, right = node.left[0], node.right[0]
-        if left is None or self._port.lost(left.broker):
-            self._again(node)
-        elif self._round % CLAIM_EVERY or right is None:
-            self._port.send(left.broker, Check(left.key, node.ref))
-        else:
-            self._port.send(right.broker, SetLeft(right.key, node.ref, None))
-
-    def mend_levels(self) -> None:
-        """The ring has changed so much that neighbours in the levels above may be wrong."""
-        self.improved = True
-        self._rise_in = 1
-
-    def _rise_again(self) -> None:
-        """Now and then one node looks for all its upper neighbours anew: while many came and went at the same time,
-        searches may have ended too soon. The more seldom the less there is to be found."""
-        self._rise_in -= 1
-        if self._rise_in > 0 or not len(self.ends):
-            return
-        self._rise_every = 1 if self.improved else min(2 * self._rise_every, RISE_AT_MOST)
-        self._rise_in, self.improved = self._rise_every, False
-        self._risen = (self._risen + 1) % len(self.ends)
-        self.rising = self.ends[self._risen]
-        self.rise(self.nodes[self.rising], anew=True)
-
-    def _rise_soon(self, key: Key) -> None:
-        """A key is the last of a row: many will not be for long, while others are put in behind them."""
-        if not self._to_rise:
-            self._port.after(RISE_AFTER, self._rise_ends)
-        self._to_rise.append(key)
-
-    def _rise_ends(self) -> None:
-        """Find neighbours in the levels above for those that are still the last of a row."""
-        for _ in range(min(RISES, len(self._to_rise))):
-            node = self.nodes.get(self._to_rise.popleft())
-            if node is not None and node.state is State.LINKED:
-                self.rise(node)
-        if self._to_rise:
-            self._port.after(RISE_AFTER, self._rise_ends)
 
     # --- insertion ------------------------------------------------------------------------------------
 
@@ -311,15 +190,15 @@ class Ring(Routing, ABC):
 
     def _confirm(self, node: Node, ref: Ref, frame: Insert) -> None:
         granted = node.granted[1] if node.granted and node.granted[0] == ref.key else None
-        self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, self._doubt_left(node), again=True))
+        self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, self.doubts.left(node), again=True))
 
     def _link(self, node: Node, ref: Ref, right: Ref | None, hops: int) -> None:
         """The moment at which `ref` is in the overlay."""
-        self._doubt(node, right)
+        self.doubts.relinked(node, right)
         self.point(node, True, 0, ref)
         node.granted = (ref.key, right)
         self.touched.append((node.key, node.right[0]))
-        self._port.send(ref.broker, Inserted(ref, node.ref, right, hops, self._doubt_left(node)))
+        self._port.send(ref.broker, Inserted(ref, node.ref, right, hops, self.doubts.left(node)))
         if right is not None:
             self._port.send(right.broker, SetLeft(right.key, ref, None))
 
@@ -335,13 +214,11 @@ class Ring(Routing, ABC):
             self.point(node, False, 0, frame.left)
         else:
             self.claim(node, frame.left)
-        node.asked = max(0, node.asked - 1)
-        if not node.asked:
-            self._asked.pop(node.key, None)
+        self.unanswered.answered(node)
         node.attempts = 0
-        self._doubt_for(node, frame.doubt)
+        self.doubts.until(node, frame.doubt)
         if node.state is State.JOINING:
-            self._doubt(node, frame.right)
+            self.doubts.relinked(node, frame.right)
             self.point(node, True, 0, frame.right)
             self._link_node(node)
             return
@@ -355,7 +232,7 @@ class Ring(Routing, ABC):
         node.state = State.LINKED
         self.into_order(node)
         self.touched.append((node.key, node.right[0]))
-        self._unsettled.pop(node.key, None)
+        self.unanswered.forget(node)
         early, node.waiting = node.waiting, []
         for sender, frame in early:
             self._redeliver(sender, frame)
@@ -370,43 +247,8 @@ class Ring(Routing, ABC):
 
     def _again(self, node: Node) -> None:
         """Insert a linked node once more; it cannot leave until that is answered."""
-        self._ask_again(node)
+        self.unanswered.ask_again(node)
         self._send_insert(node)
-
-    def _ask_again(self, node: Node) -> None:
-        node.asked += 1
-        self._asked[node.key] = None
-        node.since = self._port.now
-        self._wait(node.key)
-
-    def _on_check(self, sender: BrokerRef, frame: Check) -> None:
-        node = self.nodes.get(frame.at)
-        if node is None or node.right[0] != frame.ref:
-            self._port.send(sender, RingSplit(frame.ref))
-        elif 0 < self._doubt_left(node) < frame.doubt - self._port.grace / 4:  # else it would go round for ever
-            self._keep_doubt(node, frame.doubt)
-
-    def _doubt(self, node: Node, right: Ref | None) -> None:
-        """A right link is about to be made; `right` is the one before, None if that was lost."""
-        if right is None:
-            self._doubt_for(node, self._port.grace)
-
-    def _doubt_for(self, node: Node, seconds: float) -> None:
-        if seconds > 0:
-            node.doubt_until = max(node.doubt_until, self._port.now + min(seconds, DOUBT_AT_MOST))
-            self.doubted.add(node.key)
-            self._tick_later()
-
-    def _keep_doubt(self, node: Node, seconds: float) -> None:
-        """What was put into a gap one after the other stays in doubt until something is behind the last of it: whoever
-        is to close the gap may be held up by another crash."""
-        self._doubt_for(node, seconds)
-        left = node.left[0]
-        if left is not None and left.key != node.key:
-            self._port.send(left.broker, Check(left.key, node.ref, seconds))
-
-    def _doubt_left(self, node: Node) -> float:
-        return max(0.0, node.doubt_until - self._port.now)
 
     def _left_lost(self, node: Node) -> bool:
         left = node.left[0]
@@ -419,7 +261,7 @@ class Ring(Routing, ABC):
         if right is not None and right.key == node.key:
             self._gone(node, None)
             return
-        frame = Unlink(0, None, node.ref, right, self._doubt_left(node))
+        frame = Unlink(0, None, node.ref, right, self.doubts.left(node))
         left = node.left[0]
         if left is not None and left.broker != self._port.me and self._port.reachable(left.broker):
             self._port.send(left.broker, frame)
@@ -438,8 +280,8 @@ class Ring(Routing, ABC):
         if node.state is State.LEAVING:
             node.waiting.append((sender, frame))
         elif right == ref or right is None:
-            self._doubt(node, right)
-            self._doubt_for(node, frame.doubt)
+            self.doubts.relinked(node, right)
+            self.doubts.until(node, frame.doubt)
             self.point(node, True, 0, frame.right)
             self.touched.append((node.key, node.right[0]))
             if frame.right is not None:
@@ -458,9 +300,8 @@ class Ring(Routing, ABC):
 
     def _gone(self, node: Node, left: BrokerRef | None) -> None:
         self.out_of_order(node)
-        self._unsettled.pop(node.key, None)
-        self._asked.pop(node.key, None)
-        self.part(node)
+        self.unanswered.forget(node)
+        self.levels.part(node)
         for sender, frame in node.waiting:
             if left is not None and isinstance(frame, Insert | Unlink):
                 self._port.send(left, frame)

@@ -14,8 +14,8 @@ from saps.overlay.frames.ring import Found, Ping
 from saps.overlay.membership.failure_detector import Detector
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.ring.ring import RETRY
 from saps.overlay.ring.skip_graph import SkipGraph
+from saps.overlay.ring.unanswered import RETRY
 
 RING_PROBE = 10
 """Heartbeats between two ring probes."""

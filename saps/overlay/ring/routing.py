@@ -96,16 +96,16 @@ class Node:
 class Routing:
     """The nodes of one broker, by key and in order, and the way from them to any key."""
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: Port, on_end: Callable[[Key], None]) -> None:
+        """`on_end` is told of each key that is put into `ends`."""
         self._port = port
+        self._on_end = on_end
         self.nodes: dict[Key, Node] = {}
         self.order = SortedKeys()
         """Keys of the nodes that are in the overlay, sorted."""
         self.ends = SortedKeys()
         """Those of them whose right link does not lead to the next own key: between two of them the ring has own nodes
         only. A search leaves this broker from them alone, so the others need no neighbours in the levels above."""
-        self.on_end: Callable[[Key], None] = lambda key: None
-        """Told of each key that is put into `ends`."""
         self._beside: dict[Key, None] = {}
         """Nodes beside another broker's in level 0, or with a link lost."""
         self._next_to: dict[BrokerRef, int] = {}
@@ -161,7 +161,7 @@ class Routing:
         if right is not None and following is not None and right.key == following and right.broker == me:
             self.ends.discard(key)
         elif self.ends.add(key):
-            self.on_end(key)
+            self._on_end(key)
 
     def into_order(self, node: Node) -> None:
         """A node is in the overlay now."""

@@ -28,7 +28,7 @@ from saps.overlay.frames.ring import (
     Unlinked,
 )
 from saps.overlay.port import Handlers, Port
-from saps.overlay.ring.keys import MEMBERSHIP_BITS, BrokerRef, Key, Ref, common_prefix, membership
+from saps.overlay.ring.keys import BrokerRef, Key, Ref, common_prefix, membership
 from saps.overlay.ring.partition_merge import Merging
 from saps.overlay.ring.routing import MAX_HOPS, Node, State
 
@@ -56,13 +56,13 @@ class SkipGraph(Merging):
             SetLeft: self._on_set_left,
             Unlink: self._on_unlink,
             Unlinked: self._on_unlinked,
-            Relink: self._on_relink,
-            Seek: self._on_seek,
-            Level: self._on_level,
+            Relink: self.levels.on_relink,
+            Seek: self.levels.on_seek,
+            Level: self.levels.on_level,
             Find: self._on_find,
             Found: self._on_found,
             Gone: self._on_gone,
-            Check: self._on_check,
+            Check: self.checks.on_check,
             RingSplit: self._on_ring_split,
         }
 
@@ -116,140 +116,6 @@ class SkipGraph(Merging):
         if node.gone is None or node.gone[0] != right:
             node.gone = right, self._port.now
         return self._port.now - node.gone[1] > GONE_AFTER
-
-    # --- levels above 0 -------------------------------------------------------------------------------
-
-    def rise(self, node: Node, *, anew: bool = False) -> None:
-        if not self.is_end(node):
-            return  # a search never leaves the row from here
-        gaps = [
-            (links.index(None, 1), rightward)
-            for rightward in (True, False)
-            if None in (links := node.links(rightward))[1:]
-        ]
-        if anew or not gaps:
-            self._seek(node, 1)
-        elif levels := [level for level, rightward in gaps if self._start(node, level, rightward)]:
-            self._seek(node, min(levels))
-
-    def _seek(self, node: Node, level: int) -> None:
-        """Look for the neighbours of a node in the list of `level`, then in the next one, until it is alone."""
-        if level >= MEMBERSHIP_BITS:
-            return
-        starts = [
-            (rightward, start)
-            for rightward in (True, False)
-            if (start := self._start(node, level, rightward)) is not None
-        ]
-        node.sought, node.awaited = level, len(starts)
-        for rightward, start in starts:
-            seek = Seek(start.key, level, rightward, node.ref, MAX_HOPS)
-            if start.broker == self._port.me:
-                self._on_seek(self._port.me, seek)
-            else:
-                self._port.send(start.broker, seek)
-
-    def _start(self, node: Node, level: int, rightward: bool) -> Ref | None:
-        """Where a search for the neighbour at `level` begins; None if no search from this node would take that link."""
-        start = node.known(level - 1, rightward)
-        return None if start is None or self._past_next(node, start, rightward) else node.hint(level - 1, rightward)
-
-    def _past_next(self, node: Node, ref: Ref, rightward: bool) -> bool:
-        """Does a link lead past the next own node? A search begins at the own node nearest to its target, so it never
-        takes such a link, nor those of the levels above it."""
-        following = self.order.after(node.key) if rightward else self.order.before(node.key)
-        return following is not None and (ref.key > following) == rightward and ref.key != following
-
-    def _on_seek(self, sender: BrokerRef, frame: Seek) -> None:
-        if frame.origin.broker != self._port.me:
-            self.meet(frame.origin)
-        vector = membership(frame.origin.key)
-        at: Key | None = frame.at
-        found: Ref | None = None
-        while at is not None:
-            node = self.nodes.get(at)
-            if node is None or node.state is State.JOINING:
-                break
-            if frame.rightward:
-                node = self.end_of_row(node)
-            if self.is_end(node) and common_prefix(node.vector, vector) >= frame.level:
-                found = node.ref
-                self._improve(node, frame.level, not frame.rightward, frame.origin)
-                break
-            if not frame.rightward:
-                node = self.start_of_row(node)
-            ahead = node.hint(frame.level - 1, frame.rightward)
-            if ahead is None or frame.ttl <= 0:
-                break
-            if ahead.broker != self._port.me:
-                self._port.send(
-                    ahead.broker, Seek(ahead.key, frame.level, frame.rightward, frame.origin, frame.ttl - 1)
-                )
-                return
-            at = ahead.key
-        answer = Level(frame.origin.key, frame.level, frame.rightward, found)
-        if frame.origin.broker == self._port.me:
-            self._on_level(self._port.me, answer)
-        else:
-            self._port.send(frame.origin.broker, answer)
-
-    def _on_level(self, sender: BrokerRef, frame: Level) -> None:
-        node = self.nodes.get(frame.at)
-        if node is None:
-            return
-        if frame.found is not None:
-            if frame.found.broker != self._port.me:
-                self.meet(frame.found)
-            if self._improve(node, frame.level, frame.rightward, frame.found) and node.key == self.rising:
-                self.improved = True
-        else:
-            self._end(node, frame.level, frame.rightward)
-        if frame.level == node.sought:
-            node.awaited -= 1
-            if node.awaited == 0:
-                self._seek(node, frame.level + 1)
-
-    def _improve(self, node: Node, level: int, rightward: bool, ref: Ref) -> bool:
-        """Take `ref` as neighbour if it is nearer than the one known, or the known one is lost. True if it is."""
-        links = node.links(rightward)
-        while len(links) <= level:
-            links.append(None)
-        known = links[level]
-        if known == ref:
-            return False
-        if known is None or self._port.lost(known.broker) or known.key == ref.key or (ref.key < known.key) == rightward:
-            self.point(node, rightward, level, ref)
-            return True
-        return False
-
-    def _end(self, node: Node, level: int, rightward: bool) -> None:
-        """A search along this side found nobody at a level. If nobody is known above it either the list ends there."""
-        links = node.links(rightward)
-        if level < len(links) and links[level] is None:
-            above = next((ref for ref in links[level:] if ref is not None), None)
-            if above is None:
-                del links[level:]
-            else:
-                self.point(node, rightward, level, above)  # who is in a list above is in this one
-
-    def part(self, node: Node) -> None:
-        for rightward in (True, False):
-            for level in range(1, len(node.links(rightward))):
-                ref = node.links(rightward)[level]
-                others = node.links(not rightward)
-                if ref is not None:
-                    other = others[level] if level < len(others) else None
-                    self._port.send(ref.broker, Relink(ref.key, level, not rightward, node.key, other))
-
-    def _on_relink(self, sender: BrokerRef, frame: Relink) -> None:
-        node = self.nodes.get(frame.at)
-        if node is None or frame.level >= len(node.links(frame.rightward)):
-            return
-        links = node.links(frame.rightward)
-        ref = links[frame.level]
-        if ref is not None and ref.key == frame.gone:
-            beyond = frame.ref is not None and (frame.ref.key > node.key) == frame.rightward
-            self.point(node, frame.rightward, frame.level, frame.ref if beyond else None)
 
     def linked_brokers(self) -> Iterator[BrokerRef]:
         """The other brokers that own nodes have links to, on any level; some may come twice."""

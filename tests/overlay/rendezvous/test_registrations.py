@@ -125,7 +125,7 @@ def test_own_nodes_are_not_walked_one_by_one_while_a_crash_is_repaired(monkeypat
     graph = brokers[2].node.graph
     first, last = (graph.nodes[key] for key in (graph.order[0], graph.order[len(graph.order) - 1]))
     for node in (first, last):
-        graph._doubt_for(node, 10)
+        graph.doubts.until(node, 10)
     steps = 0
 
     def counted(node: Node, low: Key, end: Key, port: object) -> list[object]:
@@ -152,7 +152,7 @@ def test_a_row_with_a_link_in_doubt_makes_a_call_incomplete() -> None:
     inside = next(key for key in graph.order if key.is_topic and key.topic_filter == "deep/025/+")
     for doubted in (False, True):
         if doubted:
-            graph._doubt_for(graph.nodes[inside], 10)
+            graph.doubts.until(graph.nodes[inside], 10)
         found: list[bool] = []
         path = topic_path("deep")
         brokers[1].act(

@@ -13,7 +13,7 @@ from saps.messages import Subscription
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Gathered
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.ring.ring import RETRY
+from saps.overlay.ring.unanswered import RETRY
 from saps.overlay.sessions.directory import PARTITIONS, partition_of
 from saps.simulator import Network, SimBroker
 from tests.drawn import schedules
