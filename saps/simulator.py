@@ -348,8 +348,8 @@ class Simulation:
                 self._send(broker, to, frame)
         waiting = [*node.port.own, *node.port.outbox]
         assert not waiting, f"{broker.name} waits with {waiting[0]} for its next timer (seed {self.seed})"
-        if node.deadline < broker.wake_at:
-            broker.wake_at = when = max(node.deadline, self.now)
+        if node.port.timers.deadline < broker.wake_at:
+            broker.wake_at = when = max(node.port.timers.deadline, self.now)
             self.at(when, lambda: self._wake(broker, when))
         touched = node.graph.touched
         if self.check:

@@ -93,7 +93,7 @@ class LiveMesh:
         self._links.flush()
 
     def _arm(self) -> None:
-        deadline = self.node.deadline
+        deadline = self.node.port.timers.deadline
         if deadline < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()

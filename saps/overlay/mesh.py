@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saps.local.batch import Batch
-from saps.mesh import Done, Recalled, TopicRoute
+from saps.mesh import Recalled, TopicRoute
 from saps.messages import Message, Properties
 from saps.overlay.delivery.delivery import Delivery
 from saps.overlay.rendezvous.rendezvous import Rendezvous
@@ -21,10 +20,10 @@ class OverlayMesh:
     def __init__(self, rendezvous: Rendezvous, delivery: Delivery, retained: RetainedPublisher, wills: Wills) -> None:
         self._subscriptions = rendezvous.subscriptions
         self._publishers = rendezvous.publishers
-        self._multicast = delivery.multicast
         self._sharing = delivery.sharing
         self._retained = retained
         self._wills = wills
+        self.publish = delivery.multicast.publish
 
     def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
         self._subscriptions.subscribe(topic_filter, done)
@@ -35,9 +34,6 @@ class OverlayMesh:
 
     def route(self, topic: str) -> TopicRoute:
         return self._publishers.stream(topic)
-
-    def publish(self, batch: Batch, done: Done | None) -> None:
-        self._multicast.publish(batch, done)
 
     def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
         if will is not None and not self._publishers.unrestricted(will.topic):

@@ -1,8 +1,9 @@
 """One broker's part of the overlay: the machines put together behind one clock, one outbox and one table of frames.
 
 Pure: the driver (`saps.broker.node_driver`, or the simulator) gives it a clock, calls the methods, sends what `take`
-returns and comes back at `deadline`. Frames of one link session must be handed in in order; `session_started` goes
-before the first of a new session from a broker, `link_down` after a link to a broker broke (what was sent may be lost).
+returns and comes back at the `deadline` of the timers. Frames of one link session must be handed in in order;
+`session_started` goes before the first of a new session from a broker, `link_down` after a link to a broker broke (what
+was sent may be lost).
 """
 
 from __future__ import annotations
@@ -223,11 +224,6 @@ class OverlayNode:
 
         self.graph.find(key, answer)
 
-    @property
-    def deadline(self) -> float:
-        """When to call `wake` at the latest."""
-        return self.port.timers.deadline
-
     def wake(self) -> None:
         """Run the timers that are due."""
         for action in self.port.timers.due():
@@ -236,10 +232,13 @@ class OverlayNode:
 
     def take(self) -> list[tuple[BrokerRef, Frame]]:
         """What is to be sent now. Before, this broker handles what it has sent to itself."""
-        if self.port.own:
-            self.port.run_own()
-        self.delivery.multicast.flush()
-        return self.port.take()
+        port = self.port
+        if port.own:
+            port.run_own()
+        if self.delivery.multicast.open:
+            self.delivery.multicast.flush()
+        out, port.outbox = port.outbox, []
+        return out
 
     def leave(self, left: Callable[[], None]) -> None:
         """Leave in order (`saps.overlay.membership.leave`). `left` runs when nothing more can arrive, or after

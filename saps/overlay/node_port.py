@@ -24,7 +24,8 @@ class Driver(Protocol):
     """What drives a node: links and event loop, or the simulator."""
 
     def wanted(self) -> None:
-        """Call `OverlayNode.take` soon, and `OverlayNode.wake` at its `deadline`, which may have come nearer."""
+        """Call `OverlayNode.take` soon, and `OverlayNode.wake` at the `deadline` of the timers, which may have come
+        nearer."""
 
     def given_up(self, broker: BrokerRef) -> None:
         """A broker is taken for dead: what waits to be sent to it is of no use."""
@@ -60,6 +61,7 @@ class NodePort:
         """Brokers that something was sent to since the last look at who must be watched, and when it was."""
         self.members = Members(self, self.timers.wall, tell)
         self.detector = Detector(self, settings, dead, self.members)
+        self.reachable = self.detector.reachable
         self.handlers: Handlers = {}
         """By kind of frame: the machine that takes it."""
 
@@ -106,18 +108,10 @@ class NodePort:
         finally:
             self._running = False
 
-    def take(self) -> list[tuple[BrokerRef, Frame]]:
-        """What is to be sent now; the outbox is empty then."""
-        out, self.outbox = self.outbox, []
-        return out
-
     def lost(self, broker: BrokerRef) -> bool:
         if broker.name == self.me.name:  # of this broker there is no other life while it is here
             return broker.incarnation != self.me.incarnation
         return self.detector.lost(broker)
-
-    def reachable(self, broker: BrokerRef) -> bool:
-        return self.detector.reachable(broker)
 
     def follow(self, broker: BrokerRef) -> None:
         """Look after a broker as if something had been sent to it."""

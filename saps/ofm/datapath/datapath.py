@@ -25,7 +25,7 @@ from saps.overlay.delivery.ofm_members import Served, Tree
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.pending import Pending
 from saps.overlay.delivery.publications import to_topic
-from saps.overlay.frames.delivery import HighWater, OfmAck, Part, Publish
+from saps.overlay.frames.delivery import Ack, HighWater, OfmAck, Part, Publish
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.streams import Stream
@@ -329,7 +329,7 @@ class Datapath:
             if sender in each.waiting:
                 del each.waiting[sender]
                 path.answer_time.measured(self._port.now - each.sent)
-                each.pending.reached([1], [ack.subscribers])
+                each.pending.add(Ack(0, [(1, ack.subscribers)], []))
         self._clear(queue)
         self._pump(path)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from saps.marks import hit
 from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.pending import Owed, Pending
-from saps.overlay.delivery.publications import to_parts, to_topic
+from saps.overlay.delivery.publications import counts_of, to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.calls import Outstanding, Unsettled
 from saps.overlay.frames.delivery import Ack, Publish
@@ -39,7 +39,8 @@ class Acknowledgements:
 
     def begin(self, pending: Pending) -> None:
         """Own publications wait for their members from now on."""
-        pending.since = self._port.now
+        if self.statistics is not None:
+            pending.since = self._port.now
         self._own[pending.body.seqs[0]] = pending
 
     def expect_acknowledgement(self, pending: Pending, branches: Iterable[Branch]) -> None:
@@ -86,7 +87,10 @@ class Acknowledgements:
         elif pending.missing:
             self._port.after(REPEAT, lambda: self._repeat(pending))
         elif self._own.pop(pending.body.seqs[0], None) is not None:
-            pending.confirm(self.statistics, self._port.now)
+            if self.statistics is not None:
+                for topic, count in counts_of(pending.body):
+                    self.statistics.confirmed(topic, self._port.now - pending.since, count)
+            pending.confirm()
 
     def _repeat(self, pending: Pending) -> None:
         """Send publications to each member that is still missing, as far as it is still a member."""

@@ -31,6 +31,7 @@ from saps.overlay.port import Handlers
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.streams import Phase, Stream, Way
 from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.validation.ranges import MOST_COUNTED
 from saps.statistics import Statistics
 
 ABROAD = 1024
@@ -89,7 +90,7 @@ class Multicast:
         self._share = share
         self.forwarder = Forwarder(port)
         self.acknowledgements = Acknowledgements(port, publishers, self.forwarder)
-        self._open: list[Way] = []
+        self.open: list[Way] = []
         """The ways on which something leaves that has not been sent yet."""
         self._unsent: list[tuple[Stream, OutgoingFrame]] = []
         """What is to leave by OpenFlow trees."""
@@ -219,7 +220,7 @@ class Multicast:
                 pending.dones.append((parts, done))
             self.acknowledgements.begin(pending)
         if not way.frames:
-            self._open.append(way)
+            self.open.append(way)
         way.frames[kind] = frame
         if stream.tree is not None:
             self._unsent.append((stream, frame))
@@ -260,9 +261,9 @@ class Multicast:
 
     def flush(self) -> None:
         """The outbox is about to be sent: nothing joins it any more, and what leaves by trees does so."""
-        for way in self._open:
+        for way in self.open:
             way.frames.clear()
-        self._open.clear()
+        self.open.clear()
         if not self._unsent:
             return
         unsent, self._unsent = self._unsent, []
@@ -305,13 +306,16 @@ class Multicast:
         self.received += len(frame.which)
         subscribers = self._inbox.accept(origin, frame)
         if frame.token:
-            pending = Pending(origin, frame)
-            pending.to, pending.token = sender, frame.token
+            here = Ack(frame.token, [(1, min(count, MOST_COUNTED)) for count in subscribers], [])
             if DOUBTED in subscribers:
-                pending.missing.append(self._port.me)
+                here = Ack(frame.token, [(0, 0)] * len(subscribers), [self._port.me])
+            if onward:
+                pending = Pending(origin, frame)
+                pending.to, pending.token = sender, frame.token
+                pending.add(here)
+                self.acknowledgements.expect_acknowledgement(pending, self._represented(origin, frame, onward, pending))
             else:
-                pending.reached([1] * len(subscribers), subscribers)
-            self.acknowledgements.expect_acknowledgement(pending, self._represented(origin, frame, onward, pending))
+                self._port.send(sender, here)
         elif onward:
             for branch in self._represented(origin, frame, onward, None):
                 self.forwarder.forward(origin, frame, branch, 0)
@@ -324,7 +328,7 @@ class Multicast:
         """What comes from another domain leaves along this one's tree for those whom that serves. Returns the branches
         to the others."""
         domains, me, tree_path = self._publishers.ways.domains, self._port.me, self.tree_path
-        if not onward or tree_path is None or not domains or len(frame.parts) > 1:
+        if tree_path is None or not domains or len(frame.parts) > 1:
             return onward
         here = domains.of(me)
         if not here or here == domains.of(origin):

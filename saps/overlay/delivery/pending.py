@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 
 from saps.mesh import Done
 from saps.messages import NOBODY, Reached
-from saps.overlay.delivery.publications import counts_of
 from saps.overlay.delivery.tree import Branch
 from saps.overlay.frames.base import ProtocolError
 from saps.overlay.frames.delivery import Ack, Publish
 from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.ranges import MOST_COUNTED
-from saps.statistics import Statistics
 
 
 class Pending:
@@ -49,17 +47,19 @@ class Pending:
         self.dones: list[tuple[Sequence[int], Done]] = []
         """At the publishers' broker: what is to be called for each batch in it, and which parts its topics are."""
         self.since = 0.0
-        """When it was published, at the publishers' broker."""
+        """When it was published, at a publishers' broker that counts by topic."""
         self._brokers: list[int] = []
         self._subscribers: list[int] = []
 
-    def reached(self, brokers: Sequence[int], subscribers: Sequence[int], parts: Sequence[int] | None = None) -> None:
-        """So many more have the publications of each part, or of these `parts`."""
+    def add(self, answer: Ack, parts: Sequence[int] | None = None) -> None:
+        """Somebody has answered for the publications of each part, or of these `parts`."""
         if not self._brokers:
             self._brokers, self._subscribers = [0] * len(self.body.parts), [0] * len(self.body.parts)
-        for place, number in enumerate(parts if parts is not None else range(len(brokers))):
-            self._brokers[number] += brokers[place]
-            self._subscribers[number] += subscribers[place]
+        numbers = range(len(self.body.parts)) if parts is None else parts
+        for number, (brokers, subscribers) in zip(numbers, answer.reached, strict=True):
+            self._brokers[number] += brokers
+            self._subscribers[number] += subscribers
+        self.missing.extend(answer.missing)
 
     @property
     def counts(self) -> list[Reached]:
@@ -72,11 +72,8 @@ class Pending:
         """What is said to whoever has sent it here."""
         return Ack(self.token, [(each.brokers, each.subscribers) for each in self.counts], self.missing)
 
-    def confirm(self, statistics: Statistics | None, now: float) -> None:
+    def confirm(self) -> None:
         """All members have it: say so to those who wait for that."""
-        if statistics is not None:
-            for topic, count in counts_of(self.body):
-                statistics.confirmed(topic, now - self.since, count)
         counts = self.counts
         for parts, done in self.dones:
             done([counts[number] for number in parts])
@@ -98,9 +95,7 @@ class Owed:
         asked = len(self.pending.body.parts if self.parts is None else self.parts)
         if len(ack.reached) != asked:
             raise ProtocolError(f"{self.child.name} answers for {len(ack.reached)} topics instead of {asked}")
-        brokers, subscribers = zip(*ack.reached, strict=True)
-        self.pending.reached(brokers, subscribers, self.parts)
-        self.pending.missing.extend(ack.missing)
+        self.pending.add(ack, self.parts)
 
 
 class Answers:
