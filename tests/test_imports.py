@@ -192,7 +192,6 @@ LARGEST_CIRCLE = 3
 CIRCLES = {
     "saps.broker": 7,
     "saps.frontend.mqtt": 23,
-    "saps.local.hub": 4,
     "saps.overlay.sessions": 4,
 }
 """Larger circles of imports, those for types only among them: a module or package in it, and how many modules."""

@@ -23,7 +23,6 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "function": {},
     "methods": {
         "saps.agents.ofgate.ofgate.OFGate": 34,
-        "saps.local.hub.Hub": 36,
         "saps.ofm.datapath.datapath.Datapath": 43,
     },
     "attributes": {
@@ -50,7 +49,6 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
         "saps.storage.commits.Commits": 17,
     },
     "module": {
-        "saps.local.hub": 522,
         "saps.ofm.datapath.datapath": 523,
     },
     "folder": {},

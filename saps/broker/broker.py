@@ -233,7 +233,7 @@ class Broker:
 
     def _obey(self, node: OverlayNode, policy: Policy) -> None:
         """From now on this policy holds for what leaves this broker, and for its subscribers."""
-        self.hub.obey(lambda topic: policy.verdict(topic).receives(self.ref))
+        self.hub.routes.obey(lambda topic: policy.verdict(topic).receives(self.ref))
         self.mesh.act(partial(node.mesh.obey, policy))
 
     def reload(self) -> None:

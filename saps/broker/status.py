@@ -158,7 +158,7 @@ class BrokerWatch(Watched):
 
     def _counter(self) -> Callable[[str], int]:
         """Counts a topic's subscribers here: by the route at hand, or for the first `LOOKUPS` others by the index."""
-        routes, index = self._broker.hub.routes, self._broker.hub.index
+        routes, index = self._broker.hub.routes.known, self._broker.hub.index
         left = LOOKUPS
 
         def subscribers(topic: str) -> int:

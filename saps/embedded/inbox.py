@@ -124,7 +124,7 @@ class Inbox(SubscriberAgent):
 
     def _give_back(self, single: Batch) -> None:
         if single.share is not None:
-            asyncio.get_running_loop().call_soon(self.hub.redeliver, single)
+            asyncio.get_running_loop().call_soon(self.hub.groups.redeliver, single)
 
 
 def handed(single: Batch, qos: int, as_published: bool, now: float) -> Message:

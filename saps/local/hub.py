@@ -11,40 +11,22 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from saps.local.batch import Batch, Share
+from saps.local.batch import Batch
+from saps.local.groups import Groups
 from saps.local.priority import Priorities
 from saps.local.retained_messages import RetainedMessages
-from saps.local.subscriptions import Group, SubscriptionIndex, Target
-from saps.mesh import Alone, Done, Mesh, Recalled, TopicRoute
+from saps.local.routes import Route, Routes, is_own, is_reserved
+from saps.local.subscriptions import SubscriptionIndex, Target
+from saps.mesh import Alone, Done, Mesh, Recalled
 from saps.messages import REFUSED, Message, Reached, Subscription, stamp_in
 from saps.statistics import Statistics, TopicCount
-from saps.topics import is_wildcard, shared
+from saps.topics import shared
 
 if TYPE_CHECKING:
     from saps.agents.user import PublisherAgent, SubscriberAgent
 
-MAX_ROUTES = 65_536
-"""Topics whose route is kept at hand (about 0.5 KiB each); beyond it the cache starts anew."""
-LONGEST_KEPT = 512
-"""Characters of the longest topic whose route is: 65,536 topics of 64 KiB would be 4 GiB that any client can fill."""
 NOT_PUBLISHED = -1
 """In the place of a number of subscribers: the publisher may not publish to the topic."""
-
-
-def _nothing() -> None:
-    pass
-
-
-def is_reserved(topic: str) -> bool:
-    """True for the topics that only the broker itself publishes to (4.7.2)."""
-    return topic.startswith("$SYS/") or topic == "$SYS"
-
-
-def is_own(topic_filter: str) -> bool:
-    """True for the filters that match reserved topics alone: each broker tells its own clients about itself, so the
-    mesh need not know of them."""
-    parts = shared(topic_filter)
-    return is_reserved(topic_filter if parts is None else parts.topic_filter)
 
 
 class Trace(Protocol):
@@ -69,25 +51,6 @@ class Tracer(Protocol):
         """A batch has come from another broker."""
 
 
-class Route:
-    """What is known about one topic: who gets its messages here, and whether anyone wants them elsewhere.
-
-    Do not keep a route beyond one publication: it is replaced when subscriptions change.
-    """
-
-    __slots__ = ("groups", "mesh", "targets", "topic")
-
-    def __init__(
-        self, topic: str, mesh: TopicRoute, targets: tuple[Target, ...], groups: tuple[Group, ...] = ()
-    ) -> None:
-        self.topic = topic
-        self.mesh = mesh
-        self.targets = targets
-        """Its subscribers here: the same tuple for topics with the same ones."""
-        self.groups = groups
-        """The shared subscriptions with members here."""
-
-
 class Hub:
     """The local half of a broker (a `saps.mesh.Local`). Synchronous; callbacks may run before a call returns."""
 
@@ -95,28 +58,24 @@ class Hub:
         """`clock` gives seconds, for message expiry; the driver of a frontend sets it."""
         self.clock = clock
         self.index = SubscriptionIndex()
+        self.routes = Routes(self.index)
+        self.groups = Groups(self.index, self.routes, self._time)
         self.retained = RetainedMessages(self._time, lambda topic: bool(self.index.targets(topic)))
         self.agents: dict[str, PublisherAgent | SubscriberAgent] = {}
         """The live user agents by name."""
-        self.routes: dict[str, Route] = {}
-        """Routes by topic; only topics that clients may publish to are in it."""
         self.published = 0
         """Messages published at this broker."""
         self.received = 0
         """Messages that came from other brokers."""
-        self.delivered = 0
-        """Copies handed to local subscribers."""
-        self.restricted = False
-        """There are access rules: whether an agent may get a topic is looked at."""
+        self._delivered = 0
         self.statistics: Statistics | None = None
         """Counts by topic, if they are wanted (`count`)."""
         self.priorities: Priorities | None = None
         """Which topics go first between brokers, if any do."""
         self.tracer: Tracer | None = None
         """Follows publications, if some are to be followed."""
-        self._receives: Callable[[str], bool] | None = None
-        """Says if subscribers here may get a topic; None: all of them (`obey`)."""
-        self._mesh: Mesh = mesh if mesh is not None else Alone()
+        self._mesh: Mesh = Alone()
+        self.mesh = self._mesh if mesh is None else mesh
 
     @property
     def mesh(self) -> Mesh:
@@ -124,31 +83,28 @@ class Hub:
 
     @mesh.setter
     def mesh(self, mesh: Mesh) -> None:
-        self._mesh = mesh
+        self._mesh = self.routes.mesh = self.groups.mesh = mesh
         self.routes.clear()
+
+    @property
+    def delivered(self) -> int:
+        """Copies handed to local subscribers."""
+        return self._delivered + self.groups.delivered
 
     def count(self, topics: int) -> Statistics:
         """From now on count by topic, in a table of so many."""
-        self.statistics = Statistics(topics)
+        self.statistics = self.routes.statistics = Statistics(topics)
         self.routes.clear()
         return self.statistics
-
-    def obey(self, receives: Callable[[str], bool] | None) -> None:
-        """From now on subscribers here get messages only of topics that may be received, whichever way they come."""
-        self._receives = receives
-        self.routes.clear()
-
-    def _may_get(self, topic: str) -> bool:
-        return self._receives is None or self._receives(topic)
 
     # ---- subscriptions
 
     def subscribe(self, agent: SubscriberAgent, subscription: Subscription, done: Callable[[], None]) -> None:
         """Subscribe the agent. `done` runs once no message published later, anywhere in the mesh, can be missed."""
-        self._count_members(subscription.filter, before=True)
+        self.routes.count_members(subscription.filter, before=True)
         self.index.add(agent, subscription)
-        self._count_members(subscription.filter)
-        self._forget_routes(subscription.filter)
+        self.routes.count_members(subscription.filter)
+        self.routes.forget(subscription.filter)
         if is_own(subscription.filter):
             done()
             return
@@ -159,10 +115,10 @@ class Hub:
 
     def unsubscribe(self, agent: SubscriberAgent, topic_filter: str) -> None:
         """End the agent's subscription with this filter, if there is one."""
-        self._count_members(topic_filter, before=True)
+        self.routes.count_members(topic_filter, before=True)
         last = self.index.remove(agent, topic_filter)
-        self._count_members(topic_filter)
-        self._forget_routes(topic_filter)
+        self.routes.count_members(topic_filter)
+        self.routes.forget(topic_filter)
         self.retained.end(agent, topic_filter)
         if last and not is_own(topic_filter):
             self._mesh.unsubscribe(topic_filter)
@@ -172,49 +128,14 @@ class Hub:
     def forget_agent_routes(self, agent: SubscriberAgent) -> None:
         """To be called when the agent's rights changed."""
         for topic_filter in agent.subscriptions:
-            self._forget_routes(topic_filter)
-
-    def _count_members(self, topic_filter: str, before: bool = False) -> None:
-        """The subscribers of a filter are about to change (`before`), or have; with wildcards the routes tell."""
-        if self.statistics is not None and not is_wildcard(topic_filter):
-            count = self.statistics.of(topic_filter)
-            if not before or count.subscribers < 0:
-                count.members(len(self.index.targets(topic_filter)))
-
-    def _forget_routes(self, topic_filter: str) -> None:
-        if is_wildcard(topic_filter):
-            self.routes.clear()
-        else:
-            self.routes.pop(topic_filter, None)
-
-    def route(self, topic: str) -> Route:
-        """The route of a valid topic name; from the cache, or built now."""
-        route = self.routes.get(topic)
-        if route is None:
-            allowed = self._may_get(topic)
-            targets = self._readers(topic) if allowed else ()
-            if self.statistics is not None:
-                self.statistics.of(topic).members(len(targets))
-            route = Route(topic, self._mesh.route(topic), targets, self.index.groups(topic) if allowed else ())
-            if len(self.routes) >= MAX_ROUTES:
-                self.routes.clear()
-            if len(topic) <= LONGEST_KEPT and not is_reserved(topic):
-                self.routes[topic] = route
-        return route
-
-    def _readers(self, topic: str) -> tuple[Target, ...]:
-        """The subscribers of a topic that may read it."""
-        targets = self.index.targets(topic)
-        if self.restricted and not all([target.agent.may_read(topic) for target in targets]):
-            return tuple([target for target in targets if target.agent.may_read(topic)])
-        return targets
+            self.routes.forget(topic_filter)
 
     # ---- publishing
 
     def tell(self, message: Message) -> None:
         """The broker itself has something to say to its own clients, under a reserved topic."""
         batch = Batch.of(message)
-        for target in self._readers(message.topic):
+        for target in self.routes.readers(message.topic):
             target.agent.deliver(batch, target)
 
     def publish(self, batch: Batch, sender: SubscriberAgent | None = None, done: Done | None = None) -> Sequence[int]:
@@ -225,14 +146,14 @@ class Hub:
         Returns how many subscribers each topic has here. For topics that the sender may not publish to that is
         `NOT_PUBLISHED`, and `done` gets `REFUSED`.
         """
-        known, rights = self.routes, None if sender is None else sender.rights
+        known, rights = self.routes.known, None if sender is None else sender.rights
         routes: list[Route] = []
         for topic in batch.topics:
             route = known.get(topic)
             if route is None or (rights is not None and topic not in rights.publishable):
                 if not _may_publish(sender, topic):
                     return self._publish_permitted(batch, sender, done)
-                route = self.route(topic)
+                route = self.routes.find(topic)
             routes.append(route)
         trace = None
         if batch.retain:
@@ -301,8 +222,7 @@ class Hub:
             matched = [count + len(route.groups) for count, route in zip(matched, routes, strict=True)]
             for single, number in zip(batch.singles, batch.which, strict=True):
                 for group in routes[number].groups:
-                    if not self._offer(group, single, False, _nothing):
-                        self._share_elsewhere(group.name, single.message, _nothing)
+                    self.groups.publish(group, single)
         return matched
 
     def _deliver_local(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
@@ -319,7 +239,7 @@ class Hub:
                 target = target.own
             agent.deliver(batch, target)
             matched += 1
-        self.delivered += matched * len(batch.which)
+        self._delivered += matched * len(batch.which)
         return [matched] * len(routes)
 
     def _deliver_parts(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
@@ -358,14 +278,15 @@ class Hub:
                 indexes = places[names[0]] if len(names) == 1 else sorted(chain(*[places[name] for name in names]))
                 part = parts[which] = batch.select(indexes)
             target.agent.deliver(part, target)
-            self.delivered += len(part.which)
+            self._delivered += len(part.which)
         return [matched[id(route.targets)] for route in routes]
 
     # ---- from other brokers
 
     def deliver(self, batch: Batch) -> list[int]:
         """Publications from another broker, for the local subscribers. Returns how many each topic has."""
-        routes = [self.routes.get(topic) or self.route(topic) for topic in batch.topics]
+        known = self.routes.known
+        routes = [known.get(topic) or self.routes.find(topic) for topic in batch.topics]
         self.received += len(batch.which)
         if self.statistics is not None:
             _count_received(self.statistics, batch, routes)
@@ -387,12 +308,12 @@ class Hub:
             for target in routes[number].targets:
                 if not self.retained.was_given(target.agent, single):
                     target.agent.deliver(single, target)
-                    self.delivered += 1
+                    self._delivered += 1
         return [len(route.targets) for route in routes]
 
     def matching(self, topic: str) -> int:
         """How many local subscribers a message from another broker to `topic` has now."""
-        return len(self.route(topic).targets)
+        return len(self.routes.find(topic).targets)
 
     # ---- retained messages
 
@@ -401,9 +322,9 @@ class Hub:
         `agent`: whose subscription it is; it gets none that it may not read, and none again that it was sent, as it was
         published, since it subscribed."""
         found = self.retained.matching(topic_filter, agent)
-        if self._receives is not None:
-            found = [each for each in found if self._may_get(each.topic)]
-        if agent is not None and self.restricted:
+        if self.routes.receives is not None:
+            found = [each for each in found if self.routes.may_get(each.topic)]
+        if agent is not None and self.routes.restricted:
             found = [each for each in found if agent.may_read(each.topic)]
         return found
 
@@ -439,43 +360,9 @@ class Hub:
         """Publish the will of a client of a broker that has died."""
         self.publish(Batch.of(will))
 
-    # ---- shared subscriptions
-
-    def _share_elsewhere(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
-        """No member is ready here."""
-        if isinstance(self._mesh, Alone):
-            if not self.take(topic_filter, message, True, settled):
-                settled()
-        else:
-            self._mesh.share(topic_filter, message, settled)
-
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
         """Give a message to one member of a shared subscription: `saps.mesh.Local.take`."""
-        group = self.index.group(topic_filter) if self._may_get(message.topic) else None
-        if group is None:
-            return False
-        single = Batch.of(message)
-        single.set_deadlines(self.clock())
-        return self._offer(group, single, forced, settled)
-
-    def redeliver(self, single: Batch) -> None:
-        """The member that had this publication has gone before it acknowledged it: it is another one's turn."""
-        share = single.share
-        if share is not None and not self.take(share.topic_filter, single.message, False, share.settled):
-            self._share_elsewhere(share.topic_filter, single.message, share.settled)
-
-    def _offer(self, group: Group, single: Batch, forced: bool, settled: Callable[[], None]) -> bool:
-        """Give a batch of one to the member whose turn it is."""
-        target = group.pick(single.topic, away=forced)
-        if target is None:
-            return False
-        self.delivered += 1
-        if single.qos and target.qos:
-            target.agent.deliver(single.for_member(Share(group.name, settled)), target)
-        else:
-            target.agent.deliver(single, target)
-            settled()
-        return True
+        return self.groups.take(topic_filter, message, forced, settled)
 
     def describe(self) -> dict[str, int]:
         """Counts, for status pages and logs."""

@@ -6,16 +6,12 @@ comes from elsewhere (`saps.mesh.Mesh.recall`), what changes later comes as publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Sequence
 
 from saps.local.batch import Batch
 from saps.local.retained import RetainedStore
 from saps.mesh import Recalled
 from saps.messages import BROKER_BITS, stamp_in
-
-if TYPE_CHECKING:
-    from saps.agents.user import SubscriberAgent
 
 TOMBSTONE = 60.0
 """Seconds for which it is remembered that a retained message was deleted."""
@@ -25,6 +21,10 @@ MAX_GIVEN = 4096
 """Retained messages given to new subscribers that are remembered, should they come once more as publications."""
 NEVER, COMING = 0, 1 << 62
 """Moments before and after all others: it was not, or it will be, delivered here as it was published."""
+
+
+Subscriber = Hashable
+"""An agent that subscribes."""
 
 
 class Retained:
@@ -49,9 +49,9 @@ class RetainedMessages:
         self._store: RetainedStore[Retained] = RetainedStore()
         self._now = 1
         """The present moment: counts the retained messages published or received."""
-        self._since: dict[tuple[SubscriberAgent, str], int] = {}
+        self._since: dict[tuple[Subscriber, str], int] = {}
         """When each new subscription began that has not been given the retained messages yet."""
-        self._given: dict[tuple[SubscriberAgent, str], int] = {}
+        self._given: dict[tuple[Subscriber, str], int] = {}
         """Stamps of messages from elsewhere that an agent was given; newest last."""
         self._coming: dict[str, float] = {}
         """Topics whose message is on its way here as a publication, and since when that is known."""
@@ -61,15 +61,15 @@ class RetainedMessages:
 
     # --- subscriptions ----------------------------------------------------------------------------------------
 
-    def begin(self, agent: SubscriberAgent, topic_filter: str) -> None:
+    def begin(self, agent: Subscriber, topic_filter: str) -> None:
         """The agent subscribes; from now on it gets what is published."""
         self._since[agent, topic_filter] = self._now
 
-    def end(self, agent: SubscriberAgent, topic_filter: str) -> None:
+    def end(self, agent: Subscriber, topic_filter: str) -> None:
         """The agent's subscription has ended."""
         self._since.pop((agent, topic_filter), None)
 
-    def matching(self, topic_filter: str, agent: SubscriberAgent | None) -> list[Batch]:
+    def matching(self, topic_filter: str, agent: Subscriber | None) -> list[Batch]:
         """What a new subscription gets. With `agent` only once, without what the agent was sent since it subscribed,
         and nothing if the subscription has ended meanwhile."""
         since = self._now if agent is None else self._since.pop((agent, topic_filter), None)
@@ -94,14 +94,14 @@ class RetainedMessages:
             self._coming.pop(topic, None)
         return retained.moment
 
-    def _give(self, agent: SubscriberAgent, batch: Batch) -> None:
+    def _give(self, agent: Subscriber, batch: Batch) -> None:
         """The agent gets a message as a retained one that may be under way to it as a publication."""
         if stamp := _stamp(batch):
             self._given[agent, batch.topic] = stamp
             if len(self._given) > MAX_GIVEN:
                 del self._given[next(iter(self._given))]
 
-    def was_given(self, agent: SubscriberAgent, batch: Batch) -> bool:
+    def was_given(self, agent: Subscriber, batch: Batch) -> bool:
         """Has the agent got this one, or a later one of the same broker, as a retained message? Then it was published
         before the agent's subscription counted, and is here for the sake of another, earlier one."""
         given, stamp = self._given.get((agent, batch.topic), 0), _stamp(batch)

@@ -19,7 +19,7 @@ from saps.tracing.spans import Entry, Hop, Span, Traces, confirmed, handed
 
 if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
-    from saps.local.hub import Route
+    from saps.local.routes import Route
     from saps.overlay.frames.delivery import Publish
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
 from saps.local.batch import Batch
-from saps.local.hub import LONGEST_KEPT, MAX_ROUTES, NOT_PUBLISHED, Hub
+from saps.local.hub import NOT_PUBLISHED, Hub
+from saps.local.routes import LONGEST_KEPT, MAX_ROUTES
 from saps.local.subscriptions import Target
 from saps.messages import REFUSED, Message, Properties, Reached, Subscription
 from saps.topics import matches
@@ -221,14 +222,14 @@ def test_a_batch_is_published_as_far_as_its_publisher_may() -> None:
     mesh.complete_publications(Reached(1, 2))
     assert told == [[Reached(1, 3), REFUSED, REFUSED, Reached(1, 3)]]
     assert [message.payload for message in got] == [message.payload for message in mesh.published] == [b"0", b"3", b"4"]
-    assert "b" not in hub.routes
+    assert "b" not in hub.routes.known
     assert "b" not in mesh.routes, "it leaves nothing behind"
     assert list(hub.publish(Batch.of(Message("b", b"")), sender)) == [NOT_PUBLISHED]
 
 
 def test_who_may_not_read_a_topic_gets_nothing_of_it() -> None:
     hub = Hub()
-    hub.restricted = True
+    hub.routes.restricted = True
     agent, got = subscriber(hub, "s")
     agent.rights = Allowed("a")
     agent.subscribe(Subscription("#"))
@@ -251,8 +252,8 @@ def test_a_new_mesh_replaces_the_routes() -> None:
 def test_route_cache_is_bounded() -> None:
     hub = Hub()
     for number in range(MAX_ROUTES + 10):
-        hub.route(f"t/{number}")
-    assert len(hub.routes) <= MAX_ROUTES
+        hub.routes.find(f"t/{number}")
+    assert len(hub.routes.known) <= MAX_ROUTES
 
 
 def test_long_topics_are_delivered_and_not_kept() -> None:
@@ -261,13 +262,13 @@ def test_long_topics_are_delivered_and_not_kept() -> None:
     agent.subscribe(Subscription("#"))
     hub.publish(Batch.of(Message(topic, b"x")))
     assert [message.topic for message in got] == [topic]
-    assert topic not in hub.routes
+    assert topic not in hub.routes.known
 
 
 def test_reserved_topics_are_never_in_the_cache_clients_publish_from() -> None:
     hub = Hub()
     hub.publish(Batch.of(Message("$SYS/broker/uptime", b"1")))
-    assert "$SYS/broker/uptime" not in hub.routes
+    assert "$SYS/broker/uptime" not in hub.routes.known
 
 
 @pytest.mark.parametrize("topic_filter", ["$SYS/#", "$SYS/broker/+", "$SYS/broker/uptime", "$share/g/$SYS/#"])

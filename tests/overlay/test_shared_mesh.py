@@ -56,7 +56,7 @@ class Worker(SubscriberAgent):
         held, self.unacknowledged = self.unacknowledged, []
         for qos, single in held:
             if qos == 1:
-                self.hub.redeliver(single)
+                self.hub.groups.redeliver(single)
             elif single.share is not None:
                 single.share.settled()
 

@@ -53,7 +53,7 @@ class Policed(Hubs):
     def obey(self, policy: Policy) -> None:
         for broker in self.alive():
             broker.act(lambda broker=broker: broker.node.mesh.obey(policy))  # type: ignore[misc]
-            self.hubs[broker].obey(lambda topic, ref=broker.ref: policy.verdict(topic).receives(ref))  # type: ignore[misc]
+            self.hubs[broker].routes.obey(lambda topic, ref=broker.ref: policy.verdict(topic).receives(ref))  # type: ignore[misc]
 
     def will(self, broker: SimBroker, client: str, topic: str) -> None:
         broker.act(lambda: self.hubs[broker].expect_acknowledgement(client, Message(topic, b"gone", 1)))
@@ -177,7 +177,7 @@ def test_a_forbidden_broker_gives_nothing_to_its_own_subscribers_either() -> Non
     early = mesh.client(broker, "city/#")
     mesh.run(1)
     assert [got.topic for got in early.got] == [SECRET]
-    mesh.hubs[broker].obey(lambda topic: topic != SECRET)
+    mesh.hubs[broker].routes.obey(lambda topic: topic != SECRET)
     late = [mesh.client(broker, topic_filter) for topic_filter in ("city/#", "$share/g/city/#")]
     mesh.publish(broker, SECRET, 1)
     mesh.publish(broker, OPEN, 1)

@@ -90,8 +90,9 @@ def test_messages_for_groups_that_are_remembered(mesh: Besieged, monkeypatch: py
 def test_calls_of_agents_that_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "REMEMBERED", 10)
     registry = api.AgentRegistry()
+    registry.host("somebody", object())
     for serial in range(30):
-        registry.answer(AgentCall("nobody", "report", (), serial, FOE), True)
+        registry.answer(AgentCall("somebody", "report", (), serial, FOE), True)
     assert len(registry._answered) == 10
 
 

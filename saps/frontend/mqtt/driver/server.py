@@ -78,7 +78,7 @@ class MqttServer:
         """Who else is to use a renewed certificate for new connections."""
         self._access = access
         self._guard = access.guard if access is not None else None
-        hub.restricted = self._guard is not None and self._guard.restricts
+        hub.routes.restricted = self._guard is not None and self._guard.restricts
         self._listeners: list[TlsListener | ProxyListener] = []
         """Beside the one for plain TCP."""
         self._rng = rng or Random()

@@ -304,7 +304,7 @@ class Session(SubscriberAgent):
         if shared:
             self.queue.replace([copy for copy in waiting if copy[0].share is None])
         for single in [*back, *shared]:
-            self.hub.redeliver(single)
+            self.hub.groups.redeliver(single)
 
     # ---- from broker to broker
 

@@ -75,7 +75,7 @@ class GuardedBench(Bench):
             Access(users, policy), self.checker, b"k" * 32, anonymous, lambda: self.now, lambda: self.now
         )
         if policy is not None:
-            self.hub.restricted = True
+            self.hub.routes.restricted = True
 
     def arriving(self, version: int = V5, origin: Origin = LOCAL) -> GuardedClient:
         """A client that has not sent anything."""

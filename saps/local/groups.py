@@ -1,0 +1,68 @@
+"""Shared subscriptions at one broker: which member gets a message, and what if none is ready (MQTT 5.0, 4.8.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saps.local.batch import Batch, Share
+from saps.local.routes import Routes
+from saps.local.subscriptions import Group, SubscriptionIndex
+from saps.mesh import Alone, Mesh
+from saps.messages import Message
+
+
+def _nothing() -> None:
+    pass
+
+
+class Groups:
+    """Those of one hub."""
+
+    def __init__(self, index: SubscriptionIndex, routes: Routes, clock: Callable[[], float]) -> None:
+        self._index = index
+        self._routes = routes
+        self._clock = clock
+        self.mesh: Mesh = Alone()
+        self.delivered = 0
+        """Messages handed to members here."""
+
+    def publish(self, group: Group, single: Batch) -> None:
+        """Give a publication of this broker, a batch of one, to one member, here if there is one that is ready."""
+        if not self._offer(group, single, False, _nothing):
+            self._share_elsewhere(group.name, single.message, _nothing)
+
+    def _share_elsewhere(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
+        """No member is ready here."""
+        if isinstance(self.mesh, Alone):
+            if not self.take(topic_filter, message, True, settled):
+                settled()
+        else:
+            self.mesh.share(topic_filter, message, settled)
+
+    def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
+        """Give a message to one member of a shared subscription: `saps.mesh.Local.take`."""
+        group = self._index.group(topic_filter) if self._routes.may_get(message.topic) else None
+        if group is None:
+            return False
+        single = Batch.of(message)
+        single.set_deadlines(self._clock())
+        return self._offer(group, single, forced, settled)
+
+    def redeliver(self, single: Batch) -> None:
+        """The member that had this publication has gone before it acknowledged it: it is another one's turn."""
+        share = single.share
+        if share is not None and not self.take(share.topic_filter, single.message, False, share.settled):
+            self._share_elsewhere(share.topic_filter, single.message, share.settled)
+
+    def _offer(self, group: Group, single: Batch, forced: bool, settled: Callable[[], None]) -> bool:
+        """Give a batch of one to the member whose turn it is."""
+        target = group.pick(single.topic, away=forced)
+        if target is None:
+            return False
+        self.delivered += 1
+        if single.qos and target.qos:
+            target.agent.deliver(single.for_member(Share(group.name, settled)), target)
+        else:
+            target.agent.deliver(single, target)
+            settled()
+        return True
