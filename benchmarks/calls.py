@@ -30,7 +30,6 @@ from saps.frontend.mqtt.frontend import Frontend  # noqa: E402
 from saps.frontend.mqtt.limits import Limits  # noqa: E402
 from saps.local.hub import Hub  # noqa: E402
 from saps.mesh import Local  # noqa: E402
-from saps.overlay.delivery.publications import places  # noqa: E402
 from saps.overlay.frames.base import Frame  # noqa: E402
 from saps.overlay.ring.keys import BrokerRef  # noqa: E402
 from saps.simulator import SimBroker, Simulation  # noqa: E402

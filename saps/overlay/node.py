@@ -16,7 +16,7 @@ from saps.overlay.agent_calls import AgentCalls, Run
 from saps.overlay.delivery.delivery import Delivery
 from saps.overlay.delivery.order import SWEEP, Inbox
 from saps.overlay.frames.base import Frame
-from saps.overlay.frames.calls import Announce, Result
+from saps.overlay.frames.calls import Announce, Orphans, Result
 from saps.overlay.frames.ring import Found
 from saps.overlay.membership.clocks import COMPARE, Clocks
 from saps.overlay.membership.failure_detector import DetectorSettings
@@ -107,9 +107,7 @@ class OverlayNode:
         sessions.migrations = Migrations(port, calls, sessions, delivery.passed, delivery.waiting)
         source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
         replicas = Replicas(port, calls, sessions, source, delivery.waiting, port.timers.wall)
-        source.on_fenced = sessions.sync
-        source.rows = sessions.rows
-        sessions.copied = replicas.leases
+        source.on_fenced, source.rows, sessions.copied = sessions.sync, sessions.rows, replicas
         return sessions, replicas
 
     def _fill_tables(self) -> None:
@@ -123,6 +121,7 @@ class OverlayNode:
         for answers in (self.rendezvous, self.delivery, self.retained.store, self.wills, self.sessions, self.agents):
             bodies |= answers.bodies
         bodies[Announce] = self._announced
+        bodies[Orphans] = lambda body, keys: [self.replicas.restored.known(body)]
 
     def start(
         self, contact: BrokerRef | None, joined: Callable[[], None], ready: Callable[[], None] = lambda: None

@@ -154,11 +154,11 @@ def test_nothing_is_kept_for_a_broker_that_an_operator_says_is_gone_for_good() -
     simulation.run(3)
     simulation.add(other.name, "c0", publisher.name)
     simulation.run(2 * KEPT + LINGER)
-    assert publisher.node.multicast.missed.active
-    publisher.act(lambda: publisher.node.catch_up.give_up(subscriber.name))
+    assert publisher.node.delivery.multicast.missed.active
+    publisher.act(lambda: publisher.node.delivery.catch_up.give_up(subscriber.name))
     simulation.run(LINGER + 2)
     publisher.publish("t", b"later", 1)
-    assert not publisher.node.multicast.missed.active
+    assert not publisher.node.delivery.multicast.missed.active
 
 
 def test_a_later_life_gets_nothing_that_an_earlier_one_has_missed() -> None:

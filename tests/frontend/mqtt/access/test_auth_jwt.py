@@ -44,7 +44,7 @@ class TokenBench(GuardedBench):
         super().__init__(**given)
         self.tokens = self.guard.tokens = Tokens(options, lambda: self.now)
         self.tokens.keys = Keys(keys or key_set(ISSUER))
-        self.hub.restricted = self.guard.restricts
+        self.hub.routes.restricted = self.guard.restricts
 
     def reason(self, token: bytes, user: str | None = None, client_id: str = "c", version: int = V5) -> int:
         return self.arrival(token, user, client_id, version)[0]
