@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from saps.agents.api import remote
 from saps.local.batch import Batch
-from saps.local.subscriptions import Takes, Target
+from saps.local.subscriptions import Subscriber, Takes, Target
 from saps.messages import Message, Reached, Subscription
 
 if TYPE_CHECKING:
@@ -75,17 +75,17 @@ class PublisherAgent:
         return {"name": self.name, "client": self.client_id, "role": "publisher", "published": self.published}
 
 
-class SubscriberAgent:
+class SubscriberAgent(Subscriber):
     """Receives for one client. Registered with the hub as ``<client id>/sub`` until `close`.
 
     This class hands each message to a function; a frontend's session is a subclass that sends it to its client.
     """
 
-    __slots__ = ("client_id", "delivered", "dropped", "hub", "receiver", "rights", "subscriptions")
+    __slots__ = ("delivered", "dropped", "hub", "receiver", "rights", "subscriptions")
 
     def __init__(self, hub: Hub, client_id: str, receiver: Callable[[Message], None] | None = None) -> None:
+        super().__init__(client_id)
         self.hub = hub
-        self.client_id = client_id
         self.receiver = receiver
         self.rights: Rights | None = None
         """What it may receive, and its publisher publish; None: everything. The hub sees to it (`forget_agent_routes`
@@ -102,7 +102,6 @@ class SubscriberAgent:
 
     @property
     def present(self) -> bool:
-        """The client is connected."""
         return True
 
     def subscribe(self, subscription: Subscription, done: Callable[[], None] = _ignore) -> None:
@@ -118,15 +117,12 @@ class SubscriberAgent:
         return True
 
     def takes(self, topic: str) -> Takes:
-        """Whether this agent can take a message to `topic` on behalf of a group."""
         return Takes.NOW
 
     def may_read(self, topic: str) -> bool:
-        """May it receive messages to the topic?"""
         return self.rights is None or self.rights.may_read(topic)
 
     def deliver(self, batch: Batch, target: Target) -> None:
-        """Take a batch; `target` says with which quality of service and identifiers."""
         self.delivered += len(batch)
         if self.receiver is not None:
             for message in batch.messages:

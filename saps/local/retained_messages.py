@@ -6,10 +6,11 @@ comes from elsewhere (`saps.mesh.Mesh.recall`), what changes later comes as publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 from saps.local.batch import Batch
 from saps.local.retained import RetainedStore
+from saps.local.subscriptions import Subscriber
 from saps.mesh import Recalled
 from saps.messages import BROKER_BITS, stamp_in
 
@@ -21,10 +22,6 @@ MAX_GIVEN = 4096
 """Retained messages given to new subscribers that are remembered, should they come once more as publications."""
 NEVER, COMING = 0, 1 << 62
 """Moments before and after all others: it was not, or it will be, delivered here as it was published."""
-
-
-Subscriber = Hashable
-"""An agent that subscribes."""
 
 
 class Retained:

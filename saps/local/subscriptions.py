@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from saps.local.batch import Batch
 from saps.messages import Subscription
 from saps.topics import is_wildcard, shared
-
-if TYPE_CHECKING:
-    from saps.agents.user import SubscriberAgent
-
 
 MERGED = 4096
 """Sets of filters whose subscribers together are kept at hand; beyond it that begins anew."""
@@ -29,12 +26,38 @@ class Takes(IntEnum):
     NOW = 3
 
 
+class Subscriber:
+    """Who subscribes: the agent of a client (`saps.agents.user`)."""
+
+    __slots__ = ("client_id",)
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+
+    @property
+    def present(self) -> bool:
+        """The client is connected."""
+        raise NotImplementedError
+
+    def takes(self, topic: str) -> Takes:
+        """Whether it can take a message to `topic` on behalf of a group."""
+        raise NotImplementedError
+
+    def may_read(self, topic: str) -> bool:
+        """May it receive messages to the topic?"""
+        raise NotImplementedError
+
+    def deliver(self, batch: Batch, target: Target) -> None:
+        """Take a batch; `target` says with which quality of service and identifiers."""
+        raise NotImplementedError
+
+
 class Target:
     """One subscriber of a topic: all its matching subscriptions, merged into the one copy it receives (3.3.4)."""
 
     __slots__ = ("_foreign", "_no_local", "agent", "identifiers", "qos", "retain_as_published")
 
-    def __init__(self, agent: SubscriberAgent, subscriptions: Sequence[Subscription]) -> None:
+    def __init__(self, agent: Subscriber, subscriptions: Sequence[Subscription]) -> None:
         first = subscriptions[0]
         self.agent = agent
         self.qos = first.qos
@@ -62,7 +85,7 @@ class Target:
         return self._foreign if self._no_local else self
 
 
-class Subscribers(dict["SubscriberAgent", Subscription]):
+class Subscribers(dict["Subscriber", Subscription]):
     """The subscriptions with one filter, by agent."""
 
     __slots__ = ("_targets",)
@@ -135,7 +158,7 @@ class SubscriptionIndex:
         """The filters with at least one subscriber."""
         return self._filters.keys()
 
-    def add(self, agent: SubscriberAgent, subscription: Subscription) -> None:
+    def add(self, agent: Subscriber, subscription: Subscription) -> None:
         """Add the subscription; it replaces the agent's earlier one with the same filter."""
         topic_filter = subscription.filter
         subscribers = self._filters.get(topic_filter)
@@ -148,7 +171,7 @@ class SubscriptionIndex:
         subscribers[agent] = subscription
         self._changed(subscribers)
 
-    def remove(self, agent: SubscriberAgent, topic_filter: str) -> bool:
+    def remove(self, agent: Subscriber, topic_filter: str) -> bool:
         """Remove the agent's subscription, if there is one. True if that leaves the filter without subscribers."""
         subscribers = self._filters.get(topic_filter)
         if subscribers is None or subscribers.pop(agent, None) is None:
@@ -216,7 +239,7 @@ class SubscriptionIndex:
 
 def _merged(found: list[Subscribers]) -> tuple[Target, ...]:
     """The subscribers of several filters, each once."""
-    merged: dict[SubscriberAgent, list[Subscription]] = {}
+    merged: dict[Subscriber, list[Subscription]] = {}
     for subscribers in found:
         for agent, subscription in subscribers.items():
             merged.setdefault(agent, []).append(subscription)
