@@ -44,7 +44,7 @@ class Operations:
             broker.ref.name, frontend, time.time, lambda connection: TRANSPORTS[server.kind_of(connection)]
         )
         broker.agents.host(CLIENTS, clients)
-        store = broker.mesh.node.retained_store
+        store = broker.mesh.node.retained.store
         broker.agents.host(RETAINED, RetainedAgent(store.matching, time.time))
         self.bans = LiveBans(broker.ref.name, frontend, _Others(broker), _bans_path(broker), self.audit)
         broker.agents.host(BANS, self.bans.agent)

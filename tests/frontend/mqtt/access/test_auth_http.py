@@ -43,7 +43,7 @@ class ServiceBench(GuardedBench):
         options = HttpOptions(login=login, rights=rights, cache=cache)
         self.guard.service = Service(options, b"s" * 32, lambda: self.now)
         self.guard.service.ask = self.ask
-        self.hub.restricted = self.guard.restricts
+        self.hub.routes.restricted = self.guard.restricts
 
     def ask(self, url: str, body: bytes, host: str, done: Callable[[Answer | None], None]) -> bool:
         if len(self.asked) >= self.room:
