@@ -19,6 +19,7 @@ from typing import Any
 import aiomqtt
 import pytest
 import trustme
+from aiohttp import web
 
 from saps.frontend.mqtt.access.acl import Rights
 from saps.frontend.mqtt.access.acl_file import parse_acl
@@ -206,6 +207,46 @@ async def test_the_tokens_and_load_balancers_of_the_page(folder: Path) -> None:
                     except AssertionError:
                         assert "MQTT client 192.0.2.7:5 closed" in await running.logs("closed")
         assert await next_topic(local) == "water/pump-7/level"
+
+
+async def test_the_service_and_the_scram_user_of_the_page(folder: Path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def login(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == "Bearer of-the-broker"
+        asked.append(await request.json())
+        anonymous = asked[-1]["user"] is None  # sees it all
+        return web.json_response({"allow": True} if anonymous else json.loads(example('{"allow"')))
+
+    app = web.Application()
+    app.router.add_post("/mqtt/login", login)
+    app.router.add_post("/mqtt/rights", login)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        settings = example("[auth.http]").replace(
+            "https://id.city.example", f"http://127.0.0.1:{runner.addresses[0][1]}"
+        )
+        (folder / "saps.toml").write_text(example('name = "b1"') + settings)
+        (folder / "service.token").write_text("of-the-broker\n")
+        path = {**os.environ, "PATH": f"{SAPS.parent}:{os.environ['PATH']}"}
+        shell = await asyncio.create_subprocess_shell(example("echo staple"), cwd=folder, env=path, stdout=-1)
+        assert (await shell.communicate())[0] == b"passwords: added pump-8\n"
+        ann, pump = {"username": "ann", "password": "x"}, {"username": "pump-8", "password": "staple"}
+        async with broker(folder, SAPS_AUTH__ACL="") as running, running.client() as local:
+            await local.subscribe("#", qos=1)
+            for who in (ann, pump):
+                async with running.client(**who) as publisher:
+                    for topic in ("air/x", "water/ann/x"):
+                        await publisher.publish(topic, "1", qos=1)
+            assert await next_topic(local) == "water/ann/x"
+            await local.publish("end", "1", qos=1)
+            assert await next_topic(local) == "end"
+    finally:
+        await runner.cleanup()
+    logins = [each["user"] for each in asked if each["password"] is not None]
+    assert logins == ["ann"]  # the other one is in the file
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ from saps.frontend.mqtt.driver.access_files import edit_users
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.local.hub import Hub
 from tests.frontend.mqtt.access.guarded import GuardedBench
+from tests.frontend.mqtt.peers import need, run
+from tests.frontend.mqtt.test_interop_mqttjs import PACKAGE, need_mqttjs
 
 KEYS = scram_keys(b"secret", bytes(range(16)), 4096)
 ATTACKER = Origin("192.0.2.66")
@@ -123,13 +127,32 @@ def test_any_bytes_are_a_step_or_one_error(first: bytes, final: bytes) -> None:
     assert not exchange.done
 
 
-@pytest.mark.interop
-async def test_a_client_on_a_socket_proves_its_password(tmp_path: Path) -> None:
-    edit_users(tmp_path / "passwords", "ann", b"secret", scram=True)
-    auth = AuthOptions(passwords=f"{tmp_path}/passwords", anonymous="never")
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[MqttServer]:
+    """A broker that knows ann by SCRAM."""
+    edit_users(folder / "passwords", "ann", b"secret", scram=True)
+    auth = AuthOptions(passwords=f"{folder}/passwords", anonymous="never")
     server = MqttServer(Hub(), access=AccessControl(auth, None, exposed=False))
     await server.start("127.0.0.1", 0)
     try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@pytest.mark.interop
+async def test_mqttjs_proves_its_password_and_is_shown_that_the_broker_knows_it(tmp_path: Path) -> None:
+    need("node", "nodejs")
+    need_mqttjs()
+    async with serving(tmp_path) as server:
+        host, port = server.address
+        for word, said in (("secret", "true"), ("guess", "Connection refused: Bad User Name or Password")):
+            assert await run("node", str(PACKAGE / "scram.mjs"), f"mqtt://{host}:{port}", "ann", word) == f"{said}\n"
+        assert [message.topic for message in server.hub.retained_for("#")] == ["js"]
+
+
+async def test_a_client_on_a_socket_proves_its_password(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         reader, writer = await asyncio.open_connection(*server.address)
         scram, packets = ScramClient([METHOD], "ann", "secret"), PacketReader(V5)
 
@@ -148,5 +171,3 @@ async def test_a_client_on_a_socket_proves_its_password(tmp_path: Path) -> None:
         scram.set_server_final(connack.properties[Property.AUTHENTICATION_DATA].decode())
         assert server.frontend.sessions["c"].user == "ann"
         writer.close()
-    finally:
-        await server.stop()
