@@ -150,10 +150,8 @@ class AccessControl:
             close_revoked(files.revoked, frontend)
         if self.guard is not None:
             self.guard.access = files.access
-            if self.guard.tokens is not None and files.keys is not None:
-                self.guard.tokens.keys = files.keys
-            if self.guard.service is not None:
-                self.guard.service.forget()
+            for each in self._beside:
+                each.reload(files)
             obey(self.guard, frontend)
         users, policy = files.access.users, files.access.policy
         logger.info(
@@ -170,8 +168,8 @@ def _key_source(auth: AuthOptions, guard: Guard, files: Files) -> KeySource:
     from saps.frontend.mqtt.driver.token_keys import KeySource
 
     guard.tokens = Tokens(auth.jwt, time.time)
-    guard.tokens.keys = files.keys
     source = KeySource(auth.jwt, guard.tokens, auth.hash_queue)
+    source.reload(files)
     guard.newer_keys = source.newer
     return source
 
@@ -179,8 +177,9 @@ def _key_source(auth: AuthOptions, guard: Guard, files: Files) -> KeySource:
 def _callout(auth: AuthOptions, guard: Guard, files: Files) -> Callout:
     from saps.frontend.mqtt.driver.callout import Callout  # here: most brokers need none of it
 
-    callout = Callout(auth.http, files.service_token)
     guard.service = Service(auth.http, os.urandom(32), time.time)
+    callout = Callout(auth.http, guard.service)
+    callout.reload(files)
     guard.service.ask = callout.ask
     return callout
 

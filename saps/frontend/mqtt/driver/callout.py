@@ -7,8 +7,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from saps.frontend.mqtt.access.logins.service import Answer, read_answer
+from saps.frontend.mqtt.access.logins.service import Answer, Service, read_answer
 from saps.frontend.mqtt.access.options import HttpOptions
+from saps.frontend.mqtt.driver.access_files import Files
 from saps.frontend.mqtt.driver.hashing import ONE_HOST
 from saps.frontend.mqtt.driver.http_client import AnswerError, HttpClient
 from saps.local.token_bucket import TokenBucket
@@ -24,15 +25,21 @@ LINES, LINES_AT_ONCE = 0.2, 5.0
 class Callout:
     """From `start` to `close`."""
 
-    def __init__(self, options: HttpOptions, token: str) -> None:
-        """`token`: what the broker shows the service; empty: nothing."""
+    def __init__(self, options: HttpOptions, service: Service) -> None:
         self._options = options
-        self._token = token
+        self._service = service
+        self._token = ""
+        """What the broker shows the service; empty: nothing."""
         self._client: HttpClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: Counter[str] = Counter()
         """Questions under way, by the client's address."""
         self._lines = TokenBucket(LINES, LINES_AT_ONCE)
+
+    def reload(self, files: Files) -> None:
+        """Take a new token, and ask anew."""
+        self._token = files.service_token
+        self._service.forget()
 
     def start(self) -> None:
         """To be called in the loop."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from saps.frontend.mqtt.access.logins.tokens import Keys, TokenError, Tokens
 from saps.frontend.mqtt.access.logins.urls import is_url
 from saps.frontend.mqtt.access.options import JwtOptions
+from saps.frontend.mqtt.driver.access_files import Files
 from saps.frontend.mqtt.driver.http_client import AnswerError, HttpClient
 
 logger = logging.getLogger(__name__)
@@ -34,12 +35,19 @@ class KeySource:
         self._options = options
         self._tokens = tokens
         self._most_waiting = most_waiting
-        self._stamp = stamp(options.keys)
+        self._stamp: Stamp = None
+        """Of the file that was looked at last: the first look takes what has changed since it was read."""
         self._waiting: list[Callable[[], None]] = []
         self._wanted: asyncio.Event = asyncio.Event()
         self._asked = float("-inf")
         """When the URL was asked last, by the loop's clock."""
         self._task: asyncio.Task[None] | None = None
+
+    def reload(self, files: Files) -> None:
+        """Take the keys of the file, or ask the URL."""
+        if files.keys is not None and files.keys != self._tokens.keys:
+            self._tokens.keys = files.keys
+        self._wanted.set()
 
     def start(self) -> None:
         """To be called in the loop."""

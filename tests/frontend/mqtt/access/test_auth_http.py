@@ -273,6 +273,37 @@ async def test_real_clients_are_let_in_by_a_real_service_and_its_answers_count(t
             await bob.subscribe("air/#", qos=1)
 
 
+async def test_a_reload_takes_a_new_token_for_the_service_and_asks_it_anew(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old")
+    asked: list[str] = []
+
+    def answer(said: dict[str, Any]) -> web.Response:
+        asked.append(said["user"])
+        return web.json_response({"allow": True})
+
+    async with (
+        service(answer) as url,
+        serving(HttpOptions(login=f"{url}/login", token_file=f"{tmp_path}/token")) as server,
+    ):
+
+        async def lets_in() -> bool:
+            try:
+                async with aiomqtt.Client(*server.address, username="ann", password="x", identifier="c"):
+                    return True
+            except aiomqtt.MqttError:
+                return False
+
+        assert not await lets_in()
+        (tmp_path / "token").write_text("of-the-broker")
+        for number in (1, 2):
+            reloading = server.reload()
+            assert reloading is not None
+            assert await reloading
+            assert await lets_in()
+            assert await lets_in()
+            assert len(asked) == number
+
+
 async def test_a_service_that_does_not_answer_or_is_not_there_lets_nobody_in(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("of-the-broker")
     hanging = asyncio.Event()

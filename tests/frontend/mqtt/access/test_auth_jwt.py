@@ -368,6 +368,13 @@ async def test_keys_at_a_url_change_without_a_restart_and_outlive_its_failure(
             assert not await lets_in(server, ISSUER.token(exp=later(60)))
             assert await lets_in(server, newer.token(exp=later(60)))
             assert asked > before
+            before = asked
+            reloading = server.reload()
+            assert reloading is not None
+            assert await reloading
+            async with asyncio.timeout(PATIENCE):
+                while asked == before:
+                    assert await lets_in(server, newer.token(exp=later(60)))
     finally:
         await runner.cleanup()
     assert "answers 500" in caplog.text
