@@ -26,7 +26,7 @@ from saps.frontend.mqtt.codec.packets import (
     Will,
 )
 from saps.frontend.mqtt.codec.properties import RULES, WILL, Kind, Property, PropertyMap
-from saps.frontend.mqtt.codec.reasons import ACK_REASONS, DISCONNECT_REASONS, Reason
+from saps.frontend.mqtt.codec.reasons import ACK_REASONS, AUTH_REASONS, DISCONNECT_REASONS, Reason
 from saps.frontend.mqtt.codec.wire import MAX_VARINT
 from saps.topics import SHARE, subscription_fault
 
@@ -119,7 +119,7 @@ def packets(version: int) -> st.SearchStrategy[Packet]:
         st.builds(Disconnect, st.sampled_from(ends) if v5 else no_reason, props(PacketType.DISCONNECT)),
     ]
     if v5:
-        kinds.append(st.builds(Auth, reasons, props(PacketType.AUTH)))
+        kinds.append(st.builds(Auth, st.sampled_from(sorted(AUTH_REASONS)), props(PacketType.AUTH)))
     return st.one_of(kinds)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from saps.frontend.mqtt.driver.access_files import edit_users
+from tests.frontend.mqtt.access.tokens import Issuer, key_set
 from tests.frontend.web.conftest import Site, Start, authorization
 from tests.frontend.web.test_web_mesh import until
 from tests.frontend.web.test_web_topics import subscribed
@@ -89,3 +91,23 @@ async def test_each_role_may_what_it_may_and_all_is_recorded(start: Start, tmp_p
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_a_token_lets_an_operator_in_and_the_page_is_cut_off_when_it_ends(start: Start, tmp_path: Path) -> None:
+    issuer = Issuer()
+    (tmp_path / "keys.json").write_bytes(key_set(issuer))
+    (tmp_path / "acl.toml").write_text(ACL)
+    site = await start(auth__jwt__keys=tmp_path / "keys.json", auth__acl=tmp_path / "acl.toml")
+    ends = time.time() + 2
+    for user, wanted in (("olga", 200), ("sensor", 403)):
+        token = issuer.token(user, exp=ends).decode()
+        async with site.session.get(f"{site.url}/v1/brokers", headers={"Authorization": f"Bearer {token}"}) as response:
+            assert response.status == wanted
+    headers = {"Authorization": f"Bearer {issuer.token('olga', exp=ends).decode()}"}
+    async with site.session.ws_connect(f"{site.url}/v1/live", headers=headers) as live:
+        async for _ in live:
+            pass
+        assert ends <= time.time() + 0.01
+        assert time.time() < ends + 1
+    async with site.session.get(f"{site.url}/v1/brokers", headers=headers) as response:
+        assert response.status == 401

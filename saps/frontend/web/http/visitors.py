@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,6 +51,8 @@ class Visitor(NamedTuple):
     role: Role
     address: str
     """From where."""
+    ends: float = inf
+    """When its login does, in seconds since the epoch."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -94,7 +97,14 @@ class Visitors:
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[VISITOR] = visitor = await self.admit(request)
             self._demand(visitor, role)
-            return await handler(request)
+            if visitor.ends == inf or request.transport is None:
+                return await handler(request)
+            left = visitor.ends - time.time()  # a page that is kept up to date is cut off
+            end = asyncio.get_running_loop().call_later(left, request.transport.abort)
+            try:
+                return await handler(request)
+            finally:
+                end.cancel()
 
         return guarded
 
@@ -166,7 +176,7 @@ class Visitors:
         if role is Role.NONE:
             detail = f"it takes the right to receive {TOPIC}, or a role"
             raise _unauthorised(detail) if who == ANONYMOUS else ProblemError(403, "Not authorized", detail)
-        return Visitor(admission.user, role, _address(peer))
+        return Visitor(admission.user, role, _address(peer), admission.ends)
 
 
 def _role(guard: Guard, user: str | None, loopback: bool, sees: bool) -> Role:
