@@ -33,7 +33,7 @@ def reach(step: Step, ground: Ground) -> Reach:
     """Whom it touches. A short pause, a slow link, a clock that jumps, and whatever befalls the programs of OpenFlow
     multicast touch nobody: everything has to arrive, later."""
     match step.kind:
-        case Kind.PARTITION | Kind.ONE_WAY | Kind.LOSS:
+        case Kind.PARTITION | Kind.CUT | Kind.ONE_WAY | Kind.LOSS:
             return Reach(sides=ground.sides, kept=True)
         case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.FREEZE:
             return Reach(frozenset({step.broker}), kept=True)
@@ -142,7 +142,7 @@ class Faults:
     @staticmethod
     def _strike(cable: Cable, step: Step) -> Callable[[], None]:
         match step.kind:
-            case Kind.PARTITION:
+            case Kind.PARTITION | Kind.CUT:
                 return cable.cut()
             case Kind.SLOW:
                 return cable.slow(SLOW, forth=step.forth)

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     REBOOT = "reboot"
     WIPE = "wipe"
     PARTITION = "partition"
+    CUT = "cut"
     ONE_WAY = "one way"
     LOSS = "loss"
     SLOW = "slow"
@@ -42,6 +43,7 @@ WHAT = {
     Kind.REBOOT: "`kill -9` of a broker; it is started again with a clock that is up to a day ahead or behind",
     Kind.WIPE: "`kill -9` of a broker, and its disk is gone; it is started again after 0 to 4 s, with an empty one",
     Kind.PARTITION: "nothing passes between the clusters (1 to 6 s)",
+    Kind.CUT: "the same for 40 to 60 s",
     Kind.ONE_WAY: "nothing passes from one cluster to the other; the other way all does (1 to 5 s)",
     Kind.LOSS: "2 to 15 % of the packets from one cluster to the other are lost (2 to 4 s)",
     Kind.SLOW: "2 Mbit/s from one cluster to the other (2 to 4 s)",
@@ -60,6 +62,7 @@ LENGTH = {
     Kind.REBOOT: (0.0, 2.0),
     Kind.WIPE: (0.0, 4.0),
     Kind.PARTITION: (1.0, 6.0),
+    Kind.CUT: (40.0, 60.0),
     Kind.ONE_WAY: (1.0, 5.0),
     Kind.LOSS: (2.0, 4.0),
     Kind.SLOW: (2.0, 4.0),
@@ -73,7 +76,7 @@ LOSS = (0.02, 0.15)
 """Share of the packets that is lost, least and most."""
 JUMP = (1.0, 86_400.0)
 """Seconds by which a clock jumps, least and most; small jumps are as frequent as large ones (log-uniform)."""
-BETWEEN = frozenset({Kind.PARTITION, Kind.ONE_WAY, Kind.LOSS, Kind.SLOW})
+BETWEEN = frozenset({Kind.PARTITION, Kind.CUT, Kind.ONE_WAY, Kind.LOSS, Kind.SLOW})
 """What happens between clusters, and needs a network of one's own."""
 OPENFLOW = frozenset({Kind.SWITCH, Kind.CONTROLLER, Kind.OFGATE, Kind.SPARK})
 """What happens to the programs and switches of OpenFlow multicast."""

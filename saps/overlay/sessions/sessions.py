@@ -141,7 +141,9 @@ class Sessions:
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
     def at_home(self, client: str) -> bool:
-        return self._alone() or (
+        if self._alone():
+            return not self.copied.restores(client)
+        return (
             client in self.leases
             and client not in self.claimings
             and client not in self._unsure
@@ -152,7 +154,7 @@ class Sessions:
         return client in self.leases
 
     def claim(self, client: str, user: str | None, keep: bool, arrived: Done) -> None:
-        if self._alone():
+        if self._alone() and not self.copied.restores(client):
             arrived(Arrival.HERE)
             return
         claiming = self.claimings[client] = Claiming(client, user, keep, arrived)

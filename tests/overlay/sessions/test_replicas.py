@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from saps.frontend.mqtt.session.books import RECENT
+from saps.frontend.mqtt.session.durable import DurableSession
+from saps.local.batch import Origin
 from saps.overlay.frames.sessions import Append
 from saps.overlay.sessions.replicas.changes import snapshot
 from saps.overlay.sessions.replicas.states import State, drawn
@@ -108,6 +111,18 @@ def test_another_holder_adopts_if_the_heir_dies_before_it_has(disks: bool) -> No
     nomad.connect(next(holder for holder in holders if holder.alive))
     nomad.until(lambda: len(nomad.got[2]) == 20)
     assert nomad.present == [False, True]
+
+
+def test_what_a_session_had_elsewhere_displaces_nothing_of_what_it_had_here() -> None:
+    mesh = Replicated(1)
+    one, *_ = mesh.build(3)
+    Nomad(mesh, "c").arrive(one)
+    session = mesh.benches[one].frontend.sessions["c"]
+    assert isinstance(session, DurableSession)
+    here, elsewhere = ([Origin(name, 1, number) for number in range(RECENT - 10)] for name in ("b1", "b2"))
+    session._copies.recent.extend(here)
+    session.remember(elsewhere)
+    assert [*session.had] == [*elsewhere[-10:], *here]
 
 
 def test_a_session_on_its_way_can_be_copied() -> None:
@@ -258,9 +273,12 @@ def test_crashes_of_two_brokers_at_once_cost_nothing(seed: int, disks: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("seed", "disks"), [(16, True), (1026, False), (1135, True), (1189, True), (1239, True), (1493, True)]
+    ("seed", "disks"),
+    [(16, True), (109, True), (124, True), (1026, False), (1135, True), (1189, True), (1239, True), (1493, True)],
 )
 def test_crash_schedules_that_failed_once(seed: int, disks: bool) -> None:
+    """109: what had stayed at the source of a move was replaced by what had come so far at the target. 124: what the
+    source had sent, and the target had not, came last."""
     ordeal(seed, disks)
 
 
@@ -319,10 +337,11 @@ def test_a_link_that_comes_and_goes_costs_nothing(seed: int, disks: bool) -> Non
 
 
 @DISKS
-@pytest.mark.parametrize("seed", [25, 68, 92, 105, 133, 2017])
+@pytest.mark.parametrize("seed", [25, 68, 92, 105, 133, 147, 168, 2017])
 def test_flapping_links_that_failed_once(seed: int, disks: bool) -> None:
     """105, 133: a broker whose session was to leave, and stayed, looked like one whose session had been adopted.
-    25, 68, 92: a session was adopted from two logs of one owner at once, or while it left."""
+    25, 68, 92: a session was adopted from two logs of one owner at once, or while it left. 147, 168: a session that was
+    to have what a branch had beside had gone elsewhere."""
     flapping(seed, disks)
 
 
@@ -438,6 +457,12 @@ def power_loss(seed: int) -> None:
 
 @SCHEDULES
 def test_a_loss_of_power_of_all_brokers_costs_nothing(seed: int) -> None:
+    power_loss(seed)
+
+
+@pytest.mark.parametrize("seed", [52, 113])
+def test_losses_of_power_that_failed_once(seed: int) -> None:
+    """52: while one holder adopted, another said that it had no session. 113: a client came while one was alone."""
     power_loss(seed)
 
 

@@ -102,8 +102,10 @@ class DurableSession(Session):
         return self._copies.had
 
     def remember(self, had: Iterable[Origin]) -> None:
-        """It had these elsewhere."""
-        self._copies.recent.extendleft(reversed([*had][-RECENT // 2 :]))
+        """It had these elsewhere. They take the place of nothing that it had here."""
+        recent = self._copies.recent
+        if room := RECENT - len(recent):
+            recent.extendleft(reversed([*had][-room:]))
 
     def came(self, origins: Iterable[Origin]) -> None:
         """It has got these from another broker, which had them in its session."""

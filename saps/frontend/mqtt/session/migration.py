@@ -17,6 +17,7 @@ from saps.frontend.mqtt.session.books import Change
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
+    Item,
     Settings,
     copies_of,
     described,
@@ -28,7 +29,7 @@ from saps.frontend.mqtt.session.snapshot import (
     snapshot_of,
     unpacked,
 )
-from saps.local.batch import Batch
+from saps.local.batch import Batch, Origin
 from saps.mesh import Arrival, Sessions, Yields
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
@@ -62,6 +63,8 @@ class Roaming:
         """Clients whose session is being handed over, with the times at which it would end and its will be due."""
         self._coming: set[str] = set()
         """Clients whose session comes from another broker."""
+        self._beside: dict[str, list[bytes]] = {}
+        """What was here of a session that comes from another broker: it is to have it, too."""
         self._ended: list[str] = []
         """Whose sessions have ended since the mesh was last told."""
         self._asked: dict[str, int] = {}
@@ -239,9 +242,13 @@ class Roaming:
         if settings is None:
             raise ValueError("no settings")
         frontend = self._frontend
-        if (old := frontend.sessions.get(client)) is not None:  # of before the client was elsewhere
+        self._beside.pop(client, None)
+        if (old := frontend.sessions.get(client)) is not None:  # of before the client was elsewhere, or a branch of it
+            beside = self.pack(client, True) if settings.birth and self.birth(client) == settings.birth else None
             frontend.sessions.void_will(old)
             frontend.sessions.end(old)
+            if beside is not None:
+                self._beside[client] = beside
         session = frontend.sessions[client] = frontend.sessions.new_session(client, settings.expiry, settings.birth)
         session.user, session.expiry = settings.user, frontend.sessions.granted_expiry(settings.expiry, settings.user)
         session.window.next_id, session.ends_at = settings.next_id, frontend.clock() + session.expiry
@@ -276,6 +283,8 @@ class Roaming:
         if isinstance(session, DurableSession):
             session.remember(had)
             session.came(known)
+        if (beside := self._beside.pop(client, None)) is not None:
+            self.merge(client, beside)
 
     # ---- a session of a broker that has died
 
@@ -287,8 +296,6 @@ class Roaming:
         now = frontend.clock() + frontend.storage.journal.epoch
         first, second = snapshot_of(saved, messages, now)
         self._arrivals.setdefault(client, [])
-        same = saved.birth and saved.birth == self.birth(client)  # adopted before, when its broker was not dead
-        beside = self.pack(client, True, True) if same else None
         filters = self.receive(client, first, subscribed)
         session = frontend.sessions[client]
         if saved.ends is not None:
@@ -298,8 +305,6 @@ class Roaming:
             self.unpack(client, second, lambda single: False)
             if isinstance(session, DurableSession):
                 session.base = frozenset(item.origin for part in unpacked(second) for item in part.items if item.origin)
-            if beside is not None:
-                self.merge(client, beside)
             self.admit(session)
             session.obey(session.rights)
 
@@ -326,8 +331,9 @@ class Roaming:
         session = self._frontend.sessions.get(client)
         if not isinstance(session, DurableSession):
             return
-        had = session.had
-        items = [item for part in found for item in part.items if item.origin is None or item.origin not in had]
+        had, items = session.had, [item for part in found for item in part.items]
+        sent = self._sent_by_branch(session, items)
+        items = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
         inflight, new = copies_of(items, self._frontend.clock())
         for packet_id, copy in inflight.items():
             if session.outbound is None and packet_id not in session.window.inflight:
@@ -335,7 +341,8 @@ class Roaming:
             elif copy is not None:
                 session.take(*copy)
         if session.outbound is None:  # what waits already may have been published later
-            session.queue_again(ordered([*(session.queue.copies or ()), *new]))
+            waiting = [copy for copy in session.queue.copies or () if copy[0].origin not in sent]
+            session.queue_again(ordered([*waiting, *new]))
         else:
             for copy in new:
                 session.take(*copy)
@@ -345,6 +352,23 @@ class Roaming:
         session.remember(had_of(found))
         session.came([*had_of(found), *(item.origin for item in items if item.origin is not None)])
 
+    @staticmethod
+    def _sent_by_branch(session: DurableSession, items: list[Item]) -> set[Origin | None]:
+        """What waits in a session whose client is away, and a branch of it has sent: the client may have it, under that
+        packet identifier, and before what the branch has sent later."""
+        if session.outbound is not None:
+            return set()
+        waiting = {copy[0].origin for copy in session.queue.copies or ()} - {None}
+        inflight = session.window.inflight
+        return {
+            item.origin
+            for item in items
+            if item.packet_id and item.packet_id not in inflight and item.origin in waiting
+        }
+
     def discard(self, client: str) -> None:
         self._coming.discard(client)
-        self._frontend.sessions.end(self._frontend.sessions[client])
+        if client in self._beside:  # it goes on as it was
+            self.unpack(client, packed((), {}), lambda single: False)
+        else:
+            self._frontend.sessions.end(self._frontend.sessions[client])

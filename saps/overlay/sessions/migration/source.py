@@ -19,7 +19,7 @@ REMEMBERED = 4096
 class _Offer:
     """A session that leaves."""
 
-    __slots__ = ("branch", "contents", "description", "passed", "serial", "since", "to")
+    __slots__ = ("asked", "branch", "contents", "description", "passed", "serial", "since", "to")
 
     def __init__(self, to: BrokerRef, serial: int, description: list[bytes], branch: bool) -> None:
         self.branch = branch
@@ -29,6 +29,8 @@ class _Offer:
         self.description = description
         self.contents: list[bytes] | None = None
         self.passed: list[int] = []
+        self.asked = 0.0
+        """When a part of it was asked for last."""
         self.since: float | None = None
         """When the contents were asked for first."""
 
@@ -86,9 +88,23 @@ class MigrationSource:
         elif answer is Yields.NOTHING:
             sessions.withdraw(client)
         elif answer is Yields.SESSION:
-            self.leaving[client] = _Offer(sender, frame.serial, sessions.host.describe(client), branch)
+            offer = self.leaving[client] = _Offer(sender, frame.serial, sessions.host.describe(client), branch)
+            self._look(client, offer, self._port.now)
             sessions.leases[client] = max(0, frame.stamp - 2)  # one less has an owner whose session was adopted
         return answer
+
+    def _look(self, client: str, offer: _Offer, asked: float) -> None:
+        """See that it is asked for, and goes."""
+
+        def look() -> None:
+            if self.leaving.get(client) is offer and offer.asked == asked:
+                self.keep(client)
+                self._sessions.sync_one(client)
+            elif self.leaving.get(client) is offer:
+                self._look(client, offer, offer.asked)
+
+        offer.asked = asked
+        self._port.after(2 * self._sessions.patience, look)
 
     def keep(self, client: str) -> None:
         """The client's session does not leave any more, if it was about to."""
@@ -108,6 +124,7 @@ class MigrationSource:
             self._port.send(sender, Departed(frame.serial, False))
             return
         offer = self.leaving[client]
+        offer.asked = self._port.now
         if frame.stage and offer.contents is None:
             self._pack(client, offer, frame.asked)
         parts = offer.contents if frame.stage else offer.description
