@@ -12,6 +12,7 @@ from saps.frontend.mqtt.session.books import RECENT
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.local.batch import Origin
 from saps.overlay.frames.sessions import Append
+from saps.overlay.sessions.migration.target import Stage
 from saps.overlay.sessions.replicas.changes import snapshot
 from saps.overlay.sessions.replicas.states import State, drawn
 from saps.simulator import Network, SimBroker
@@ -347,7 +348,7 @@ def test_flapping_links_that_failed_once(seed: int, disks: bool) -> None:
 
 @marks.expect("came with the session, and by the mesh")
 def test_what_a_branch_of_a_session_brings_is_not_made_up_once_more() -> None:
-    flapping(4, disks=False)
+    flapping(13, disks=False)
 
 
 @marks.expect("question for a session that is adopted here")
@@ -357,7 +358,30 @@ def test_an_heir_does_not_wait_for_a_broker_that_waits_for_it() -> None:
 
 @marks.expect("session gone before its branch came")
 def test_a_session_that_has_gone_before_its_branch_comes() -> None:
-    flapping(1, disks=True)
+    mesh = Replicated(1)
+    one, _, three = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    nomad.lose()
+    mesh.tell(three, 1, 1)
+    mesh.run(2)
+    mesh.partition(["b0"])
+    mesh.run(10)
+    mesh.heal()
+
+    def asking() -> list[SimBroker]:
+        brokers = [(broker, broker.node.migrations.target.transfers.values()) for broker in mesh.alive()]
+        return [b for b, known in brokers if any(each.branch and each.stage is Stage.ASKING for each in known)]
+
+    mesh.run_until(lambda: bool(asking()), 20.0)
+    (broker,) = asking()
+    sessions = mesh.benches[broker].frontend.sessions
+    broker.act(lambda: sessions.end(sessions["c"]))
+    mesh.run(5)
+    (other,) = (mesh.brokers[name] for name in mesh.sessions("c"))
+    assert nomad.arrive(other)
+    nomad.until(lambda: nomad.got[1] == [b"b2 1"])
 
 
 @marks.expect("log fenced")
