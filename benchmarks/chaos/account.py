@@ -21,6 +21,8 @@ from benchmarks.switchover import record
 
 FLIGHT = 1.0
 """Seconds a QoS 0 message, which nobody acknowledges, is taken to be under way."""
+REPEATED = 5.0
+"""Seconds after a fault in which a client that comes back gets QoS 1 again that it had not acknowledged."""
 DETAILS = 20
 """How many wrong deliveries of QoS 1 and 2 are kept with their details."""
 
@@ -211,9 +213,8 @@ class Recorder:
         for number, at in came:
             # A copy may be the repetition after a broken connection: it comes while the fault is there.
             begin, end = stream.handed[number - 1], stream.done[number - 1]
-            touched = any(
-                self._touched(Reach.touches, stream, subscriber, *times) for times in ((at, at), (begin, end))
-            )
+            times = (at - REPEATED * (stream.qos == 1), at), (begin, end)
+            touched = any(self._touched(Reach.touches, stream, subscriber, *each) for each in times)
             if end < math.inf and not touched:
                 wrong += 1
                 self._detail(what, stream, subscriber, number)

@@ -348,7 +348,20 @@ def test_flapping_links_that_failed_once(seed: int, disks: bool) -> None:
 
 @marks.expect("came with the session, and by the mesh")
 def test_what_a_branch_of_a_session_brings_is_not_made_up_once_more() -> None:
-    flapping(13, disks=False)
+    mesh = Replicated(1)
+    one, _, three = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    session = mesh.benches[one].frontend.sessions["c"]
+    assert isinstance(session, DurableSession)
+    mesh.tell(three, 0, 2)
+    nomad.until(lambda: len(nomad.got[2]) == 1)
+    (origin,) = session.had
+    session.came([origin._replace(seq=origin.seq + 1)])
+    for number in (1, 2):
+        mesh.tell(three, number, 2)
+    nomad.until(lambda: nomad.got[2] == [b"b2 0", b"b2 2"])
 
 
 @marks.expect("question for a session that is adopted here")
@@ -371,7 +384,7 @@ def test_a_session_that_has_gone_before_its_branch_comes() -> None:
     mesh.heal()
 
     def asking() -> list[SimBroker]:
-        brokers = [(broker, broker.node.migrations.target.transfers.values()) for broker in mesh.alive()]
+        brokers = [(broker, broker.node.sessions.migrations.target.transfers.values()) for broker in mesh.alive()]
         return [b for b, known in brokers if any(each.branch and each.stage is Stage.ASKING for each in known)]
 
     mesh.run_until(lambda: bool(asking()), 20.0)
