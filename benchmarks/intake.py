@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from monitoring.counts.directory import Directory
 from monitoring.counts.intake import Intake
 from monitoring.counts.synthetic import city, rows, traffic
 from monitoring.decisions.store import NOTHING, Store
@@ -32,8 +33,7 @@ def make(source: Path, store: Store, kept: int, now: int) -> None:
         for name in names:
             os.close(os.open(source / day / name, os.O_CREAT | os.O_WRONLY))
         if back < 2:
-            (store.root / "taken").mkdir(exist_ok=True)
-            (store.root / "taken" / f"{day}.txt").write_text("".join(f"{name}\n" for name in names))
+            store.folder.write(f"taken/{day}/0.txt", "".join(f"{name}\n" for name in names).encode())
     store.fresh(0)
     store.commit(NOTHING._replace(batch=0, closed=now))
 
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> None:
         write_rows(sample, list(rows(place, traffic(place, 0)))[:100])
         content, oldest = sample.read_bytes(), [file.name for file in os.scandir(days[0])]
         begun = time.process_time()
-        intake = Intake(source, store)
+        intake = Intake(Directory(source, store), store)
         intake.take()
         print(f"first look: {time.process_time() - begun:.2f} s of processor, {intake.read} files read")
         spent, looked, begun = 0.0, 0.0, time.monotonic()

@@ -1,8 +1,8 @@
 """From rows to decisions at scale: ``python -m benchmarks.monitoring --help``.
 
-Makes the counts of an interval or several of many topics as Parquet files, and measures the job on them, in a process
-of its own with a session of its own: wall time, processor time, and the most memory of its processes together. Beside
-it the same aggregation, by window and topic, in DuckDB and in Polars.
+Makes the counts of some intervals of many topics as Parquet files, in two ways, and measures the job on them, in a
+process of its own with a session of its own: wall time, processor time, and the most memory of its processes together.
+Beside it the same aggregation, by window and topic, in DuckDB and in Polars.
 """
 
 from __future__ import annotations
@@ -15,43 +15,39 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from benchmarks.machine import this_machine
+from saps.statistics.files_io import arrow_schema, file_of
 
 START = 1_700_000_000_000
 CLUSTERS, BROKERS, WINDOW = 8, 20, 300_000
 """Clusters, brokers (and so files) in an interval, and milliseconds of a window, which is also the interval."""
 
 
-def make(directory: Path, topics: int, rows: int, seed: int = 1) -> None:
-    """Write `rows` rows about `topics` topics, in windows so many that every broker counts each of its topics once."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from saps.statistics.files_io import arrow_schema, file_of
-
-    schema, rng = arrow_schema(), np.random.default_rng(seed)
+def even(directory: Path, topics: int, rows: int, seed: int = 1) -> None:
+    """Write `rows` rows about `topics` topics, evenly spread: in each window every broker counts each of its topics
+    once, in one order, and a topic is at two or three brokers."""
+    rng = np.random.default_rng(seed)
     popularity = (1.0 + np.arange(topics)) ** -0.9
     names = pa.array([f"city/{number % 997}/{number}" for number in range(topics)])
     windows = max(2, round(rows / topics / 2.5))
     each = rows // (windows * BROKERS)
     busy = rng.permutation(topics)
-    zeros = pa.array([[0] * 13], schema.field("latency").type).take(pa.array(np.zeros(each, dtype=np.int64)))
     for window in range(windows):
-        start = START // WINDOW * WINDOW + window * WINDOW
         for broker in range(BROKERS):
             first = (broker * topics // BROKERS + window * 7919) % topics
             at = (first + np.arange(each) * max(1, topics // each)) % topics
-            rate = popularity[busy[at]] * 20_000
             sends = rng.random(each) < 0.5
-            messages = np.where(sends, rng.poisson(rate) + 1, 0)
+            messages = np.where(sends, rng.poisson(popularity[busy[at]] * 20_000) + 1, 0)
             numbers = {
-                "incarnation": np.ones(each),
-                "start": np.full(each, start),
                 "messages": messages,
                 "bytes": messages * 120,
                 "received": np.where(sends, 0, 10),
@@ -59,29 +55,77 @@ def make(directory: Path, topics: int, rows: int, seed: int = 1) -> None:
                 "publishers": sends,
                 "subscribers": ~sends,
                 "brokers": np.where(sends, 2, 0),
-                "priority": np.zeros(each),
                 "copies": messages,
-                "by_tree": np.zeros(each),
                 "joins": rng.random(each) < 0.02,
                 "leaves": rng.random(each) < 0.02,
-                "missed": np.zeros(each),
             }
-            columns = []
-            for field in schema:
-                if field.name in numbers:
-                    columns.append(pa.array(np.asarray(numbers[field.name]).astype(np.int64)))
-                elif field.name == "topic":
-                    columns.append(names.take(pa.array(at)))
-                elif field.name == "seconds":
-                    columns.append(pa.array(np.full(each, WINDOW / 1000)))
-                elif field.name == "latency":
-                    columns.append(zeros)
-                else:
-                    text = f"b{broker}" if field.name == "broker" else f"c{broker % CLUSTERS}"
-                    columns.append(pa.array([text] * each))
-            file = file_of(directory, f"b{broker}", 1, start)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.Table.from_arrays(columns, schema=schema), file, compression="zstd")
+            _write(directory, f"b{broker}", f"c{broker % CLUSTERS}", window, names.take(pa.array(at)), numbers)
+
+
+def drawn(directory: Path, topics: int, rows: int, seed: int = 1) -> None:
+    """Write `rows` rows about `topics` topics, drawn: half by Zipf's law, so that busy topics are at all brokers, in no
+    order, with long names, publishers and subscribers at the same brokers, in five windows."""
+    rng, windows = np.random.default_rng(seed), 5
+    each = rows // (windows * BROKERS)
+    kinds = ("temperature", "occupancy", "traffic-count", "air-quality", "power-meter")
+    marks = rng.integers(0, 2**40, topics)
+    names = pa.array(
+        [f"ward-{mark % 23}/building-{mark % 4099:04d}/{kinds[mark % 5]}/{mark:010x}" for mark in marks.tolist()]
+    )
+    names, order, at_all = names.take(pa.array(rng.permutation(topics))), rng.permutation(topics), 0
+    for window in range(windows):
+        for broker in range(BROKERS):
+            spread = order[(at_all + np.arange(each // 2)) % topics]
+            at_all += each // 2
+            busy = (topics ** rng.random(2 * each)).astype(np.int64) - 1
+            at = np.unique(np.concatenate([spread, busy]))
+            rest = np.setdiff1d(at, spread, assume_unique=True)
+            at = np.concatenate([spread, rng.permutation(rest)[: each - len(spread)]])
+            at = rng.permutation(at)
+            many = len(at)
+            messages = np.where(rng.random(many) < 0.6, rng.poisson(rng.lognormal(2.0, 1.5, many)), 0)
+            received = rng.poisson(rng.lognormal(2.0, 1.5, many))
+            numbers = {
+                "messages": messages,
+                "bytes": messages * rng.integers(20, 1500, many),
+                "received": received,
+                "received_bytes": received * rng.integers(20, 1500, many),
+                "publishers": np.minimum(messages, rng.integers(1, 30, many)),
+                "subscribers": np.where(rng.random(many) < 0.6, rng.geometric(0.3, many), 0),
+                "brokers": rng.integers(0, BROKERS, many),
+                "copies": messages * rng.integers(0, CLUSTERS, many),
+                "joins": rng.poisson(0.1, many),
+                "leaves": rng.poisson(0.1, many),
+                "missed": rng.poisson(0.5, many),
+            }
+            cluster = f"city-{broker % 3}/ward-{broker % CLUSTERS}"
+            _write(directory, f"broker-{broker}", cluster, window, names.take(pa.array(at)), numbers)
+
+
+def _write(
+    directory: Path, broker: str, cluster: str, window: int, topics: pa.Array, numbers: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """The file of one broker's interval; columns that are not given are 0."""
+    schema, many, start = arrow_schema(), len(topics), START // WINDOW * WINDOW + window * WINDOW
+    given = {
+        **{name: pa.array(np.asarray(column).astype(np.int64)) for name, column in numbers.items()},
+        "incarnation": pa.array(np.ones(many, dtype=np.int64)),
+        "start": pa.array(np.full(many, start)),
+        "seconds": pa.array(np.full(many, WINDOW / 1000)),
+        "topic": topics,
+        "broker": pa.array([broker] * many),
+        "cluster": pa.array([cluster] * many),
+        "latency": pa.array([[0] * 13], schema.field("latency").type).take(pa.array(np.zeros(many, dtype=np.int64))),
+    }
+    zeros = pa.array(np.zeros(many, dtype=np.int64))
+    file = file_of(directory, broker, 1, start)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_arrays([given.get(field.name, zeros) for field in schema], schema=schema)
+    pq.write_table(table, file, compression="zstd")
+
+
+GENERATORS = {"even": even, "drawn": drawn}
+"""Ways to make the rows; what is measured is to hold for both."""
 
 
 SQL = """
@@ -192,22 +236,27 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     parser.add_argument("--engine", choices=list(ENGINES), help=argparse.SUPPRESS)
-    parser.add_argument("--directory", type=Path, help="where the files are, or are to be made; kept")
+    parser.add_argument("--generators", nargs="+", choices=list(GENERATORS), default=list(GENERATORS))
+    parser.add_argument("--directory", type=Path, help="where the files are, or are to be made, by generator; kept")
     parser.add_argument("--json", type=Path, metavar="FILE")
     chosen = parser.parse_args(argv)
     if chosen.engine is not None:
         ENGINES[chosen.engine](chosen.directory)
         return
     with tempfile.TemporaryDirectory(prefix="saps-benchmark-") as scratch:
-        directory = chosen.directory or Path(scratch) / "counts"
-        if not directory.is_dir():
-            make(directory, chosen.topics, chosen.rows)
         found = []
-        for engine in chosen.engines:
-            found.append(measure(engine, directory))
-            print(
-                "{engine:8} {seconds:7.1f} s  {cpu:7.1f} s of processor  {GiB:5.2f} GiB".format(**found[-1]), flush=True
-            )
+        for generator in chosen.generators:
+            directory = (chosen.directory or Path(scratch)) / generator
+            if not directory.is_dir():
+                GENERATORS[generator](directory, chosen.topics, chosen.rows)
+            for engine in chosen.engines:
+                found.append({"generator": generator, **measure(engine, directory)})
+                print(
+                    "{generator:6} {engine:7} {seconds:6.1f} s  {cpu:6.1f} s of processor  {GiB:5.2f} GiB".format(
+                        **found[-1]
+                    ),
+                    flush=True,
+                )
         if chosen.json is not None:
             body = {"machine": str(this_machine()), "topics": chosen.topics, "rows": chosen.rows, "engines": found}
             chosen.json.write_text(json.dumps(body, indent=1))

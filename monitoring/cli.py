@@ -10,6 +10,7 @@ import logging
 
 import typer
 
+from monitoring.files import shown
 from monitoring.settings import PROGRAM, MonitorSettings
 from saps.cli.apps import command_app, settings_command
 from saps.config.sources_io import token
@@ -34,7 +35,9 @@ def monitor(settings: MonitorSettings) -> int:
     rules = settings.rules()
     secret = token("token_file", settings.token_file) or None
     asking = token("budgets_token_file", settings.budgets_token_file) or None
+    password = token("source_password_file", settings.source_password_file)
     try:  # here, so that --help does not pay for Spark
+        from monitoring.counts.sources import Access
         from monitoring.decisions.sink import Identity
         from monitoring.job.run import Order, run
         from monitoring.job.spark import NoSparkError, session
@@ -46,7 +49,7 @@ def monitor(settings: MonitorSettings) -> int:
         identity = Identity(settings.certificate, settings.authority)
     order = Order(
         settings.source,
-        settings.state or settings.source.absolute().parent / "monitor",
+        settings.place(),
         list(settings.ofgate),
         secret,
         None if settings.once else settings.interval,
@@ -54,6 +57,8 @@ def monitor(settings: MonitorSettings) -> int:
         budgets=Budgets(settings.budgets, rules.network, asking) if settings.budgets else None,
         identity=identity,
         metrics=settings.metrics,
+        access=Access(settings.kafka_options, "", password, settings.certificate, settings.authority),
+        tables=settings.tables,
     )
     try:
         spark = session(
@@ -62,9 +67,11 @@ def monitor(settings: MonitorSettings) -> int:
     except (NoSparkError, OSError) as error:
         return _failed(str(error), 1)
     try:
-        typer.echo(f"ready source={order.source} state={order.state}")
+        typer.echo(f"ready source={shown(settings.source)} state={shown(settings.place())}")
         return run(spark, order)
-    except OSError as error:
+    except ImportError as error:
+        return _failed(f"{error}: install saps[sources] for kafka: and mqtt:, saps[tables] for tables", 2)
+    except (OSError, ValueError) as error:
         return _failed(str(error), 2)
     finally:
         spark.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +22,7 @@ app = typer.Typer(
 
 @app.command()
 def decisions(
-    state: Annotated[Path, typer.Option("--state", metavar="DIR", help="The directory that `saps monitor` keeps.")],
+    state: Annotated[str, typer.Option("--state", metavar="DIR|URI", help="The directory that `saps monitor` keeps.")],
     epoch: Annotated[int | None, typer.Option("--epoch", help="Of this epoch, not of the last one.")] = None,
     topic: Annotated[
         str | None,
@@ -46,9 +45,9 @@ def decisions(
         from monitoring.decisions.store import Store
         from monitoring.selection.whatif import again
 
-        store = Store(state) if (state / "decisions").is_dir() else None
-        epochs = store.epochs() if store is not None else []
-        if store is None or not epochs:
+        store = Store(state)
+        epochs = store.epochs()
+        if not epochs:
             raise OSError(f"{state} has no decisions")
         console = Console()
         if topic is not None:

@@ -68,6 +68,14 @@ def duration(text: str) -> float:
     return value
 
 
+def lake_fault(text: str) -> str | None:
+    """Why `text` does not say where tables are (`monitoring.decisions.tables_io.lake_of`), or None if it does."""
+    kind, _, place = text.partition(":")
+    if text and (kind not in ("delta", "iceberg") or not place or "?" in place):
+        return f"{text!r} is not delta:URI or iceberg:NAMESPACE"
+    return None
+
+
 def budget_fault(text: str) -> str | None:
     """Why `text` is no budget of a switch, or None if it is one."""
     try:
@@ -80,11 +88,36 @@ def budget_fault(text: str) -> str | None:
 class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything `saps monitor` can be told (``[monitor]``). Times are written ``60``, ``60s``, ``5m`` or ``1h``."""
 
-    source: Annotated[Path, knob("Where the brokers leave their counts", flag="--source DIR")]
+    source: Annotated[
+        str,
+        knob(
+            "Where the counts are: a directory or its URI (s3://, hdfs://, gs://), kafka://HOST:PORT/TOPIC, or "
+            "mqtt[s]://[USER@]HOST[:PORT] of any broker",
+            flag="--source DIR|URI",
+        ),
+    ]
     ofgate: Annotated[
         tuple[str, ...], knob("Where OFGates take decisions (`saps ofgate --decisions`)", flag="--ofgate URL")
     ] = ()
-    state: Annotated[Path | None, knob("What the job keeps; none: SOURCE/../monitor", flag="--state DIR")] = None
+    source_password_file: Annotated[
+        Path | None, knob("File whose first line is the password for mqtt://", flag="--source-password-file FILE")
+    ] = None
+    kafka_options: Annotated[
+        Path | None,
+        knob("File with options of librdkafka, name=value on each line", flag="--kafka-options FILE"),
+    ] = None
+    state: Annotated[
+        str,
+        knob("What the job keeps, by path or URI; empty: SOURCE/../monitor of a directory", flag="--state DIR|URI"),
+    ] = ""
+    tables: Annotated[
+        str,
+        knob(
+            "Windows and decisions as tables, too: delta:URI, or iceberg:NAMESPACE of PyIceberg's default catalog",
+            check=lake_fault,
+            flag="--tables FORMAT:PLACE",
+        ),
+    ] = ""
     master: Annotated[
         str, knob("local[*], spark://..., k8s://..., as Spark has it; empty: as it is told", flag="--master MASTER")
     ] = "local[*]"
@@ -174,7 +207,8 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Path | None, knob("File whose first line goes to OFGate with each table", flag="--token-file FILE")
     ] = None
     certificate: Annotated[
-        Path | None, knob("For https: OFGates: own certificate and key (`saps ca`)", flag="--certificate FILE")
+        Path | None,
+        knob("For https: OFGates and mqtts: sources: own certificate and key (`saps ca`)", flag="--certificate FILE"),
     ] = None
     authority: Annotated[Path | None, knob("With it: certificate of the mesh's authority", flag="--authority FILE")] = (
         None
@@ -199,6 +233,10 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         knob("Least severe log line written to standard error", flag="--log-level LEVEL"),
     ] = "info"
 
+    def place(self) -> str:
+        """Where the state is."""
+        return self.state or str(Path(self.source).absolute().parent / "monitor")
+
     def rules(self) -> Rules:
         """How it is decided. Raises SettingError if the file of the network cannot be used."""
         try:
@@ -219,6 +257,8 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 def _disagreement(settings: MonitorSettings) -> SettingError | None:
     if (settings.certificate is None) != (settings.authority is None):
         return SettingError("certificate", "certificate and authority belong together")
+    if not settings.state and "://" in settings.source:
+        return SettingError("state", "is needed with a source by URI")
     return None
 
 

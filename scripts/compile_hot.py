@@ -44,7 +44,7 @@ COMPILED = tuple(
         "frontend/mqtt/driver": ("tcp_client",),
         "frontend/mqtt/session": ("durable", "message_queue", "replay", "session", "sessions", "window"),
         "frontend/upstream": ("exporter",),
-        "local": ("batch", "groups", "hub", "routes", "subscriptions"),
+        "local": ("batch", "groups", "hub", "reserved", "routes", "subscriptions"),
     }.items()
     for name in names
 )

@@ -12,12 +12,13 @@ import logging
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monitoring.decisions.store import Store
-from monitoring.decisions.table import OFM, Table
+from monitoring.decisions.table import OFM, REVOKE, Table
 
 logger = logging.getLogger(__name__)
 
@@ -46,30 +47,39 @@ class Identity:
             raise OSError(error.reason) from None
 
 
-def message(table: Table) -> dict[str, Any]:
-    """What OFGate gets."""
+def message(table: Table, job: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """What OFGate gets. `job`: how the job is, for the operator's page."""
     rows = [
         {
             "topic": d.topic, "saving": d.saving, "cost": d.cost, "since": d.since, "reason": d.reason, "rate": d.rate,
-            "size": d.size,
+            "size": d.size, "saved": d.saved, "predicted": d.predicted,
         }
         for d in table.decisions
         if d.mode == OFM
     ]  # fmt: skip
-    return {"version": 1, "epoch": table.epoch, "digest": table.digest, "trees": rows}
+    revoked = [{"topic": d.topic, "reason": d.reason} for d in table.decisions if d.action == REVOKE]
+    body = {"version": 1, "epoch": table.epoch, "digest": table.digest, "trees": rows, "revoked": revoked}
+    return {**body, "job": dict(job)} if job is not None else body
 
 
 class Sink:
     """Sends what the store has and OFGate has not. One line when OFGate goes, one when it is back."""
 
     def __init__(
-        self, urls: list[str], store: Store, token: str | None = None, identity: Identity | None = None
+        self,
+        urls: list[str],
+        store: Store,
+        token: str | None = None,
+        identity: Identity | None = None,
+        told: Callable[[], Mapping[str, float] | None] = lambda: None,
     ) -> None:
-        """`urls` of OFGates, tried in order: only the one that leads takes tables. `identity`: for ``https`` ones."""
+        """`urls` of OFGates, tried in order: only the one that leads takes tables. `identity`: for ``https`` ones.
+        `told`: how the job is."""
         self._identity = identity
         self._urls = urls
         self._store = store
         self._token = token
+        self._told = told
         self._reachable = True
 
     def flush(self) -> bool:
@@ -81,7 +91,7 @@ class Sink:
             return True
         table = self._store.table(due[-1])
         try:
-            self._send(message(table))
+            self._send(message(table, self._told()))
         except OfgateError as error:
             if self._reachable:
                 logger.error("OFGate does not take the decisions of epoch %d, trying again: %s", table.epoch, error)
@@ -100,7 +110,7 @@ class Sink:
         if not epochs or not self._urls or self._store.unsent():
             return False
         try:
-            self._send(message(self._store.table(epochs[-1])))
+            self._send(message(self._store.table(epochs[-1]), self._told()))
         except OfgateError:
             return False
         return True

@@ -1,4 +1,4 @@
-"""What the job keeps on disk: one directory, which moves from epoch to epoch by the rename of one small file.
+"""What the job keeps: one directory, by path or URI, which moves from epoch to epoch as one small file appears.
 
     checkpoint/            Spark's: which files belong to which batch
     batches/N/             what batch N has computed: `topics`, `open` (Parquet) and, last, `commit.json`
@@ -12,16 +12,18 @@ A batch without `commit.json` never happened: it is computed again, from the sam
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 from monitoring.decisions.audit import Account
 from monitoring.decisions.decider import Heard
 from monitoring.decisions.table import Decision, Table
+from monitoring.files import folder_of, write_table
 from monitoring.selection.selection import Held
-from saps.runtime.atomic_file import replacing, sync_directory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 GAP_KEY = b"saps.decisions.gap"
 """Key of `Table.gap` in a table's metadata."""
@@ -45,6 +47,14 @@ class Commit(NamedTuple):
     """Names of the inbox's files that were read."""
     heard: dict[str, Heard] = {}  # a value like the others; never changed
     """The brokers heard of lately (`decider.Clock`)."""
+    ended: tuple[float, float] = (0.0, 0.0)
+    """Bytes saved, and predicted, by all trees that are no more (`audit.Account`)."""
+
+    def money(self) -> tuple[float, float]:
+        """The same of all trees."""
+        accounts = [held.account for held in self.held.values() if held.tree]
+        saved, predicted = self.ended
+        return saved + sum(each.saved for each in accounts), predicted + sum(each.predicted for each in accounts)
 
 
 NOTHING = Commit(-1, 0, {}, "", "", 0, "", [])
@@ -54,82 +64,66 @@ NOTHING = Commit(-1, 0, {}, "", "", 0, "", [])
 class Store:
     """The directory."""
 
-    def __init__(self, root: Path) -> None:
-        """Makes what is missing. Raises OSError."""
-        self.root = root.absolute()
-        for name in ("batches", "decisions", "sent", "inbox", "quarantine"):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
-        self.checkpoint = self.root / "checkpoint"
-        self.inbox = self.root / "inbox"
-        self.quarantine = self.root / "quarantine"
+    def __init__(self, root: str | Path) -> None:
+        """By path or URI (`monitoring.files`). Raises OSError, ValueError."""
+        self.folder = folder_of(root)
 
     def last(self) -> Commit:
         """The last batch that was committed."""
-        done = [int(file.parent.name) for file in self.root.glob("batches/*/commit.json")]
-        return self.commit_of(max(done)) if done else NOTHING
+        for batch in sorted(map(int, self.folder.names("batches").folders), reverse=True):
+            try:
+                return self.commit_of(batch)
+            except FileNotFoundError:
+                continue
+        return NOTHING
 
     def commit_of(self, batch: int) -> Commit:
         """What a batch has left. Raises OSError if it was not committed."""
-        plain = json.loads((self._batch(batch) / "commit.json").read_text())
+        plain = json.loads(self.folder.read(f"batches/{batch}/commit.json"))
         held = {
             topic: Held(tree, since, *(until[:1]), *(Account(*account) for account in until[1:]))
             for topic, (tree, since, *until) in plain["held"].items()
         }
         heard = {broker: Heard(*last) for broker, last in plain.get("heard", {}).items()}
-        return Commit(**{**plain, "held": held, "heard": heard})
+        ended = tuple(plain.get("ended", (0.0, 0.0)))
+        return Commit(**{**plain, "held": held, "heard": heard, "ended": ended})
 
-    def fresh(self, batch: int) -> Path:
-        """An empty directory for what a batch computes."""
-        directory = self._batch(batch)
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        return directory
+    def fresh(self, batch: int) -> str:
+        """Where a batch is to leave what it computes, relative; nothing is there."""
+        self.folder.delete(f"batches/{batch}")
+        return f"batches/{batch}"
 
     def commit(self, commit: Commit) -> None:
         """The batch has happened. What the next one does not need is deleted."""
-        write(self._batch(commit.batch) / "commit.json", json.dumps(commit._asdict()).encode())
-        needed = {str(commit.batch), *(Path(name).parts[1] for name in (commit.topics, commit.open) if name)}
-        for directory in (self.root / "batches").iterdir():
-            if directory.name not in needed:
-                shutil.rmtree(directory, ignore_errors=True)
-
-    def _batch(self, batch: int) -> Path:
-        return self.root / "batches" / str(batch)
+        self.folder.write(f"batches/{commit.batch}/commit.json", json.dumps(commit._asdict()).encode())
+        needed = {str(commit.batch), *(name.split("/")[1] for name in (commit.topics, commit.open) if name)}
+        for name in self.folder.names("batches").folders - needed:
+            self.folder.delete(f"batches/{name}")
 
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def keep(self, table: Table) -> None:
         """Add a table to the history; once more changes nothing."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        kinds: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-        hints = get_type_hints(Decision)
-        fields = [(name, kinds[hints[name]]) for name in Decision._fields]
-        schema = pa.schema(fields, metadata={GAP_KEY: repr(table.gap).encode()})
-        columns = list(zip(*table.decisions, strict=True)) or [()] * len(schema)
-        out = pa.BufferOutputStream()
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), out)
-        write(self.root / "decisions" / f"{table.epoch}.parquet", out.getvalue().to_pybytes())
+        write_table(self.folder, f"decisions/{table.epoch}.parquet", arrow_table(table))
 
     def epochs(self) -> list[int]:
         """The epochs of the history, ascending."""
-        return sorted(int(file.stem) for file in self.root.glob("decisions/*.parquet"))
+        return sorted(int(name.removesuffix(".parquet")) for name in self._names("decisions") if ".parquet" in name)
 
     def table(self, epoch: int) -> Table:
         """The table of an epoch. Raises OSError."""
-        import pyarrow.parquet as pq
-
-        found = pq.read_table(self.root / "decisions" / f"{epoch}.parquet")
+        found = self.folder.table(f"decisions/{epoch}.parquet")
         gap = float((found.schema.metadata or {}).get(GAP_KEY, b"0"))
         return Table(epoch, [Decision(**row) for row in found.to_pylist()], gap)
+
+    def _names(self, folder: str) -> set[str]:
+        return {name for name in self.folder.names(folder, kinds=False).files if not name.startswith(".")}
 
     # --- what OFGate has --------------------------------------------------------------------------------------------
 
     def unsent(self) -> list[int]:
         """The epochs that OFGate has not confirmed, ascending; only those that have happened."""
-        done = {int(file.name) for file in (self.root / "sent").iterdir() if file.name.isdecimal()}
+        done = {int(name) for name in self._names("sent") if name.isdecimal()}
         newest = max(done, default=-1)
         happened = self.last().closed
         return [epoch for epoch in self.epochs() if newest < epoch <= happened]
@@ -137,11 +131,17 @@ class Store:
     def mark_sent(self, epochs: Iterable[int]) -> None:
         """OFGate has these."""
         for epoch in epochs:
-            write(self.root / "sent" / str(epoch), b"")
+            self.folder.write(f"sent/{epoch}", b"")
 
 
-def write(file: Path, content: bytes) -> None:
-    """Write a file so that it is there complete, or not at all. Raises OSError."""
-    with replacing(file) as out:
-        out.write(content)
-    sync_directory(file.parent)
+def arrow_table(table: Table) -> pa.Table:
+    """The decisions as columns; how far from the best they are is in the metadata."""
+    import pyarrow as pa
+
+    kinds: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    hints = get_type_hints(Decision)
+    fields = [(name, kinds[hints[name]]) for name in Decision._fields]
+    schema = pa.schema(fields, metadata={GAP_KEY: repr(table.gap).encode()})
+    columns = list(zip(*table.decisions, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

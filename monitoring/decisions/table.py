@@ -91,6 +91,11 @@ class Table(NamedTuple):
         """The topics that shall have a tree, ascending."""
         return [decision.topic for decision in self.decisions if decision.mode == OFM]
 
+    def ended(self, before: tuple[float, float]) -> tuple[float, float]:
+        """Bytes saved, and predicted, by trees that are no more: until now, and with this table."""
+        gone = [decision for decision in self.decisions if decision.action in (DROP, REVOKE)]
+        return before[0] + sum(d.saved for d in gone), before[1] + sum(d.predicted for d in gone)
+
     def held(self, before: Mapping[str, Held], calm: Calm) -> dict[str, Held]:
         """What the next epoch must know: all trees with their accounts, and the topics that lost theirs of late."""
         held = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from monitoring.counts.sums import ROWS, end_of, window_of, windows
 from monitoring.decisions.decider import Clock, Skew, bound_of, machine_clock
 from monitoring.decisions.store import Commit, Store
 from monitoring.decisions.table import Judged, Table, decide
+from monitoring.decisions.tables_io import Tables
 from monitoring.forecasts.vector import JUDGED, TOPICS, epoch_of
 from monitoring.job.progress import Batch
 from monitoring.selection.budgets import Budgets
@@ -61,29 +61,34 @@ class Job:
         finished: Callable[[list[str]], None] = lambda names: None,
         budgets: Budgets | None = None,
         done: Callable[[Batch], None] = lambda batch: None,
+        tables: Tables | None = None,
     ) -> None:
         """`budgets`: of the switches, as they are at each epoch; None: as `rules` say. `done` is called with each batch
-        that was committed."""
+        that was committed. `tables`: for the windows, beside the state."""
         self._spark = spark
         self._store = store
         self._rules = rules
         self._finished = finished
         self._budgets = budgets
         self._done = done
+        self._tables = tables
         self._partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
         self._topics_type = from_arrow_schema(TOPICS)
         self._result_type = from_arrow_schema(_joined())
 
     def start(self, interval: float | None) -> StreamingQuery:
         """Begin to read the inbox: what is there now (None), or what comes, each `interval` seconds."""
+        self._store.folder.write("inbox/.keep", b"")  # Spark wants a directory to be there, and passes over this
         rows = (
             self._spark.readStream.schema(ROWS)
             .option("maxFilesPerTrigger", FILES_AT_ONCE)
             .option("ignoreMissingFiles", "true")  # what is put into quarantine
-            .parquet(str(self._store.inbox))
+            .parquet(self._store.folder.uri("inbox"))
             .select("*", F.col("_metadata.file_name").alias("file"))
         )
-        writer = rows.writeStream.foreachBatch(self.batch).option("checkpointLocation", str(self._store.checkpoint))
+        writer = rows.writeStream.foreachBatch(self.batch).option(
+            "checkpointLocation", self._store.folder.uri("checkpoint")
+        )
         if interval is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{int(interval * 1000)} milliseconds").start()
@@ -96,7 +101,7 @@ class Job:
             return
         commit, batch = self._compute(rows, number, last)
         self._store.commit(commit)
-        self._done(batch)
+        self._done(batch._replace(money=commit.money()))
 
     def _compute(self, rows: DataFrame, number: int, last: Commit) -> tuple[Commit, Batch]:
         clock, now = Clock(last.closed, dict(last.heard)), machine_clock()
@@ -110,11 +115,11 @@ class Job:
         new = rows.drop("file").where((F.col("topic") != REST) & (end > last.closed) & (end_of() <= bound))
         waiting = new.unionByName(self._read(last.open, ROWS)) if last.open else new
         directory = self._store.fresh(number)
-        waiting.where(end > clock.closed).write.parquet(str(directory / "open"))
+        waiting.where(end > clock.closed).write.parquet(self._uri(f"{directory}/open"))
         commit = last._replace(
             batch=number,
             closed=clock.closed,
-            open=f"batches/{number}/open",
+            open=f"{directory}/open",
             epoch=0,
             digest="",
             files=sorted({name for found in seen.values() for name in found.files}),
@@ -122,14 +127,16 @@ class Job:
         )
         if clock.closed == last.closed:
             return commit, batch
-        self._advance(waiting.where(end <= clock.closed), last.topics, clock.closed, directory / "topics")
-        table = self._decide(directory / "topics", last.held, clock.closed)
+        topics = f"{directory}/topics"
+        self._advance(waiting.where(end <= clock.closed), last, clock.closed, topics)
+        table = self._decide(topics, last.held, clock.closed)
         self._store.keep(table)
         commit = commit._replace(
-            topics=f"batches/{number}/topics",
+            topics=topics,
             held=table.held(last.held, self._rules.calm),
             epoch=table.epoch,
             digest=table.digest,
+            ended=table.ended(last.ended),
         )
         return commit, batch._replace(table=table)
 
@@ -166,26 +173,35 @@ class Job:
                 sum(late.values()), each, ", ..." if len(late) > NAMED else "",
             )  # fmt: skip
 
-    def _read(self, name: str, schema: object) -> DataFrame:
-        return self._spark.read.schema(schema).parquet(str(self._store.root / name))  # type: ignore[arg-type]
+    def _uri(self, name: str) -> str:
+        return self._store.folder.uri(name)
 
-    def _advance(self, closed: DataFrame, kept: str, now: int, out: Path) -> None:
+    def _read(self, name: str, schema: object) -> DataFrame:
+        return self._spark.read.schema(schema).parquet(self._uri(name))  # type: ignore[arg-type]
+
+    def _advance(self, closed: DataFrame, last: Commit, now: int, out: str) -> None:
         """Take all topics over the closed windows, and judge them."""
         seen = windows(closed, self._rules.pace.window)
-        models = self._read(kept, self._topics_type) if kept else self._spark.createDataFrame([], self._topics_type)
+        if self._tables is not None:
+            seen = self._tables.keep(seen, last.closed, now, self._rules.pace.window)
+        models = (
+            self._read(last.topics, self._topics_type)
+            if last.topics
+            else self._spark.createDataFrame([], self._topics_type)
+        )
         part = F.pmod(F.xxhash64("topic"), F.lit(self._partitions)).alias("part")
         grouped = seen.groupBy(part).cogroup(models.groupBy(part))
-        grouped.applyInArrow(epoch_of(self._rules, now), self._result_type).write.parquet(str(out))
+        grouped.applyInArrow(epoch_of(self._rules, now), self._result_type).write.parquet(self._uri(out))
 
-    def _decide(self, topics: Path, held: Mapping[str, Held], epoch: int) -> Table:
+    def _decide(self, topics: str, held: Mapping[str, Held], epoch: int) -> Table:
         judged = self.candidates(topics, held)
         network = self._rules.network if self._budgets is None else self._budgets.network(judged, held)
         return decide(judged, held, network, epoch, self._rules.calm)
 
-    def candidates(self, topics: Path, held: Mapping[str, Held]) -> list[Judged]:
+    def candidates(self, topics: str, held: Mapping[str, Held]) -> list[Judged]:
         """As `Decider._candidates`: the topics worth a tree, the best for their room, and those that were decided
         about before."""
-        judged = self._spark.read.schema(self._result_type).parquet(str(topics))
+        judged = self._read(topics, self._result_type)
         columns = list(Judged._fields)
         found = []
         worth = judged.where(F.col("saving") > F.col("cost"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -22,6 +23,22 @@ from monitoring.decisions.store import Store
 from monitoring.decisions.table import OFM, Table
 from monitoring.settings import Rules
 
+TOLD = {
+    "batches": "batches_total",
+    "failures": "batch_failures_total",
+    "rows": "rows_total",
+    "late": "late_rows_total",
+    "waiting": "inbox_files",
+    "bad_files": "quarantined_files",
+    "bad_rows": "quarantined_rows",
+    "window": "window_seconds",
+    "closed": "event_time_seconds",
+    "decided": "last_decision_timestamp_seconds",
+    "saved": "saved_bytes",
+    "predicted": "predicted_bytes",
+}
+"""What OFGate is told of the metrics (`saps.agents.ofgate.decisions_io.Job`)."""
+
 
 class Batch(NamedTuple):
     """What a batch that was committed has done."""
@@ -34,6 +51,8 @@ class Batch(NamedTuple):
     """Windows that end by then are closed."""
     table: Table | None
     """What was decided, if a window was closed."""
+    money: tuple[float, float] = (0.0, 0.0)
+    """Bytes saved, and predicted, by all trees so far."""
 
 
 class Progress:
@@ -62,7 +81,7 @@ class Progress:
         self._closed = gauge("event_time_seconds", "Windows that end by then (since 1970) are closed; 0 for none.")
         gauge("window_seconds", "Length of a window.").set(rules.pace.window / 1000)
         gauge("inbox_files", "Files that wait for a batch.").set_function(
-            lambda: sum(1 for _ in store.inbox.glob("*.parquet"))
+            lambda: sum(name.endswith(".parquet") for name in store.folder.names("inbox", kinds=False).files)
         )
         gauge("unsent_tables", "Tables of decisions that OFGate does not have.").set_function(
             lambda: len(store.unsent())
@@ -70,9 +89,13 @@ class Progress:
         gauge("files", "Files that were read since the start.").set_function(lambda: intake.read)
         gauge("quarantined_files", "Files put into quarantine since the start.").set_function(lambda: intake.bad_files)
         gauge("quarantined_rows", "Rows put into quarantine since the start.").set_function(lambda: intake.bad_rows)
+        self._saved = gauge("saved_bytes", "Bytes between clusters that all trees have saved so far.")
+        self._predicted = gauge("predicted_bytes", "Bytes that were predicted of them.")
         self._clock = clock
         self._decided.set(clock())
-        self._closed.set(store.last().closed / 1000)
+        last = store.last()
+        self._closed.set(last.closed / 1000)
+        self._money(last.money())
         self.listener = _Listener(self._seconds, self._failures)
 
     def batch(self, done: Batch) -> None:
@@ -88,6 +111,19 @@ class Progress:
             self._decided.set(self._clock())
             self._trees.set(sum(decision.mode == OFM for decision in done.table.decisions))
             self._gap.set(done.table.gap)
+        self._money(done.money)
+
+    def _money(self, found: tuple[float, float]) -> None:
+        self._saved.set(found[0])
+        self._predicted.set(found[1])
+
+    def told(self) -> dict[str, float]:
+        """How the job is, in short, for the operator's page: sums since its start, times in seconds since 1970."""
+        found: dict[str, float] = defaultdict(float)
+        for family in self.registry.collect():
+            for sample in family.samples:
+                found[sample.name.removeprefix("saps_monitor_")] += sample.value
+        return {short: found[name] for short, name in TOLD.items()}
 
     @contextmanager
     def served(self, host: str, port: int) -> Iterator[int]:

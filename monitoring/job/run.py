@@ -7,14 +7,16 @@ import math
 import signal
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monitoring.counts.intake import Intake
+from monitoring.counts.sources import Access, source_of
 from monitoring.decisions.sink import Identity, Sink
 from monitoring.decisions.store import Store
+from monitoring.decisions.tables_io import Tables, lake_of
 from monitoring.selection.budgets import Budgets
 from monitoring.settings import Rules
 from saps.config import Address
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from monitoring.job.progress import Progress
+    from monitoring.job.job import Job
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +44,9 @@ AGAIN = 3
 class Order:
     """What is to be done."""
 
-    source: Path
-    state: Path
+    source: str | Path
+    state: str | Path
+    """Both by path or URI."""
     ofgates: list[str] = field(default_factory=list)
     token: str | None = None
     interval: float | None = 60.0
@@ -57,47 +60,79 @@ class Order:
     """For OFGates with ``https`` addresses."""
     metrics: Address | None = None
     """Where ``GET /metrics`` is answered."""
+    access: Access = field(default_factory=Access)
+    """For sources that are streams."""
+    tables: str = ""
+    """Where windows and decisions go as tables (`monitoring.decisions.tables_io.lake_of`); empty: nowhere."""
 
 
 def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) -> int:
     """Do it. Returns the exit status: 0, or 1 if OFGate has not got all decisions, or batches fail again and again.
-    Raises OSError if the address for metrics cannot be had."""
-    from monitoring.job.progress import Progress  # here: it needs pyspark
+    Raises OSError if the address for metrics, the source or the state cannot be had, ValueError for a URI that is none,
+    ImportError without the library of a source or of tables."""
+    from monitoring.job.job import Job  # here: they need pyspark
+    from monitoring.job.progress import Progress
+    from monitoring.job.spark import ship
 
     ending = stop or _until_signalled()
     store = Store(order.state)
-    intake = Intake(order.source, store)
-    progress = Progress(store, order.rules, intake)
     with ExitStack() as stack:
+        source = stack.enter_context(closing(source_of(order.source, store, order.access)))
+        intake = Intake(source, store)
+        progress = Progress(store, order.rules, intake)
         if order.metrics is not None:
             stack.enter_context(progress.served(*order.metrics))
         spark.streams.addListener(progress.listener)
         stack.callback(spark.streams.removeListener, progress.listener)
-        return _run(spark, order, store, intake, progress, ending)
+        ship(spark)
+        tables = Tables(lake_of(order.tables), store) if order.tables else None
+        sink = Sink(order.ofgates, store, order.token, order.identity, progress.told)
+        job = Job(spark, store, order.rules, intake.finished, order.budgets, progress.batch, tables)
+        return _run(job, order, intake, Outlets(sink, tables), ending)
 
 
-def _run(
-    spark: SparkSession, order: Order, store: Store, intake: Intake, progress: Progress, ending: threading.Event
-) -> int:
-    from monitoring.job.job import Job
-    from monitoring.job.spark import ship
+class Outlets:
+    """Where decisions go."""
 
-    ship(spark, store.root)
-    sink = Sink(order.ofgates, store, order.token, order.identity)
-    job = Job(spark, store, order.rules, intake.finished, order.budgets, progress.batch)
+    def __init__(self, sink: Sink, tables: Tables | None) -> None:
+        self._sink = sink
+        self._tables = tables
+        self._fault = ""
+
+    def flush(self) -> bool:
+        """Send and add what has happened. True if nothing is left."""
+        sent = self._sink.flush()
+        if self._tables is None:
+            return sent
+        try:
+            self._tables.flush()
+        except Exception as error:  # the libraries of the formats have no common one
+            if str(error) != self._fault:
+                logger.error("decisions are not added to the tables, trying again: %s", error)
+            self._fault = str(error)
+            return False
+        self._fault = ""
+        return sent
+
+    def remind(self) -> None:
+        """OFGate may have started anew."""
+        self._sink.remind()
+
+
+def _run(job: Job, order: Order, intake: Intake, outlets: Outlets, ending: threading.Event) -> int:
     if order.interval is None:
         intake.take_all()
     failures = 0
-    while (error := _watch(job.start(order.interval), intake, sink, order.interval, ending)) is not None:
+    while (error := _watch(job.start(order.interval), intake, outlets, order.interval, ending)) is not None:
         failures += 1
         logger.error("a batch failed: %s", error)
         if failures > AGAIN:
             return 1
-    return 0 if _sent(sink, order, ending) else 1
+    return 0 if _sent(outlets, order, ending) else 1
 
 
 def _watch(
-    query: StreamingQuery, intake: Intake, sink: Sink, interval: float | None, ending: threading.Event
+    query: StreamingQuery, intake: Intake, outlets: Outlets, interval: float | None, ending: threading.Event
 ) -> str | None:
     """Until the query ends, or is to end: take files in, and send decisions. What it failed with, if it did."""
     from pyspark.errors import StreamingQueryException
@@ -108,22 +143,22 @@ def _watch(
             if ending.is_set():
                 query.stop()
                 return None
-            sink.flush()
+            outlets.flush()
             if interval is not None and time.monotonic() - looked >= interval / LOOKS:
                 looked = time.monotonic()
                 intake.take()
             if time.monotonic() - reminded >= REMIND:
-                sink.remind()
+                outlets.remind()
                 reminded = time.monotonic()
     except StreamingQueryException as error:
         return str(error).partition("\n")[0]
     return None
 
 
-def _sent(sink: Sink, order: Order, ending: threading.Event) -> bool:
+def _sent(outlets: Outlets, order: Order, ending: threading.Event) -> bool:
     """All decisions have reached OFGate; it may take a while to come back."""
     give_up = time.monotonic() + order.patience
-    while not sink.flush():
+    while not outlets.flush():
         if time.monotonic() >= give_up or ending.wait(LOOK):
             logger.error("OFGate has not got all decisions: the next run sends them")
             return False

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
 import logging
 import os
+import shutil
 import sys
+import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -103,7 +107,7 @@ def session(
     return spark
 
 
-def ship(spark: SparkSession, directory: Path) -> None:
+def ship(spark: SparkSession) -> None:
     """Give the executors this code, as a zip: a wheel is not taken by all of them. The same code makes the same file,
     for Spark does not take two of one name."""
     content = io.BytesIO()
@@ -112,6 +116,14 @@ def ship(spark: SparkSession, directory: Path) -> None:
             root = Path(package.__file__ or "").parent
             for file in sorted(root.rglob("*.py")):
                 out.writestr(zipfile.ZipInfo(str(file.relative_to(root.parent))), file.read_bytes())
-    archive = directory / f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
+    archive = _shelf() / f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
     archive.write_bytes(content.getvalue())
     spark.sparkContext.addPyFile(str(archive))
+
+
+@cache
+def _shelf() -> Path:
+    """A directory of this machine that stays until the process ends: executors that come later are served from it."""
+    directory = Path(tempfile.mkdtemp(prefix="saps-monitor-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory

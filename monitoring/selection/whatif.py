@@ -35,9 +35,8 @@ def judged(store: Store, epoch: int) -> list[Judged]:
     last = store.last()
     if last.topics and last.closed == epoch:
         import pyarrow.compute as pc
-        import pyarrow.parquet as pq
 
-        rows = pq.read_table(store.root / last.topics, columns=list(Judged._fields))
+        rows = store.folder.table(last.topics, list(Judged._fields))
         worth = rows.filter(pc.greater(rows["saving"], rows["cost"]))
         return [Judged(**row) for row in worth.to_pylist()]
     raise ValueError(f"the traffic of epoch {epoch} is not kept, only that of {last.closed}")

@@ -30,8 +30,11 @@ from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.web.mesh.status import STATUS, StatusAgent
 from saps.identity.plain import say_plain, sealed
 from saps.links import Links
+from saps.local.batch import Batch
 from saps.local.hub import Hub
 from saps.local.priority import Priorities
+from saps.local.reserved import COUNTS
+from saps.messages import Message
 from saps.overlay.delivery.express import by_express
 from saps.overlay.node import OverlayNode
 from saps.overlay.node_port import Driver
@@ -170,7 +173,7 @@ class Broker:
             self.policy = PolicyFiles("policy.file", settings.policy.file, partial(self._obey, node))
         if settings.priority.topics:
             self._prioritise(node, settings.priority.priorities())
-        if settings.monitoring.directory:
+        if settings.monitoring.directory or settings.monitoring.publish:
             self.statistics = _statistics(self, node)
         keep_missed(self)
         if settings.storage.file or settings.session.copies > 1:
@@ -414,10 +417,19 @@ def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
     counts = broker.hub.count(settings.topics)
     node.delivery.multicast.count(counts)
     me = (broker.ref.name, broker.ref.incarnation, broker.ref.cluster)
+    directory = Path(settings.directory) if settings.directory else None
+
+    def publish(payload: bytes) -> None:
+        broker.hub.publish(Batch.of(Message(COUNTS, payload, 1)))
+
     try:
-        files = StatisticsFiles(counts, Path(settings.directory), settings.interval, settings.keep, me, reaches, level)
+        files = StatisticsFiles(
+            counts, directory, settings.interval, settings.keep, me, reaches, level,
+            publish=publish if settings.publish else None,
+        )  # fmt: skip
     except ImportError:
-        raise SettingError("monitoring.directory", "needs pyarrow: install saps[monitoring]") from None
+        name = "directory" if settings.directory else "publish"
+        raise SettingError(f"monitoring.{name}", "needs pyarrow: install saps[monitoring]") from None
     return files
 
 

@@ -11,12 +11,17 @@ from saps.statistics import TOPICS
 
 
 class MonitoringSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a broker counts about its topics, and where it leaves the counts; off unless `directory` is given."""
+    """What a broker counts about its topics, and where it leaves the counts; off unless `directory` or `publish` is
+    given."""
 
     directory: Annotated[
         str,
-        knob("Directory for the counts, a Parquet file an interval; needs pyarrow; empty: nothing is counted"),
+        knob("Directory for the counts, a Parquet file an interval; needs pyarrow; empty: no files"),
     ] = ""
+    publish: Annotated[
+        bool,
+        knob("Publish the counts to $SYS/saps/counts in the whole mesh, with QoS 1; needs pyarrow"),
+    ] = False
     interval: Annotated[
         float,
         knob(

@@ -18,7 +18,7 @@ from saps.config import Address, BrokerSettings, SettingError
 from saps.config.sources_io import load, read_file
 from saps.embedded.inbox import Inbox
 from saps.embedded.messages import ClosedError, Messages
-from saps.local.routes import is_reserved
+from saps.local.reserved import is_reserved
 from saps.messages import Message, Properties, Reached, Subscription
 from saps.topics import subscription_fault, topic_fault
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 from saps.local.batch import Batch
 from saps.local.groups import Groups
 from saps.local.priority import Priorities
+from saps.local.reserved import is_own, is_publishable, is_reserved
 from saps.local.retained_messages import RetainedMessages
-from saps.local.routes import Route, Routes, is_own, is_reserved
+from saps.local.routes import Route, Routes
 from saps.local.subscriptions import SubscriptionIndex, Target
 from saps.mesh import Alone, Done, Mesh, Recalled
 from saps.messages import REFUSED, Message, Reached, Subscription, stamp_in
@@ -358,7 +359,8 @@ class Hub:
 
     def bequeath(self, will: Message) -> None:
         """Publish the will of a client of a broker that has died."""
-        self.publish(Batch.of(will))
+        if not is_reserved(will.topic):
+            self.publish(Batch.of(will))
 
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
         """Give a message to one member of a shared subscription: `saps.mesh.Local.take`."""
@@ -377,7 +379,9 @@ class Hub:
 
 
 def _may_publish(sender: SubscriberAgent | None, topic: str) -> bool:
-    return not is_reserved(topic) and (sender is None or sender.rights is None or sender.rights.may_publish(topic))
+    return is_publishable(topic, sender is not None) and (
+        sender is None or sender.rights is None or sender.rights.may_publish(topic)
+    )
 
 
 def _in_all(matched: Sequence[int], done: Done, reached: Sequence[Reached]) -> None:

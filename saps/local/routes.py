@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from saps.local.reserved import is_reserved
 from saps.local.subscriptions import Group, SubscriptionIndex, Target
 from saps.mesh import Alone, Mesh, TopicRoute
 from saps.statistics import Statistics
-from saps.topics import is_wildcard, shared
+from saps.topics import is_wildcard
 
 MAX_ROUTES = 65_536
 """Topics whose route is kept at hand (about 0.5 KiB each); beyond it the cache starts anew."""
 LONGEST_KEPT = 512
 """Characters of the longest topic whose route is: 65,536 topics of 64 KiB would be 4 GiB that any client can fill."""
-
-
-def is_reserved(topic: str) -> bool:
-    """True for the topics that only the broker itself publishes to (4.7.2)."""
-    return topic.startswith("$SYS/") or topic == "$SYS"
-
-
-def is_own(topic_filter: str) -> bool:
-    """True for the filters that match reserved topics alone: each broker tells its own clients about itself, so the
-    mesh need not know of them."""
-    parts = shared(topic_filter)
-    return is_reserved(topic_filter if parts is None else parts.topic_filter)
 
 
 class Route:

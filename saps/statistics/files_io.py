@@ -1,4 +1,4 @@
-"""A broker's counts as rolled Parquet files: one file for each interval, complete or not there at all.
+"""A broker's counts as rolled Parquet files: one file for each interval, complete or not there at all; or as messages.
 
 The event loop only copies counters, in small pieces; encoding and writing happen on a thread of their own. A file is
 written beside its place and renamed into it. Its name says broker, incarnation and begin of the interval, so the same
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import io
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
 
 from saps.runtime.atomic_file import replacing
 from saps.statistics import REST, SCHEMA_VERSION, Row, Statistics, TopicCount, row
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 VERSION_KEY = b"saps.statistics.version"
 """Key of the schema's version in a file's metadata."""
+ROWS_AT_ONCE = 2000
+"""Rows in one message: some 20 to 50 KiB."""
 WAITING = 60
 """Intervals whose rows are kept while the directory cannot be written; older ones are given up, and that is said."""
 
@@ -48,17 +51,28 @@ def arrow_schema() -> pa.Schema:
 
 def write_rows(file: Path, rows: Sequence[Row]) -> None:
     """Write a file of rows, atomically. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as out:
+        _encode(rows, out)
+
+
+def encoded(rows: Sequence[Row]) -> bytes:
+    """A file of rows, for a message."""
+    out = io.BytesIO()
+    _encode(rows, out)
+    return out.getvalue()
+
+
+def _encode(rows: Sequence[Row], out: BinaryIO) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file.parent.mkdir(parents=True, exist_ok=True)
     columns = list(zip(*rows, strict=True)) or [()] * len(Row._fields)
     schema = arrow_schema()
     table = pa.Table.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )
-    with replacing(file) as out:
-        pq.write_table(table, out, compression="zstd")
+    pq.write_table(table, out, compression="zstd")
 
 
 def file_of(directory: Path, broker: str, incarnation: int, start: int) -> Path:
@@ -82,17 +96,18 @@ class StatisticsFiles:
     def __init__(
         self,
         statistics: Statistics,
-        directory: Path,
+        directory: Path | None,
         interval: float,
         keep: float,
         me: tuple[str, int, str],
         brokers: Callable[[str], int],
         priority: Callable[[str], int] = lambda topic: 0,
         clock: Callable[[], float] = time.time,
+        publish: Callable[[bytes], None] | None = None,
     ) -> None:
-        """`interval` and `keep` (how long own files stay) in seconds; `me`: broker, incarnation, cluster; `brokers`
-        tells how many other brokers a publication to a topic reaches, `priority` its level. Raises ImportError without
-        pyarrow."""
+        """`directory`: None for no files; `publish` is called on the loop with each message. `interval` and `keep` (how
+        long own files stay) in seconds; `me`: broker, incarnation, cluster; `brokers` tells how many other brokers a
+        publication to a topic reaches, `priority` its level. Raises ImportError without pyarrow."""
         import pyarrow.parquet  # noqa: F401  # now, not in the middle of the traffic
 
         self._statistics = statistics
@@ -100,9 +115,9 @@ class StatisticsFiles:
         self._interval = interval
         self._keep = keep
         self._me = me
-        self._brokers = brokers
-        self._priority = priority
+        self._told = brokers, priority
         self._clock = clock
+        self._publish = publish
         self._begun = clock()
         self._waiting: deque[tuple[int, list[Row]]] = deque()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="statistics")
@@ -135,11 +150,10 @@ class StatisticsFiles:
         """End the interval now. Returns when its file is written, or could not be."""
         begun, self._begun = self._begun, self._clock()
         rows: list[Row] = []
+        brokers, priority = self._told
         for piece in self._statistics.drain():
             rows += [
-                row(
-                    past, *self._me, int(begun * 1000), self._begun - begun, self._brokers(topic), self._priority(topic)
-                )
+                row(past, *self._me, int(begun * 1000), self._begun - begun, brokers(topic), priority(topic))
                 for _, past in piece
                 for topic in (past.topic,)
             ]
@@ -147,15 +161,21 @@ class StatisticsFiles:
         if not rows:  # time has passed nevertheless: what went on before has ended
             rows = [row(TopicCount(REST), *self._me, int(begun * 1000), self._begun - begun, 0)]
         self.latest = rows
-        self._waiting.append((int(begun * 1000), rows))
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._write)
+        loop = asyncio.get_running_loop()
+        if self._publish is not None:
+            pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, len(rows), ROWS_AT_ONCE)]
+            for part in pieces:
+                self._publish(await loop.run_in_executor(self._writer, encoded, part))
+        if self._directory is not None:
+            self._waiting.append((int(begun * 1000), rows))
+            await loop.run_in_executor(self._writer, self._write, self._directory)
 
-    def _write(self) -> None:
+    def _write(self, directory: Path) -> None:
         """On the writer's thread: everything that waits, oldest first."""
         while self._waiting:
             start, rows = self._waiting[0]
             try:
-                write_rows(file_of(self._directory, self._me[0], self._me[1], start), rows)
+                write_rows(file_of(directory, self._me[0], self._me[1], start), rows)
             except OSError as error:
                 self._say(error)
                 break
@@ -165,12 +185,12 @@ class StatisticsFiles:
         while len(self._waiting) > WAITING:
             start, rows = self._waiting.popleft()
             logger.error("statistics: %d rows of the interval at %d are dropped", len(rows), start)
-        self._tidy()
+        self._tidy(directory)
 
-    def _tidy(self) -> None:
+    def _tidy(self, directory: Path) -> None:
         """Delete own files that are older than `keep`."""
         oldest = (self._clock() - self._keep) * 1000
-        for file in self._directory.glob(f"*/{self._me[0]}-*-*.parquet"):
+        for file in directory.glob(f"*/{self._me[0]}-*-*.parquet"):
             incarnation, _, start = file.stem.removeprefix(self._me[0] + "-").partition("-")
             if incarnation.isdecimal() and start.isdecimal() and int(start) < oldest:
                 file.unlink(missing_ok=True)

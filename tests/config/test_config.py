@@ -344,7 +344,7 @@ def test_programs_share_a_file_and_an_environment(tmp_path: Path) -> None:
     ofc = CONTROLLER.load({"controller.listen": "127.0.0.1:2"}, environ, file).settings
     assert (ofc.listen, ofc.state, ofc.grace) == (Address("127.0.0.1", 2), Path("/s"), 3.0)
     job = MONITOR.load({}, environ, file).settings
-    assert (job.source, job.once, job.window, job.lateness) == (Path("/c"), True, 600.0, 30.0)
+    assert (job.source, job.once, job.window, job.lateness) == ("/c", True, 600.0, 30.0)
 
 
 def test_flags_of_ofgate_stand_over_its_table_and_a_brokers_settings(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ async def test_a_table_is_carried_out_once_however_often_it_is_sent(place: Place
     place.decided(1000, "a", "b")
     assert await place.flush()
     assert place.gate.orders == ["+a", "+b"]
-    for file in (place.store.root / "sent").iterdir():
+    for file in (Path(str(place.store.folder)) / "sent").iterdir():
         file.unlink()  # it was killed before it could note that it had sent
     assert await place.flush()
     assert place.gate.orders == ["+a", "+b"]

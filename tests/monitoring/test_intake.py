@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from monitoring.counts.directory import Directory
 from monitoring.counts.intake import Intake
 from monitoring.counts.limits import fault, faults
 from monitoring.counts.synthetic import city, rows, traffic
@@ -39,21 +40,30 @@ def source(tmp_path: Path) -> Path:
     return directory
 
 
+def taking(source: Path, store: Store) -> Intake:
+    return Intake(Directory(source, store), store)
+
+
+def kept(store: Store, name: str) -> Path:
+    """A directory of the job's state."""
+    return Path(str(store.folder)) / name
+
+
 def inside(store: Store) -> list[dict[str, object]]:
     """The rows in the inbox."""
-    return [row for file in sorted(store.inbox.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    return [row for file in sorted(kept(store, "inbox").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
 
 
 def test_each_file_is_taken_once_also_by_the_next_process(source: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "state")
     files = [good(source / "2026-01-01", f"b{number}-1-100.parquet", number) for number in range(3)]
-    assert Intake(source, store).take() == 3
+    assert taking(source, store).take() == 3
     assert inside(store) == [row for file in files for row in pq.read_table(file).to_pylist()]
-    intake = Intake(source, store)
+    intake = taking(source, store)
     assert intake.take() == 0
-    intake.finished(file.name for file in store.inbox.glob("*.parquet"))
+    intake.finished(file.name for file in kept(store, "inbox").glob("*.parquet"))
     assert inside(store) == []
-    assert Intake(source, store).take() == 0
+    assert taking(source, store).take() == 0
 
 
 def test_small_files_become_one_and_a_large_one_is_linked(
@@ -66,8 +76,8 @@ def test_small_files_become_one_and_a_large_one_is_linked(
         file = good(source, f"b-1-{number}.parquet", number)
         sizes.append(pq.read_metadata(file).num_rows)
     write_rows(source / "c-1-9.parquet", [row for number in range(9) for row in rows(place, traffic(place, number))])
-    assert Intake(source, store).take() == 9
-    files = sorted(store.inbox.glob("*.parquet"))
+    assert taking(source, store).take() == 9
+    files = sorted(kept(store, "inbox").glob("*.parquet"))
     assert len(files) < 6
     assert [file.samefile(source / "c-1-9.parquet") for file in files].count(True) == 1
     assert sum(pq.read_metadata(file).num_rows for file in files if file.stat().st_nlink == 1) == sum(sizes)
@@ -80,11 +90,11 @@ def test_a_backlog_is_read_in_the_order_of_its_intervals_a_bounded_number_at_a_t
     store = Store(tmp_path / "state")
     for number in range(10):
         good(source, f"b{9 - number}-1-{number + 5}.parquet", number)
-    intake = Intake(source, store)
+    intake = taking(source, store)
     taken = [(intake.take(), (inside(store)[-1]["start"])) for _ in range(4)]
     begins = [pq.read_table(source / f"b{9 - last}-1-{last + 5}.parquet")["start"][0].as_py() for last in (3, 7, 9)]
     assert taken == [(4, begins[0]), (4, begins[1]), (2, begins[2]), (0, begins[2])]
-    assert Intake(source, Store(tmp_path / "other")).take_all() == 10
+    assert taking(source, Store(tmp_path / "other")).take_all() == 10
 
 
 def files_of_days(source: Path, days: list[str], each: int) -> None:
@@ -113,17 +123,18 @@ def test_only_open_days_are_looked_at_and_only_when_they_have_changed(
             listed.append(path.name)
         return real(path)
 
-    monkeypatch.setattr("monitoring.counts.intake.os.listdir", listing)
-    intake = Intake(source, store)
+    monkeypatch.setattr("monitoring.files.os.listdir", listing)
+    directory = Directory(source, store)
+    intake = Intake(directory, store)
     assert intake.take() == 3
     assert sorted(listed) == ["2026-01-08", "2026-01-09", "2026-01-10", "counts"]
-    assert list(store.quarantine.iterdir()) == []
+    assert not kept(store, "quarantine").exists()
     for _ in range(5):
-        intake.look_at_once()
+        directory.look_at_once()
         assert intake.take() == 0
     assert len(listed) == 8  # each once more: what came within the same tick of the disk's clock
     good(source / "2026-01-09", "c-1-7.parquet", 5)
-    intake.look_at_once()
+    directory.look_at_once()
     assert intake.take() == 1
     assert listed[8:] == ["2026-01-09"]
 
@@ -136,32 +147,35 @@ def test_the_ledger_of_a_day_ends_with_the_day_and_forgets_files_that_are_no_mor
     first = good(source / "elsewhere", "b-1-0.parquet")
     for number in range(1, 1500):
         os.link(first, source / "elsewhere" / f"b-1-{number}.parquet")
-    assert Intake(source, store).take_all() == 1502
+    assert taking(source, store).take_all() == 1502
     store.fresh(0)
     store.commit(NOTHING._replace(batch=0, closed=1_767_960_000_000))
     for file in (source / "elsewhere").iterdir():
         if file.name != "b-1-1.parquet":
             file.unlink()
-    assert Intake(source, store).take() == 0
-    ledgers = {file.name: file.read_text().splitlines() for file in (store.root / "taken").iterdir()}
-    assert ledgers == {"2026-01-09.txt": ["b-1-0.parquet"], "elsewhere.txt": ["b-1-1.parquet"]}
+    assert taking(source, store).take() == 0
+    ledgers = {
+        folder.name: sorted({name for file in folder.iterdir() for name in file.read_text().splitlines()})
+        for folder in kept(store, "taken").iterdir()
+    }
+    assert ledgers == {"2026-01-09": ["b-1-0.parquet"], "elsewhere": ["b-1-1.parquet"]}
 
 
 def test_a_look_that_took_long_is_followed_by_a_rest(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spent, now = 0.0, 1000.0
-    monkeypatch.setattr("monitoring.counts.intake.time.monotonic", lambda: now)
-    monkeypatch.setattr("monitoring.counts.intake.time.thread_time", lambda: spent)
+    monkeypatch.setattr("monitoring.counts.directory.time.monotonic", lambda: now)
+    monkeypatch.setattr("monitoring.counts.directory.time.thread_time", lambda: spent)
     real = os.listdir
 
     def slow(path: Path) -> list[str]:
         nonlocal spent
-        spent += 0.1
+        spent += 0.1 * (path == source)
         return real(path)
 
-    monkeypatch.setattr("monitoring.counts.intake.os.listdir", slow)
-    intake = Intake(source, Store(tmp_path / "state"))
+    monkeypatch.setattr("monitoring.files.os.listdir", slow)
+    intake = taking(source, Store(tmp_path / "state"))
     assert intake.take() == 0
     good(source, "b-1-0.parquet")
     now += 19.0
@@ -221,13 +235,13 @@ def test_a_bad_file_is_named_and_put_aside_and_the_good_ones_go_in(
     good(source, "good-1-100.parquet")
     spoil(bad, how)
     with caplog.at_level(logging.ERROR):
-        assert Intake(source, store).take() == 1
+        assert taking(source, store).take() == 1
     assert "bad-1-100.parquet" in caplog.text
     assert said in caplog.text
-    assert said in (store.quarantine / "bad-1-100.parquet.txt").read_text()
+    assert said in (kept(store, "quarantine") / "bad-1-100.parquet.txt").read_text()
     assert bad.exists()
     assert inside(store) == pq.read_table(source / "good-1-100.parquet").to_pylist()
-    assert Intake(source, store).take() == 0
+    assert taking(source, store).take() == 0
 
 
 POISON: list[tuple[str, Any, str]] = [
@@ -256,14 +270,14 @@ def test_a_row_that_cannot_be_is_put_aside_and_the_others_count(
     plain = [Row(**row) for row in pq.read_table(file).to_pylist()]
     poison = plain[1]._replace(**{column: value})
     write_rows(file, [plain[0], poison, *plain[2:]])
-    assert Intake(source, store).take() == 1
+    assert taking(source, store).take() == 1
     assert [Row(**row) for row in inside(store)] == [plain[0], *plain[2:]]  # type: ignore[arg-type]
-    (kept,) = pq.read_table(store.quarantine / file.name).to_pylist()
-    assert kept.pop("fault").startswith(said)
-    assert repr(Row(**kept)) == repr(poison)
+    (aside,) = pq.read_table(kept(store, "quarantine") / file.name).to_pylist()
+    assert aside.pop("fault").startswith(said)
+    assert repr(Row(**aside)) == repr(poison)
     assert f"1 of {len(plain)} rows are impossible: row 1: {said}" in caplog.text
-    assert said in (store.quarantine / f"{file.name}.txt").read_text()
-    assert Intake(source, store).take() == 0
+    assert said in (kept(store, "quarantine") / f"{file.name}.txt").read_text()
+    assert taking(source, store).take() == 0
     assert (fault(poison) or "").startswith(said)
     assert len(Decider().feed([plain[0], poison]).impossible) == 1
 
@@ -271,9 +285,9 @@ def test_a_row_that_cannot_be_is_put_aside_and_the_others_count(
 def test_a_file_of_nothing_but_rows_that_cannot_be_leaves_nothing_in_the_inbox(source: Path, tmp_path: Path) -> None:
     store, file = Store(tmp_path / "state"), good(source, "b-1-100.parquet")
     write_rows(file, [Row(**row)._replace(seconds=math.nan) for row in pq.read_table(file).to_pylist()])
-    assert Intake(source, store).take() == 0
+    assert taking(source, store).take() == 0
     assert inside(store) == []
-    assert Intake(source, store).take() == 0
+    assert taking(source, store).take() == 0
 
 
 EDGES = [-1, 0, 1, 7, 8, 10**5, 10**5 + 1, 10**11, 10**12, 10**15 + 1, 253_402_300_800_000, 2**63 - 1]
@@ -304,11 +318,13 @@ def test_a_table_and_a_row_are_judged_alike(seen: list[Row]) -> None:
 def test_a_source_that_is_away_is_said_once_and_taken_when_it_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    intake = Intake(tmp_path / "later", Store(tmp_path / "state"))
+    store = Store(tmp_path / "state")
+    directory = Directory(tmp_path / "later", store)
+    intake = Intake(directory, store)
     with caplog.at_level(logging.INFO):
         assert [intake.take() for _ in range(3)] == [0, 0, 0]
         good(tmp_path / "later", "b-1-100.parquet")
-        intake.look_at_once()
+        directory.look_at_once()
         assert intake.take() == 1
     assert caplog.text.count("cannot be read, trying again") == 1
     assert "can be read again" in caplog.text
@@ -317,4 +333,4 @@ def test_a_source_that_is_away_is_said_once_and_taken_when_it_is_back(
 def test_half_written_files_are_left_alone(source: Path, tmp_path: Path) -> None:
     good(source, ".b-1-100.parquet.partial")
     good(source, ".b-1-100.parquet")
-    assert Intake(source, Store(tmp_path / "state")).take() == 0
+    assert taking(source, Store(tmp_path / "state")).take() == 0

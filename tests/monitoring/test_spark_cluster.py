@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +23,6 @@ if shutil.which("java") is None:
 
 import pyspark
 
-import monitoring
 from examples.smart_city.ofm import QUICK
 from monitoring.counts.synthetic import city, rows, traffic
 from monitoring.decisions.decider import Decider
@@ -34,15 +34,40 @@ from saps.statistics.files_io import file_of, write_rows
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("spark"), pytest.mark.spark]
 
+ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
 PATIENCE = 300.0
 """Seconds for what must come: on a machine under full load Java takes its time."""
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH that hides the checkout from whoever has it."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "sitecustomize.py").write_text(
+        f"import sys\nsys.path[:] = [path for path in sys.path if not path.startswith({str(ROOT)!r}) "
+        f"or path.startswith({str(Path(sys.prefix))!r})]\n"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a wheel of this checkout installs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    argv = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as content:
+        content.extractall(folder / "site")
+    return folder / "site"
+
+
 @contextmanager
-def daemon(log: Path, *command: str) -> Iterator[None]:
+def daemon(log: Path, alone: Path, *command: str) -> Iterator[None]:
     """One of Spark's programs, ended at the end."""
     environment = os.environ | {
+        "PYTHONPATH": str(alone),
         "SPARK_HOME": str(SPARK),
         "SPARK_DAEMON_MEMORY": "256m",
         "JDK_JAVA_OPTIONS": QUICK,  # also for the Java that only puts together the command line
@@ -92,17 +117,17 @@ JOB = ("--once", "--lateness", "1s", "--horizon", "3", "--least", "0")
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """A master and two workers on loopback. Gives the master's address."""
+def cluster(folder: Path, alone: Path) -> Iterator[str]:
+    """A master and two workers on loopback, which have nothing of the checkout. Gives the master's address."""
     with ExitStack() as stack:
         here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         log = folder / "master.log"
-        stack.enter_context(daemon(log, "org.apache.spark.deploy.master.Master", *here))
+        stack.enter_context(daemon(log, alone, "org.apache.spark.deploy.master.Master", *here))
         master = told(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
         logs = [folder / f"worker{number}.log" for number in range(2)]
         for number, log in enumerate(logs):
             room = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / f"work{number}"))
-            stack.enter_context(daemon(log, "org.apache.spark.deploy.worker.Worker", *here, *room, master))
+            stack.enter_context(daemon(log, alone, "org.apache.spark.deploy.worker.Worker", *here, *room, master))
         for log in logs:
             told(log, r"(Successfully registered with master)")
         yield master
@@ -130,21 +155,23 @@ def decided(state: Path) -> Table:
 
 
 def test_a_master_and_two_workers_decide_as_the_small_decider_does_and_what_spark_submit_is_told_holds(
-    tmp_path: Path,
+    tmp_path: Path, alone: Path, wheel: Path
 ) -> None:
-    """Its configuration, read back from the event log, which is one of the things it is told."""
+    """From the wheel, with nothing of the checkout. The configuration is read back from the event log, which is one of
+    the things that spark-submit is told."""
     source, state, events = (tmp_path / name for name in ("counts", "state", "events"))
     expected = counted(source)
     events.mkdir()
     wanted = {**TOLD, "spark.eventLog.dir": events.as_uri()}
-    with cluster(tmp_path) as master:
+    with cluster(tmp_path, alone) as master:
         argv = [str(SPARK / "bin" / "spark-submit"), "--master", master, "--driver-memory", "700m"]
         argv += ["--driver-java-options", QUICK, "--conf", f"spark.executor.extraJavaOptions={QUICK}"]
         argv += [part for name, value in wanted.items() for part in ("--conf", f"{name}={value}")]
-        argv += [str(Path(monitoring.__file__).parent / "__main__.py"), *JOB]
+        argv += [str(wheel / "monitoring" / "__main__.py"), *JOB]
         argv += ["--source", str(source), "--state", str(state)]
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        environment = os.environ | python | {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK}
+        own = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK, "PYTHONPATH": f"{alone}:{wheel}"}
+        environment = os.environ | python | own
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert decided(state) == expected
@@ -158,10 +185,10 @@ def test_a_master_and_two_workers_decide_as_the_small_decider_does_and_what_spar
 
 
 @pytest.mark.soak
-def test_they_do_when_the_command_names_the_master(tmp_path: Path) -> None:
+def test_they_do_when_the_command_names_the_master(tmp_path: Path, alone: Path) -> None:
     source, state = tmp_path / "counts", tmp_path / "state"
     expected = counted(source)
-    with cluster(tmp_path) as master:
+    with cluster(tmp_path, alone) as master:
         argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", str(state)]
         argv += ["--master", master, *JOB, "--memory", "512m", "--partitions", "2"]
         submit = f'--conf spark.executor.memory=512m --conf spark.executor.extraJavaOptions="{QUICK}" pyspark-shell'

@@ -15,7 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,6 +33,7 @@ from monitoring.counts.synthetic import City, city, rows, traffic
 from monitoring.decisions.decider import Decider
 from monitoring.decisions.store import Commit, Store
 from monitoring.decisions.table import Table
+from monitoring.files import LocalFolder
 from monitoring.job.job import Job
 from monitoring.job.run import Order, run
 from monitoring.selection.network import Network, Room
@@ -107,6 +108,85 @@ def test_it_decides_as_the_small_decider_does_row_for_row(spark: SparkSession, t
     assert len(found.trees) > 3
     assert sum(d.saved > 0 for d in found.decisions) > 3
     assert Store(tmp_path / "state").last().held == decider.held
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_windows_and_decisions_are_tables_with_each_epoch_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Two runs; in the first one a batch dies when the table has its windows and the state has not committed it."""
+    source, state, lake = tmp_path / "counts", tmp_path / "state", tmp_path / "lake"
+    if kind == "delta":
+        deltalake = pytest.importorskip("deltalake")
+        place = f"delta:{lake}"
+    else:
+        lake.mkdir()
+        monkeypatch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", f"sqlite:///{lake}/catalog.db")
+        monkeypatch.setenv("PYICEBERG_CATALOG__DEFAULT__WAREHOUSE", lake.as_uri())
+        catalogs = pytest.importorskip("pyiceberg.catalog")  # now: it reads these once
+        place = "iceberg:city"
+
+    def read(name: str) -> list[dict[str, Any]]:
+        if kind == "delta":
+            table = deltalake.DeltaTable(str(lake / name)).to_pyarrow_table()
+        else:
+            table = catalogs.load_catalog().load_table(f"city.{name}").scan().to_arrow()
+        found: list[dict[str, Any]] = table.to_pylist()
+        return found
+
+    dead: list[bool] = []
+    real = Store.commit
+
+    def dies(store: Store, commit: Commit) -> None:
+        if not dead:
+            dead.append(True)
+            raise SystemError("killed before it")
+        real(store, commit)
+
+    monkeypatch.setattr(Store, "commit", dies)
+    for numbers in ((500, 501), (502,)):
+        for number in numbers:
+            leave(source, counted(number))
+        assert run(spark, Order(source, state, interval=None, rules=RULES, tables=place), threading.Event()) == 0
+    assert dead
+    expected = summed([row for number in (500, 501, 502) for row in counted(number)], RULES.pace.window)
+    windows = sorted(read("windows"), key=lambda row: (row["start"], row["topic"]))
+    assert windows == [window._asdict() for window in expected]
+    store = Store(state)
+    decisions = [decision._asdict() for epoch in store.epochs() for decision in store.table(epoch).decisions]
+    assert len(store.epochs()) == 2
+    assert sorted(read("decisions"), key=lambda row: (row["epoch"], row["topic"])) == decisions
+
+
+def test_the_state_is_where_its_uri_says_for_spark_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing takes the state for a path of this machine: Spark reaches it as s3a only, which Hadoop's view file system
+    here lays on a directory, for want of S3A itself."""
+    state, source = tmp_path / "state", tmp_path / "counts"
+
+    class Bucket(LocalFolder):
+        def uri(self, name: str = "") -> str:
+            return f"s3a://{tmp_path.name}/state/{name}".rstrip("/")
+
+        def local(self, name: str) -> Path | None:
+            return None
+
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.s3a.impl", "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme")
+    hadoop.set(f"fs.viewfs.mounttable.{tmp_path.name}.link./state", state.as_uri())
+    files = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", files)  # the other one asks S3A by another name
+    state.mkdir()
+    monkeypatch.setattr("monitoring.decisions.store.folder_of", lambda root: Bucket(state))
+    decider = Decider(RULES)
+    for number in (600, 601):
+        leave(source, counted(number))
+        decider.feed(counted(number))
+        assert job(spark, source, state) == decider.decide()
+    spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
+    assert (state / "checkpoint" / "offsets").is_dir()
+    assert Store(state).last().held == decider.held
 
 
 def test_the_sums_in_sql_are_those_in_python(spark: SparkSession, tmp_path: Path) -> None:
@@ -197,7 +277,7 @@ def test_a_file_broken_inside_is_put_aside_and_the_others_count(
     expected = Decider(RULES)
     expected.feed(good)
     assert job(spark, source, state) == expected.decide()
-    assert (Store(state).quarantine / bad.name).exists()
+    assert (state / "quarantine" / bad.name).exists()
     assert bad.name in caplog.text
 
 
@@ -220,11 +300,10 @@ def test_poison_rows_are_put_aside_and_the_files_others_count(spark: SparkSessio
     expected.feed(good)
     table = expected.decide()
     assert job(spark, source, state) == table
-    store = Store(state)
-    (note,) = store.quarantine.glob("*.txt")
+    (note,) = (state / "quarantine").glob("*.txt")
     assert f"5 of {len(own) + 5} rows are impossible" in note.read_text()
     assert job(spark, source, state) == table
-    assert len(list(store.quarantine.glob("*.txt"))) == 1
+    assert len(list((state / "quarantine").glob("*.txt"))) == 1
 
 
 def ahead(seen: list[Row], broker: str, by: int) -> list[Row]:
@@ -362,7 +441,7 @@ def test_all_topics_never_come_to_the_driver(spark: SparkSession, tmp_path: Path
     store = Store(tmp_path / "state")
     held = store.last().held
     assert len(store.table(store.last().epoch).decisions) <= 2
-    assert len(Job(spark, store, rules).candidates(store.root / store.last().topics, held)) <= 2 + len(held)
+    assert len(Job(spark, store, rules).candidates(store.last().topics, held)) <= 2 + len(held)
 
 
 def test_without_its_java_the_job_says_so_in_one_line(tmp_path: Path) -> None:

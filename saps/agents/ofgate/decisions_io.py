@@ -43,6 +43,9 @@ class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
     """Messages a second that are expected."""
     size: float = 0.0
     """Bytes of a message's payload, on average; 0: not known."""
+    saved: float = 0.0
+    predicted: float = 0.0
+    """Bytes between clusters since it was built."""
 
     @property
     def demand(self) -> Demand | None:
@@ -53,7 +56,36 @@ class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
         return Demand(messages=messages, size=self.size) if self.size > 0 else Demand(messages=messages)
 
 
-class Decisions(msgspec.Struct, frozen=True):
+class Revoked(msgspec.Struct, frozen=True):
+    """A topic whose tree is taken back: it kept missing its prediction."""
+
+    topic: str
+    reason: str
+
+
+class Job(msgspec.Struct, frozen=True):
+    """How the job is that decides, for the operator's page: sums since its start, times in seconds since 1970."""
+
+    batches: float = 0.0
+    failures: float = 0.0
+    rows: float = 0.0
+    late: float = 0.0
+    waiting: float = 0.0
+    """Files in its inbox."""
+    bad_files: float = 0.0
+    bad_rows: float = 0.0
+    window: float = 0.0
+    """Seconds of a window."""
+    closed: float = 0.0
+    """Windows that end by then are closed."""
+    decided: float = 0.0
+    """When its last table was decided."""
+    saved: float = 0.0
+    predicted: float = 0.0
+    """Bytes between clusters, of all trees so far."""
+
+
+class Decisions(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table."""
 
     version: int
@@ -61,6 +93,8 @@ class Decisions(msgspec.Struct, frozen=True):
     """ms since 1970; of two tables the later has the greater one."""
     digest: str
     trees: list[Tree]
+    revoked: list[Revoked] = []
+    job: Job | None = None
 
 
 class Gate(Protocol):

@@ -125,6 +125,7 @@ def _extras(settings: BrokerSettings) -> Iterator[Finding]:
     """Libraries that only some settings need."""
     needed = {
         "monitoring.directory": (settings.monitoring.directory, "pyarrow", "monitoring"),
+        "monitoring.publish": (settings.monitoring.publish, "pyarrow", "monitoring"),
         "upstream.url": (settings.upstream.url, "aiomqtt", "upstream"),
         "tracing.endpoint": (settings.tracing.endpoint, "opentelemetry", "tracing"),
     }

@@ -141,6 +141,7 @@ def _tree(rng: random.Random, number: int, brokers: list[Broker], dpids: list[st
 def _decisions() -> Decisions:
     trees: list[dict[str, Any]] = [
         {"topic": f"{KINDS[i % 8]}/ward{i % 10 + 1}/sensor{i:05d}", "saving": 5e5 / (i + 1), "cost": 6.0 + i % 5,
+         "saved": 4e6 / (i + 1), "predicted": 5e6 / (i + 1),
          "since": int(AT * 1000) - i * 60_000, "reason": f"{500 // (i + 1)} messages/s, wanted by {3 + i % 9} brokers"}
         for i in range(40)
     ]  # fmt: skip
@@ -148,4 +149,9 @@ def _decisions() -> Decisions:
         Change(at=AT - 60 * i, action="build" if i % 3 else "drop", topic=trees[i]["topic"], reason=trees[i]["reason"])
         for i in range(30)
     ]
-    return Decisions(configured=True, epoch=int(AT * 1000), trees=trees, history=history)
+    revoked = [{"topic": "social/ward3", "reason": "taken back: it saved 3.0 kB of 9.0 MB predicted lately"}]
+    job = {
+        "batches": 12.0, "failures": 1.0, "rows": 81_000.0, "late": 7.0, "waiting": 2.0, "bad_files": 1.0,
+        "bad_rows": 3.0, "window": 300.0, "closed": 1e9 - 400, "decided": 1e9, "saved": 6e7, "predicted": 8e7,
+    }  # fmt: skip
+    return Decisions(configured=True, epoch=int(AT * 1000), trees=trees, history=history, revoked=revoked, job=job)

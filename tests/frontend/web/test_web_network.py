@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer, Tree
+from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer, Job, Revoked, Tree
 from saps.ofm.controller.events import Intent
 from saps.ofm.network.topology import BrokerAddress, Topology
 from saps.ofm.northbound.driver.server import NorthboundServer
@@ -149,13 +149,19 @@ async def test_decisions_are_told_with_their_reasons_and_remembered_as_they_chan
     try:
         site = await start(web__ofgate=f"http://127.0.0.1:{port}")
         assert (await site.json("/v1/decisions"))["epoch"] is None
-        await request_handler.take(Decisions(1, 1, "x", [Tree("air", 9600.0, 8.0, 1, "a tree saves 9.6 kB/s")]))
+        tree = Tree("air", 9600.0, 8.0, 1, "a tree saves 9.6 kB/s", saved=5e6, predicted=7e6)
+        await request_handler.take(Decisions(1, 1, "x", [tree], job=Job(batches=4, late=2, saved=5e6)))
         first = await until(lambda: site.json("/v1/decisions"), lambda found: found["epoch"] == 1)
         assert first["trees"][0]["reason"] == "a tree saves 9.6 kB/s"
         assert first["topics"][0]["status"] == "constructed"
-        await request_handler.take(Decisions(1, 2, "y", []))
+        assert (first["trees"][0]["saved"], first["trees"][0]["predicted"]) == (5e6, 7e6)
+        assert (first["job"]["batches"], first["job"]["late"], first["job"]["saved"]) == (4, 2, 5e6)
+        await request_handler.take(Decisions(1, 2, "y", [], [Revoked("air", "taken back: it saved 0 B")]))
         second = await until(lambda: site.json("/v1/decisions"), lambda found: found["epoch"] == 2)
-        assert [(c["action"], c["topic"]) for c in second["history"]] == [("drop", "air"), ("build", "air")]
+        assert second["revoked"] == [{"topic": "air", "reason": "taken back: it saved 0 B"}]
+        assert [(c["action"], c["reason"]) for c in second["history"]] == [
+            ("revoke", "taken back: it saved 0 B"), ("build", "a tree saves 9.6 kB/s"),
+        ]  # fmt: skip
     finally:
         await door.close()
 

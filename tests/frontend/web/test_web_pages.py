@@ -197,6 +197,22 @@ async def test_decisions_are_a_table_sorted_by_any_column(tmp_path: Path) -> Non
         assert await page.run(f"(t => t.join() === t.toSorted().join())({topics})")
 
 
+async def test_decisions_explain_money_and_how_the_job_is(tmp_path: Path) -> None:
+    """The job in the picture decided long ago: that is a warning."""
+    async with city_site(snapshot(20, 100)) as url, browser(tmp_path) as page:
+        await page.open(f"{url}/")
+        await page.until(READY)
+        await page.run("saps.go('decisions')")
+        text = await page.run("document.querySelector('#view-decisions').innerText")
+        for said in (
+            "Saved 60 MB of 80 MB predicted, 75 %, all trees so far", "social/ward3: taken back: it saved 3.0 kB",
+            "12, 1 failed", "81,000, 7 late", "1 file, 3 rows", "No decision for ",
+        ):  # fmt: skip
+            assert said in text
+        cells = "[...document.querySelectorAll('#view-decisions tbody tr')[0].cells].map(cell => cell.innerText)"
+        assert (await page.run(cells))[4:6] == ["4.0 MB", "5.0 MB"]
+
+
 async def test_captions_stay_readable_when_zoomed_out(tmp_path: Path) -> None:
     async with city_site(snapshot(100, 100)) as url, browser(tmp_path) as page:
         await page.open(f"{url}/")

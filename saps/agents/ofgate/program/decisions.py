@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer, Tree
+from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer, Revoked, Tree
 from saps.config import SettingError
 from saps.config.ofgate_io import OfgateSettings
 from saps.config.sources_io import token
@@ -120,14 +120,15 @@ class DecisionService:
             table = decider.decide()
             if table is not None and self._gateway.gate.leading:
                 trees = [
-                    Tree(d.topic, d.saving, d.cost, d.since, d.reason, d.rate, d.size)
+                    Tree(d.topic, d.saving, d.cost, d.since, d.reason, d.rate, d.size, d.saved, d.predicted)
                     for d in table.decisions
                     if d.mode == "ofm"
                 ]
                 for decision in table.decisions:
                     if decision.action in ("build", "drop", "revoke"):
                         logger.info("%s the tree of %s: %s", decision.action, decision.topic, decision.reason)
-                await self.request_handler.take(Decisions(1, table.epoch, table.digest, trees))
+                revoked = [Revoked(d.topic, d.reason) for d in table.decisions if d.action == "revoke"]
+                await self.request_handler.take(Decisions(1, table.epoch, table.digest, trees, revoked))
 
     async def _counts(self) -> list[Row]:
         found: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()

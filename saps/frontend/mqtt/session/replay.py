@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.budget import ENTRY_COST
 from saps.local.batch import Batch
-from saps.local.routes import is_reserved
+from saps.local.reserved import is_reserved
 from saps.local.subscriptions import Target
 from saps.messages import Subscription
 

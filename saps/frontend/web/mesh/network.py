@@ -9,6 +9,7 @@ import asyncio
 import builtins
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import aiohttp
@@ -107,7 +108,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Seconds since 1970."""
     action: str
-    """``build`` or ``drop``."""
+    """``build``, ``drop`` or ``revoke``."""
     topic: str
     reason: str
 
@@ -120,7 +121,11 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None = None
     epoch: int | None = None
     trees: list[dict[str, Any]] = []
-    """Each with topic, saving, cost, since and reason."""
+    """Each with topic, saving, cost, since, reason, and what it has saved so far of what was predicted, in bytes."""
+    revoked: list[dict[str, Any]] = []
+    """Topics whose trees the last table takes back, for they kept missing their predictions; each with the reason."""
+    job: dict[str, float] | None = None
+    """How the job is that decides (`saps monitor`), as OFGate was told last."""
     topics: list[dict[str, Any]] = []
     """What has become of them at OFGate."""
     history: list[Change] = []
@@ -285,12 +290,14 @@ class DecisionView:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._last = msgspec.structs.replace(self._last, fault=f"{self._url}: {error or type(error).__name__}")
             return self._last
-        trees = list((table or {}).get("trees", []))
-        self._note(trees)
+        trees, revoked = list((table or {}).get("trees", [])), list((table or {}).get("revoked", []))
+        self._note(trees, {str(each["topic"]): str(each["reason"]) for each in revoked})
         self._last = Decisions(
             configured=True,
             epoch=(table or {}).get("epoch"),
             trees=trees,
+            revoked=revoked,
+            job=(table or {}).get("job"),
             topics=list((gate or {}).get("topics", [])),
             history=list(self._history),
         )
@@ -301,7 +308,7 @@ class DecisionView:
         if self._session is not None:
             await self._session.close()
 
-    def _note(self, trees: list[dict[str, Any]]) -> None:
+    def _note(self, trees: list[dict[str, Any]], revoked: Mapping[str, str]) -> None:
         """What has come and gone since the last look."""
         now = round(time.time(), 3)
         before = {str(tree["topic"]) for tree in self._last.trees}
@@ -310,7 +317,8 @@ class DecisionView:
                 reason = str(tree.get("reason", ""))
                 self._history.appendleft(Change(at=now, action="build", topic=tree["topic"], reason=reason))
         for topic in sorted(before - {tree["topic"] for tree in trees}):
-            self._history.appendleft(Change(at=now, action="drop", topic=topic, reason="not in the last table"))
+            action, reason = "revoke" if topic in revoked else "drop", revoked.get(topic, "not in the last table")
+            self._history.appendleft(Change(at=now, action=action, topic=topic, reason=reason))
 
     async def _get(self, path: str) -> Any:
         if self._session is None:

@@ -1,0 +1,228 @@
+"""Folders by path or URI: of this machine, or of a file system that Arrow reaches (S3, HDFS, GCS).
+
+`Folder` is what the job keeps its small files in, and reads counts from. Spark reads and writes the large ones by its
+own file systems, under the same place: `Folder.uri` is how Spark is to call it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+from saps.runtime.atomic_file import replacing, sync_directory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+S3 = ("s3", "s3a", "s3n")
+"""Schemes of one store: Arrow says s3, Hadoop s3a."""
+
+
+class Names(NamedTuple):
+    """What is in a folder."""
+
+    files: set[str]
+    folders: set[str]
+
+
+class Folder(Protocol):
+    """A folder and what is below it; names are relative, with slashes. All raise OSError, `FileNotFoundError` for what
+    is not there."""
+
+    def __str__(self) -> str: ...
+
+    def uri(self, name: str = "") -> str:
+        """How Spark calls a place in it."""
+
+    def local(self, name: str) -> Path | None:
+        """The path of a file on this machine, None if it is elsewhere."""
+
+    def changed(self, name: str = "") -> int | None:
+        """When a name was last added to a folder or taken away, in ns; None: the file system does not say."""
+
+    def names(self, name: str = "", kinds: bool = True) -> Names:
+        """What is in a folder; nothing if it is not there. Without `kinds` all may be among the files."""
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Make or replace a file: it is there complete, or not at all. Folders above it are made."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with all in it, if it is there."""
+
+    def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """The rows of a Parquet file, or of a folder of them."""
+
+    def measured(self, name: str) -> tuple[int, int]:
+        """Bytes and rows of a Parquet file."""
+
+
+class LocalFolder:
+    """A `Folder` of this machine. What is written outlives a loss of power."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+
+    def __str__(self) -> str:
+        return str(self._root)
+
+    def uri(self, name: str = "") -> str:
+        return (self._root / name).as_uri()
+
+    def local(self, name: str) -> Path | None:
+        return self._root / name
+
+    def changed(self, name: str = "") -> int | None:
+        return (self._root / name).stat().st_mtime_ns
+
+    def names(self, name: str = "", kinds: bool = True) -> Names:
+        path = self._root / name
+        try:
+            found = set(os.listdir(path))
+        except FileNotFoundError:
+            if not name:
+                raise
+            return Names(set(), set())
+        folders = {each for each in found if (path / each).is_dir()} if kinds else set[str]()
+        return Names(found - folders, folders)
+
+    def read(self, name: str) -> bytes:
+        return (self._root / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        file = self._root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as out:
+            out.write(content)
+        sync_directory(file.parent)
+
+    def delete(self, name: str) -> None:
+        path = self._root / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self._root / name, columns=columns)
+
+    def measured(self, name: str) -> tuple[int, int]:
+        import pyarrow.parquet as pq
+
+        return (self._root / name).stat().st_size, pq.read_metadata(self._root / name).num_rows
+
+
+class RemoteFolder:
+    """A `Folder` of a file system of Arrow's."""
+
+    def __init__(self, system: Any, root: str, uri: str) -> None:
+        """`system`: a `pyarrow.fs.FileSystem`; `root`: path in it; `uri`: the same for Spark."""
+        self._system = system
+        self._root = root.rstrip("/")
+        self._uri = uri.rstrip("/")
+        self._replaces = system.type_name in ("s3", "gcs", "abfs")
+        """A file appears when it is closed: of others it must be renamed."""
+
+    def __str__(self) -> str:
+        return self._uri
+
+    def uri(self, name: str = "") -> str:
+        return f"{self._uri}/{name}".rstrip("/")
+
+    def local(self, name: str) -> Path | None:
+        return None
+
+    def changed(self, name: str = "") -> int | None:
+        return None
+
+    def names(self, name: str = "", kinds: bool = True) -> Names:
+        from pyarrow.fs import FileSelector, FileType
+
+        found = self._system.get_file_info(FileSelector(self._at(name), allow_not_found=bool(name)))
+        folders = {info.base_name for info in found if info.type == FileType.Directory}
+        return Names({info.base_name for info in found} - folders, folders)
+
+    def read(self, name: str) -> bytes:
+        with self._system.open_input_stream(self._at(name)) as file:
+            content: bytes = file.read()
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        path = self._at(name)
+        above, _, last = path.rpartition("/")
+        partial = path if self._replaces else f"{above}/.{last}.partial"
+        if not self._replaces:
+            self._system.create_dir(above)
+        with self._system.open_output_stream(partial) as out:
+            out.write(content)
+        if not self._replaces:
+            self._system.move(partial, path)
+
+    def delete(self, name: str) -> None:
+        from pyarrow.fs import FileType
+
+        path = self._at(name)
+        kind = self._system.get_file_info(path).type
+        if kind == FileType.Directory:
+            self._system.delete_dir(path)
+        elif kind != FileType.NotFound:
+            self._system.delete_file(path)
+
+    def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self._at(name), columns=columns, filesystem=self._system)
+
+    def measured(self, name: str) -> tuple[int, int]:
+        import pyarrow.parquet as pq
+
+        path = self._at(name)
+        return self._system.get_file_info(path).size, pq.read_metadata(path, filesystem=self._system).num_rows
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}".rstrip("/")
+
+
+def shown(place: str) -> str:
+    """A path or URI as people may see it: without the key that may be in it."""
+    parts = urlsplit(place)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl() if parts.netloc else place
+
+
+def folder_of(place: str | Path) -> Folder:
+    """A folder by its path or URI: ``/var/lib/x``, ``file:///var/lib/x``, ``s3://bucket/x`` (``s3a`` is the same;
+    ``?endpoint_override=HOST:PORT&scheme=http`` for MinIO), ``hdfs://HOST:PORT/x``, ``gs://bucket/x``. Credentials are
+    those of the environment. Raises ValueError for what is no such URI, OSError if it cannot be reached."""
+    text = str(place)
+    if "://" not in text:
+        return LocalFolder(Path(text))
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return LocalFolder(Path(unquote(parts.path)))
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    is_s3 = parts.scheme in S3
+    try:
+        system, root = FileSystem.from_uri(parts._replace(scheme="s3").geturl() if is_s3 else text)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(f"{shown(text)}: {str(error).partition(chr(10))[0]}") from None
+    hosts = parts.netloc.rpartition("@")[2]  # a key in the URI is for Arrow only
+    return RemoteFolder(system, root, f"{'s3a' if is_s3 else parts.scheme}://{hosts}{parts.path}")
+
+
+def write_table(folder: Folder, name: str, table: pa.Table) -> None:
+    """Write a Parquet file. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, compression="zstd")
+    folder.write(name, out.getvalue().to_pybytes())
