@@ -305,9 +305,9 @@ FLAGS = {
     "saps.cli.ofgate": "controller* join* name cluster overlay mode except* domain* token-file lease exploit* "
     "decisions decisions-token-file decisions-from* decide switch-counts log-level set* "
     "install-completion! show-completion!",
-    "monitoring.cli": "source ofgate* state master once! interval window lateness horizon hysteresis least dwell "
-    "budget* network budgets budgets-token-file both! token-file certificate authority memory partitions metrics "
-    "event-log log-level install-completion! show-completion!",
+    "monitoring.cli": "source source-password-file kafka-options tables ofgate* state master once! interval window "
+    "lateness horizon hysteresis least dwell budget* network budgets budgets-token-file both! token-file certificate "
+    "authority memory partitions metrics event-log log-level install-completion! show-completion!",
 }
 """Options by command, as they were written by hand. ``*``: to be repeated; ``!``: without a value."""
 
