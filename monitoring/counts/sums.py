@@ -43,7 +43,7 @@ def windows(rows: DataFrame, length: int) -> DataFrame:
         rows.where(F.col("topic") != REST)
         .drop("latency")
         .repartition(partitions, "topic")
-        .dropDuplicates(["topic", "broker", "incarnation", "start"])
+        .dropDuplicates(["topic", "broker", "incarnation", "start", "cluster"])  # all text: so nothing is sorted
     )
     total = [F.sum(name).alias(name) for name in ("messages", "bytes", "copies", "by_tree", "joins", "leaves", "reach")]
     brokers = (

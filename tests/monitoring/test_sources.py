@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -21,6 +23,7 @@ from monitoring.counts.sources import Access, Source, source_of
 from monitoring.counts.synthetic import city, rows, traffic
 from monitoring.decisions.store import NOTHING, Store
 from monitoring.decisions.table import Judged, decide
+from monitoring.decisions.tables_io import Tables, lake_of
 from monitoring.files import folder_of, shown
 from monitoring.selection.network import Network
 from saps.local.reserved import COUNTS
@@ -59,32 +62,46 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[Callable[[str], str]]:
-    """A bucket at moto's server. Gives the URI of a place in it."""
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    query = f"?endpoint_override={host}:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+def s3() -> Iterator[str]:
+    """The address of moto's server, in a process of its own, with the bucket ``counts``."""
+    pytest.importorskip("moto.server", exc_type=ImportError)
     from pyarrow.fs import FileSystem
 
-    system, _ = FileSystem.from_uri(f"s3://key:secret@counts{query}")
-    system.create_dir("counts")
-    yield lambda name: f"s3a://key:secret@counts/{name}{query}"
-    server.stop()
+    port = free_port()
+    argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: reachable(port))
+        system, _ = FileSystem.from_uri(at(f"127.0.0.1:{port}", "") + "&allow_bucket_creation=true")
+        system.create_dir("counts")
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
 
 
-def test_counts_and_state_in_s3(bucket: Callable[[str], str]) -> None:
+def reachable(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def at(s3: str, name: str) -> str:
+    """The URI of a place in the bucket."""
+    return f"s3://key:secret@counts/{name}?endpoint_override={s3}&scheme=http&region=us-east-1"
+
+
+def test_counts_and_state_in_s3(s3: str) -> None:
     """What is on a local disk elsewhere: files taken once also by the next process, a bad one in quarantine, a batch
     committed, a table of decisions kept."""
-    source, store = folder_of(bucket("in")), Store(bucket("state"))
+    source, store = folder_of(at(s3, "in")), Store(at(s3, "state"))
     for number in (1, 2):
         for broker, own in counted(number).items():
             source.write(str(file_of(Path(), broker, 1, own[0].start)), encoded(own))
     source.write("2025-01-13/bad-1-7.parquet", b"no Parquet")
     good = sum(len(counted(number)) for number in (1, 2))
-    assert Intake(source_of(bucket("in"), store), store).take_all() == good
+    assert Intake(source_of(at(s3, "in"), store), store).take_all() == good
     assert inside(store) == every(1, 2)
-    intake = Intake(source_of(bucket("in"), store), store)
+    intake = Intake(source_of(at(s3, "in"), store), store)
     assert intake.take_all() == 0
     assert b"cannot be read as Parquet" in store.folder.read("quarantine/bad-1-7.parquet.txt")
     assert store.folder.read("quarantine/bad-1-7.parquet") == b"no Parquet"
@@ -95,24 +112,24 @@ def test_counts_and_state_in_s3(bucket: Callable[[str], str]) -> None:
     assert store.fresh(0) == "batches/0"
     store.keep(table)
     store.commit(NOTHING._replace(batch=0, closed=300_000, epoch=300_000, digest=table.digest))
-    again = Store(bucket("state"))
+    again = Store(at(s3, "state"))
     assert again.last().digest == table.digest
     assert again.table(again.epochs()[-1]) == table
     assert again.unsent() == [300_000]
     again.mark_sent([300_000])
     assert again.unsent() == []
     assert again.folder.uri("batches/0/topics") == "s3a://counts/state/batches/0/topics"
-    assert "secret" not in f"{source}{again.folder}{shown(bucket('in'))}"
+    assert "secret" not in f"{source}{again.folder}{shown(at(s3, 'in'))}"
 
 
 def test_a_store_that_is_away_puts_nothing_into_quarantine(
-    bucket: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A file that is there and cannot be read now is read when the store is back."""
-    source, store = folder_of(bucket("away")), Store(tmp_path)
+    source, store = folder_of(at(s3, "away")), Store(tmp_path)
     for broker, own in counted(1).items():
         source.write(f"{broker}-1-{own[0].start}.parquet", encoded(own))
-    found = source_of(bucket("away"), store)
+    found = source_of(at(s3, "away"), store)
     intake, real, left = Intake(found, store), found.content, [3]
 
     def failing(file: Any) -> bytes:
@@ -127,6 +144,27 @@ def test_a_store_that_is_away_puts_nothing_into_quarantine(
     assert inside(store) == every(1)
     assert intake.bad_files == 0
     assert caplog.text.count("no route to host") == 1
+
+
+def test_decisions_in_a_delta_table_in_s3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Address and keys from the environment. An epoch that is sent again is there once; those that were missed come."""
+    deltalake = pytest.importorskip("deltalake")
+    given = {"ENDPOINT_URL": f"http://{s3}", "ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "s", "REGION": "us-east-1"}
+    for name, value in {**given, "ALLOW_HTTP": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    store, tables = (
+        Store("s3://counts/decided"),
+        Tables(lake_of("delta:s3://counts/lake"), Store("s3://counts/decided")),
+    )
+    for epoch in (300_000, 600_000, 900_000):
+        store.keep(decide([Judged("t", 900.0, 1.0, 900.0, 9.0, "a:1:0|b:1:1")], {}, Network(), epoch))
+        if epoch != 600_000:
+            store.commit(NOTHING._replace(batch=epoch, closed=epoch))
+            for _ in range(2):
+                tables.flush()
+                Tables(lake_of("delta:s3://counts/lake"), store).flush()
+    found = deltalake.DeltaTable("s3://counts/lake/decisions").to_pyarrow_table().to_pylist()
+    assert sorted(row["epoch"] for row in found) == [300_000, 600_000, 900_000]
 
 
 @pytest.mark.parametrize(
