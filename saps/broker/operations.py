@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 from saps.agents.api import Answers
 from saps.broker.bans import LiveBans
 from saps.config import SettingError
+from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.connection import Connection
 from saps.local.batch import Batch
 from saps.messages import Message
 from saps.operations.audit import AUDIT, Audit
 from saps.operations.audit_io import AuditFile
 from saps.operations.bans import BANS
 from saps.operations.clients import CLIENTS, ClientsAgent
+from saps.operations.following import FOLLOW, Following
 from saps.operations.retained import RETAINED, RetainedAgent
 
 if TYPE_CHECKING:
@@ -38,7 +41,9 @@ class Operations:
         self._broker = broker
         self.file = _audit_file(broker.settings.operations.audit, self.audit)
         """Where the audit log is written; None: nowhere."""
-        frontend.orders.witness = self.audit
+        self.following = Following(broker.ref.name, frontend, time.time)
+        frontend.orders.witness = _Witness(self.audit, self.following)
+        broker.agents.host(FOLLOW, self.following)
         broker.agents.host(AUDIT, self.audit)
         clients = ClientsAgent(
             broker.ref.name, frontend, time.time, lambda connection: TRANSPORTS[server.kind_of(connection)]
@@ -85,6 +90,22 @@ class Operations:
         if self.file is not None:
             self.file.close()
             self.audit.write = lambda entry: None
+
+
+class _Witness:
+    """Has the audit log and live traces know who comes. (A `saps.frontend.mqtt.orders.Witness`.)"""
+
+    def __init__(self, audit: Audit, following: Following) -> None:
+        self._audit = audit
+        self._following = following
+
+    def entered(self, connection: Connection) -> None:
+        self._audit.entered(connection)
+        self._following.entered(connection)
+
+    def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
+        self._audit.refused(connection, client_id, user, reason, text)
+        self._following.refused(connection, client_id, user, reason, text)
 
 
 class _Others:

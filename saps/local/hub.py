@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from saps.local.batch import Batch
 from saps.local.groups import Groups
@@ -18,6 +18,7 @@ from saps.local.reserved import is_own, is_publishable, is_reserved
 from saps.local.retained_messages import RetainedMessages
 from saps.local.routes import Route, Routes
 from saps.local.subscriptions import SubscriptionIndex, Target
+from saps.local.tracer import Tracer
 from saps.mesh import Alone, Done, Mesh, Recalled
 from saps.messages import REFUSED, Message, Reached, Subscription, stamp_in
 from saps.statistics import Statistics, TopicCount
@@ -28,28 +29,6 @@ if TYPE_CHECKING:
 
 NOT_PUBLISHED = -1
 """In the place of a number of subscribers: the publisher may not publish to the topic."""
-
-
-class Trace(Protocol):
-    """The publications of one batch that are traced."""
-
-    def delivered(self, matched: Sequence[int]) -> None:
-        """The subscribers here have it: so many of each topic."""
-
-    def routed(self, done: Done | None) -> Done | None:
-        """The mesh is about to take it. Returns what the mesh is to call."""
-
-
-class Tracer(Protocol):
-    """Follows a share of the publications (`saps.tracing`)."""
-
-    def published(
-        self, batch: Batch, routes: Sequence[Route], sender: SubscriberAgent | None
-    ) -> tuple[Batch, Trace | None]:
-        """A batch is published here. Returns it, with what marks the publications that are traced."""
-
-    def arrived(self, batch: Batch, routes: Sequence[Route]) -> Trace | None:
-        """A batch has come from another broker."""
 
 
 class Hub:
@@ -195,6 +174,8 @@ class Hub:
     def _publish_permitted(self, batch: Batch, sender: SubscriberAgent | None, done: Done | None) -> Sequence[int]:
         """Publish what the sender may publish. What it may not leaves nothing behind, here or in the mesh."""
         permitted = [_may_publish(sender, topic) for topic in batch.topics]
+        if self.tracer is not None:
+            self.tracer.denied(sender, [t for t, may in zip(batch.topics, permitted, strict=True) if not may])
 
         def told(reached: Sequence[Reached]) -> None:
             if done is not None:
@@ -291,11 +272,9 @@ class Hub:
         self.received += len(batch.which)
         if self.statistics is not None:
             _count_received(self.statistics, batch, routes)
-        trace = None
         if batch.properties is not None:
             batch.set_deadlines(self.clock())
-            if self.tracer is not None:
-                trace = self.tracer.arrived(batch, routes)
+        trace = None if self.tracer is None else self.tracer.arrived(batch, routes)
         matched = self._deliver_retained(batch, routes) if batch.retain else self._deliver_local(batch, routes, None)
         if trace is not None:
             trace.delivered(matched)

@@ -1,6 +1,6 @@
 """Follows a share of the publications through one broker: where they are published, and where they come from others.
 
-The hub and the data path call it, each at one point, with whole batches (`saps.local.hub.Tracer`,
+The hub and the data path call it, each at one point, with whole batches (`saps.local.tracer.Tracer`,
 `saps.overlay.delivery.multicast.FrameTracer`). A publication that is sampled gets a context in its properties.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Tracer:
-    """A `saps.local.hub.Tracer` and a `saps.overlay.delivery.multicast.FrameTracer`."""
+    """A `saps.local.tracer.Tracer` and a `saps.overlay.delivery.multicast.FrameTracer`."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
@@ -69,6 +69,12 @@ class Tracer:
             deliver = self._traces.deliver(message, context, context.at(self._traces.broker))
             arrivals.append((number, hop, deliver, routes[number].targets))
         return Arrived(self._traces, arrivals) if arrivals else None
+
+    def denied(self, agent: SubscriberAgent | None, topics: Sequence[str]) -> None:
+        """What is not published has no trace."""
+
+    def lost(self, agent: SubscriberAgent, batch: Batch, why: str) -> None:
+        """A trace ends where a message is handed over."""
 
     def comes(self, sender: str, frame: Publish) -> Callable[[int, int], None] | None:
         """A frame with properties is about to be handled. Returns what is to be told, if one of its publications is

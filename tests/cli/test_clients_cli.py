@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
@@ -13,7 +14,9 @@ from paho.mqtt.properties import Properties
 
 from saps.broker.broker import Broker
 from saps.config.sources_io import load
-from tests.cli.test_terminal import ANY, answer, refusal, saps, web
+from saps.local.batch import Batch
+from saps.messages import Message
+from tests.cli.test_terminal import ANY, PATIENCE, answer, refusal, saps, web
 
 
 @pytest.fixture
@@ -98,3 +101,15 @@ async def test_bans_are_ordered_listed_and_lifted_and_the_audit_log_says_who(bro
     shown = (await saps("audit", *here)).stdout
     assert "anonymous (administrator)" in shown
     assert "address 192.0.2.0/24" in shown
+
+
+async def test_a_topic_is_followed_from_the_terminal(brokers: list[Broker]) -> None:
+    following = asyncio.create_task(saps("follow", "--filter", "air/#", "--seconds", "5", "--web", web(brokers[0])))
+    async with asyncio.timeout(PATIENCE):
+        while brokers[1].hub.tracer is None:  # noqa: ASYNC110 - it does not tell
+            await asyncio.sleep(0.02)
+    brokers[1].hub.publish(Batch.of(Message("air/\x1b", b"21.5")))
+    assert "b1 published air/\\x1b QoS 0 4 B '21.5': to other brokers, if they want it" in (await following).stdout
+    here = ("--web", web(brokers[0]))
+    assert "--client, --filter or both" in refusal(await saps("follow", *here))
+    assert "not a topic filter" in refusal(await saps("follow", "--filter", "#/a", *here))

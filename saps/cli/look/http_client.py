@@ -7,6 +7,7 @@ import ssl
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from collections.abc import Iterator, Mapping
 from email.message import Message
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -59,8 +60,19 @@ class WebPort:
 
     def get(self, path: str, kind: type[T], **query: str | int | None) -> T:
         """The answer to a question, in the form wanted; None leaves a parameter out. Raises `AskError`."""
-        asked = urlencode({name.rstrip("_"): value for name, value in query.items() if value is not None})
-        return self._read(self.ask(f"{path}?{asked}" if asked else path), kind)
+        return self._read(self.ask(_with(path, query)), kind)
+
+    def lines(self, path: str, **query: str | int | None) -> Iterator[bytes]:
+        """The lines of an answer that comes bit by bit, never silent for long. Raises `AskError`."""
+        request = urllib.request.Request(self.url + _with(path, query), headers=self._headers)
+        try:
+            with self._opener.open(request, timeout=PATIENCE) as response:
+                yield from response
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AskError(f"{self.url}: {_refusal(Answer(error.code, error.headers, error.read()))}") from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise SilentError(f"no broker answers at {self.url}: {_cause(error)}") from None
 
     def post(self, path: str, body: object, kind: type[T]) -> T:
         """The answer to an order, sent as JSON. Raises `AskError`."""
@@ -91,6 +103,12 @@ class WebPort:
                 return Answer(error.code, error.headers, error.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise SilentError(f"no broker answers at {self.url}: {_cause(error)}") from None
+
+
+def _with(path: str, query: Mapping[str, str | int | None]) -> str:
+    """The path with what is asked; None is left out."""
+    asked = urlencode({name.rstrip("_"): value for name, value in query.items() if value is not None})
+    return f"{path}?{asked}" if asked else path
 
 
 def topic_path(topic: str) -> str:

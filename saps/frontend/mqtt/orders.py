@@ -50,6 +50,16 @@ class Bouncer(Protocol):
         """Why not, in words; None: it may come in."""
 
 
+class Tap(Protocol):
+    """Is told of one client's packets (`saps.operations.following`)."""
+
+    def received(self, connection: Connection, data: bytes, pos: int, end: int) -> None:
+        """Whole packets have come and were handled: `data[pos:end]`."""
+
+    def sent(self, connection: Connection, data: bytes) -> None:
+        """Whole packets are about to be written."""
+
+
 class Orders:
     """Of one frontend."""
 

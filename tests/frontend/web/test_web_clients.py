@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from saps.config import SettingError
@@ -128,3 +130,43 @@ async def test_a_broker_is_drained_from_another_one(start: Start) -> None:
     await until(lambda: sites[0].json("/v1/brokers"), lambda found: len(found["brokers"]) == 1)
     assert sites[0].broker.drain is not None
     assert not sites[0].broker.drain.drain.draining
+
+
+async def test_a_client_and_a_topic_are_followed_at_whatever_broker(start: Start) -> None:
+    sites = await mesh_of(start, 2)
+    socket = await subscribed(sites[1], "air/#", client="c1")
+    events: list[dict[str, Any]] = []
+
+    async def follow(query: str, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        async with sites[0].session.get(f"{sites[0].url}/v1/follow?{query}&seconds=60") as response:
+            assert response.status == 200
+            async with asyncio.timeout(PATIENCE):
+                await sites[0].publish("air/x", b"21", qos=1)
+                async for line in response.content:
+                    if line.startswith(b"data:"):
+                        events.append(msgspec.json.decode(line[5:]))
+                        if wanted(events[-1]):
+                            return
+
+    await follow("client=c1", lambda event: event.get("packet") == "PUBLISH")
+    assert [(e["broker"], e["what"], e["topic"], e["text"]) for e in events[-1:]] == [("b1", "out", "air/x", "21")]
+    await follow("filter=air/%2B", lambda event: event["what"] == "arrived")
+    assert ("b0", "published", "to other brokers, if they want it") in [
+        (e["broker"], e["what"], e["why"]) for e in events if "why" in e
+    ]
+    assert (events[-1]["broker"], events[-1]["why"]) == ("b1", "to c1")
+    await follow("client=c1&filter=%23", lambda event: event["what"] == "arrived")
+    assert events[-1]["why"] == "delivered to c1"
+    for site in sites:  # nothing is left of it
+        following = site.broker.operations
+        assert following is not None
+        async with asyncio.timeout(PATIENCE):
+            while following.following._follows:  # noqa: ASYNC110 - it does not tell
+                await asyncio.sleep(0.05)
+        assert site.broker.hub.tracer is None
+    assert [e["subject"] for e in (await sites[0].json("/v1/audit?search=follow"))["entries"]] == [
+        "c1 #",
+        "air/+",
+        "c1",
+    ]
+    await socket.close()

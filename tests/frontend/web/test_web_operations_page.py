@@ -58,6 +58,13 @@ async def test_clients_are_found_disconnected_and_banned_on_the_page(start: Star
         await page.until(f"{DETAIL}.includes('alert/+')")
         assert "#clients?wards%2Fsensor%207" in await page.run("location.href")
         assert await page.run(AXE) == []
+        await click(page, "clients", "Follow live")
+        await page.until(f"{DETAIL}.includes('Waiting for what happens')")
+        await sites[0].publish("air/ward1", b"42", qos=1)
+        await page.until(
+            "document.querySelector('#view-clients ol.messages li')?.innerText.includes('PUBLISH air/ward1')"
+        )
+        assert await page.run(AXE) == []
         await shot(page, "client-light")
         await click(page, "clients", "Disconnect")
         await page.until(f"{DETAIL}.includes('away')")
@@ -119,7 +126,7 @@ async def test_clients_and_messages_are_readable_and_without_findings(
 async def test_viewers_are_offered_nothing_they_may_not_do(start: Start, tmp_path: Path) -> None:
     site = await with_roles(start, tmp_path, auth__anonymous="never")
     async with browser(tmp_path / "profile") as page:
-        for user, buttons in (("vera", 0), ("olga", 2), ("root", 3)):
+        for user, buttons in (("vera", 0), ("olga", 3), ("root", 4)):
             await page.open(f"{site.url}/#clients")
             await page.until("document.getElementById('login')?.hidden === false")
             await page.run("sessionStorage.clear()")

@@ -20,7 +20,7 @@ from saps.frontend.mqtt.connection.outbound import Outbound, Port
 from saps.frontend.mqtt.connection.packet_handlers import HANDLERS
 from saps.frontend.mqtt.connection.publish_handler import PublishHandler
 from saps.frontend.mqtt.frontend import Frontend
-from saps.frontend.mqtt.orders import elsewhere
+from saps.frontend.mqtt.orders import Tap, elsewhere
 from saps.frontend.mqtt.session.session import Session
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class Connection:
         "publishes",
         "session",
         "since",
+        "tap",
     )
 
     def __init__(self, frontend: Frontend, port: Port, peer: str = "?", authorizer: Authorizer = ANYBODY) -> None:
@@ -71,6 +72,8 @@ class Connection:
         self.session: Session | None = None
         self.since = 0.0
         """When the client got its session, by the frontend's clock."""
+        self.tap: Tap | None = None
+        """Is told of the client's packets."""
         self.closing = False
         """Nothing more is read from the client; close the transport when what is to be written is."""
         self.opening: Opening | None = Opening(self)
@@ -107,6 +110,8 @@ class Connection:
                 end = self._handle_next(data, pos, size)
                 if end == pos:
                     break
+                if self.tap is not None:
+                    self.tap.received(self, data, pos, end)
                 pos = end
             if not self.closing:
                 if postponed:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.frontend import Frontend
     from saps.frontend.mqtt.session.session import Session
 
+TOO_LARGE = "it is larger than the client takes"
 _NOTHING: deque[tuple[bytes, int]] = deque()
 
 
@@ -103,6 +104,8 @@ class Outbound:
         out = self.out
         packets = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
+        if (tap := self._connection.tap) is not None:
+            tap.sent(self._connection, packets)
         return packets
 
     def answer(self, packet: Packet) -> bool:
@@ -124,13 +127,18 @@ class Outbound:
     def send(self, batch: Batch, form: Form) -> int:
         """Send a batch with QoS 0, or hold it, or drop it. Returns how many publications are sent."""
         if self.maximum_packet_size:
-            whole, batch = len(batch), self.fitting(batch, form)
-            self.session.dropped += whole - len(batch)
+            all_of_it, batch = batch, self.fitting(batch, form)
+            if len(batch) < len(all_of_it):
+                self.session.dropped += len(all_of_it) - len(batch)
+                self.session.lost([each for each in all_of_it.singles if not len(self.fitting(each, form))], TOO_LARGE)
         count = len(batch.which)
         if not count:
             return 0
         if not self.writable:
+            before = self.session.dropped
             self.hold(encode(batch, form, self.version, self._frontend.clock()), count)
+            if self.session.dropped > before:
+                self.session.lost(batch.singles, "QoS 0, and its connection takes no more")
             return 0
         if self.alias_limit:
             packets = b"".join([self._encode_aliased(single, form, 0) for single in batch.singles])

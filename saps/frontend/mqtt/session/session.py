@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saps.agents.api import remote
@@ -99,6 +99,7 @@ class Session(SubscriberAgent):
         if not form.qos:
             if outbound is None:
                 self.dropped += len(batch)
+                self.lost(batch.singles, "QoS 0, and the client is away")
             else:
                 self.delivered += outbound.send(batch, form)
         elif outbound is not None and self._ready(outbound, len(batch.which)):
@@ -130,8 +131,11 @@ class Session(SubscriberAgent):
     def _transmit(self, outbound: Outbound, batch: Batch, form: Form) -> None:
         """Send a batch with QoS 1 or 2 that there is room for in the client's window."""
         whole = len(batch.which)
+        all_of_it = batch
         if outbound.maximum_packet_size and len(batch := outbound.fitting(batch, form)) < whole:
             self.dropped += whole - len(batch)
+            too_large = [each for each in all_of_it.singles if not len(outbound.fitting(each, form))]
+            self.lost(too_large, "it is larger than the client takes")
             if not len(batch):
                 if batch.share is not None:
                     batch.share.settled()
@@ -147,11 +151,11 @@ class Session(SubscriberAgent):
 
     def _enqueue(self, single: Batch, form: Form) -> None:
         if self.closed:
-            self._lose(single)
+            self._lose(single, "its session is over")
             return
         lost = self.queue.add(single, form)
         for oldest in lost:
-            self._lose(oldest)
+            self._lose(oldest, "its queue is full")
         outbound = self.outbound
         if outbound is None:
             return
@@ -160,9 +164,17 @@ class Session(SubscriberAgent):
         if not outbound.writable or self.queue.half_full:
             outbound.block_publishers()
 
-    def _lose(self, single: Batch) -> None:
+    def lost(self, singles: Sequence[Batch], why: str) -> None:
+        """Whoever follows publications is told that the client does not get these."""
+        tracer = self.hub.tracer
+        if tracer is not None:
+            for single in singles:
+                tracer.lost(self, single, why)
+
+    def _lose(self, single: Batch, why: str) -> None:
         """The message is given up."""
         self.dropped += 1
+        self.lost([single], why)
         if single.share is not None:
             single.share.settled()
 
@@ -204,7 +216,7 @@ class Session(SubscriberAgent):
         while queue.copies and outbound.writable and len(self.window.inflight) < outbound.send_maximum:
             single, form = queue.popleft()
             if single.deadline is not None and single.deadline <= now:
-                self._lose(single)
+                self._lose(single, "it expired while it waited")
             else:
                 self._transmit(outbound, single, form)
         if queue.copies is None:
@@ -232,7 +244,7 @@ class Session(SubscriberAgent):
             return
         self.queue.replace([copy for copy in waiting if rights.may_read(copy[0].topic)])
         for single in unreadable:
-            self._lose(single)
+            self._lose(single, "the access rules do not let it be received any more")
         if self.queue.copies is None and self.outbound is not None:
             self.outbound.caught_up()
 

@@ -126,6 +126,10 @@ class Visitors:
 
         return guarded
 
+    def note(self, request: web.Request, what: str, **more: Any) -> None:
+        """Have the audit log know of a request that changes nothing, and is not for everybody to make."""
+        self._record(what, request[VISITOR], **more)
+
     def _demand(self, visitor: Visitor, role: Role) -> None:
         """Raises `ProblemError` for those who do not have it."""
         if visitor.role >= role:

@@ -18,6 +18,7 @@ from saps.frontend.web.http.openapi_parts import (
 )
 from saps.operations.audit import KEPT, AuditList
 from saps.operations.bans import BanList, Banned, BanOrder
+from saps.operations.following import LONGEST, Event
 from saps.operations.retained import MOST, Deleted, RetainedList
 from saps.operations.values import MOST_CLIENTS, SORTS, Client, ClientList, Disconnected
 
@@ -31,13 +32,14 @@ TYPES: dict[str, Any] = {
     "Banned": Banned,
     "RetainedList": RetainedList,
     "Deleted": Deleted,
+    "FollowEvent": Event,
 }
 """What is sent and told, by the name of its schema."""
 
 
 def paths(named: dict[str, Any]) -> dict[str, Any]:
     """The paths; `named`: the schemas by name."""
-    return {**_clients(named), **_audit(named), **_bans(named), **_retained(named)}
+    return {**_clients(named), **_audit(named), **_bans(named), **_retained(named), **_follow(named)}
 
 
 def _clients(named: dict[str, Any]) -> dict[str, Any]:
@@ -149,3 +151,24 @@ def _retained(named: dict[str, Any]) -> dict[str, Any]:
         ],
     )
     return {"/v1/retained": {"get": found}, "/v1/retained/{topic}": {"delete": delete}}
+
+
+def _follow(named: dict[str, Any]) -> dict[str, Any]:
+    follow = operation(
+        "Follow a client or a topic live",
+        "Server-sent events from all brokers: a client's packets, decoded; or what becomes of each message of a "
+        "filter, and why it is not delivered; or, with both, whether these reach that client. Only for operators.",
+        {200: {"description": "Events.", "content": {"text/event-stream": {"itemSchema": named["FollowEvent"]}}}},
+        (400, 401, 403, 429, 503, 504),
+        [
+            in_query("client", TEXT, "A client identifier."),
+            in_query("filter", TEXT, "A topic filter."),
+            in_query("seconds", {"type": "integer", "minimum": 1, "maximum": int(LONGEST), "default": 60}, "How long."),
+        ],
+        [
+            example("/v1/follow?client=c9&seconds=1", 200),
+            example("/v1/follow", 400),
+            example("/v1/follow?filter=%23/a", 400),
+        ],
+    )
+    return {"/v1/follow": {"get": follow}}

@@ -7,12 +7,14 @@ from saps.frontend.web.http.visitors import Visitors
 from saps.frontend.web.operations.audit import AuditRoutes
 from saps.frontend.web.operations.bans import BanRoutes
 from saps.frontend.web.operations.clients import Call, ClientRoutes
+from saps.frontend.web.operations.follow import FollowRoutes
 from saps.frontend.web.operations.retained import Publish, RetainedRoutes
 from saps.operations.roles import Role
 
 
 def add_operations(site: WebServer, visitors: Visitors, call: Call, bans: BanRoutes, retain: Publish) -> None:
     """To be called before the server listens."""
+    site.add("/v1/follow", visitors.only(FollowRoutes(call, visitors.note).handle, Role.OPERATOR))
     retained = RetainedRoutes(call, retain)
     site.add("/v1/retained", visitors.only(retained.browse, Role.OPERATOR))
     site.add("/v1/retained/{topic:.+}", visitors.changes("delete retained", retained.delete), "DELETE")

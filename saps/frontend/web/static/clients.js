@@ -1,6 +1,7 @@
 // Clients of all brokers: a list that is asked for, one client in detail, bans, and who changed what.
 
 import { fill, h } from "/static/dom.js";
+import { Follow } from "/static/follow.js";
 import { bytes, count, duration, plural, rate } from "/static/format.js";
 import { facts } from "/static/mesh.js";
 import { ask } from "/static/store.js";
@@ -26,6 +27,7 @@ export class ClientsView {
     this.total = h("span.hint", { role: "status" });
     this.rows = h("tbody");
     this.detail = h("div");
+    this.follow = new Follow();
     this.beside = h("div");
     this.side = h("aside.side.detail", {}, this.detail, this.beside);
     element.append(h("div.list", {}, h("div.bar", {}, this.search, this.filter, this.state, this.sort, this.total),
@@ -81,6 +83,7 @@ export class ClientsView {
   open(client) {
     this.client = client;
     this.side.classList.add("open");
+    this.follow.of({ client });
     fill(this.detail, h("div.head", {}, h("h2", {}, client), this.#closer()));
     fill(this.beside);
     this.changed();
@@ -91,6 +94,7 @@ export class ClientsView {
   close() {
     this.client = null;
     this.side.classList.remove("open");
+    this.follow.stop();
     fill(this.detail);
     this.changed();
     if (this.found) this.#list();
@@ -123,6 +127,7 @@ export class ClientsView {
       this.may("operator") ? h("div.bar", {}, this.#act("Disconnect", "", row.connected), this.#act("End session", "?session=end", true)) : null,
       this.fault = h("p.bad", { role: "alert" }),
       this.may("administrator") ? this.#banForm([["client", client], ["user", row.user], ["address", row.address.replace(/:\d+$/, "")]].filter(([, name]) => name)) : null,
+      this.may("operator") ? this.follow.element : null,
       h("h3", {}, plural(row.subscriptions, "subscription")),
       h("ul.plain", {}, found.subscriptions.map((each) => h("li", {}, h("code", {}, each.filter), h("small", {}, ` QoS ${each.qos}${each.no_local ? ", no local" : ""}`), each.permitted ? null : h("span.bad", {}, " not permitted")))),
       ...[["In flight", found.inflight], ["Waiting", found.queue]].filter(([, rows]) => rows.length).flatMap(([title, rows]) => [h("h3", {}, title),

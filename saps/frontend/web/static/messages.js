@@ -2,7 +2,7 @@
 
 import { fill, h } from "/static/dom.js";
 import { bytes, clock } from "/static/format.js";
-import { ask, open } from "/static/store.js";
+import { ask, events, open } from "/static/store.js";
 
 const MOST = 200, PAGE = 50;
 const when = (at) => new Date(at * 1000).toLocaleString("en-GB");
@@ -63,32 +63,20 @@ export class MessagesView {
     this.start.textContent = "Subscribe";
   }
 
-  // Read server-sent events by hand: EventSource cannot say who asks.
   async subscribe() {
     const stopping = this.stopping = new AbortController();
     this.start.textContent = "Stop";
     fill(this.messages);
     fill(this.said, "Subscribed.");
-    let number = 0, rest = "";
+    let number = 0;
     try {
       const query = new URLSearchParams({ filter: this.filter.value, qos: "0", expiry: "0" });
-      const response = await open(`/v1/events?${query}`, { signal: stopping.signal });
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
-        const parts = (rest + value).split("\n\n");
-        rest = parts.pop();
-        for (const part of parts) {
-          const data = part.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
-          if (!data) continue;
-          const message = JSON.parse(data);
-          if (!message.topic) continue;
-          number++;
-          this.messages.prepend(h("li", {}, h("time", {}, clock(Date.now() / 1000)), " ", h("b", {}, message.topic), message.retain ? h("span.badge", {}, "retained") : null, " ", h("code", {}, text(message).slice(0, 500))));
-          while (this.messages.children.length > MOST) this.messages.lastChild.remove();
-          fill(this.said, `${number} messages`);
-        }
+      for await (const message of events(`/v1/events?${query}`, stopping.signal)) {
+        if (!message.topic) continue;
+        number++;
+        this.messages.prepend(h("li", {}, h("time", {}, clock(Date.now() / 1000)), " ", h("b", {}, message.topic), message.retain ? h("span.badge", {}, "retained") : null, " ", h("code", {}, text(message).slice(0, 500))));
+        while (this.messages.children.length > MOST) this.messages.lastChild.remove();
+        fill(this.said, `${number} messages`);
       }
       fill(this.said, "The broker has ended the subscription.");
     } catch (error) {

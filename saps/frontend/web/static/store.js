@@ -123,6 +123,22 @@ export async function open(path, options = {}) {
   throw Object.assign(new Error(found.detail ? `${found.title}: ${found.detail}` : found.title), { status: response.status });
 }
 
+// Server-sent events, read by hand: EventSource cannot say who asks.
+export async function* events(path, signal) {
+  const response = await open(path, { signal });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const data = part.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
+      if (data) yield JSON.parse(data);
+    }
+  }
+}
+
 // The JSON at a path.
 export async function ask(path, method = "GET", body = null) {
   const response = await open(path, { method, headers: { Accept: "application/json" }, body: body === null ? null : JSON.stringify(body) });

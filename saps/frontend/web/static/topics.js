@@ -2,6 +2,7 @@
 
 import { Chart } from "/static/chart.js";
 import { fill, h } from "/static/dom.js";
+import { Follow } from "/static/follow.js";
 import { bytes, count, plural, rate, seconds } from "/static/format.js";
 import { facts } from "/static/mesh.js";
 import { ask } from "/static/store.js";
@@ -41,6 +42,7 @@ export class TopicsView {
     this.list = h("div.list", {}, h("div.bar", {}, this.search, this.modes, this.total),
       this.grid = h("div.grid", { role: "grid", "aria-label": "Topics" }, h("div", { role: "rowgroup" }, this.head), this.scroller));
     this.detail = h("aside.side.detail");
+    this.follow = new Follow();
     this.chart = new Chart([{ label: "messages /s", color: "accent" }], 120);
     element.append(this.list, this.detail);
     new ResizeObserver(() => this.#paint()).observe(this.scroller);
@@ -92,6 +94,7 @@ export class TopicsView {
 
   close() {
     this.topic = null;
+    this.follow.stop();
     fill(this.detail);
     this.detail.classList.remove("open");
     this.#paint();
@@ -154,7 +157,9 @@ export class TopicsView {
       this.now, this.chart.element,
       h("h3", {}, "Where a message would go"),
       h("div.bar", {}, h("label", {}, "from ", this.source), h("button", { onclick: () => this.run() }, "Trace"), h("button", { onclick: () => this.showOnMesh(this.topic, this.trace) }, "Show on mesh"), this.tree = h("button", { onclick: () => this.showTree(this.topic) }, "Show tree")),
-      this.way);
+      this.way,
+      ["operator", "administrator"].includes(this.store.role) ? [h("h3", {}, "What becomes of its messages"), this.follow.element] : null);
+    this.follow.of({ filter: this.topic });
     const row = this.store.topics.get(this.topic);
     const publishers = row?.publishers ?? [];
     const others = [...this.store.brokers.keys()].filter((name) => !publishers.includes(name));

@@ -1,0 +1,79 @@
+"""``/v1/follow``: a live trace of a client or topic, from all brokers, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.operations.clients import Call
+from saps.operations.following import FOLLOW, LONGEST, Event
+from saps.topics import filter_fault
+
+EVERY = 0.5
+"""Seconds between two looks at what the brokers have noted."""
+HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+Note = Callable[..., None]
+"""Has the audit log know of a request: `Visitors.note`."""
+
+
+class FollowRoutes:
+    """Answers for the whole mesh, at one broker."""
+
+    def __init__(self, call: Call, note: Note) -> None:
+        self._call = call
+        self._note = note
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Events until the time is over, or nobody listens."""
+        client, topic_filter, seconds = _asked(request)
+        name = secrets.token_hex(8)
+        for each in await self._call(f"!{FOLLOW}", "begin", name, client, topic_filter, seconds):
+            if each.error is not None and "live traces" in each.error:
+                await self._call(f"!{FOLLOW}", "end", name)
+                raise ProblemError(429, "Too many live traces", each.error)
+        self._note(request, "follow", subject=" ".join(part for part in (client, topic_filter) if part))
+        response = web.StreamResponse(headers=HEADERS)
+        try:
+            await response.prepare(request)
+            await self._stream(response, name, time.monotonic() + seconds)
+        finally:
+            await asyncio.shield(self._call(f"!{FOLLOW}", "end", name))
+        return response
+
+    async def _stream(self, response: web.StreamResponse, name: str, until: float) -> None:
+        seen: dict[str, int] = {}
+        left: dict[str, int] = {}
+        while time.monotonic() < until:
+            answers = await self._call(f"!{FOLLOW}", "take", name, seen)
+            events = list[Event]()
+            for value in (each.value for each in answers if each.error is None and each.value is not None):
+                broker, seen[broker], missing, found = value
+                events += msgspec.convert(found, list[Event])
+                if missing > left.get(broker, 0):
+                    text = f"{missing - left.get(broker, 0)} events were left out: too many"
+                    events.append(Event(at=time.time(), broker=broker, what="left out", why=text))
+                    left[broker] = missing
+            events.sort(key=lambda event: event.at)
+            lines = [b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events]
+            await response.write(b"".join(lines) or b":\n\n")
+            await asyncio.sleep(EVERY)
+
+
+def _asked(request: web.Request) -> tuple[str, str, float]:
+    """Client, topic filter and seconds. Raises `ProblemError`."""
+    asked = Parameters(request, ("client", "filter", "seconds"))
+    client, topic_filter = asked.text("client"), asked.text("filter")
+    seconds = asked.number("seconds", int(LONGEST), least=1)
+    if not client and not topic_filter:
+        raise ProblemError(400, "Bad parameter", "client, filter or both are wanted", field="client")
+    if topic_filter and (fault := filter_fault(topic_filter)) is not None:
+        raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {fault}", field="filter")
+    return client, topic_filter, float(seconds or 60)

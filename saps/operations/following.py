@@ -1,0 +1,320 @@
+"""Live traces: what a client sends and gets, decoded, where messages of a topic go, and why one is not delivered.
+
+Each broker notes what it sees, within bounds, for as long as somebody follows; whoever follows collects it from all
+brokers every half second. While nobody does it costs nothing: the hub's tracer and the connections' taps are not there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from saps.agents.api import remote, repeatable
+from saps.frontend.mqtt.access.filters import Levels, admits
+from saps.frontend.mqtt.codec.decode import decode
+from saps.frontend.mqtt.codec.packets import (
+    Ack,
+    Connack,
+    Disconnect,
+    Packet,
+    PacketType,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsubscribe,
+)
+from saps.frontend.mqtt.codec.properties import Property
+from saps.frontend.mqtt.codec.reasons import MqttError, Reason
+from saps.frontend.mqtt.codec.wire import fixed_header
+from saps.local.token_bucket import TokenBucket
+from saps.operations.values import shown
+from saps.topics import filter_fault
+
+if TYPE_CHECKING:
+    from saps.agents.user import SubscriberAgent
+    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.frontend import Frontend
+    from saps.local.batch import Batch
+    from saps.local.routes import Route
+    from saps.local.tracer import Trace, Tracer
+
+FOLLOW = "follow"
+"""Name of each broker's agent; it costs the overlay no key."""
+MOST = 8
+"""Live traces at a broker at the same time."""
+KEPT = 1000
+"""Events of one that wait to be collected; those beyond are counted."""
+PER_SECOND = 200.0
+"""Events a second of one at each broker; those beyond are counted."""
+LONGEST = 600.0
+"""Seconds for which one lasts at most."""
+NAMED = 8
+"""Subscribers named in one event."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened."""
+
+    at: float
+    """Seconds since 1970."""
+    broker: str
+    what: str
+    """``in``, ``out``: a packet from, to the client. ``published``, ``arrived``: a message at this broker, from a
+    client of it or from another broker. ``lost``, ``refused``, ``not delivered``: and why."""
+    client: str = ""
+    packet: str = ""
+    """``PUBLISH`` and so on."""
+    topic: str = ""
+    qos: int = 0
+    size: int = 0
+    """Bytes of the payload."""
+    text: str = ""
+    """The begin of the payload, or what else a packet says."""
+    why: str = ""
+
+
+class Follow:
+    """One live trace at one broker."""
+
+    def __init__(self, client: str, topic_filter: str, until: float) -> None:
+        """`until`: by the frontend's clock."""
+        self.client = client
+        self.levels: Levels | None = tuple(topic_filter.split("/")) if topic_filter else None
+        self.until = until
+        self.events: deque[tuple[int, Event]] = deque(maxlen=KEPT)
+        self.serial = 0
+        self.left_out = 0
+        self._pace = TokenBucket(PER_SECOND, PER_SECOND)
+
+    def wants(self, topic: str) -> bool:
+        """Is it about messages to this topic?"""
+        return self.levels is not None and admits(self.levels, tuple(topic.split("/")))
+
+    def note(self, event: Event, now: float) -> None:
+        """Keep an event, unless there are too many."""
+        if not self._pace.take(now):
+            self.left_out += 1
+            return
+        self.left_out += len(self.events) == KEPT
+        self.serial += 1
+        self.events.append((self.serial, event))
+
+
+class Following:
+    """All live traces at one broker: the agent ``!follow``, the hub's `Tracer`, the connections' `Tap`, a `Witness`."""
+
+    def __init__(self, broker: str, frontend: Frontend, wall: Callable[[], float]) -> None:
+        self._broker = broker
+        self._frontend = frontend
+        self._wall = wall
+        self._follows: dict[str, Follow] = {}
+        self._inner: Tracer | None = None
+        """The hub's tracer, if it has another one."""
+
+    # ---- the agent
+
+    @remote
+    def begin(self, name: str, client: str, topic_filter: str, seconds: float) -> Any:
+        """Follow a client, the messages of a filter, or whether these reach that client. Raises `ValueError`."""
+        frontend, now = self._frontend, self._frontend.clock()
+        if topic_filter and (fault := filter_fault(topic_filter)) is not None:
+            raise ValueError(f"{topic_filter!r}: {fault}")
+        if not client and not topic_filter:
+            raise ValueError("a client or a topic filter is wanted")
+        if len(self._follows) >= MOST:
+            raise ValueError(f"there are {MOST} live traces at {self._broker} already")
+        if not self._follows:
+            self._inner, frontend.hub.tracer = frontend.hub.tracer, self
+        follow = self._follows[name] = Follow(client, topic_filter, now + max(0.0, min(seconds, LONGEST)))
+        frontend.timers.at(follow.until, lambda now: self.end(name))
+        session = frontend.sessions.get(client) if client else None
+        if session is not None and session.connection is not None:
+            session.connection.tap = self
+        return self._broker
+
+    @repeatable
+    def take(self, name: str, seen: Any) -> Any:
+        """``[broker, number of the last event, events left out, events]``: those behind what `seen` has for this
+        broker. None: it is over."""
+        follow = self._follows.get(name)
+        if follow is None or not isinstance(seen, Mapping):
+            return None
+        after = seen.get(self._broker, 0)
+        events = [msgspec.to_builtins(event) for serial, event in follow.events if serial > after]
+        return [self._broker, follow.serial, follow.left_out, events]
+
+    @remote
+    def end(self, name: str) -> Any:
+        """Follow no more."""
+        self._follows.pop(name, None)
+        if not self._follows and self._frontend.hub.tracer is self:
+            self._frontend.hub.tracer, self._inner = self._inner, None
+        for connection in self._frontend.connections:
+            if connection.tap is self and not self._of(connection):
+                connection.tap = None
+
+    # ---- clients that come
+
+    def entered(self, connection: Connection) -> None:
+        """A client has its session."""
+        if self._of(connection):
+            connection.tap = self
+            self._packet(connection, "in", packet="CONNECT", text=f"from {connection.peer}")
+
+    def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
+        """A client was not let in."""
+        for follow in self._follows.values():
+            if follow.client == client_id:
+                why = text or _words(reason)
+                self._note(follow, what="refused", client=client_id, packet="CONNECT", why=why, text=connection.peer)
+
+    def _of(self, connection: Connection) -> list[Follow]:
+        """Those that are about this connection's packets."""
+        session = connection.session
+        if session is None:
+            return []
+        return [each for each in self._follows.values() if each.client == session.client_id and each.levels is None]
+
+    # ---- packets of a client
+
+    def received(self, connection: Connection, data: bytes, pos: int, end: int) -> None:
+        """Whole packets from the client: `data[pos:end]`."""
+        self._packets(connection, "in", data[pos:end])
+
+    def sent(self, connection: Connection, data: bytes) -> None:
+        """Whole packets to the client."""
+        self._packets(connection, "out", data)
+
+    def _packets(self, connection: Connection, what: str, data: bytes) -> None:
+        pos = 0
+        while (bounds := fixed_header(data, pos)) is not None and bounds[1] <= len(data):
+            body, end = bounds
+            try:
+                packet = decode(data[pos], data, body, end, connection.outbound.version)
+                self._packet(connection, what, **_described(packet, PacketType(data[pos] >> 4)))
+            except MqttError as error:
+                self._packet(connection, what, why=str(error))
+            pos = end
+
+    def _packet(self, connection: Connection, what: str, **more: Any) -> None:
+        session = connection.session
+        for follow in self._of(connection):
+            self._note(follow, what=what, client=session.client_id if session is not None else "", **more)
+
+    # ---- the hub's tracer
+
+    def published(
+        self, batch: Batch, routes: Sequence[Route], sender: SubscriberAgent | None
+    ) -> tuple[Batch, Trace | None]:
+        """A batch is published here."""
+        self._messages(batch, routes, "published", "" if sender is None else sender.client_id)
+        return (batch, None) if self._inner is None else self._inner.published(batch, routes, sender)
+
+    def arrived(self, batch: Batch, routes: Sequence[Route]) -> Trace | None:
+        """A batch has come from another broker."""
+        self._messages(batch, routes, "arrived", "")
+        return None if self._inner is None else self._inner.arrived(batch, routes)
+
+    def denied(self, agent: SubscriberAgent | None, topics: Sequence[str]) -> None:
+        """A client may not publish to these topics."""
+        client = "" if agent is None else agent.client_id
+        for topic in topics:
+            for follow in self._follows.values():
+                if (client and follow.client == client and follow.levels is None) or (
+                    follow.wants(topic) and not follow.client
+                ):
+                    self._note(follow, what="refused", client=client, packet="PUBLISH", topic=topic, why=NOT_PUBLISH)
+
+    def lost(self, agent: SubscriberAgent, batch: Batch, why: str) -> None:
+        """A subscriber does not get these."""
+        client = agent.client_id
+        for message in batch.messages:
+            for follow in self._follows.values():
+                concerned = follow.client in ("", client) and (follow.levels is None or follow.wants(message.topic))
+                if concerned:
+                    self._note(
+                        follow, what="lost", client=client, topic=message.topic, qos=message.qos,
+                        size=len(message.payload), text=shown(message.payload), why=why,
+                    )  # fmt: skip
+
+    def _messages(self, batch: Batch, routes: Sequence[Route], what: str, publisher: str) -> None:
+        wanted = [follow for follow in self._follows.values() if any(map(follow.wants, batch.topics))]
+        if not wanted:
+            return
+        for message, number in zip(batch.messages, batch.which, strict=True):
+            more = {
+                "topic": message.topic, "qos": message.qos, "size": len(message.payload), "text": shown(message.payload)
+            }  # fmt: skip
+            for follow in wanted:
+                if follow.wants(message.topic):
+                    found = self._fate(follow, routes[number], what, publisher)
+                    if found is not None:
+                        self._note(follow, **found, **more)
+
+    def _fate(self, follow: Follow, route: Route, what: str, publisher: str) -> dict[str, Any] | None:
+        """What is said of a message on this route: to whom it goes, or whether the client that is followed gets it."""
+        names = [target.agent.client_id for target in route.targets]
+        hub = self._frontend.hub
+        matching = [target.agent.client_id for target in hub.index.targets(route.topic)]
+        if follow.client:
+            if follow.client in names:
+                return {"what": what, "client": publisher, "why": f"delivered to {follow.client}"}
+            if follow.client not in self._frontend.sessions:
+                return None
+            reason = NOT_READ if follow.client in matching else "no subscription of the client matches"
+            return {"what": "not delivered", "client": follow.client, "why": reason}
+        barred = [name for name in matching if name not in names]
+        parts = [f"to {_some(names)}"] if names else []
+        parts += [f"to one of {group.name}" for group in route.groups]
+        if barred:
+            parts.append(f"not to {_some(barred)}: {NOT_READ}")
+        if what == "published" and route.mesh.remote:
+            parts.append("to other brokers, if they want it")
+        return {"what": what, "client": publisher, "why": "; ".join(parts) or "no subscription matches"}
+
+    def _note(self, follow: Follow, **more: Any) -> None:
+        event = Event(at=round(self._wall(), 3), broker=self._broker, **more)
+        follow.note(event, self._frontend.clock())
+
+
+NOT_PUBLISH = "the access rules do not let it publish there"
+NOT_READ = "the access rules or a policy do not let it be received"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _words(reason: int) -> str:
+    known = reason in Reason._value2member_map_
+    return Reason(reason).name.lower().replace("_", " ") if known else f"0x{reason:02x}"
+
+
+def _described(packet: Packet, kind: PacketType) -> dict[str, Any]:
+    """What is told of a packet. Never a password: CONNECT is not described here."""
+    said: dict[str, Any] = {"packet": kind.name}
+    if isinstance(packet, Publish):
+        alias = packet.properties.get(Property.TOPIC_ALIAS)
+        said |= {
+            "topic": packet.topic or f"(alias {alias})",
+            "qos": packet.qos,
+            "size": len(packet.payload),
+            "text": shown(packet.payload),
+        }
+        marks = [name for name, holds in (("retained", packet.retain), ("repeated", packet.dup)) if holds]
+        said["why"] = ", ".join([*([f"number {packet.packet_id}"] if packet.qos else []), *marks])
+    elif isinstance(packet, Subscribe):
+        said["text"] = ", ".join(f"{entry.filter} (QoS {entry.qos})" for entry in packet.entries[:NAMED])
+    elif isinstance(packet, Unsubscribe):
+        said["text"] = ", ".join(packet.filters[:NAMED])
+    elif isinstance(packet, Suback):
+        said["text"] = ", ".join(f"QoS {r}" if r <= 2 else _words(r) for r in packet.reasons[:NAMED])
+    elif isinstance(packet, Ack):
+        said["text"] = f"number {packet.packet_id}" + (f": {_words(packet.reason)}" if packet.reason else "")
+    elif isinstance(packet, Connack | Disconnect):
+        said["text"] = _words(packet.reason)
+    return said
