@@ -137,3 +137,28 @@ async def test_ports_that_the_broker_itself_has_are_no_fault(b0: Broker, tmp_pat
     assert stranger.exit_code == 2
     assert "saps: mqtt (" in stranger.stderr
     assert "is in use" in stranger.stderr
+
+
+def test_what_logins_need_is_looked_at_as_the_broker_does(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text("{}")
+    (tmp_path / "token").write_text("\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = check(
+            config(
+                tmp_path,
+                f'[auth.jwt]\nkeys = "{tmp_path}/keys.json"\nca_file = "{tmp_path}/no-ca.pem"\n'
+                f'[auth.http]\nlogin = "http://127.0.0.1:1/"\ntoken_file = "{tmp_path}/token"\n'
+                f'[proxy]\nlisten = ["127.0.0.1:{port}"]\n',
+            )
+        )
+    said = done.stderr.replace(f"{tmp_path}/", "")
+    assert done.exit_code == 2
+    for line in (
+        "saps: auth.jwt.keys (b1.toml:6): keys.json is no JSON Web Key Set",
+        "saps: auth.jwt.ca_file (b1.toml:7): cannot use no-ca.pem: No such file or directory",
+        "saps: auth.http.token_file (b1.toml:10): token:1: is empty",
+        f"saps: proxy.listen (b1.toml:12): 127.0.0.1:{port} is in use",
+        "saps: warning: auth.http.login (b1.toml:9): 127.0.0.1:1: Connection refused",
+    ):
+        assert line in said, said
