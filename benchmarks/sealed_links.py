@@ -24,6 +24,7 @@ from saps.identity.folder import Folder
 from saps.identity.live import LinkIdentity
 from saps.identity.names import Identity
 from saps.links import Links
+from saps.links.user import Nobody
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.frames.ring import Pong
@@ -43,7 +44,7 @@ class Result(NamedTuple):
     """Microseconds of processor time a message, sender and receiver together."""
 
 
-class End:
+class End(Nobody):
     """One side: its links, and the frames that have come."""
 
     def __init__(self, name: str, folder: Path | None) -> None:
@@ -55,11 +56,8 @@ class End:
         self.links = Links(
             BrokerRef(name, 1, "", "c"),
             "cluster",
-            on_frames=self._frames,
-            on_session=lambda ref: None,
-            on_down=lambda ref: None,
+            self,
             on_congestion=self._congestion,
-            on_whois=lambda name, answer: None,
         )
         if folder is not None:
             ca = Folder(folder)
@@ -71,7 +69,7 @@ class End:
         self.links.me = BrokerRef(self.links.me.name, 1, f"127.0.0.1:{port}", "c")
         return self.links.me
 
-    def _frames(self, sender: BrokerRef, frames: list[Frame]) -> None:
+    def receive(self, sender: BrokerRef, frames: list[Frame]) -> None:
         self.got += len(frames)
         if frames:
             self.last = frames[-1]

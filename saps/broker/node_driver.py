@@ -16,7 +16,8 @@ from saps.storage.driver.mesh import HeldFrames
 
 
 class LiveMesh:
-    """An `OverlayNode` driven by the event loop. (A `saps.overlay.node_port.Driver`.)"""
+    """An `OverlayNode` driven by the event loop. (A `saps.overlay.node_port.Driver` and a
+    `saps.links.user.LinkUser`.)"""
 
     def __init__(self, links: Links, node: Callable[[Driver], OverlayNode]) -> None:
         """`node` makes the node that is to be driven."""
@@ -31,13 +32,11 @@ class LiveMesh:
         self._timer_at = float("inf")
         self.node = node(self)
         self.node.port.timers.epoch = _epoch()
-        links.on_frames = self.node.receive
-        links.on_met = self.node.peers.met
-        links.on_session = self.node.session_started
-        links.on_express = self.node.delivery.multicast.forwarder.express_started
-        links.on_down = self.node.link_down
-        links.on_whois = self._whois
-        links.on_answer = self.node.answered_for
+        self.receive, self.met = self.node.receive, self.node.peers.met
+        self.session_started, self.link_down = self.node.session_started, self.node.link_down
+        self.express_started = self.node.delivery.multicast.forwarder.express_started
+        self.answered_for = self.node.answered_for
+        links.user = self
 
     def act(self, action: Callable[[], None]) -> None:
         """Do something to the node, or have an agent do it."""
@@ -107,7 +106,7 @@ class LiveMesh:
         finally:  # a fault in one timer does not stop the others
             self._flush()
 
-    def _whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
+    def whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
         heard = [ref for ref in self.node.rejoin.ring_probe.acquaintances if ref.name == name]
 
         def found(broker: BrokerRef | None) -> None:

@@ -1,7 +1,8 @@
 """TCP links between brokers (asyncio): one connection for each direction, made when there is something to send.
 
 What is sent until `Links.flush` leaves in one write. A link that cannot keep up first holds back this broker's
-publishers (`on_congestion`), then, past `MAX_QUEUED` bytes, is broken; whoever sent over it is told by `on_down`.
+publishers (`on_congestion`), then, past `MAX_QUEUED` bytes, is broken; whoever sent over it is told
+(`LinkUser.link_down`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saps.links.inbound import Inbound
 from saps.links.outbound import HIGH_WATER, MAX_QUEUED, Outbound
 from saps.links.questions import GUEST, HANDSHAKE, Knocking, LinkError, Meeting, NameInquiry, Question
+from saps.links.user import LinkUser, Nobody
 from saps.overlay.delivery.express import Endings, ends_a_link
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.framing import VERSION, WireError
@@ -37,43 +39,23 @@ UNMADE = 8192
 """Links, at most, that wait to be made; beyond it a broker cannot be reached. Each costs about 4 KiB, and what is to be
 sent. More than a broker has to begin with at once."""
 
-Receive = Callable[[BrokerRef, list[Frame]], None]
-Answer = Callable[[BrokerRef | None], None]
-
 
 class Links:
-    """All links of one broker. The callbacks get what `OverlayNode` wants to know."""
+    """All links of one broker."""
 
     def __init__(
-        self,
-        me: BrokerRef,
-        order: str,
-        *,
-        on_frames: Receive = lambda sender, frames: None,
-        on_session: Callable[[BrokerRef], None] = lambda peer: None,
-        on_down: Callable[[BrokerRef], None] = lambda peer: None,
-        on_congestion: Callable[[bool], None],
-        on_whois: Callable[[str, Answer], None] = lambda name, answer: None,
+        self, me: BrokerRef, order: str, user: LinkUser | None = None, *, on_congestion: Callable[[bool], None]
     ) -> None:
-        """`on_whois` finds the broker of a name, for guests."""
+        """`user` is told what they bring; it may come later."""
         self.me = me
         self.order = order
         self._keys = KeyOrder(order)
-        self.on_frames = on_frames
-        self.on_session = on_session
-        self.on_down = on_down
-        self.on_whois = on_whois
-        self.on_met: Callable[[BrokerRef], None] = lambda peer: None
-        """Told who is found at the address of another broker, or of its earlier life."""
+        self.user: LinkUser = user or Nobody()
         self.express: Callable[[Frame], bool] | None = None
         """Which frames go by the express lane, a connection of its own (`saps.overlay.delivery.express`); None:
         none."""
         self.dscp = 0
         """Differentiated services code point of the express lane's packets."""
-        self.on_express: Callable[[BrokerRef], None] = lambda peer: None
-        """As `on_session`, for an express lane."""
-        self.on_answer: Callable[[BrokerRef, Frame], None] = lambda peer, frame: None
-        """Told an answer that was not asked of the peer, as it does not speak the version: no sign of life."""
         self.on_start_probe: Callable[[StartProbe], There] = lambda start_probe: There(self.me, 2, 0.0)
         """Answers who knocks here."""
         self.hidden = False
@@ -202,7 +184,7 @@ class Links:
             if self.closing:
                 return
             if len(self._unmade) >= UNMADE:
-                asyncio.get_running_loop().call_soon(self.on_down, to)
+                asyncio.get_running_loop().call_soon(self.user.link_down, to)
                 return
             link = lanes[to] = Outbound(self, to, express=lanes is self._expresses)
             self._unmade.add(link)
@@ -283,7 +265,7 @@ class Links:
         if twin is not None:
             twin.abandon()
             self.forget(twin)
-        self.on_down(link.to)
+        self.user.link_down(link.to)
 
     async def close(self) -> None:
         """Send what is queued, then close every connection."""
@@ -321,7 +303,7 @@ class Links:
         for other in self._inbound:
             if other is not inbound and other.begun and other.lane.peer == peer and other.express is inbound.express:
                 other.end()
-        (self.on_express if inbound.express else self.on_session)(peer)
+        (self.user.express_started if inbound.express else self.user.session_started)(peer)
 
     def arrived(self, inbound: Inbound, peer: BrokerRef, frames: list[Frame]) -> None:
         """Frames from a broker. Raises `ProtocolError` if they say what it cannot say."""
@@ -331,9 +313,9 @@ class Links:
         if any(map(ends_a_link, frames)):
             frames = self._endings.passed(inbound.lane, frames)
         if frames:
-            self.on_frames(peer, frames)
+            self.user.receive(peer, frames)
 
     def _hand_on(self, ends: list[tuple[BrokerRef, Frame]]) -> None:
         for peer, frame in ends:
             if not self.closing:
-                self.on_frames(peer, [frame])
+                self.user.receive(peer, [frame])

@@ -95,7 +95,7 @@ class Inbound(asyncio.Protocol):
                 self._links.admit(self._transport, frame.broker)
                 self._answer(self._links.on_start_probe(frame))
             elif isinstance(frame, Whois):
-                self._links.on_whois(frame.name, lambda broker: self._answer(Known(broker)))
+                self._links.user.whois(frame.name, lambda broker: self._answer(Known(broker)))
             else:
                 raise ProtocolError("a guest may only ask")
 

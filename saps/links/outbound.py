@@ -107,7 +107,7 @@ class Outbound(asyncio.Protocol):
     def _answer(self, asking: BrokerRef, answer: Frame) -> None:
         """Answer a question in the place of the other side."""
         if asking == self._links.me:
-            self._links.on_answer(self.to, answer)
+            self._links.user.answered_for(self.to, answer)
         else:
             self._links.send(asking, answer)
             self._links.flush()
@@ -210,7 +210,7 @@ class Outbound(asyncio.Protocol):
             return
         if theirs.broker != self.to:
             # Another life of the broker, or another broker: what is queued was not meant for it.
-            self._links.on_met(theirs.broker)
+            self._links.user.met(theirs.broker)
             self._transport.abort()
             return
         if self._handshake is not None:
@@ -248,7 +248,7 @@ class Outbound(asyncio.Protocol):
         self._buffer = bytearray()
         self._waiting = []
         if not self._done:
-            self._links.on_down(self.to)
+            self._links.user.link_down(self.to)
 
     def _accuse(self, error: ssl.SSLError) -> None:
         """Say why there is no link; once, however often it is tried."""

@@ -14,6 +14,7 @@ from saps.links import Links
 from saps.links.inbound import Inbound
 from saps.links.outbound import Outbound
 from saps.links.questions import GUEST, Admit, Knocking, LinkError, Meeting, NameInquiry, Question
+from saps.links.user import Answer, Nobody
 from saps.overlay.delivery.express import by_express
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.delivery import Part, Publish
@@ -36,20 +37,25 @@ CONNECTIONS = 6
 """At once at most."""
 
 
+class Told(Nobody):
+    """Keeps the frames, and knows itself."""
+
+    def __init__(self, frames: list[tuple[BrokerRef, Frame]]) -> None:
+        self._frames = frames
+
+    def receive(self, sender: BrokerRef, frames: list[Frame]) -> None:
+        self._frames.extend((sender, frame) for frame in frames)
+
+    def whois(self, name: str, answer: Answer) -> None:
+        answer(ME)
+
+
 class Called(Links):
     """A broker's links, and what they have told."""
 
     def __init__(self) -> None:
         self.frames: list[tuple[BrokerRef, Frame]] = []
-        super().__init__(
-            ME,
-            ORDER,
-            on_frames=lambda sender, frames: self.frames.extend((sender, frame) for frame in frames),
-            on_session=lambda sender: None,
-            on_down=lambda peer: None,
-            on_congestion=lambda congested: None,
-            on_whois=lambda name, answer: answer(ME),
-        )
+        super().__init__(ME, ORDER, Told(self.frames), on_congestion=lambda congested: None)
         self.express = partial(by_express, urgent=lambda topic: topic.startswith("a"))
 
 

@@ -277,10 +277,10 @@ async def converse(where: tuple[str, int], context: ssl.SSLContext, said: bytes)
 
 async def unharmed(a: End, b: End) -> None:
     """Nothing has reached `b` but what `a` sends, and `a` still gets through."""
-    assert (b.sessions, b.frames, b.met, b.down) == ([], [], [], [])
+    assert (b.sessions, b.frames, b.found, b.down) == ([], [], [], [])
     a.send(b.ref, Pong())
     await b.until(lambda: bool(b.frames))
-    assert (b.sessions, b.frames, b.met) == ([a.ref], [(a.ref, Pong())], [])
+    assert (b.sessions, b.frames, b.found) == ([a.ref], [(a.ref, Pong())], [])
 
 
 def test_strangers_who_knock_cost_a_bounded_number_of_handshakes(
@@ -345,7 +345,7 @@ def test_an_impostor_at_a_brokers_address_is_sent_nothing(town: Town, loop: Loop
         async with sealed(town, "a") as (a,):
             a.send(BrokerRef("b", 1, f"127.0.0.1:{port}", "c"), data(1, b"secret"))
             await a.until(lambda: bool(a.down))
-            assert a.met == []
+            assert a.found == []
             with pytest.raises(LinkError):
                 await a.links.meet("127.0.0.1", port)
         server.close()
@@ -629,8 +629,8 @@ def test_a_plain_broker_and_a_sealed_one_have_no_link(town: Town, loop: Loop) ->
             a.send(b.ref, data(1))
             b.send(a.ref, data(1))
             await asyncio.gather(a.until(lambda: bool(a.down)), b.until(lambda: bool(b.down)))
-            assert (a.frames, a.sessions, a.met) == ([], [], [])
-            assert (b.frames, b.sessions, b.met) == ([], [], [])
+            assert (a.frames, a.sessions, a.found) == ([], [], [])
+            assert (b.frames, b.sessions, b.found) == ([], [], [])
 
     run(loop, scene)
 

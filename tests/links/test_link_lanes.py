@@ -12,6 +12,7 @@ import pytest
 
 from saps.links import Links
 from saps.links.inbound import Inbound
+from saps.links.user import Nobody
 from saps.overlay.delivery.express import FIRST, by_express
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.delivery import DefineBroker, Publish
@@ -24,7 +25,7 @@ CS5 = 40
 BULK = bytes(1 << 16)
 
 
-class End:
+class End(Nobody):
     """One broker's links, and what has come, by the topic or the kind of frame."""
 
     def __init__(self, name: str, priority: str) -> None:
@@ -36,13 +37,9 @@ class End:
         self.links = Links(
             self.ref,
             "alm",
-            on_frames=self._frames,
-            on_session=lambda peer: self.sessions.append("common"),
-            on_down=self._went_down,
+            self,
             on_congestion=lambda congested: None,
-            on_whois=lambda name, answer: None,
         )
-        self.links.on_express = lambda peer: self.sessions.append("express")
         self.links.express = partial(by_express, urgent=lambda topic: topic == priority)
         self.links.dscp = CS5
 
@@ -61,11 +58,17 @@ class End:
                 self.news.clear()
                 await self.news.wait()
 
-    def _went_down(self, peer: BrokerRef) -> None:
+    def link_down(self, peer: BrokerRef) -> None:
         self.down.append(peer)
         self.news.set()
 
-    def _frames(self, sender: BrokerRef, frames: list[Frame]) -> None:
+    def session_started(self, sender: BrokerRef) -> None:
+        self.sessions.append("common")
+
+    def express_started(self, sender: BrokerRef) -> None:
+        self.sessions.append("express")
+
+    def receive(self, sender: BrokerRef, frames: list[Frame]) -> None:
         self.came += [frame.parts[0].topic if isinstance(frame, Publish) else type(frame).__name__ for frame in frames]
         self.news.set()
 

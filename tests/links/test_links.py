@@ -18,6 +18,7 @@ from saps import links as module
 from saps.agents.user import SubscriberAgent
 from saps.links import GUEST, HIGH_WATER, LinkError, Links, inbound
 from saps.links.outbound import Outbound
+from saps.links.user import Answer, Nobody
 from saps.local.batch import Batch
 from saps.messages import Message, Subscription
 from saps.overlay.frames.base import Frame
@@ -56,12 +57,12 @@ async def _limited(test: Callable[[], Awaitable[None]]) -> None:
         await test()
 
 
-class End:
+class End(Nobody):
     """One broker's links, and what they reported."""
 
     def __init__(self, name: str, incarnation: int = 1, order: str = ORDER) -> None:
         self.frames: list[tuple[BrokerRef, Frame]] = []
-        self.met: list[BrokerRef] = []
+        self.found: list[BrokerRef] = []
         self.sessions: list[BrokerRef] = []
         self.down: list[BrokerRef] = []
         self.congestion: list[bool] = []
@@ -70,14 +71,9 @@ class End:
         self.links = Links(
             self.ref,
             order,
-            on_frames=self._frames,
-            on_session=lambda ref: self._note(self.sessions, ref),
-            on_down=lambda ref: self._note(self.down, ref),
+            self,
             on_congestion=lambda congested: self._note(self.congestion, congested),
-            on_whois=lambda name, answer: answer(self.ref if name == self.ref.name else None),
         )
-        self.links.on_answer = lambda peer, frame: self._frames(peer, [frame])
-        self.links.on_met = lambda ref: self._note(self.met, ref)
 
     async def listen(self, port: int = 0) -> int:
         port = await self.links.listen("127.0.0.1", port)
@@ -95,7 +91,22 @@ class End:
             self._changed.clear()
             await self._changed.wait()
 
-    def _frames(self, sender: BrokerRef, frames: list[Frame]) -> None:
+    def session_started(self, sender: BrokerRef) -> None:
+        self._note(self.sessions, sender)
+
+    def link_down(self, peer: BrokerRef) -> None:
+        self._note(self.down, peer)
+
+    def met(self, broker: BrokerRef) -> None:
+        self._note(self.found, broker)
+
+    def whois(self, name: str, answer: Answer) -> None:
+        answer(self.ref if name == self.ref.name else None)
+
+    def answered_for(self, peer: BrokerRef, frame: Frame) -> None:
+        self.receive(peer, [frame])
+
+    def receive(self, sender: BrokerRef, frames: list[Frame]) -> None:
         self.frames += [(sender, frame) for frame in frames]
         self._changed.set()
 
@@ -154,7 +165,7 @@ async def test_an_answer_in_the_place_of_a_broker_that_does_not_know_the_questio
                 answers.append((peer, frame))
                 told.set()
 
-            a.links.on_answer = answered
+            a.answered_for = answered  # type: ignore[method-assign]
             old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
             key = broker_key("x")
             question = Broadcast(a.ref, 7, [(key, key)], Unsettled(["a/b"]), 0)
@@ -295,8 +306,8 @@ async def test_a_restarted_peer_is_recognized_and_gets_nothing_meant_for_its_ear
         reborn = End("b", incarnation=2)
         await reborn.listen(port)
         a.send(b.ref, Ping())
-        await a.until(lambda: bool(a.met))
-        assert a.met == [reborn.ref]
+        await a.until(lambda: bool(a.found))
+        assert a.found == [reborn.ref]
         await a.until(lambda: len(a.down) == 2)
         a.send(reborn.ref, Pong())
         await reborn.until(lambda: bool(reborn.frames))

@@ -152,11 +152,7 @@ def asked(settings: BrokerSettings, address: Address) -> BrokerRef | str:
         links = Links(
             me,
             settings.overlay.key_order().value,
-            on_frames=lambda sender, frames: None,
-            on_session=lambda sender: None,
-            on_down=lambda peer: None,
             on_congestion=lambda congested: None,
-            on_whois=lambda name, answer: None,
         )
         links.speaks = settings.links.highest_version
         if sealed(settings):
