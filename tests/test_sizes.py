@@ -36,7 +36,7 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
         "saps.frontend.mqtt.driver.server.MqttServer": 21,
         "saps.frontend.upstream.bridge_io.Upstream": 16,
         "saps.frontend.web.clients.client.WebClient": 20,
-        "saps.links.Links": 28,
+        "saps.links.Links": 22,
         "saps.links.outbound.Outbound": 19,
         "saps.ofm.datapath.path.Path": 28,
         "saps.ofm.simulated.OfmNetwork": 16,
