@@ -51,7 +51,7 @@ class Order:
     token: str | None = None
     interval: float | None = 60.0
     """Seconds between two batches; None: once, what is there."""
-    patience: float = 60.0
+    timeout: float = 60.0
     """With `interval` None: seconds for which OFGate is waited for."""
     rules: Rules = field(default_factory=Rules)
     budgets: Budgets | None = None
@@ -157,7 +157,7 @@ def _watch(
 
 def _sent(outlets: Outlets, order: Order, ending: threading.Event) -> bool:
     """All decisions have reached OFGate; it may take a while to come back."""
-    give_up = time.monotonic() + order.patience
+    give_up = time.monotonic() + order.timeout
     while not outlets.flush():
         if time.monotonic() >= give_up or ending.wait(LOOK):
             logger.error("OFGate has not got all decisions: the next run sends them")

@@ -235,7 +235,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=1024,
         ),
     ] = _LIMITS.write_high_water
-    patience: Annotated[
+    publisher_wait: Annotated[
         float,
         knob(
             "How long publishers wait for a slow subscriber before its messages are queued, then dropped",
@@ -244,18 +244,17 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=0,
             le=60,
         ),
-    ] = _LIMITS.patience
-    patience_again: Annotated[
+    ] = _LIMITS.publisher_wait
+    publisher_wait_interval: Annotated[
         float,
         knob(
-            "Time until such a subscriber is waited for again; at most patience / patience_again of the "
-            "publishers' time is lost to it",
+            "Time until such a subscriber is waited for again",
             unit="s",
             cost="a subscriber slow in bursts loses messages sooner",
             ge=0,
             le=86400,
         ),
-    ] = _LIMITS.patience_again
+    ] = _LIMITS.publisher_wait_interval
 
     def limits(self) -> Limits:
         """The same, as the MQTT frontend takes it."""

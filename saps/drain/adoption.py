@@ -45,9 +45,9 @@ class Adopter:
 
     def adopt(self, offer: Offer) -> str:
         """Begin to take a session over. Why not, or an empty text."""
-        frontend, roaming = self._frontend, self._frontend.sessions.roaming
+        frontend, migration = self._frontend, self._frontend.sessions.migration
         limits, budget = frontend.limits, frontend.sessions.budget
-        if roaming is None:
+        if migration is None:
             return "sessions do not move here"
         if offer.stamp < 0 or not (offer.remaining >= 0 and 0 <= offer.will_in <= FOREVER):
             return "no offer"
@@ -61,7 +61,7 @@ class Adopter:
         if budget.used + cost > budget.limit:
             return "too much waits here"
         lease = SessionLease(offer.client, offer.source, offer.stamp)
-        begun = roaming.adopt(
+        begun = migration.adopt(
             offer.client,
             lambda arrived: self._claims.adopt(lease, offer.user, arrived),
             partial(self._settle, offer, frontend.clock()),

@@ -29,12 +29,12 @@ class SealedListener:
     """Listens from `open` to `close`."""
 
     def __init__(
-        self, factory: Callable[[], asyncio.Protocol], context: Callable[[], ssl.SSLContext], patience: float
+        self, factory: Callable[[], asyncio.Protocol], context: Callable[[], ssl.SSLContext], timeout: float
     ) -> None:
-        """`patience`: seconds that a handshake may take."""
+        """`timeout`: seconds that a handshake may take."""
         self._factory = factory
         self._context = context
-        self._patience = patience
+        self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._accepting: list[asyncio.Task[None]] = []
         self._shaking: set[asyncio.Task[None]] = set()
@@ -97,7 +97,7 @@ class SealedListener:
         try:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
-                self._factory, made, ssl=self._context(), ssl_handshake_timeout=self._patience
+                self._factory, made, ssl=self._context(), ssl_handshake_timeout=self._timeout
             )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._refuse(host, fault_of(error))

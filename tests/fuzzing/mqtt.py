@@ -33,7 +33,7 @@ LIMITS = Limits(
     topic_alias_maximum=4,
     outgoing_topic_aliases=4,
     write_high_water=4000,
-    patience=0.1,
+    publisher_wait=0.1,
 )
 """Small, so that a short input reaches them."""
 

@@ -25,7 +25,7 @@ from saps.frontend.mqtt.codec.packets import (
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.session.migration import Roaming
+from saps.frontend.mqtt.session.migration import SessionMigration
 from saps.local.batch import Batch
 from saps.messages import Message
 from saps.overlay.sessions.migration.target import Stage
@@ -51,7 +51,9 @@ class Bench:
             lambda when: mesh.at(max(when, mesh.now), self._timers),
         )
         self.frontend.turn.call_soon = lambda end: mesh.at(mesh.now, lambda: broker.act(end))
-        self.frontend.sessions.roaming = broker.node.sessions.host = Roaming(self.frontend, broker.node.sessions)
+        self.frontend.sessions.migration = broker.node.sessions.host = SessionMigration(
+            self.frontend, broker.node.sessions
+        )
 
     def deal(self) -> Bench:
         return self

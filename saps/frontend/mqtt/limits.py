@@ -91,11 +91,12 @@ class Limits(msgspec.Struct, frozen=True):
     write_high_water: int = 1 << 20
     """Bytes in a client's transport above which its messages are queued instead. The memory a slow client costs."""
 
-    patience: float = 0.2
+    publisher_wait: float = 0.2
     """Seconds the publishers are not read for the sake of a subscriber over its high-water mark or with a queue half
-    full, in all within `patience_again`, before messages to it are queued and then dropped. It smooths bursts; raising
-    it lets a slow subscriber hold publishers longer. Reading what acknowledgements have arrived costs none of it."""
+    full, in all within `publisher_wait_interval`, before messages to it are queued and then dropped. It smooths bursts;
+    raising it lets a slow subscriber hold publishers longer. Reading what acknowledgements have arrived costs none of
+    it."""
 
-    patience_again: float = 10.0
-    """Seconds until a subscriber that used up the patience is waited for again: at most patience / patience_again
-    of the publishers' time is lost to one slow subscriber."""
+    publisher_wait_interval: float = 10.0
+    """Seconds until a subscriber that used up `publisher_wait` is waited for again: at most publisher_wait /
+    publisher_wait_interval of the publishers' time is lost to one slow subscriber."""

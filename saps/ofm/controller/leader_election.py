@@ -123,7 +123,7 @@ class Leadership:
         """Of our latest claim."""
         self.highest = 0
         """The highest heard of."""
-        self.patience = takeover
+        self.timeout = takeover
         """Seconds of silence that are enough now. They double with each election lost to a peer that is not heard, as
         two that reach the same switches and not each other would else depose each other for ever."""
         self._takeover = takeover
@@ -158,7 +158,7 @@ class Leadership:
                 return self._outbid(generation)
 
     def _heard(self, word: Word) -> list[Effect]:
-        self._silence, self.patience, self._alone = 0.0, self._takeover, False
+        self._silence, self.timeout, self._alone = 0.0, self._takeover, False
         self.highest = max(self.highest, word.generation)
         if self.post is Post.MASTER and word.post is Post.MASTER and word.generation > self.generation:
             return self._retire()
@@ -171,7 +171,7 @@ class Leadership:
         if self.post is not Post.STANDBY:
             return []
         self._silence += min(event.seconds, HOLD)
-        return self._claim() if self._able and self._silence >= self.patience else []
+        return self._claim() if self._able and self._silence >= self.timeout else []
 
     def _granted(self, generation: int) -> list[Effect]:
         if self.post is not Post.CLAIMING or generation != self.generation:
@@ -184,7 +184,7 @@ class Leadership:
         if self.post is Post.STANDBY or generation <= self.generation:
             return []
         if self._alone:
-            self.patience = min(2 * self.patience, LONGEST)
+            self.timeout = min(2 * self.timeout, LONGEST)
         return self._retire()
 
     def _claim(self) -> list[Effect]:

@@ -206,7 +206,7 @@ class Datapath:
             return False
         if path.held_since is None:
             path.held_since = self._port.now
-        self._wake_by(path, path.held_since + path.answer_time.patience)
+        self._wake_by(path, path.held_since + path.answer_time.timeout)
         return True
 
     def _depart(self, path: Path, loads: list[Load], room: int) -> bool:
@@ -274,7 +274,7 @@ class Datapath:
             self._transmit(path.served.tree.address, raw)
         else:
             self._transmit(path.served.tree.address, raw, self.mark(path.stream.topic))
-        self._wake_by(path, flight.sent + min(path.round_trip.patience, self.settings.quiet))
+        self._wake_by(path, flight.sent + min(path.round_trip.timeout, self.settings.quiet))
 
     # --- what came of it ----------------------------------------------------------------------------------------
 
@@ -367,13 +367,13 @@ class Datapath:
             self._check_progress(path)
             self._check_pause(path)
         if path.flying:
-            self._wake_by(path, next(iter(path.flying.values())).sent + path.round_trip.patience)
+            self._wake_by(path, next(iter(path.flying.values())).sent + path.round_trip.timeout)
         for queue in path.queues:
             if queue:
-                self._wake_by(path, queue[0].sent + path.answer_time.patience)
+                self._wake_by(path, queue[0].sent + path.answer_time.timeout)
 
     def _check_loopback(self, path: Path) -> None:
-        too_old = self._port.now - path.round_trip.patience + 1e-9
+        too_old = self._port.now - path.round_trip.timeout + 1e-9
         while path.flying:
             serial, flight = next(iter(path.flying.items()))
             if flight.sent > too_old:
@@ -448,7 +448,7 @@ class Datapath:
 
     def _check_members(self, path: Path) -> None:
         """Who has not acknowledged in time gets the message by ALM."""
-        before = self._port.now - path.answer_time.patience + 1e-9
+        before = self._port.now - path.answer_time.timeout + 1e-9
         overdue = [queue for queue in path.queues if queue and queue[0].sent <= before]
         if overdue:
             path.answer_time.late()
@@ -464,7 +464,7 @@ class Datapath:
     def _check_progress(self, path: Path) -> None:
         """Members that are behind, and of which nothing has been heard for long, do not hold up the others."""
         since = path.held_since
-        if since is not None and self._port.now - since >= path.answer_time.patience - 1e-9:
+        if since is not None and self._port.now - since >= path.answer_time.timeout - 1e-9:
             path.held_since = None
             behind = path.progress.left_behind()
             for member in behind:

@@ -36,10 +36,10 @@ class RoundTrip:
 
     def late(self) -> None:
         """An answer has not come in time: perhaps the estimate is too short, and what is repeated makes it worse."""
-        self.measured(min(2 * self.patience, LONGEST))
+        self.measured(min(2 * self.timeout, LONGEST))
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Seconds after which an answer is late."""
         return max(self._least, self._mean + 4 * self._deviation)
 
@@ -82,7 +82,7 @@ class Path:
         self.round_trip = RoundTrip(settings.loopback)
         self.answer_time = RoundTrip(settings.repeat)
         self.late: dict[int, Flight] = {}
-        """Those that were given up when the tree failed: if they come back after all, patience was too short."""
+        """Those that were given up when the tree failed: if they come back after all, the time-out was too short."""
         self.returned = 0
         """Serial of the last datagram that has come back."""
         self.wake_at = float("inf")

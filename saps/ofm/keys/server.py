@@ -40,7 +40,7 @@ class Tell(Protocol):
         self,
         brokers: Iterable[BrokerRef],
         body: GroupKeys,
-        patience: float,
+        timeout: float,
         done: Callable[[list[BrokerRef]], None],
         /,
     ) -> None: ...

@@ -118,7 +118,7 @@ class Connection:
                 return []
             return [self._lose(Fault.HANDSHAKE_TIMEOUT, f"in state {self.state.name.lower()}")]
         silence = self._time - self._heard
-        if silence >= self.limits.idle + self.limits.patience:
+        if silence >= self.limits.idle + self.limits.timeout:
             return [self._lose(Fault.SILENT, f"for {silence:.0f} s")]
         if silence >= self.limits.idle and not self._probed:
             self._probed = True

@@ -22,7 +22,7 @@ class Limits:
     """Seconds from the connection to its being ready."""
     idle: float = 5.0
     """Seconds without a message until the switch is asked whether it lives. Less costs an echo each."""
-    patience: float = 5.0
+    timeout: float = 5.0
     """Seconds from then until it counts as lost."""
     answer: float = 30.0
     """Seconds until an answer is given up; a full table takes several."""

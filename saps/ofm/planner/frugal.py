@@ -40,7 +40,12 @@ def frugal_tree(graph: Graph, members: Ints, length: Floats, *, exact: int = EXA
 
 @compiled
 def _exact(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
-    """``cost[s, v]``: of the best tree over node v and the members in the set s, the last member apart."""
+    """Dreyfus and Wagner's dynamic programme: number of edges, or `UNREACHABLE`, and the edges.
+
+    ``cost[s, v]`` is that of the best tree over node v and the members in the set s (bits; the last member is the root
+    and in no set). Such a tree either splits at v into two over parts of s (`part`), or reaches v by an edge from the
+    best tree at a neighbour (`via`). Sets are taken in the order of their numbers, so the parts are known; the second
+    case is a search from all nodes at once, with the first case as the distances to begin with."""
     n, k = len(graph.at) - 1, len(members) - 1
     sets = 1 << k
     cost = np.full((sets, n), np.inf, np.float64)
@@ -52,7 +57,7 @@ def _exact(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
         one = (s - 1) & s
         while one > 0:
             other = s ^ one
-            if one > other:
+            if one > other:  # each division once
                 for v in range(n):
                     both = cost[one, v] + cost[other, v]
                     if both < cost[s, v]:
@@ -90,6 +95,11 @@ def _exact(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
 
 @compiled
 def _search(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
+    """Local search: number of edges, or `UNREACHABLE`, and the edges.
+
+    A tree of least cost is found by Takahashi and Matsuyama's method once its inner nodes of degree 3 and more count as
+    members. Which these are is not known: one node at a time is added or taken away while that makes the tree cheaper.
+    The factor 1 - 1e-12 keeps rounding from going round in circles."""
     n = len(graph.at) - 1
     work, closed, keep = scratch(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     degree, chosen = np.zeros(n, np.int32), np.zeros(n, np.bool_)

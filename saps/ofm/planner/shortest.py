@@ -37,6 +37,9 @@ def _lengths(graph: Graph, length: Floats | None) -> Floats:
 
 @compiled
 def _each(graph: Graph, demands: Demands, length: Floats, method: int) -> tuple[Offsets, Ints]:
+    """The trees of all topics in compressed rows (offsets, edges). `method` is a number and not a function, as compiled
+    code would be made anew for each function. A topic that cannot be connected gets no edges. The scratch memory is
+    shared: each method leaves it as it found it."""
     n, topics = len(graph.at) - 1, len(demands.rate)
     work = scratch(n)
     closed = np.zeros(n, np.bool_)
@@ -85,13 +88,13 @@ def shortest_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) ->
                 key[graph.to[i]] = far
                 via[graph.to[i]] = graph.edge[i]
                 size = push(heap, place, key, size, graph.to[i])
-    for i in range(size):
+    for i in range(size):  # what is still in the heap when the last member is found: the next topic wants it empty
         place[heap[i]] = -1
     for v in members:
         group[v] = -1
     if missing:
         return -1
-    for i in range(1, len(members)):
+    for i in range(1, len(members)):  # back along the paths, each up to where an earlier one has been
         v = members[i]
         while v != members[0] and group[v] != 0:
             group[v] = 0
@@ -106,7 +109,12 @@ def shortest_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) ->
 
 @compiled
 def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> int:
-    """Mehlhorn's tree, into ``work.out``; its size, or -1 if a member cannot be reached."""
+    """Mehlhorn's tree, into ``work.out``; its size, or -1 if a member cannot be reached.
+
+    One search from all members at once gives each node its nearest member (`group`, its Voronoi cell), the distance
+    (`key`) and the edge towards it (`via`). An edge between two cells stands for the path between their members over
+    it. A minimum spanning tree of these edges is one of all distances between members (Mehlhorn 1988, theorem 1), so
+    the distances themselves, k searches, need not be known."""
     key, via, group, heap, place, _, out = work
     n, m = len(graph.at) - 1, len(graph.capacity)
     between, middle = np.empty(m, np.float64), np.empty(m, np.int32)
@@ -127,7 +135,7 @@ def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> 
                 via[u] = graph.edge[i]
                 group[u] = group[v]
                 size = push(heap, place, key, size, u)
-    for e in range(m):
+    for e in range(m):  # the shortest way over each edge between two cells
         a, b = graph.ends[e, 0], graph.ends[e, 1]
         if group[a] != group[b] and key[a] < np.inf and key[b] < np.inf and length[e] < np.inf:
             between[joins] = key[a] + length[e] + key[b]
@@ -145,7 +153,7 @@ def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> 
             found += 1
             for side in range(2):
                 v = graph.ends[e, side]
-                while key[v] > 0.0:
+                while key[v] > 0.0:  # a node that is in the tree counts as a member, so no edge is taken twice
                     key[v] = 0.0
                     out[found] = via[v]
                     found += 1

@@ -57,6 +57,8 @@ class Checks:
             self._port.send(right.broker, SetLeft(right.key, node.ref, None))
 
     def on_check(self, sender: BrokerRef, frame: Check) -> None:
+        """Somebody takes an own node for its left neighbour. If that does not point at it, it inserts itself again. A
+        doubt wanders left only where it lengthens the one that is known: in a ring of doubts it would never end."""
         node = self._routing.nodes.get(frame.at)
         if node is None or node.right[0] != frame.ref:
             self._port.send(sender, RingSplit(frame.ref))

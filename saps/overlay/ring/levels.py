@@ -110,6 +110,11 @@ class Levels:
         return following is not None and (ref.key > following) == rightward and ref.key != following
 
     def on_seek(self, sender: BrokerRef, frame: Seek) -> None:
+        """Walk along level - 1 until a node shares `level` bits with the one that searches: its neighbour at `level`.
+
+        Own nodes that follow each other (a row) are stepped over at once, as only the last of a row keeps links above
+        level 0: a broker with thousands of keys looks like a few of them to the levels. The neighbour learns of the
+        other one at the same time, so one search mends both sides."""
         if frame.origin.broker != self._port.me:
             self._meet(frame.origin)
         vector = membership(frame.origin.key)
@@ -143,6 +148,8 @@ class Levels:
             self._port.send(frame.origin.broker, answer)
 
     def on_level(self, sender: BrokerRef, frame: Level) -> None:
+        """The answer to a search at one level. With both sides answered the next level is searched: its list is part of
+        this one, so its neighbours cannot be found before this one's."""
         node = self._routing.nodes.get(frame.at)
         if node is None:
             return
@@ -192,6 +199,8 @@ class Levels:
                     self._port.send(ref.broker, Relink(ref.key, level, not rightward, node.key, other))
 
     def on_relink(self, sender: BrokerRef, frame: Relink) -> None:
+        """A neighbour at a level leaves. Its other neighbour there takes its place only if it lies on the same side, as
+        two that leave at the same time may name each other."""
         node = self._routing.nodes.get(frame.at)
         if node is None or frame.level >= len(node.links(frame.rightward)):
             return

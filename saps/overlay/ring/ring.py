@@ -27,7 +27,13 @@ TOUCHED = 4096
 
 
 class Ring(Routing, ABC):
-    """The own nodes in level 0: insertion, removal, repair."""
+    """The own nodes in level 0: insertion, removal, repair.
+
+    A node is JOINING until its predecessor's right link points at it (`Inserted`), then LINKED, then LEAVING until that
+    link points past it (`Unlinked`). Each right link is changed by its own node's broker alone, so insertions and
+    removals at one place are put in order there, without locks. Frames may be late, come twice or be lost: every
+    request is repeated until it is answered, and every handler below does nothing when it runs a second time.
+    """
 
     def __init__(
         self,
@@ -162,6 +168,10 @@ class Ring(Routing, ABC):
         node.right, node.left = [node.ref], [node.ref]
 
     def _on_insert(self, sender: BrokerRef, frame: Insert) -> None:
+        """Link `ref` if it belongs behind an own node, else pass the frame on towards its place.
+
+        A request that comes again is answered as the first time (`_confirm`): the answer may be lost, not the link. A
+        node that leaves keeps requests for its place, for after `Unlinked` another one decides about that place."""
         ref = frame.ref
         if self._port.lost(ref.broker):
             # Not so, if it hears this: then it says so itself, and inserts the key from here.
@@ -189,6 +199,8 @@ class Ring(Routing, ABC):
             self.forward(node, ref.key, frame)
 
     def _confirm(self, node: Node, ref: Ref, frame: Insert) -> None:
+        """Say once more that `ref` is linked, with the right neighbour that it was given then: by now `node` may know
+        another one, which others have put in behind `ref`."""
         granted = node.granted[1] if node.granted and node.granted[0] == ref.key else None
         self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, self.doubts.left(node), again=True))
 
@@ -203,6 +215,8 @@ class Ring(Routing, ABC):
             self._port.send(right.broker, SetLeft(right.key, ref, None))
 
     def _on_inserted(self, sender: BrokerRef, frame: Inserted) -> None:
+        """An own node is in the ring. If it was before, it was inserted once more to mend the ring: then the left
+        neighbours are compared (`claim`), and the right one may be of another ring (`merge_right`)."""
         node = self.nodes.get(frame.ref.key)
         if node is None or node.ref != frame.ref:
             # A repeated insertion came after the removal.
@@ -229,6 +243,7 @@ class Ring(Routing, ABC):
             self._run_waiters(node)
 
     def _link_node(self, node: Node) -> None:
+        """From now on the node takes part in searches; frames that came early are handled now."""
         node.state = State.LINKED
         self.into_order(node)
         self.touched.append((node.key, node.right[0]))
@@ -271,6 +286,8 @@ class Ring(Routing, ABC):
             self._port.send(right.broker, frame)
 
     def _on_unlink(self, sender: BrokerRef, frame: Unlink) -> None:
+        """Take `ref` out if it is right of an own node; else it is out already, or the frame goes on to its place. What
+        the leaving node doubted about its right link, this node now doubts about the link that it takes over."""
         ref = frame.ref
         node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
         if node is None:
@@ -299,6 +316,7 @@ class Ring(Routing, ABC):
         self._gone(node, frame.by.broker)
 
     def _gone(self, node: Node, left: BrokerRef | None) -> None:
+        """A node is out of the ring. Requests for its place go to `left`, the broker that decides there now."""
         self.out_of_order(node)
         self.unanswered.forget(node)
         self.levels.part(node)

@@ -132,6 +132,8 @@ class SkipGraph(Merging):
         self._port.send(start or self._port.me, Find(0, None, target, self._port.me, self._serial))
 
     def _on_find(self, sender: BrokerRef, frame: Find) -> None:
+        """Answer if the target belongs behind an own node, else pass the frame on along the longest link that does not
+        lead past it."""
         node = self.nearest(frame.target)
         right = None if node is None else node.right[0]
         if node is not None and (self.takes(node, frame.target) or (right is not None and right.key == frame.target)):

@@ -36,12 +36,12 @@ def test_messages_wait_for_the_transport_and_the_publisher_waits_with_them() -> 
 
 
 def test_the_wait_is_bounded_and_not_repeated_soon() -> None:
-    bench, slow, publisher = scene(Limits(patience=0.2, patience_again=10))
+    bench, slow, publisher = scene(Limits(publisher_wait=0.2, publisher_wait_interval=10))
     publisher.publish("a", b"1")
     bench.advance(0.21)
     assert publisher.reading
     publisher.publish("a", b"2")
-    assert publisher.reading, "patience is used up"
+    assert publisher.reading, "the wait is used up"
     drain(bench, slow)
     assert slow.payloads() == [b"1", b"2"]
     bench.advance(10)
@@ -50,8 +50,8 @@ def test_the_wait_is_bounded_and_not_repeated_soon() -> None:
     assert not publisher.reading
 
 
-def test_only_the_time_that_publishers_wait_uses_up_patience() -> None:
-    bench, slow, publisher = scene(Limits(patience=0.2, patience_again=10))
+def test_only_the_time_that_publishers_wait_uses_up_the_wait() -> None:
+    bench, slow, publisher = scene(Limits(publisher_wait=0.2, publisher_wait_interval=10))
     publisher.publish("a", b"1")
     bench.advance(0.01)
     drain(bench, slow)
@@ -65,7 +65,7 @@ def test_only_the_time_that_publishers_wait_uses_up_patience() -> None:
 
 
 def test_qos_0_beyond_the_limit_is_dropped_and_counted() -> None:
-    bench, slow, publisher = scene(Limits(maximum_queued=3, patience=0))
+    bench, slow, publisher = scene(Limits(maximum_queued=3, publisher_wait=0))
     for number in range(5):
         publisher.publish("a", b"%d" % number)
     drain(bench, slow)
@@ -161,7 +161,7 @@ def test_a_client_that_does_not_read_its_answers_is_not_read() -> None:
 
 
 def test_a_publisher_that_is_not_read_does_not_time_out() -> None:
-    bench = Bench(Limits(patience=1000))
+    bench = Bench(Limits(publisher_wait=1000))
     slow, publisher = bench.client("s"), bench.client("p", keep_alive=10)
     slow.subscribe("a")
     slow.connection.pause_writing()

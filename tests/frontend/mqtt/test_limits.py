@@ -148,7 +148,7 @@ def slow(limits: Limits, qos: int, version: int = V5) -> tuple[Bench, Client, Cl
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.one_broker("the client is told while the publisher's input is handled")
 def test_a_client_too_slow_for_qos_1_and_2_is_disconnected_and_its_session_keeps_the_latest(qos: int) -> None:
-    bench, client, publisher = slow(Limits(maximum_queued=3, patience=0), qos)
+    bench, client, publisher = slow(Limits(maximum_queued=3, publisher_wait=0), qos)
     for number in range(1, 6):
         publisher.publish("a", b"%d" % number, qos=qos, packet_id=number)
     assert not client.closed, "not in the middle of what another client has sent"
@@ -161,7 +161,7 @@ def test_a_client_too_slow_for_qos_1_and_2_is_disconnected_and_its_session_keeps
 
 
 def test_a_slow_client_without_a_session_to_keep_leaves_nothing() -> None:
-    bench = Bench(Limits(maximum_queued=2, patience=0))
+    bench = Bench(Limits(maximum_queued=2, publisher_wait=0))
     client, publisher = bench.client("s"), bench.client("p")
     client.subscribe("a", qos=1)
     client.connection.pause_writing()
@@ -189,7 +189,7 @@ def test_what_slow_clients_keep_is_bounded_whatever_happens(
 ) -> None:
     """Each within its own limits, all together within theirs, and nothing is left when they are gone."""
     limits = Limits(
-        maximum_queued=queued, maximum_queued_bytes=1000, maximum_queued_total=2000, send_maximum=3, patience=0.01
+        maximum_queued=queued, maximum_queued_bytes=1000, maximum_queued_total=2000, send_maximum=3, publisher_wait=0.01
     )
     bench = Bench(limits)
     publisher = bench.client("p")

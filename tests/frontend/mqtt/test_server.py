@@ -33,7 +33,7 @@ from saps.local.hub import Hub
 from saps.mesh import TopicRoute
 from tests.local.meshes import DelayingMesh
 
-SMALL = Limits(write_high_water=1 << 16, maximum_queued=10, patience=0.01, linger=0.1)
+SMALL = Limits(write_high_water=1 << 16, maximum_queued=10, publisher_wait=0.01, linger=0.1)
 
 
 @pytest.fixture

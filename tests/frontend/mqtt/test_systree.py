@@ -55,7 +55,7 @@ def test_mosquitto_s_names_are_there_at_once_as_if_retained() -> None:
 
 
 def test_the_values_are_what_has_happened() -> None:
-    bench = sys_bench(Limits(maximum_queued=1, patience=0))
+    bench = sys_bench(Limits(maximum_queued=1, publisher_wait=0))
     client = bench.client("c", properties={Property.SESSION_EXPIRY: 5}, clean_start=False)
     client.subscribe("a", "b", qos=1)
     publisher = bench.client("p")

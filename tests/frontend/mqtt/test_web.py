@@ -96,7 +96,7 @@ async def test_over_tls() -> None:
 async def test_a_client_that_does_not_read_is_held_to_the_limits_and_does_not_slow_others() -> None:
     """Its queue fills, it is disconnected; who publishes and who reads notice nothing."""
     limits = Limits(
-        write_high_water=1 << 16, maximum_queued=20, maximum_queued_bytes=1 << 20, patience=0.01, linger=0.2
+        write_high_water=1 << 16, maximum_queued=20, maximum_queued_bytes=1 << 20, publisher_wait=0.01, linger=0.2
     )
     async with running(limits) as server, web_server(server) as site, ClientSession() as session:
         host, port = site.addresses[0]

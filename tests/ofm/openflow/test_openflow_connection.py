@@ -133,7 +133,7 @@ def test_an_echo_request_is_answered_with_its_data() -> None:
 
 
 def test_a_silent_switch_is_asked_and_then_given_up() -> None:
-    connection, _ = m.handshake(Limits(idle=5, patience=5))
+    connection, _ = m.handshake(Limits(idle=5, timeout=5))
     assert connection.tick(4.9) == []
     assert m.sent(connection) == []
     assert connection.tick(0.2) == []
@@ -146,7 +146,7 @@ def test_a_silent_switch_is_asked_and_then_given_up() -> None:
 
 
 def test_any_message_is_a_sign_of_life_but_a_part_of_one_is_not() -> None:
-    connection, _ = m.handshake(Limits(idle=5, patience=5))
+    connection, _ = m.handshake(Limits(idle=5, timeout=5))
     connection.tick(9.0)
     connection.receive(m.message(m.ECHO_REPLY))
     assert connection.tick(9.0) == []

@@ -33,7 +33,19 @@ Cut = tuple[Batch, Sequence[bytes], int]
 
 
 class Cutter:
-    """Cuts the publications of one connection."""
+    """Cuts the publications of one connection.
+
+    `cut` is one loop without calls for the common packet, as a call costs as much as the rest of a packet here:
+
+    1. *Length*: one byte in nearly all packets; only a longer one is decoded by `fixed_header`. It is compared with the
+       limit before the packet is complete, so that nobody has the broker wait for a packet that it will refuse.
+    2. *Topic*: compared with that of the packet before, by its bytes and not as text: most runs repeat one topic.
+       Another one is looked up by its bytes among the valid ones; only a new one is decoded and checked.
+    3. *Properties*: none is one byte 0. Others are known by their bytes (`_known_properties`).
+    4. *Payload*: not copied, only its place is kept.
+
+    A fault ends the batch before it. What came before is published; the next `cut` begins at the fault and raises.
+    """
 
     __slots__ = ("_aliases", "_limit", "_most_aliases", "_most_levels", "_names", "_version")
 
@@ -115,7 +127,8 @@ class Cutter:
         return (batch, packet_ids, pos) if ends else None
 
     def _unaliased(self, name: bytes, alias: int) -> bytes:
-        """The topic that the alias stands for from now on (3.3.2.3.4)."""
+        """The topic that the alias stands for from now on (3.3.2.3.4). Raises `ProtocolError` for an alias beyond the
+        maximum, or one that was never set. The dictionary is made with the first alias: most clients use none."""
         if alias > self._most_aliases:
             raise ProtocolError(f"topic alias {alias}", Reason.TOPIC_ALIAS_INVALID)
         aliases = self._aliases
@@ -139,7 +152,7 @@ class Cutter:
             raise ProtocolError(fault, Reason.TOPIC_NAME_INVALID)
         if topic.count("/") >= self._most_levels:
             raise ProtocolError("a topic of too many levels", Reason.TOPIC_NAME_INVALID)
-        if len(name) <= LONGEST_NAME:
+        if len(name) <= LONGEST_NAME:  # longer ones would let a client fill the memory that all share
             if len(self._names) >= MAX_NAMES:
                 self._names.clear()
             self._names[name] = topic
@@ -148,7 +161,10 @@ class Cutter:
 
 def _read_properties(data: bytes, at: int, end: int) -> tuple[int, Properties | None, int]:
     """The properties of a PUBLISH that stand at `at`: where they end, what subscribers get of them, the topic alias (0
-    for none)."""
+    for none). Raises `MalformedPacket` and `ProtocolError`.
+
+    A publisher's properties are mostly equal from one message to the next, so those of up to `LONGEST_PROPERTIES` bytes
+    are parsed once for all connections; the cache's size bounds what hostile clients can put into it."""
     size = data[at] if at < end else 0x80
     if size > 0x7F:
         reader = Reader(data, at, end)

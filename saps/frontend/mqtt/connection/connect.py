@@ -181,12 +181,12 @@ class Opening:
         greeting = Greeting(
             client_id, expiry, will, rights, _answer(connection, packet, client_id, expiry, self._proof)
         )
-        roaming = frontend.sessions.roaming
-        if roaming is None or not roaming.must_wait(client_id, not packet.client_id, expiry):
+        migration = frontend.sessions.migration
+        if migration is None or not migration.must_wait(client_id, not packet.client_id, expiry):
             self._enter(packet, greeting)
             return
         self._wait()
-        roaming.wait(
+        migration.wait(
             connection,
             client_id,
             packet.clean_start,

@@ -15,7 +15,7 @@ TURN = 0.001
 
 
 class Waiters:
-    """The publishers that wait for one client. How long they do in all is limited (`Limits.patience`)."""
+    """The publishers that wait for one client. How long they do in all is limited (`Limits.publisher_wait`)."""
 
     __slots__ = ("_frontend", "_list", "_outbound", "_spent", "_spent_since", "_waited_since")
 
@@ -24,10 +24,10 @@ class Waiters:
         self._frontend = frontend
         self._list: list[FlowControl] | None = None
         self._spent = 0.0
-        """Seconds of patience that are used up, since `_spent_since`."""
+        """Seconds that are used up, since `_spent_since`."""
         self._spent_since = 0.0
         self._waited_since: float | None = None
-        """Since when it costs patience that publishers wait."""
+        """Since when the wait of publishers counts."""
 
     def add(self, publisher: FlowControl) -> bool:
         """The publisher is to wait until the client can take messages again. False if it need not, or may not."""
@@ -58,9 +58,9 @@ class Waiters:
         self._outbound = gone
 
     def _begin(self) -> bool:
-        """From now on publishers wait for this client. False if there is no patience left for it.
+        """From now on publishers wait for this client. False if no time is left for it.
 
-        Where only its acknowledgements are missing it has its turn first, which costs no patience: they may have
+        Where only its acknowledgements are missing it has its turn first, which does not count: they may have
         arrived, and not been read as its publishers were served before it.
         """
         now = self._frontend.clock()
@@ -68,7 +68,7 @@ class Waiters:
             self._list = []
             self._frontend.timers.at(now + TURN, partial(self._in_turn, self._list))
             return True
-        if self._patience(now) < TURN:
+        if self._time_left(now) < TURN:
             return False
         self._list = []
         self._count(self._list, now)
@@ -78,18 +78,18 @@ class Waiters:
         self._frontend.timers.at(now + TURN, partial(self._count, waiting))
 
     def _count(self, waiting: list[FlowControl], now: float) -> None:
-        """It costs patience from now on, unless the client has caught up."""
+        """The wait counts from now on, unless the client has caught up."""
         if waiting is self._list:
             self._waited_since = now
-            self._frontend.timers.at(now + self._patience(now), partial(self._lose_patience, waiting))
+            self._frontend.timers.at(now + self._time_left(now), partial(self._give_up, waiting))
 
-    def _patience(self, now: float) -> float:
+    def _time_left(self, now: float) -> float:
         """Seconds that publishers may wait for the client now."""
         limits = self._frontend.limits
-        if now >= self._spent_since + limits.patience_again:
+        if now >= self._spent_since + limits.publisher_wait_interval:
             self._spent, self._spent_since = 0.0, now
-        return max(0.0, limits.patience - self._spent)
+        return max(0.0, limits.publisher_wait - self._spent)
 
-    def _lose_patience(self, waiting: list[FlowControl], now: float) -> None:
+    def _give_up(self, waiting: list[FlowControl], now: float) -> None:
         if waiting is self._list:
             self.release()

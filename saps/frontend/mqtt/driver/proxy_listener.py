@@ -44,14 +44,14 @@ class ProxyListener:
         factory: Callable[[Proxied], asyncio.Protocol],
         options: ProxyOptions,
         context: Callable[[], ssl.SSLContext | None],
-        patience: float,
+        timeout: float,
     ) -> None:
-        """`context`: of TLS for the next connection. `patience`: seconds for the header, and for the handshake."""
+        """`context`: of TLS for the next connection. `timeout`: seconds for the header, and for the handshake."""
         self._factory = factory
         self._context = context if options.tls else lambda: None
         self._trusted = [ip_network(text) for text in options.trusted]
         self._certificates = options.certificates
-        self._patience = patience
+        self._timeout = timeout
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines = TokenBucket(LINES, LINES_AT_ONCE)
@@ -102,18 +102,18 @@ class ProxyListener:
         loop = asyncio.get_running_loop()
         handed = False
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 if not self._trusts(balancer):
                     raise ProxyError("it is not of proxy.trusted")
                 said = await _header(sock)
             proxied = said if self._certificates else said._replace(common_name=None)
-            context, patience = self._context(), self._patience
+            context, timeout = self._context(), self._timeout
             handed = True
             await loop.connect_accepted_socket(
                 lambda: self._factory(proxied),
                 sock,
                 ssl=context,
-                ssl_handshake_timeout=None if context is None else patience,
+                ssl_handshake_timeout=None if context is None else timeout,
             )
         except ProxyError as error:
             self._warn(balancer, str(error))

@@ -25,7 +25,7 @@ from saps.frontend.mqtt.driver.traffic import NONE, Bytes
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import restore
-from saps.frontend.mqtt.session.migration import Roaming
+from saps.frontend.mqtt.session.migration import SessionMigration
 from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.systree import Source, SysTree, Value
 from saps.local.hub import Hub
@@ -104,8 +104,8 @@ class MqttServer:
         self._frontend = frontend
         frontend.turn.call_soon = loop.call_soon
         if self.sessions is not None:
-            frontend.sessions.roaming = self.sessions.host = Roaming(frontend, self.sessions)
-            frontend.sessions.roaming.admit = self.admit_session
+            frontend.sessions.migration = self.sessions.host = SessionMigration(frontend, self.sessions)
+            frontend.sessions.migration.admit = self.admit_session
         if self._sys_interval:
             frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
         if self.store is not None:

@@ -1,7 +1,7 @@
 """Sessions that outlive the broker's process, and how they come back (MQTT 5.0, sections 4.1 and 4.4).
 
 A session with an expiry interval above 0 is stored, and every will. The hub and the connections treat a stored session
-like any other: what it keeps is kept in containers that note their changes (`saps.frontend.mqtt.session.books`).
+like any other: what it keeps is kept in containers that note their changes (`saps.frontend.mqtt.session.journaled`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.budget import Budget
-from saps.frontend.mqtt.session.books import RECENT, Change, Copies, Entry, IncomingBook, InflightBook
+from saps.frontend.mqtt.session.journaled import RECENT, Change, Copies, Entry, JournaledIncoming, JournaledInflight
 from saps.frontend.mqtt.session.message_queue import MessageQueue
 from saps.frontend.mqtt.session.session import HALF_DONE, LastWill, Session
 from saps.frontend.mqtt.session.window import Copy
@@ -133,15 +133,15 @@ class DurableSession(Session):
         for topic_filter, subscription in self.subscriptions.items():
             yield Table.SUBSCRIPTIONS, (number, topic_filter), (number, topic_filter, subscription)
         for book in (self.window.inflight, self.queue, self.incoming):
-            if isinstance(book, InflightBook | MessageQueue | IncomingBook):
+            if isinstance(book, JournaledInflight | MessageQueue | JournaledIncoming):
                 yield from book.rows()
 
     def _open_books(self) -> None:
         assert not self.window.inflight, "a session that was not to last is over by now"
         self.stored = True
         self.queue.store(self._copies)
-        self.window.inflight = InflightBook(self._copies)
-        self.incoming = IncomingBook(self._copies)
+        self.window.inflight = JournaledInflight(self._copies)
+        self.incoming = JournaledIncoming(self._copies)
 
     def _forget(self) -> None:
         """It is not to last any more: it goes on in memory."""
@@ -150,7 +150,7 @@ class DurableSession(Session):
             self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
         inflight, incoming = dict(self.window.inflight), dict(self.incoming or ())
         for book in (self.window.inflight, self.incoming):
-            if isinstance(book, InflightBook | IncomingBook):
+            if isinstance(book, JournaledInflight | JournaledIncoming):
                 book.forget()
         self.queue.store(None)
         self.window.inflight, self.incoming = inflight, incoming
@@ -205,8 +205,8 @@ class DurableSession(Session):
 
     def _load_copies(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:
         inflight, incoming = self.window.inflight, self.incoming
-        assert isinstance(inflight, InflightBook)
-        assert isinstance(incoming, IncomingBook)
+        assert isinstance(inflight, JournaledInflight)
+        assert isinstance(incoming, JournaledIncoming)
         for copy in saved.copies:
             single, form = batch_of(copy), Form(copy.form.qos, copy.form.retain, copy.form.identifiers)
             stored: Stored = single.encoded[Stored]

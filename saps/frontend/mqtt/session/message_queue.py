@@ -12,7 +12,7 @@ from saps.frontend.mqtt.session.window import Copy
 from saps.local.batch import Batch, Form
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.session.books import Change, Copies, Entry
+    from saps.frontend.mqtt.session.journaled import Change, Copies, Entry
 
 
 class MessageQueue:

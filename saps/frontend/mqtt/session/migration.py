@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.session.books import Change
 from saps.frontend.mqtt.session.durable import DurableSession
+from saps.frontend.mqtt.session.journaled import Change
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
     Item,
@@ -51,7 +51,7 @@ def _nothing_of(session: Session) -> None:
     pass
 
 
-class Roaming:
+class SessionMigration:
     """The sessions of one frontend in the mesh. (A `saps.mesh.SessionHost`.)"""
 
     def __init__(self, frontend: Frontend, sessions: Sessions) -> None:

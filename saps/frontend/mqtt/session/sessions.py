@@ -17,7 +17,7 @@ from saps.messages import Message
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
     from saps.frontend.mqtt.frontend import Frontend
-    from saps.frontend.mqtt.session.migration import Roaming
+    from saps.frontend.mqtt.session.migration import SessionMigration
 
 
 class Sessions(dict[str, Session]):
@@ -33,7 +33,7 @@ class Sessions(dict[str, Session]):
         """What is kept for all slow clients together."""
         self.leaving = False
         """The broker is about to leave the mesh."""
-        self.roaming: Roaming | None = None
+        self.migration: SessionMigration | None = None
         """Where sessions follow their clients from broker to broker."""
 
     def assign_client_id(self) -> str:
@@ -86,7 +86,7 @@ class Sessions(dict[str, Session]):
 
     def is_moving(self, client_id: str) -> bool:
         """Is the session on its way to or from another broker?"""
-        return self.roaming is not None and self.roaming.moving(client_id)
+        return self.migration is not None and self.migration.moving(client_id)
 
     def detach(self, session: Session, with_will: bool) -> None:
         """The session's connection is gone. `with_will`: the client did not say goodbye (3.1.2.5)."""
@@ -130,8 +130,8 @@ class Sessions(dict[str, Session]):
             self._publish_will(session)
             session.close()
             self._frontend.counts.ended(session)
-            if self.roaming is not None:
-                self.roaming.ended(session.client_id)
+            if self.migration is not None:
+                self.migration.ended(session.client_id)
 
     def close(self) -> None:
         """The broker stops: end the sessions that are in memory only, without their wills. One that is on its way to or

@@ -28,7 +28,8 @@ def unite(parent: Ints, u: int, v: int) -> bool:
 @compiled
 def prune(graph: Graph, edges: Ints, count: int, keep: Flags, degree: Ints) -> int:
     """Cuts off leaves that are not to be kept, and what become leaves thereby, from the first `count` of `edges`, in
-    place; gives the number left. ``degree`` is all 0 before and after."""
+    place; gives the number left. ``degree`` is all 0 before and after: clearing the nodes of a tree costs less than
+    clearing all nodes for each of thousands of topics."""
     ends = graph.ends
     for i in range(count):
         degree[ends[edges[i], 0]] += 1

@@ -1,5 +1,8 @@
 """A binary heap of nodes in arrays: each node once, moved up when its key falls (for compiled loops).
 
+`heapq` is no choice here: it has no decrease-key, so a node would stand in it once for each edge, as a tuple that
+compiled code would have to make.
+
 ``heap[:size]`` are the nodes, ``place[v]`` is where node v is, -1 if it is not there; the least ``key`` is on top.
 """
 

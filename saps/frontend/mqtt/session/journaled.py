@@ -69,7 +69,7 @@ class Copies:
         self.journal.release(entry.stored)
 
 
-class InflightBook(dict[int, Copy | None]):
+class JournaledInflight(dict[int, Copy | None]):
     """`saps.frontend.mqtt.session.window.Window.inflight`."""
 
     __slots__ = ("_copies", "_entries")
@@ -123,7 +123,7 @@ class InflightBook(dict[int, Copy | None]):
             del self[packet_id]
 
 
-class IncomingBook(dict[int, int]):
+class JournaledIncoming(dict[int, int]):
     """`saps.frontend.mqtt.session.session.Session.incoming`, as far as it is used there."""
 
     __slots__ = ("_journal", "_number")
