@@ -290,7 +290,7 @@ async def test_events_bring_what_is_retained_once(site: Site) -> None:
 
 async def test_a_reader_that_stops_is_held_to_the_limits_of_mqtt(start: Start) -> None:
     site = await start(
-        limits__write_high_water=1 << 16, limits__maximum_queued=20, limits__patience=0.01, limits__linger=0.2
+        limits__write_high_water=1 << 16, limits__maximum_queued=20, limits__publisher_wait=0.01, limits__linger=0.2
     )
     reader, writer = await asyncio.open_connection(*site.url.removeprefix("http://").split(":"), limit=1 << 10)
     writer.write(b"GET /v1/events?filter=big&qos=1&expiry=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from saps.frontend.mqtt.session.books import RECENT
 from saps.frontend.mqtt.session.durable import DurableSession
+from saps.frontend.mqtt.session.journaled import RECENT
 from saps.local.batch import Origin
 from saps.overlay.frames.sessions import Append
 from saps.overlay.sessions.migration.target import Stage
