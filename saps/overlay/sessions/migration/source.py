@@ -15,6 +15,10 @@ from saps.overlay.sessions.sessions import Sessions
 REMEMBERED = 4096
 """Hand-overs that are remembered as done."""
 
+MARGIN = 2.0
+"""Seconds beyond those for which a target waits until what was published has come: then it has given up, and the
+session stays."""
+
 
 class _Offer:
     """A session that leaves."""
@@ -104,7 +108,7 @@ class MigrationSource:
                 self._look(client, offer, offer.asked)
 
         offer.asked = asked
-        self._port.after(2 * self._sessions.patience, look)
+        self._port.after(self._sessions.patience + MARGIN, look)
 
     def keep(self, client: str) -> None:
         """The client's session does not leave any more, if it was about to."""
