@@ -27,7 +27,7 @@ PAGES = sorted(
     for path in folder.glob(pattern)
 )
 
-WORDS = 66_000
+WORDS = 67_000
 """In README, CONTRIBUTING, CHANGELOG and docs, tables and generated sections included, as `wc -w` counts them."""
 
 UNWRAPPED = {"CHANGELOG.md", "docs/performance.md"}
