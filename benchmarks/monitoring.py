@@ -207,7 +207,7 @@ def measure(engine: str, directory: Path) -> dict[str, Any]:
     peak, spent = 0, dict[str, float]()
     while process.poll() is None:
         peak = max(peak, _look(process.pid, spent))
-        time.sleep(0.2)
+        time.sleep(1.0)
     if process.returncode:
         raise SystemExit(f"{engine} failed")
     return {"engine": engine, "seconds": time.perf_counter() - begun, "cpu": sum(spent.values()), "GiB": peak / 2**30}

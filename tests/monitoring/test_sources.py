@@ -200,11 +200,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Any]]
     argv = [str(program), "broker", "--listener-url", at, "--advertised-listener-url", at, "--silent"]
     process = subprocess.Popen([*argv, "--storage-engine", "memory://tansu/"], stdout=subprocess.DEVNULL)
     try:
-        (made,) = (
-            admin.AdminClient({"bootstrap.servers": address, "log_level": 0})
-            .create_topics([admin.NewTopic("counts", 3, 1)], request_timeout=60)
-            .values()
-        )
+        client = admin.AdminClient({"bootstrap.servers": address, "log_level": 0})  # named: else it ends at once
+        (made,) = client.create_topics([admin.NewTopic("counts", 3, 1)], request_timeout=60).values()
         made.result(60)
         yield address, confluent.Producer({"bootstrap.servers": address})
     finally:
