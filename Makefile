@@ -23,7 +23,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 NONE_IS_FINE = || test $$? -eq 5
 SLOW := simulation or interop or network or chaos or spark
 
-.PHONY: help setup ready pure demo lab-demo examples test soak fast slow check lint format bench chaos reproduce lock clean
+.PHONY: help setup ready pure demo lab-demo examples test soak fast slow check lint format bench chaos jepsen reproduce lock clean
 
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,8 +72,11 @@ bench: setup ## Measure what users have against other brokers, then count how th
 	@$(BIN)/python -m benchmarks.city $(ARGS)
 	@$(BIN)/python -m benchmarks.overlay $(OVERLAY_ARGS)
 
-chaos: setup ## Kill, stop, cut off and fill up brokers under traffic, and check every delivery; 15 minutes at most.
-	@$(BIN)/python -m benchmarks.chaos $(ARGS)
+chaos: setup ## Kill, stop, cut off and fill up brokers under traffic, check every delivery: 15 minutes; QUICK=1: 3.
+	@$(BIN)/python -m benchmarks.chaos $(if $(QUICK),--loopback --brokers 4 --minutes 1.5) $(ARGS)
+
+jepsen: setup ## The same for 15 minutes with faults that overlap, full syncs, and a history to judge again.
+	@$(BIN)/python -m benchmarks.chaos --overlap --sync full --faults 100000 --history jepsen.history $(ARGS)
 
 reproduce: ready ## Compute the papers' evaluations anew, paper beside ours, into docs/reproduction.
 	@$(BIN)/saps reproduce tdcdoda

@@ -26,9 +26,10 @@ from benchmarks.chaos.account import Incident, Recorder
 from benchmarks.chaos.cable import Cable
 from benchmarks.chaos.faults import available
 from benchmarks.chaos.ground import Ground, in_lab, on_loopback, topology
+from benchmarks.chaos.history import judge, write
 from benchmarks.chaos.report import COUNTS, FAULTS, Result, count_rows, fault_rows, markdown, together, verdict
 from benchmarks.chaos.run import Outcome, Run, Traffic
-from benchmarks.chaos.schedule import CLOCKS, OPENFLOW, Kind, Step, steps
+from benchmarks.chaos.schedule import CLOCKS, OPENFLOW, Kind, Step, phases, singly
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
 from examples.smart_city.processes import BrokerError
@@ -40,6 +41,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Exit status 1 if a promise was broken, 2 if the run could not be carried out."""
     chosen = _parser().parse_args(arguments)
+    if chosen.judge:
+        return _judge(chosen.judge)
     if chosen.add:
         return _publish([read(file) for file in chosen.add], None, write_page=chosen.markdown)
     why = obstacle()
@@ -93,6 +96,10 @@ def _parser() -> argparse.ArgumentParser:
     place.add_argument("--loopback", action="store_true", help="no lab, even if there can be one")
     place.add_argument("--lab", action="store_true", help="refuse to run if there can be no lab")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--overlap", action="store_true", help="random subsets of the faults at a time, after Jepsen")
+    parser.add_argument("--sync", choices=("off", "normal", "full"), default="off", help="storage.sync (%(default)s)")
+    parser.add_argument("--history", type=Path, metavar="FILE", help="write all that happened, for --judge")
+    parser.add_argument("--judge", type=Path, metavar="FILE", help="no run: judge what --history has written")
     parser.add_argument("--add", nargs="+", type=Path, metavar="FILE", help="no run: add up what --json has written")
     parser.add_argument("--markdown", action="store_true", help="write the section of docs/reliability.md")
     return parser
@@ -118,6 +125,7 @@ def _repeatable(chosen: argparse.Namespace) -> list[str]:
     words += ["--brokers", str(chosen.brokers), "--rate", f"{chosen.rate:g}"]
     words += ["--topics", str(chosen.topics)] if chosen.topics > 1 else []
     words += ["--subscribers", str(chosen.subscribers)] if chosen.subscribers > 1 else []
+    words += ["--overlap"] * chosen.overlap + (["--sync", chosen.sync] if chosen.sync != "off" else [])
     words += ["--spark"] * chosen.spark + ["--loopback"] * chosen.loopback
     return words + (["--kinds", *chosen.kinds] if chosen.kinds else [])
 
@@ -126,34 +134,42 @@ def _carry_out(chosen: argparse.Namespace, lab: bool, disks: bool, kinds: list[K
     """The run, with everything it needs; nothing of that is left after it. Raises as `Run.carry_out` and `Lab.up`."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="saps-chaos-")))
+        sync = {"storage.sync": chosen.sync}
         built = stack.enter_context(Lab(topology(chosen.brokers))) if lab else None
         if built is not None:
             openflow = not OPENFLOW.isdisjoint(kinds)
-            ground = in_lab(built, folder, {}, disks=disks, openflow=openflow, job=chosen.spark)
+            ground = in_lab(built, folder, sync, disks=disks, openflow=openflow, job=chosen.spark)
             cable, switches = Cable(built), [switch.name for switch in built.topology.switches]
         else:
-            ground = on_loopback(chosen.brokers, folder, random.Random(chosen.seed), {}, disks=disks)
+            ground = on_loopback(chosen.brokers, folder, random.Random(chosen.seed), sync, disks=disks)
             cable, switches = None, []
         for site in ground.sites.values():
             site.own_clock = not CLOCKS.isdisjoint(kinds)
-        planned = list(steps(chosen.seed, list(ground.sites), kinds, chosen.faults, switches))
+        drawn = phases if chosen.overlap else singly
+        planned = list(drawn(chosen.seed, list(ground.sites), kinds, chosen.faults, switches))
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         return runner.run(_perform(ground, cable, planned, chosen))
 
 
-async def _perform(ground: Ground, cable: Cable | None, planned: list[Step], chosen: argparse.Namespace) -> Outcome:
+async def _perform(
+    ground: Ground, cable: Cable | None, planned: list[list[Step]], chosen: argparse.Namespace
+) -> Outcome:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    done = 0
+    done, faults = 0, sum(map(len, planned))
 
-    def progress(incident: Incident, recorder: Recorder) -> None:
+    def progress(incidents: Sequence[Incident], recorder: Recorder) -> None:
         nonlocal done
-        done += 1
-        print(f"{done:5} of {len(planned)}  {told(incident, recorder)}", flush=True)
+        for incident in incidents:
+            done += 1
+            print(f"{done:5} of {faults}  {told(incident, recorder)}", flush=True)
 
     async with ground:
-        outcome = await Run(ground, cable, traffic(chosen)).carry_out(planned, 60 * chosen.minutes, progress)
+        run = Run(ground, cable, traffic(chosen), keep=chosen.history is not None)
+        outcome = await run.carry_out(planned, 60 * chosen.minutes, progress)
+        if chosen.history is not None:
+            write(run.recorder, chosen.history)
         if not outcome.good:
             for name, words in ground.last_words:
                 print(f"{name} said last:\n{words}", file=sys.stderr)
@@ -176,9 +192,40 @@ def read(file: Path) -> Result:
     return msgspec.json.decode(file.read_bytes(), type=Result)
 
 
+def _judge(file: Path) -> int:
+    """Judge a history again. Gives the exit status."""
+    try:
+        counts, recorder = judge(file)
+    except (OSError, ValueError) as error:
+        print(f"chaos: {error}", file=sys.stderr)
+        return 2
+    seconds = max((incident.flowing for incident in recorder.incidents), default=0.0)
+    outcome = Outcome(
+        seconds=seconds,
+        counts=counts,
+        incidents=recorder.incidents,
+        sessions_lost=0,
+        not_recovered=[],
+        never_came=False,
+        details=recorder.details,
+        places=dict(recorder.places),
+    )
+    _show(outcome)
+    return 0 if outcome.good else 1
+
+
 def _publish(results: Sequence[Result], file: Path | None, *, write_page: bool) -> int:
     """Show what they have come to together. Gives the exit status."""
     outcome = together(results)
+    _show(outcome)
+    if file is not None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(results[0])))
+    if write_page:
+        update_page(PAGE, "chaos", markdown(results))
+    return 0 if outcome.good else 1
+
+
+def _show(outcome: Outcome) -> None:
     console = Console(width=160)
     for headers, rows in ((COUNTS, count_rows(outcome)), (FAULTS, fault_rows(outcome))):
         table = Table(*headers)
@@ -188,11 +235,6 @@ def _publish(results: Sequence[Result], file: Path | None, *, write_page: bool) 
     for line in outcome.details:
         print(line)
     print(verdict(outcome))
-    if file is not None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(results[0])))
-    if write_page:
-        update_page(PAGE, "chaos", markdown(results))
-    return 0 if outcome.good else 1
 
 
 if __name__ == "__main__":

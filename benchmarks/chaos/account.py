@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -127,39 +128,76 @@ class Count(msgspec.Struct, kw_only=True):
     unowed_disordered: int = 0
 
 
+class Came:
+    """All that came to one subscriber, in order."""
+
+    def __init__(self) -> None:
+        self.streams = array("I")
+        """Each one's place among `names`."""
+        self.numbers = array("I")
+        self.times = array("d")
+        self.names: dict[str, int] = {}
+
+    def add(self, stream: str, number: int, now: float) -> None:
+        """One more."""
+        self.streams.append(self.names.setdefault(stream, len(self.names)))
+        self.numbers.append(number)
+        self.times.append(now)
+
+
+def _place(number: int, absent: Sequence[int], last: int) -> str:
+    """Where in its stream a lost message stood (after Jepsen's NATS test): `absent` are all that did not come."""
+    index = bisect_left(absent, number)
+    if absent[index] == index + 1:
+        return "beginning"
+    return "end" if last - number == len(absent) - 1 - index else "middle"
+
+
 class Recorder:
     """Of all streams at all subscribers."""
 
-    def __init__(self, streams: Iterable[Stream], subscribers: Iterable[tuple[str, str]]) -> None:
-        """`subscribers`: name and broker of each. All have their SUBACK before the first publication."""
+    def __init__(
+        self, streams: Iterable[Stream], subscribers: Iterable[tuple[str, str]], history: dict[str, Came] | None = None
+    ) -> None:
+        """`subscribers`: name and broker of each. All have their SUBACK before the first publication. `history`: gets
+        every arrival, by subscriber."""
         self.streams = {stream.name: stream for stream in streams}
         self.brokers = dict(subscribers)
         self.flows = {(name, stream): Arrivals() for name in self.brokers for stream in self.streams}
         self.incidents: list[Incident] = []
         self.details: list[str] = []
+        self.places: Counter[str] = Counter()
+        """From where in their streams the owed messages of QoS 1 and 2 are lost: beginning, middle, end."""
+        self.history = history
 
     def arrived(self, subscriber: str, stream: str, number: int, now: float) -> None:
         """A message has come. Raises `KeyError` or `ValueError` if nobody published it."""
         if not 0 < number <= self.streams[stream].last:
             raise ValueError(f"{stream} #{number} was never published")
         self.flows[subscriber, stream].take([number], now)
+        if self.history is not None:
+            self.history.setdefault(subscriber, Came()).add(stream, number, now)
 
-    def strike(self, step: Step, reach: Reach, now: float) -> Incident:
-        """A fault comes now; from here on outages are looked for."""
-        incident = Incident(step=step, reach=reach, struck=now)
-        self.incidents.append(incident)
+    def watch(self, now: float) -> None:
+        """Look for outages from now on."""
         for flow in self.flows.values():
             flow.since(now)
+
+    def strike(self, step: Step, reach: Reach, now: float) -> Incident:
+        """A fault comes now."""
+        incident = Incident(step=step, reach=reach, struck=now)
+        self.incidents.append(incident)
         return incident
 
-    def close(self, incident: Incident, recovered: float, now: float) -> None:
-        """All flows again now; what was published since `recovered` has arrived."""
-        incident.recovered, incident.flowing = recovered, now
-        incident.outages = [
+    def close(self, incidents: Sequence[Incident], recovered: float, now: float) -> None:
+        """After these, which overlapped, all flows again now; what was published since `recovered` has arrived."""
+        outages = [
             max(flow.gap, now - flow.arrived)
             for stream, subscriber, flow in self._all()
-            if not incident.reach.touches(stream.broker, self.brokers[subscriber])
+            if not any(each.reach.touches(stream.broker, self.brokers[subscriber]) for each in incidents)
         ]
+        for incident in incidents:
+            incident.recovered, incident.flowing, incident.outages = recovered, now, outages
 
     def complete(self, upto: dict[str, int]) -> bool:
         """Of each stream named, all up to a number has been acknowledged, and has come unless it is not owed."""
@@ -195,10 +233,13 @@ class Recorder:
         for stream, subscriber, flow in self._all():
             count = counts[stream.qos]
             count.delivered += flow.delivered
-            for number in flow.without(stream.last):
+            absent = flow.without(stream.last)
+            for number in absent:
                 if self.owed(stream, subscriber, number):
                     count.lost += 1
-                    self._detail("lost", stream, subscriber, number)
+                    place = _place(number, absent, stream.last)
+                    self.places[place] += bool(stream.qos)
+                    self._detail(f"lost from the {place}", stream, subscriber, number)
                 else:
                     count.unowed_lost += 1
             wrong, unowed = self._odd("doubled", stream, subscriber, flow.again)
@@ -224,7 +265,7 @@ class Recorder:
         self, how: Callable[[Reach, str, str], bool], stream: Stream, subscriber: str, begin: float, end: float
     ) -> bool:
         at = self.brokers[subscriber]
-        # One fault is over before the next one comes, so those that were there in between stand side by side.
+        # Faults that overlap are over together, before the next ones come: those of a time stand side by side.
         for number in range(bisect_right(self.incidents, end, key=lambda each: each.struck) - 1, -1, -1):
             incident = self.incidents[number]
             if incident.recovered < begin:

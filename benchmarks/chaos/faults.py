@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from benchmarks.chaos.account import Reach
 from benchmarks.chaos.cable import Cable
 from benchmarks.chaos.clocks import library
-from benchmarks.chaos.ground import Ground
+from benchmarks.chaos.ground import Ground, Site
 from benchmarks.chaos.openflow import OpenFlow
 from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, Kind, Step
 
@@ -37,6 +38,8 @@ def reach(step: Step, ground: Ground) -> Reach:
             return Reach(sides=ground.sides, kept=True)
         case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.FREEZE:
             return Reach(frozenset({step.broker}), kept=True)
+        case Kind.BLACKOUT:
+            return Reach(frozenset(ground.sites), kept=True)
         case Kind.PAUSE | Kind.SLOW | Kind.CLOCK | Kind.CONTROLLER | Kind.OFGATE | Kind.SPARK:
             return Reach()
         case Kind.SWITCH:
@@ -63,6 +66,7 @@ class Faults:
             Kind.CLOCK: self._jump,
             Kind.REBOOT: self._reboot,
             Kind.WIPE: self._wipe,
+            Kind.BLACKOUT: self._black_out,
             **dict.fromkeys(BETWEEN, self._disturb),
             **dict.fromkeys(OPENFLOW, self._end_program),
             Kind.SWITCH: self._restart_switch,
@@ -85,6 +89,17 @@ class Faults:
             file.unlink()
         await asyncio.sleep(step.seconds)
         await site.start()
+
+    async def _black_out(self, step: Step) -> None:
+        sites = list(self._ground.sites.values())
+        rng = random.Random(step.seconds)
+        await asyncio.gather(*(site.end(signal.SIGKILL) for site in sites))
+
+        async def again(site: Site, delay: float) -> None:
+            await asyncio.sleep(delay)
+            await site.start()
+
+        await asyncio.gather(*(again(site, rng.uniform(0, step.seconds)) for site in sites))
 
     async def _stop(self, step: Step) -> None:
         site = self._ground.sites[step.broker]

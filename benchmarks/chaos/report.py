@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import fill
 
@@ -56,6 +57,7 @@ def together(results: Sequence[Result]) -> Outcome:
         not_recovered=[each for outcome in outcomes for each in outcome.not_recovered],
         never_came=any(outcome.never_came for outcome in outcomes),
         details=[detail for outcome in outcomes for detail in outcome.details],
+        places=dict(sum((Counter(outcome.places) for outcome in outcomes), Counter())),
         tree_topics=sum(outcome.tree_topics for outcome in outcomes),
         by_tree=sum(outcome.by_tree for outcome in outcomes),
     )
@@ -98,6 +100,7 @@ def verdict(outcome: Outcome) -> str:
     if outcome.tree_topics:
         share = 100 * outcome.by_tree / outcome.tree_topics
         words.append(f"{share:.0f} % of what was published to topics of OpenFlow multicast left along its trees")
+    words += [f"lost from the {place} of a stream: {count}" for place, count in sorted(outcome.places.items()) if count]
     words += [f"not recovered: {each}" for each in outcome.not_recovered]
     if outcome.never_came:
         words.append("something that is owed has not come")

@@ -16,7 +16,7 @@ from benchmarks.chaos.devices import PacedPublisher, Witness, topic_of
 from benchmarks.chaos.faults import Faults, reach
 from benchmarks.chaos.ground import Ground, Site
 from benchmarks.chaos.openflow import WAYS
-from benchmarks.chaos.schedule import Step
+from benchmarks.chaos.schedule import QUIET, Step
 from benchmarks.durable_clients import DurableClient
 from examples.smart_city.processes import BrokerError
 from lab import LabError
@@ -32,7 +32,7 @@ NOTICED = 2.0
 """Seconds after a repair in which a broker may still be taken for dead because of the fault: `overlay.suspect_after`
 and a heartbeat."""
 
-Report = Callable[[Incident, Recorder], None]
+Report = Callable[[Sequence[Incident], Recorder], None]
 
 
 class Traffic(msgspec.Struct, frozen=True):
@@ -60,6 +60,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     never_came: bool
     """Something that is owed had not come when the run was given up."""
     details: list[str]
+    places: dict[str, int] = {}
+    """From where in their streams owed messages of QoS 1 and 2 are lost."""
     tree_topics: int = 0
     """Publications to topics that were to have OpenFlow trees, as far as they were counted."""
     by_tree: int = 0
@@ -75,7 +77,8 @@ class Outcome(msgspec.Struct, kw_only=True):
 class Run:
     """The devices and the recorder at a ground whose brokers are up. Use `carry_out`."""
 
-    def __init__(self, ground: Ground, cable: Cable | None, traffic: Traffic) -> None:
+    def __init__(self, ground: Ground, cable: Cable | None, traffic: Traffic, *, keep: bool = False) -> None:
+        """`keep`: the whole history, to be judged again."""
         self._ground, self._faults = ground, Faults(ground, cable)
         self._begun = time.monotonic()
         self._publishers = [
@@ -90,6 +93,7 @@ class Run:
         self.recorder = Recorder(
             streams,
             ((name, site.name) for name, site in places.items()),
+            {} if keep else None,
         )
         for witness in self._witnesses.values():
             witness.recorder = self.recorder
@@ -98,8 +102,9 @@ class Run:
     def _clock(self) -> float:
         return time.monotonic() - self._begun
 
-    async def carry_out(self, steps: Iterable[Step], seconds: float, report: Report) -> Outcome:
-        """All steps, none of them begun after so many seconds, and none after a program that did not start again.
+    async def carry_out(self, phases: Iterable[Sequence[Step]], seconds: float, report: Report) -> Outcome:
+        """One phase after the other, none of them begun after so many seconds, and none after a program that did not
+        start again.
 
         Raises `LabError` if the programs of OpenFlow multicast do not start at all, and `TimeoutError` if not even the
         first messages arrive."""
@@ -111,13 +116,14 @@ class Run:
             if await self._last_gap(self._clock()) is None:
                 raise TimeoutError("no messages flow between the brokers, before any fault")
             await self._plant()
-            for step in steps:
+            for phase in phases:
                 if self._clock() > seconds:
                     break
-                await asyncio.sleep(step.calm)
                 try:
-                    if not await self._endure(step, report):
-                        failed.append(self._complaint(step))
+                    if not phase:
+                        await asyncio.sleep(QUIET)
+                    elif not await self._endure(phase, report):
+                        failed.append(self._complaint(phase))
                     await self._count()
                 except (BrokerError, LabError) as error:
                     failed.append(str(error))
@@ -133,30 +139,41 @@ class Run:
             not_recovered=failed,
             never_came=not settled,
             details=self.recorder.details,
+            places=dict(self.recorder.places),
             tree_topics=openflow.publications if openflow is not None else 0,
             by_tree=openflow.carried if openflow is not None else 0,
         )
 
-    async def _endure(self, step: Step, report: Report) -> bool:
-        """One fault, until messages flow everywhere again; False if that does not happen. Raises as `Faults.carry`."""
+    async def _endure(self, phase: Sequence[Step], report: Report) -> bool:
+        """Faults that overlap, until messages flow everywhere again; False if that does not happen. Raises as
+        `Faults.carry`, when all of them are over."""
+        incidents: list[Incident] = []
+        self.recorder.watch(self._clock() + min(step.calm for step in phase))
+        ended = await asyncio.gather(*(self._carry(step, incidents) for step in phase), return_exceptions=True)
+        repaired, struck = self._clock(), incidents[0].struck
+        for error in ended:
+            if error is not None:
+                self.recorder.close(incidents, repaired, repaired)
+                raise error
+        last = await self._last_gap(struck)
+        flowing = self._clock()
+        if last is not None and any(incident.reach != Reach() for incident in incidents):
+            await asyncio.sleep(repaired + NOTICED - flowing)
+            first, last = last, await self._last_gap(struck)
+            flowing = flowing if first == last else self._clock()
+        recovered = self._clock() if last is None else max(repaired, last)
+        self.recorder.close(incidents, recovered, flowing)
+        report(incidents, self.recorder)
+        return last is not None
+
+    async def _carry(self, step: Step, incidents: list[Incident]) -> None:
+        await asyncio.sleep(step.calm)
         incident = self.recorder.strike(step, reach(step, self._ground), self._clock())
+        incidents.append(incident)
         try:
             await self._faults.carry(step)
-        except (BrokerError, LabError):
+        finally:
             incident.repaired = self._clock()
-            self.recorder.close(incident, incident.repaired, incident.repaired)
-            raise
-        incident.repaired = self._clock()
-        last = await self._last_gap(incident.struck)
-        flowing = self._clock()
-        if last is not None and incident.reach != Reach():
-            await asyncio.sleep(incident.repaired + NOTICED - flowing)
-            first, last = last, await self._last_gap(incident.struck)
-            flowing = flowing if first == last else self._clock()
-        recovered = self._clock() if last is None else max(incident.repaired, last)
-        self.recorder.close(incident, recovered, flowing)
-        report(incident, self.recorder)
-        return last is not None
 
     async def _count(self) -> None:
         """See how much has left along trees. Raises `LabError` if OFGate has ended."""
@@ -173,8 +190,8 @@ class Run:
         await openflow.start_gate(topics, [site.overlay for site in self._ground.sites.values()])
         await openflow.built()
 
-    def _complaint(self, step: Step) -> str:
-        """What is wrong after a fault the mesh has not recovered from."""
+    def _complaint(self, phase: Sequence[Step]) -> str:
+        """What is wrong after faults the mesh has not recovered from."""
         cut_off = [client.client_id for client in [*self._publishers, *self._witnesses.values()] if not client.attached]
         silent = [
             f"{name} to {subscriber}"
@@ -182,7 +199,8 @@ class Run:
             if self.recorder.streams[name].qos and flow.last + ROUND < self.recorder.streams[name].last
         ]
         unacknowledged = [stream.name for stream in self._sure if stream.done[-ROUND - 1] == math.inf]
-        words = [f"{step.kind} {step.broker} at {self.recorder.incidents[-1].struck:.1f} s"]
+        names = ", ".join(f"{step.kind} {step.broker}".strip() for step in phase)
+        words = [f"{names} until {self.recorder.incidents[-1].repaired:.1f} s"]
         words += [f"not attached: {', '.join(cut_off)}"] if cut_off else []
         words += [f"nothing arrives of {', '.join(silent)}"] if silent else []
         words += [f"no acknowledgements for {', '.join(unacknowledged)}"] if unacknowledged else []

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     CLOCK = "clock"
     REBOOT = "reboot"
     WIPE = "wipe"
+    BLACKOUT = "blackout"
     PARTITION = "partition"
     CUT = "cut"
     ONE_WAY = "one way"
@@ -42,6 +43,7 @@ WHAT = {
     Kind.CLOCK: "the clock of a broker jumps, up to a day ahead or back, and back again (1 to 2 s)",
     Kind.REBOOT: "`kill -9` of a broker; it is started again with a clock that is up to a day ahead or behind",
     Kind.WIPE: "`kill -9` of a broker, and its disk is gone; it is started again after 0 to 4 s, with an empty one",
+    Kind.BLACKOUT: "`kill -9` of all brokers at once; each is started again after 0 to 4 s of its own",
     Kind.PARTITION: "nothing passes between the clusters (1 to 6 s)",
     Kind.CUT: "the same for 40 to 60 s",
     Kind.ONE_WAY: "nothing passes from one cluster to the other; the other way all does (1 to 5 s)",
@@ -61,6 +63,7 @@ LENGTH = {
     Kind.CLOCK: (1.0, 2.0),
     Kind.REBOOT: (0.0, 2.0),
     Kind.WIPE: (0.0, 4.0),
+    Kind.BLACKOUT: (0.0, 4.0),
     Kind.PARTITION: (1.0, 6.0),
     Kind.CUT: (40.0, 60.0),
     Kind.ONE_WAY: (1.0, 5.0),
@@ -80,8 +83,18 @@ BETWEEN = frozenset({Kind.PARTITION, Kind.CUT, Kind.ONE_WAY, Kind.LOSS, Kind.SLO
 """What happens between clusters, and needs a network of one's own."""
 OPENFLOW = frozenset({Kind.SWITCH, Kind.CONTROLLER, Kind.OFGATE, Kind.SPARK})
 """What happens to the programs and switches of OpenFlow multicast."""
+ENDS = frozenset({Kind.KILL, Kind.FREEZE, Kind.RESTART, Kind.DISK, Kind.REBOOT, Kind.WIPE})
+"""What takes a broker, or its disk, away."""
 CLOCKS = frozenset({Kind.CLOCK, Kind.REBOOT})
 """What needs a clock that can be set for one process."""
+MOST = 4
+"""Faults that overlap, at most."""
+SPREAD = 2.0
+"""Seconds within which those of one phase begin."""
+QUARTER = 0.25
+"""Share of the phases that have no faults."""
+QUIET = 5.0
+"""Seconds that these take."""
 VERSIONS = (LOWEST_VERSION, VERSION)
 """Of the protocol between brokers: a rolling restart goes to the other one, if there are two."""
 
@@ -103,7 +116,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSIONS[-1]
     """Highest version that a restarted broker speaks."""
     calm: float = 1.0
-    """Seconds of peace before it."""
+    """Seconds of peace before it; in a phase of several, from its beginning."""
 
 
 def steps(
@@ -127,10 +140,53 @@ def steps(
                 done += 1
 
 
+def singly(
+    seed: int, brokers: Sequence[str], kinds: Collection[Kind], faults: int, switches: Sequence[str] = ()
+) -> Iterator[list[Step]]:
+    """Those of `steps`, one after the other."""
+    for step in steps(seed, brokers, kinds, faults, switches):
+        yield [step]
+
+
+def phases(
+    seed: int, brokers: Sequence[str], kinds: Collection[Kind], faults: int, switches: Sequence[str] = ()
+) -> Iterator[list[Step]]:
+    """At least `faults` steps in phases: a random subset at a time (after Jepsen), a quarter of the time none.
+
+    Those of a phase have victims of their own. No two of them happen to the network between the clusters, none beside a
+    blackout, and nothing that takes a broker away beside a wiped disk: three brokers have each session, and two disks
+    that go at once are more than is promised."""
+    rng = random.Random(seed)
+    chosen, version, done = sorted(kinds), VERSIONS[-1], 0
+    while done < faults:
+        if rng.random() < QUARTER:
+            yield []
+            continue
+        phase: list[Step] = []
+        for kind in rng.sample(chosen, min(len(chosen), rng.randint(1, MOST))):
+            free = [broker for broker in brokers if all(step.broker != broker for step in phase)]
+            if not free or not _beside(kind, [step.kind for step in phase]):
+                continue
+            if kind is Kind.RESTART:
+                version = VERSIONS[0] + VERSIONS[-1] - version
+            step = _step(rng, kind, _victim(rng, kind, free, switches), version)
+            phase.append(msgspec.structs.replace(step, calm=round(rng.uniform(0.1, SPREAD), 2)))
+        done += len(phase)
+        yield phase
+
+
+def _beside(kind: Kind, others: Sequence[Kind]) -> bool:
+    """May it happen together with these?"""
+    both = {kind, *others}
+    if Kind.BLACKOUT in both or (Kind.WIPE in both and len([each for each in [kind, *others] if each in ENDS]) > 1):
+        return not others
+    return not (kind in BETWEEN and BETWEEN.intersection(others))
+
+
 def _victim(rng: random.Random, kind: Kind, brokers: Sequence[str], switches: Sequence[str]) -> str:
     if kind is Kind.SWITCH:
         return rng.choice(switches)
-    return "" if kind in BETWEEN | OPENFLOW else rng.choice(brokers)
+    return "" if kind in BETWEEN | OPENFLOW | {Kind.BLACKOUT} else rng.choice(brokers)
 
 
 def _step(rng: random.Random, kind: Kind, broker: str, version: int) -> Step:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.chaos import history
+from benchmarks.chaos.__main__ import main
 from benchmarks.chaos.account import FLIGHT, Reach, Recorder, Stream
 from benchmarks.chaos.cable import lottery
 from benchmarks.chaos.report import quantile
-from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, VERSIONS, Kind, Step, steps
+from benchmarks.chaos.schedule import BETWEEN, CLOCKS, ENDS, MOST, OPENFLOW, VERSIONS, Kind, Step, phases, steps
 
 NOBODY = Step(kind=Kind.KILL)
 EAST, WEST = frozenset({"a"}), frozenset({"b"})
@@ -20,6 +24,7 @@ REACHES = (
     *(Reach(sides=(EAST, WEST), kept=kept) for kept in (False, True)),
 )
 SWITCHES = ["s1", "s2"]
+NO_VICTIM = BETWEEN | OPENFLOW | {Kind.BLACKOUT}
 
 
 @given(data=st.data())
@@ -40,7 +45,7 @@ def test_each_wrong_delivery_is_counted_once_and_on_the_right_side(data: st.Data
     for reach in draw(st.lists(st.sampled_from(REACHES), max_size=3)):
         begin = at + draw(st.floats(0.01, 5))
         at = begin + draw(st.floats(0, 5))
-        recorder.close(recorder.strike(NOBODY, reach, begin), at, at)
+        recorder.close([recorder.strike(NOBODY, reach, begin)], at, at)
         windows.append((begin, at, reach))
     lost = doubled = unowed_lost = unowed_doubled = 0
     for name, broker in recorder.brokers.items():
@@ -74,7 +79,7 @@ def test_a_late_first_copy_is_out_of_order_and_a_repetition_while_its_fault_is_t
         recorder.arrived("far", "s", number, 4.0)
     incident = recorder.strike(NOBODY, Reach(WEST), 5.0)
     recorder.arrived("far", "s", 3, 6.0)
-    recorder.close(incident, 7.0, 7.0)
+    recorder.close([incident], 7.0, 7.0)
     recorder.arrived("far", "s", 3, 13.0)
     (judged,) = recorder.judge()
     assert (judged.disordered, judged.doubled, judged.unowed_doubled, judged.lost) == (1, 1, 1, 0)
@@ -84,11 +89,12 @@ def test_a_late_first_copy_is_out_of_order_and_a_repetition_while_its_fault_is_t
 def test_an_outage_is_the_longest_silence_of_a_pair_that_the_fault_did_not_touch() -> None:
     streams = [Stream("s", "a", 0), Stream("t", "b", 0)]
     recorder = Recorder(streams, [("far", "b"), ("near", "a")])
+    recorder.watch(10.0)
     incident = recorder.strike(NOBODY, Reach(WEST), 10.0)
     for number, now in ((1, 10.5), (2, 12.75), (3, 13.0)):
         streams[0].hand(now)
         recorder.arrived("near", "s", number, now)
-    recorder.close(incident, 13.5, 14.0)
+    recorder.close([incident], 13.5, 14.0)
     assert incident.outages == [2.25]
 
 
@@ -109,9 +115,74 @@ def test_a_schedule_is_its_seeds_has_every_kind_each_round_and_ends_each_rolling
         assert sorted(step.broker for step in turn) == names
         assert {step.version for step in turn} == {VERSIONS[begin // brokers % 2]}
     for step in planned:
-        places = SWITCHES if step.kind is Kind.SWITCH else [""] if step.kind in BETWEEN | OPENFLOW else names
+        places = SWITCHES if step.kind is Kind.SWITCH else [""] if step.kind in NO_VICTIM else names
         assert step.broker in places
         assert (step.jump != 0) is (step.kind in CLOCKS)
+
+
+@given(seed=st.integers(), count=st.integers(1, 60), brokers=st.integers(1, 6))
+def test_faults_of_a_phase_have_victims_of_their_own_and_leave_what_is_promised(
+    seed: int, count: int, brokers: int
+) -> None:
+    names = [f"b{number}" for number in range(brokers)]
+    planned = list(phases(seed, names, tuple(Kind), count, SWITCHES))
+    assert planned == list(phases(seed, names, set(Kind), count, SWITCHES))
+    assert sum(map(len, planned)) >= count
+    for phase in planned:
+        assert len(phase) <= MOST
+        kinds = [step.kind for step in phase]
+        victims = [step.broker for step in phase if step.broker in names]
+        assert len(set(victims)) == len(victims)
+        assert len(BETWEEN.intersection(kinds)) <= 1
+        assert Kind.BLACKOUT not in kinds or len(kinds) == 1
+        assert Kind.WIPE not in kinds or len(ENDS.intersection(kinds)) == 1
+
+
+def test_about_a_quarter_of_the_phases_has_no_fault() -> None:
+    planned = list(phases(1, ["a", "b", "c"], (Kind.KILL, Kind.PAUSE, Kind.DISK), 2000))
+    assert 0.2 < sum(not phase for phase in planned) / len(planned) < 0.3
+
+
+@given(data=st.data())
+def test_a_history_is_judged_again_as_it_was(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    draw = data.draw
+    streams = [Stream("s", "a", 1), Stream("t", "b", 0)]
+    recorder = Recorder(streams, [("far", "b"), ("near", "a")], {})
+    for stream in streams:
+        for number in range(1, 9):
+            stream.hand(float(number))
+            if draw(st.booleans()):
+                stream.acknowledged(number, number + 0.5)
+    incident = recorder.strike(NOBODY, draw(st.sampled_from(REACHES)), 3.0)
+    recorder.close([incident], 4.0, 4.5)
+    for name, source, number in draw(
+        st.lists(st.tuples(st.sampled_from(("far", "near")), st.sampled_from("st"), st.integers(1, 8)), max_size=40)
+    ):
+        recorder.arrived(name, source, number, 20.0 + number)
+    file = tmp_path_factory.getbasetemp() / "history"
+    history.write(recorder, file)
+    counts, again = history.judge(file)
+    assert counts == recorder.judge()
+    assert (again.details, again.places, again.incidents) == (recorder.details, recorder.places, recorder.incidents)
+
+
+def test_a_history_that_is_none_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "history"
+    file.write_bytes(b"nothing of the kind")
+    assert main(["--judge", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"chaos: {file} is no history of a run")
+
+
+def test_a_lost_message_is_named_by_its_place_in_the_stream() -> None:
+    stream = Stream("s", "a", 1)
+    recorder = Recorder([stream], [("far", "b")])
+    for number in range(1, 11):
+        stream.acknowledged(stream.hand(number), number + 0.1)
+    for number in (3, 4, 6, 8):
+        recorder.arrived("far", "s", number, 20.0)
+    recorder.judge()
+    assert recorder.places == {"beginning": 2, "middle": 2, "end": 2}
+    assert recorder.details[0].startswith("lost from the beginning: s #1 ")
 
 
 @given(share=st.floats(0, 1), seed=st.integers())

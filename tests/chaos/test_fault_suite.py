@@ -39,7 +39,9 @@ async def test_nothing_is_lost_through_kills_a_pause_a_rolling_restart_and_clock
             kinds.append(Kind.KILL)
         drawn = steps(seed, list(ground.sites), kinds, len(kinds) - 1 + len(ground.sites))
         planned = [msgspec.structs.replace(step, calm=0.2) for step in drawn]
-        outcome = await Run(ground, None, Traffic(rate=8.0, topics=3)).carry_out(planned, PATIENCE, lambda *_: None)
+        outcome = await Run(ground, None, Traffic(rate=8.0, topics=3)).carry_out(
+            [[step] for step in planned], PATIENCE, lambda *_: None
+        )
         assert {site.version for site in ground.sites.values()} == {VERSIONS[0]}
     assert [incident.step for incident in outcome.incidents] == planned
     assert {incident.step.kind for incident in outcome.incidents} == set(kinds)
