@@ -15,6 +15,7 @@ from benchmarks.chaos.clocks import library
 from benchmarks.chaos.ground import Ground, Site
 from benchmarks.chaos.openflow import OpenFlow
 from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, Kind, Step
+from examples.smart_city.processes import BrokerError
 
 SLOW = 2_000_000
 """Bits per second of a slow link: several times what the devices' traffic takes."""
@@ -36,7 +37,7 @@ def reach(step: Step, ground: Ground) -> Reach:
     match step.kind:
         case Kind.PARTITION | Kind.CUT | Kind.ONE_WAY | Kind.LOSS:
             return Reach(sides=ground.sides, kept=True)
-        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.FREEZE:
+        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.DAMAGE | Kind.FREEZE:
             return Reach(frozenset({step.broker}), kept=True)
         case Kind.BLACKOUT:
             return Reach(frozenset(ground.sites), kept=True)
@@ -66,6 +67,7 @@ class Faults:
             Kind.CLOCK: self._jump,
             Kind.REBOOT: self._reboot,
             Kind.WIPE: self._wipe,
+            Kind.DAMAGE: self._damage,
             Kind.BLACKOUT: self._black_out,
             **dict.fromkeys(BETWEEN, self._disturb),
             **dict.fromkeys(OPENFLOW, self._end_program),
@@ -90,9 +92,20 @@ class Faults:
         await asyncio.sleep(step.seconds)
         await site.start()
 
+    async def _damage(self, step: Step) -> None:
+        site = self._ground.sites[step.broker]
+        await site.end(signal.SIGKILL)
+        damage(site.file, random.Random(step.draw))
+        await asyncio.sleep(step.seconds)
+        try:
+            await site.start()
+        except BrokerError:  # it refuses what is damaged, and says how to go on without
+            await site.repair()
+            await site.start()
+
     async def _black_out(self, step: Step) -> None:
         sites = list(self._ground.sites.values())
-        rng = random.Random(step.seconds)
+        rng = random.Random(step.draw)
         await asyncio.gather(*(site.end(signal.SIGKILL) for site in sites))
 
         async def again(site: Site, delay: float) -> None:
@@ -170,6 +183,32 @@ class Faults:
 def _openflow(ground: Ground) -> OpenFlow:
     assert ground.openflow is not None
     return ground.openflow
+
+
+def damage(file: Path, rng: random.Random) -> str:
+    """Do one thing to the files of a stopped broker's storage that disks do. Says what."""
+    files = [
+        each for each in (file, Path(f"{file}-wal"), Path(f"{file}-mark")) if each.exists() and each.stat().st_size
+    ]
+    victim = rng.choice(files)
+    content = bytearray(victim.read_bytes())
+    match rng.choice(("flip", "cut", "lose", "copy")):
+        case "flip":
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+            said = "a bit flipped"
+        case "cut":
+            del content[len(content) // 2 :]
+            said = "cut in half"
+        case "copy":
+            block = min(BLOCK, len(content))
+            source, target = (rng.randrange(0, len(content) - block + 1) for _ in range(2))
+            content[target : target + block] = content[source : source + block]
+            said = "a block copied over another"
+        case _:
+            victim.unlink()
+            return f"{victim.name}: gone"
+    victim.write_bytes(content)
+    return f"{victim.name}: {said}"
 
 
 def fill(disk: Path) -> Path:

@@ -10,6 +10,7 @@ import asyncio
 import random
 import signal
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from benchmarks.chaos.clocks import WallClock
 from benchmarks.chaos.devices import Streams
 from benchmarks.chaos.openflow import WAYS, OpenFlow
 from benchmarks.chaos.schedule import VERSIONS
-from examples.smart_city.processes import BrokerProcess, free_ports, saps_broker
+from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker
 from lab import Lab
 from lab.programs import MQTT, OVERLAY
 
@@ -34,6 +35,7 @@ class Site(ABC):
 
     def __init__(self, name: str, cluster: str, overlay: str, folder: Path) -> None:
         self.name, self.cluster, self.overlay, self.folder = name, cluster, overlay, folder
+        self.file = folder / "broker.db"
         self.settings: dict[str, str] = {}
         self.others: list[str] = []
         """Where it may join."""
@@ -47,11 +49,28 @@ class Site(ABC):
 
     async def start(self) -> None:
         """A new life. Raises `BrokerError`."""
-        own = {"storage.file": str(self.folder / "broker.db"), "links.highest_version": str(self.version)}
+        own = {"storage.file": str(self.file), "links.highest_version": str(self.version)}
         self.process = self.broker({**own, **self.settings})
         if self.own_clock:
             self.process.environment |= self.clock.environment
         await self.process.start(START)
+
+    async def repair(self) -> None:
+        """Put what is sound of its damaged file in the file's place, or nothing if nothing can be had. Its process has
+        ended. Raises `BrokerError`."""
+        sound = self.folder / "sound.db"
+        command = (sys.executable, "-m", "saps", "storage", "repair", str(self.file), str(sound))
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        said, _ = await process.communicate()
+        for each in self.folder.glob("broker.db*"):
+            each.unlink()
+        if process.returncode == 0:
+            for each in self.folder.glob("sound.db*"):
+                each.rename(self.folder / each.name.replace("sound", "broker"))
+        elif sound.exists():
+            raise BrokerError(f"{self.name} could not be repaired: {said.decode(errors='replace')}")
 
     async def end(self, number: signal.Signals) -> None:
         """Send a signal and wait until the process is gone; SIGTERM becomes SIGKILL if it has no effect."""

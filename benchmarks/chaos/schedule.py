@@ -22,6 +22,7 @@ class Kind(StrEnum):
     CLOCK = "clock"
     REBOOT = "reboot"
     WIPE = "wipe"
+    DAMAGE = "damage"
     BLACKOUT = "blackout"
     PARTITION = "partition"
     CUT = "cut"
@@ -43,6 +44,8 @@ WHAT = {
     Kind.CLOCK: "the clock of a broker jumps, up to a day ahead or back, and back again (1 to 2 s)",
     Kind.REBOOT: "`kill -9` of a broker; it is started again with a clock that is up to a day ahead or behind",
     Kind.WIPE: "`kill -9` of a broker, and its disk is gone; it is started again after 0 to 4 s, with an empty one",
+    Kind.DAMAGE: "`kill -9` of a broker, and its storage is damaged: a bit flipped, a file cut in half or gone, a block"
+    " copied over another; it is started again, after `saps storage repair` if it refuses",
     Kind.BLACKOUT: "`kill -9` of all brokers at once; each is started again after 0 to 4 s of its own",
     Kind.PARTITION: "nothing passes between the clusters (1 to 6 s)",
     Kind.CUT: "the same for 40 to 60 s",
@@ -63,6 +66,7 @@ LENGTH = {
     Kind.CLOCK: (1.0, 2.0),
     Kind.REBOOT: (0.0, 2.0),
     Kind.WIPE: (0.0, 4.0),
+    Kind.DAMAGE: (0.0, 4.0),
     Kind.BLACKOUT: (0.0, 4.0),
     Kind.PARTITION: (1.0, 6.0),
     Kind.CUT: (40.0, 60.0),
@@ -83,8 +87,10 @@ BETWEEN = frozenset({Kind.PARTITION, Kind.CUT, Kind.ONE_WAY, Kind.LOSS, Kind.SLO
 """What happens between clusters, and needs a network of one's own."""
 OPENFLOW = frozenset({Kind.SWITCH, Kind.CONTROLLER, Kind.OFGATE, Kind.SPARK})
 """What happens to the programs and switches of OpenFlow multicast."""
-ENDS = frozenset({Kind.KILL, Kind.FREEZE, Kind.RESTART, Kind.DISK, Kind.REBOOT, Kind.WIPE})
+ENDS = frozenset({Kind.KILL, Kind.FREEZE, Kind.RESTART, Kind.DISK, Kind.REBOOT, Kind.WIPE, Kind.DAMAGE})
 """What takes a broker, or its disk, away."""
+DISKS = frozenset({Kind.WIPE, Kind.DAMAGE})
+"""What takes the disk's content away, or some of it."""
 CLOCKS = frozenset({Kind.CLOCK, Kind.REBOOT})
 """What needs a clock that can be set for one process."""
 MOST = 4
@@ -115,6 +121,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a clock is then ahead; behind if negative."""
     version: int = VERSIONS[-1]
     """Highest version that a restarted broker speaks."""
+    draw: int = 0
+    """From which the rest is drawn: which bit is flipped, who starts first."""
     calm: float = 1.0
     """Seconds of peace before it; in a phase of several, from its beginning."""
 
@@ -154,8 +162,8 @@ def phases(
     """At least `faults` steps in phases: a random subset at a time (after Jepsen), a quarter of the time none.
 
     Those of a phase have victims of their own. No two of them happen to the network between the clusters, none beside a
-    blackout, and nothing that takes a broker away beside a wiped disk: three brokers have each session, and two disks
-    that go at once are more than is promised."""
+    blackout, and nothing that takes a broker away beside a wiped or damaged disk: three brokers have each session, and
+    two disks that go at once are more than is promised."""
     rng = random.Random(seed)
     chosen, version, done = sorted(kinds), VERSIONS[-1], 0
     while done < faults:
@@ -178,7 +186,7 @@ def phases(
 def _beside(kind: Kind, others: Sequence[Kind]) -> bool:
     """May it happen together with these?"""
     both = {kind, *others}
-    if Kind.BLACKOUT in both or (Kind.WIPE in both and len([each for each in [kind, *others] if each in ENDS]) > 1):
+    if Kind.BLACKOUT in both or (not both.isdisjoint(DISKS) and sum(each in ENDS for each in (kind, *others)) > 1):
         return not others
     return not (kind in BETWEEN and BETWEEN.intersection(others))
 
@@ -199,5 +207,6 @@ def _step(rng: random.Random, kind: Kind, broker: str, version: int) -> Step:
         share=round(rng.uniform(*LOSS), 3) if kind is Kind.LOSS else 0.0,
         jump=round(jump, 1) if kind in CLOCKS else 0.0,
         version=version,
+        draw=rng.getrandbits(32),
         calm=round(rng.uniform(0.1, 0.7), 2),
     )
