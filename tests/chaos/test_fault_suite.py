@@ -24,11 +24,11 @@ PATIENCE = 120.0
 """Seconds to wait for what must come. No requirement; the end of hope."""
 CALM = {"overlay.suspect_after": "15"}
 """A short pause is not taken for a death, however busy the machine; a broken link shows a death all the same."""
-KINDS = (Kind.PAUSE, Kind.RESTART, Kind.CLOCK, Kind.REBOOT)
+KINDS = (Kind.PAUSE, Kind.RESTART, Kind.BLACKOUT, Kind.DAMAGE, Kind.CLOCK, Kind.REBOOT)
 """The last two need libfaketime. A reboot is a kill, and more."""
 
 
-async def test_nothing_is_lost_through_kills_a_pause_a_rolling_restart_and_clocks_that_jump(
+async def test_nothing_is_lost_through_kills_pauses_restarts_blackouts_damaged_files_and_clocks_that_jump(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.chaos.run.NOTICED", 0.0)  # none that lives is taken for dead later: they are calm
