@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
 from tests.frontend.web.chromium import Page, browser
-from tests.frontend.web.conftest import Site, Start
+from tests.frontend.web.conftest import PATIENCE, Site, Start
 from tests.frontend.web.test_web_mesh import mesh_of
 from tests.frontend.web.test_web_pages import AXE, INSIDE, READY, fields
 from tests.frontend.web.test_web_roles import with_roles
@@ -60,6 +61,9 @@ async def test_clients_are_found_disconnected_and_banned_on_the_page(start: Star
         assert await page.run(AXE) == []
         await click(page, "clients", "Follow live")
         await page.until(f"{DETAIL}.includes('Waiting for what happens')")
+        async with asyncio.timeout(PATIENCE):
+            while sites[2].broker.hub.tracer is None:  # noqa: ASYNC110 - it does not tell
+                await asyncio.sleep(0.02)
         await sites[0].publish("air/ward1", b"42", qos=1)
         await page.until(
             "document.querySelector('#view-clients ol.messages li')?.innerText.includes('PUBLISH air/ward1')"

@@ -1,7 +1,7 @@
 // A live trace of a client, or of a topic's messages: what happens to them, as the brokers see it.
 
 import { fill, h } from "/static/dom.js";
-import { bytes, clock } from "/static/format.js";
+import { bytes, clock, plural } from "/static/format.js";
 import { events } from "/static/store.js";
 
 const MOST = 300;
@@ -42,11 +42,11 @@ export class Follow {
       for await (const event of events(`/v1/follow?${new URLSearchParams({ ...this.wanted, seconds: "300" })}`, stopping.signal)) {
         this.list.prepend(this.#row(event));
         while (this.list.children.length > MOST) this.list.lastChild.remove();
-        fill(this.said, `${++number} events`);
+        fill(this.said, plural(++number, "event"));
       }
-      fill(this.said, `${number} events in 5 minutes`);
+      fill(this.said, `${plural(number, "event")} in 5 minutes`);
     } catch (error) {
-      fill(this.said, stopping.signal.aborted ? `${number} events` : h("span.bad", {}, error.message));
+      fill(this.said, stopping.signal.aborted ? plural(number, "event") : h("span.bad", {}, error.message));
     }
     if (this.stopping === stopping) this.stop();
   }

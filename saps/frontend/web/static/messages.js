@@ -1,7 +1,7 @@
 // Messages: publish one, see those of a filter as they come, and what is retained in the mesh.
 
 import { fill, h } from "/static/dom.js";
-import { bytes, clock } from "/static/format.js";
+import { bytes, clock, plural } from "/static/format.js";
 import { ask, events, open } from "/static/store.js";
 
 const MOST = 200, PAGE = 50;
@@ -50,7 +50,7 @@ export class MessagesView {
       const query = new URLSearchParams({ qos: this.qos.value, retain: String(this.retain.checked) });
       const response = await open(`/v1/topics/${at(this.topic.value)}?${query}`, { method: "POST", body: this.payload.value, headers: { "Content-Type": "text/plain" } });
       const found = await response.json();
-      this.told.value = found.qos ? `${found.reason}: ${found.subscribers} subscribers, at ${found.brokers} other brokers` : "Sent.";
+      this.told.value = found.qos ? `${found.reason}: ${plural(found.subscribers, "subscriber")}, at ${plural(found.brokers, "other broker")}` : "Sent.";
     } catch (error) {
       this.told.value = error.message;
     }
