@@ -120,7 +120,7 @@ class _Others:
             broker.mesh.act(lambda: broker.agents.call(name, method, args, done))
 
     def linked(self) -> list[str]:
-        return self._broker.watch.linked
+        return sorted({ref.name for ref in self._broker.mesh.node.graph.linked_brokers()})
 
 
 def _bans_path(broker: Broker) -> Path | None:

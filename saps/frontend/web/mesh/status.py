@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from saps.agents.api import remote, repeatable
+from saps.agents.api import remote
 from saps.frontend.web.mesh.report import Away, Broker, Event, Report, TopicPart
 from saps.statistics import LATENCY_BOUNDS, Statistics
 
@@ -80,20 +80,20 @@ class StatusAgent:
         self._seen: dict[str, _Seen] = {}
         self._report: Report | None = None
 
-    @repeatable
+    @remote
     def report(self, most: int) -> Any:
         """A `Report` as plain values, with so many topics at most."""
         found = self.now()
         parts = found.parts[: max(0, min(most, MOST_TOPICS))]
         return msgspec.to_builtins(msgspec.structs.replace(found, parts=parts))
 
-    @repeatable
+    @remote
     def divide(self, topic: str, members: list[str] | None) -> Any:
         """How a publication to the topic goes on from here, to these brokers (None: to all that have subscribed):
         ``[how, [[next broker, brokers behind it], ...]]``."""
         return self._watched.divide(topic, members)
 
-    @repeatable
+    @remote
     def matching(self, topic: str) -> Any:
         """``[name of this broker, clients here that would get a message to the topic]``."""
         return [self._name, self._watched.matching(topic)]
