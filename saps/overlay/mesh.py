@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saps.mesh import Recalled, TopicRoute
+from saps.local.batch import Batch
+from saps.mesh import Done, Recalled, TopicRoute
 from saps.messages import Message, Properties
 from saps.overlay.delivery.delivery import Delivery
+from saps.overlay.node_port import NodePort
 from saps.overlay.rendezvous.rendezvous import Rendezvous
 from saps.overlay.rendezvous.streams import Phase
 from saps.overlay.retained.publisher import RetainedPublisher
@@ -17,13 +19,16 @@ from saps.policy.model import Policy
 class OverlayMesh:
     """A `saps.mesh.Mesh`."""
 
-    def __init__(self, rendezvous: Rendezvous, delivery: Delivery, retained: RetainedPublisher, wills: Wills) -> None:
+    def __init__(
+        self, port: NodePort, rendezvous: Rendezvous, delivery: Delivery, retained: RetainedPublisher, wills: Wills
+    ) -> None:
+        self._port = port
         self._subscriptions = rendezvous.subscriptions
         self._publishers = rendezvous.publishers
+        self._multicast = delivery.multicast
         self._sharing = delivery.sharing
         self._retained = retained
         self._wills = wills
-        self.publish = delivery.multicast.publish
 
     def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
         self._subscriptions.subscribe(topic_filter, done)
@@ -34,6 +39,11 @@ class OverlayMesh:
 
     def route(self, topic: str) -> TopicRoute:
         return self._publishers.stream(topic)
+
+    def publish(self, batch: Batch, done: Done | None) -> None:
+        self._multicast.publish(batch, done)
+        if self._port.own:  # a new topic: what need not leave this broker is done before the next packet is looked at
+            self._port.run_own()
 
     def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
         if will is not None and not self._publishers.unrestricted(will.topic):

@@ -91,7 +91,7 @@ class OverlayNode:
         self.sessions, self.replicas = self._sessions(calls, stamps, takeover_timeout, copies)
         self.agents = AgentCalls(port, graph, calls, call_agents)
         self.leaving = Leaving(port, graph, self._settled, self._withdraw, leave_timeout)
-        self.mesh = OverlayMesh(rendezvous, self.delivery, retained, self.wills)
+        self.mesh = OverlayMesh(port, rendezvous, self.delivery, retained, self.wills)
         self.peers = Peers(
             port, driver, graph, self.rejoin, rendezvous, self.delivery, retained, self.sessions, self.replicas,
             self.wills, self.leaving,

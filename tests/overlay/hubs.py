@@ -79,7 +79,7 @@ class Hubs(Simulation):
             self.published += [(broker, message) for message in batch.messages if batch.retain]
             publish(batch, done)
 
-        node.mesh.publish = noted
+        node.mesh.publish = noted  # type: ignore[method-assign]
         self.hubs[broker].mesh = node.mesh
         broker.node.port.timers.epoch = self.rng.uniform(-0.1, 0.1)  # clocks differ
 
