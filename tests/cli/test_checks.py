@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.processes import free_port
 from saps.broker.broker import Broker
 from saps.cli.commands import app
 from saps.config.sources_io import load
@@ -121,6 +122,23 @@ async def test_join_is_asked_as_the_broker_would_ask(b0: Broker, tmp_path: Path)
     other = await checked(config(tmp_path, more.replace("/secret", "/other")))
     assert other.exit_code == 2
     assert f"not reached: {b0.ref.address}: " in other.stderr
+
+
+async def test_that_nobody_answers_is_a_fault_of_a_node_and_a_warning_of_a_file(b0: Broker, tmp_path: Path) -> None:
+    seal = f'[links]\nsecret_file = "{tmp_path}/secret"\n'
+    nobody = (await asyncio.to_thread(free_port), await asyncio.to_thread(free_port))
+    file = config(tmp_path, f'join = ["127.0.0.1:{nobody[0]}", "127.0.0.1:{nobody[1]}"]\n{seal}')
+    alone = await checked(file)
+    assert alone.exit_code == 0, alone.output
+    assert "saps: warning: join (" in alone.stderr
+    assert "begins a mesh of its own" in alone.stderr
+    examined = ["doctor", "--json", "--config", str(file), "--web", f"127.0.0.1:{nobody[0]}"]
+    ill = await asyncio.to_thread(CliRunner().invoke, app, examined)
+    assert ill.exit_code == 1
+    assert '{"check":"join","verdict":"fault"' in ill.stdout
+    file.write_text(file.read_text().replace(f"127.0.0.1:{nobody[1]}", str(b0.ref.address)))
+    better = await asyncio.to_thread(CliRunner().invoke, app, examined)
+    assert '{"check":"join","verdict":"warning"' in better.stdout
 
 
 async def test_ports_that_the_broker_itself_has_are_no_fault(b0: Broker, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from saps.cli.doctor import file_checks, machine_checks
 from saps.cli.doctor.file_checks import UNNAMED
-from saps.cli.doctor.findings import Finding, fault, good, warning
+from saps.cli.doctor.findings import Finding, Verdict, fault, good, warning
 from saps.cli.look.http_client import Answer, AskError, WebPort
 from saps.config import Address, BrokerSettings, SettingError
 from saps.config.sources_io import TABLES, faults_of_file, load, read_file
@@ -58,13 +58,16 @@ def _settings(file: Path | None, environ: Mapping[str, str]) -> BrokerSettings:
     return load({"name": UNNAMED}, environ, file).settings
 
 
-def settled(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
-    """All that `saps doctor` and `saps check-config` look at for these settings."""
+def settled(settings: BrokerSettings, running: bool, alone: Verdict = "fault") -> Iterator[Finding]:
+    """All that `saps doctor` and `saps check-config` look at for these settings.
+
+    `alone`: what it is that nobody answers at all the addresses of `join`.
+    """
     yield from file_checks.files(settings)
     yield from file_checks.certificates(settings)
     yield from file_checks.folders(settings)
     yield from ports(settings, running or runs_here(settings))
-    yield from reachable(settings)
+    yield from reachable(settings, alone)
 
 
 def complaints(file: Path) -> tuple[list[SettingError], list[SettingError]]:
@@ -77,7 +80,7 @@ def complaints(file: Path) -> tuple[list[SettingError], list[SettingError]]:
         return [], []
     loaded = load({}, {}, file) if "name" in given else load({"name": UNNAMED}, {}, file)
     found: dict[str, list[SettingError]] = {"fault": [], "warning": []}
-    for finding in (*settled(loaded.settings, False), *machine_checks.clock()):
+    for finding in (*settled(loaded.settings, False, "warning"), *machine_checks.clock()):
         if finding.verdict in found:
             error = SettingError(finding.check, f"{finding.says} -> {finding.mend}")
             found[finding.verdict].append(loaded.locate(error))
@@ -118,11 +121,11 @@ def ports(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
                 yield fault(setting, f"{address}: {os.strerror(number)}", mend)
 
 
-def reachable(settings: BrokerSettings) -> Iterator[Finding]:
+def reachable(settings: BrokerSettings, alone: Verdict) -> Iterator[Finding]:
     """Who answers at the addresses of `join`, asked as the broker asks; and is there somebody at the other addresses
     that it connects to?"""
     if settings.join:
-        yield _contacts({address: asked(settings, address) for address in settings.join})
+        yield _contacts({address: asked(settings, address) for address in settings.join}, alone)
     wanted = {
         "upstream.url": settings.upstream.url,
         "web.controller": settings.web.controller if settings.web.listen else "",
@@ -175,19 +178,26 @@ def runs_here(settings: BrokerSettings) -> bool:
     return not isinstance(found, str) and settings.name in (found.name, UNNAMED)
 
 
-def _contacts(answers: Mapping[Address, BrokerRef | str]) -> Finding:
+def _contacts(answers: Mapping[Address, BrokerRef | str], alone: Verdict) -> Finding:
     """Where nobody listens yet, brokers may start later; who listens and does not answer does not let this one in."""
     there = [
         f"{found.name or 'a broker that is starting'} at {address}"
         for address, found in answers.items()
         if not isinstance(found, str)
     ]
-    silent = [f"{address}: {found}" for address, found in answers.items() if isinstance(found, str)]
-    mend = "start that broker, look at its overlay.listen (loopback by default), its certificate, and firewalls"
+    silent = {address: found for address, found in answers.items() if isinstance(found, str)}
     if not silent:
         return good("join", f"reached {', '.join(there)}")
-    refused = [address for address, found in answers.items() if isinstance(found, str) and not _unreachable(address)]
-    return (fault if refused else warning)("join", f"not reached: {'; '.join(silent)}", mend)
+    says = f"not reached: {'; '.join(f'{address}: {why}' for address, why in silent.items())}"
+    mend = "start that broker, look at its overlay.listen (loopback by default), its certificate, and firewalls"
+    if any(not _unreachable(address) for address in silent):
+        return fault("join", says, mend)
+    if there:
+        return warning("join", says, mend)
+    lonely = f"{says}; a broker that starts now begins a mesh of its own"
+    return Finding(
+        check="join", verdict=alone, says=lonely, mend=f"{mend}; nothing, if this is the mesh's first broker"
+    )
 
 
 class Probe:
