@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing: Python's venv, a C
-# compiler, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Prometheus, Open vSwitch, iproute2, Java 17 and
-# libfaketime.
+# compiler, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Prometheus and its MQTT exporter, Open
+# vSwitch, iproute2, Java 17 and libfaketime.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
 # tests that need it are skipped. The brokers are wanted as programs, not as services: none is left running by an
@@ -20,6 +20,7 @@ has "${CC:-cc}" || missing+=(gcc libc6-dev)
     missing+=(python3-dev)
 has curl || missing+=(curl)
 has promtool || missing+=(prometheus)
+has prometheus-mqtt-exporter || missing+=(prometheus-mqtt-exporter)
 has mosquitto || missing+=(mosquitto)
 { has mosquitto_pub && has mosquitto_sub; } || missing+=(mosquitto-clients)
 has nats-server || missing+=(nats-server)
@@ -62,7 +63,7 @@ install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq 
 
 # Nor should our installation start a broker at the next boot.
 if has systemctl; then
-    for service in mosquitto nats-server openvswitch-switch prometheus; do
+    for service in mosquitto nats-server openvswitch-switch prometheus prometheus-mqtt-exporter; do
         case " ${missing[*]} " in
             *" $service "*) "${as_root[@]}" systemctl disable --quiet "$service" 2>/dev/null || true ;;
         esac

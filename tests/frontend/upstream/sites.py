@@ -223,5 +223,7 @@ class Peer:
         with suppress(aiomqtt.MqttError):
             async for message in self._client.messages:
                 self.received.append(message)
-                self._counts.setdefault(message.topic.value, Counter())[bytes(message.payload).decode()] += 1
+                self._counts.setdefault(message.topic.value, Counter())[
+                    bytes(message.payload).decode(errors="replace")
+                ] += 1
                 self._changed.set()
