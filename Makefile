@@ -23,7 +23,8 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 NONE_IS_FINE = || test $$? -eq 5
 SLOW := simulation or interop or network or chaos or spark
 
-.PHONY: help setup ready pure demo lab-demo examples test soak fast slow check lint format bench chaos jepsen reproduce lock clean
+.PHONY: help setup ready pure demo lab-demo examples test soak fast slow check lint format bench chaos jepsen reproduce lock \
+    pictures clean
 
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +86,9 @@ reproduce: ready ## Compute the papers' evaluations anew, paper beside ours, int
 
 lock: ready ## Write uv.lock anew after a change of pyproject.toml.
 	@$(BIN)/uv lock
+
+pictures: ready ## Take the pictures of the operator's page in the documents again, with Chromium.
+	@$(BIN)/python -m tests.frontend.web.pictures
 
 clean: pure ## Remove all that the other commands made.
 	@rm -rf .venv .setup-* $(JS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

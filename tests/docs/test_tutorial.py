@@ -121,17 +121,29 @@ pytestmark = [
 ]
 
 
+class Typist:
+    """Does what a page says, at a terminal in that folder."""
+
+    def __init__(self, page: str, folder: Path) -> None:
+        self.ports = other_ports(page)
+        """Those that are taken, by those of the page."""
+        self.terminal = Terminal(folder)
+        self._blocks = blocks(_PORT.sub(lambda found: self.ports[found[0]], page))
+
+    def do(self) -> None:
+        for kind, text in self._blocks:
+            (self.terminal.type if kind == "sh" else self.terminal.expect)(text)
+
+
 def typed(page: str, folder: Path) -> None:
-    """Do what a page says, in that folder."""
-    ports = other_ports(page)
-    terminal = Terminal(folder)
+    """Do what a page says, to its end."""
+    typist = Typist(page, folder)
     try:
-        for kind, text in blocks(_PORT.sub(lambda found: ports[found[0]], page)):
-            (terminal.type if kind == "sh" else terminal.expect)(text)
-        assert terminal.leave() == 0, terminal.text()
-        assert "Traceback" not in terminal.text()
+        typist.do()
+        assert typist.terminal.leave() == 0, typist.terminal.text()
+        assert "Traceback" not in typist.terminal.text()
     finally:
-        terminal.kill()
+        typist.terminal.kill()
 
 
 def test_every_command_of_the_first_mesh_does_what_it_says(tmp_path: Path) -> None:

@@ -93,9 +93,11 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             await self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
 
-    async def screenshot(self, path: Path) -> None:
-        """What is seen, as a PNG file."""
-        found = await self.call("Page.captureScreenshot", format="png")
+    async def screenshot(self, path: Path, height: float | None = None) -> None:
+        """What is seen, as a PNG file; `height`: pixels of the page from its top, all if left out."""
+        width, all_of_it, _ = SIZES["desktop"]
+        clip = {"x": 0, "y": 0, "width": width, "height": min(height or all_of_it, all_of_it), "scale": 1}
+        found = await self.call("Page.captureScreenshot", format="png", **({"clip": clip} if height else {}))
         await asyncio.to_thread(path.write_bytes, b64decode(found["data"]))
 
 
