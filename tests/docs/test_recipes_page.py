@@ -1,6 +1,6 @@
 """docs/recipes.md: its commands typed, its configurations used by the programs they are for, and real clients of each.
 
-Node-RED is fetched from npm's registry for its test, which is why that one runs in `make soak` only.
+Node-RED and the libraries of Sparkplug B and Home Assistant are fetched for their tests: those run in `make soak` only.
 """
 
 from __future__ import annotations
@@ -59,6 +59,23 @@ def at_the_terminal(commands: str, folder: Path) -> Iterator[Typist]:
         typist.terminal.kill()
 
 
+def fetched(distribution: str, folder: Path) -> str:
+    """A folder with a distribution of PyPI and all that it needs."""
+    install = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--python",
+        sys.executable,
+        "--target",
+        f"{folder}/fetched",
+    ]
+    subprocess.run([*install, distribution], check=True, timeout=PATIENCE)
+    return f"{folder}/fetched"
+
+
 BROKER = PAGE.partition("```sh\nmosquitto")[0]
 """The page as far as it starts a broker."""
 
@@ -102,23 +119,27 @@ async def keeps_certificates(folder: Path, edge_node: list[str], given: dict[str
     assert kept == {topic: heard[topic] for topic in kept}
 
 
+PLAIN_NODE = """
+import sys, paho.mqtt.client as mqtt
+client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+client.will_set("spBv1.0/city/NDEATH/ward1", b"\\0\\xff dead")
+births = ("NBIRTH/ward1", "DBIRTH/ward1/station 1")
+client.on_connect = lambda *_: [client.publish("spBv1.0/city/" + each, b"\\0\\xff born") for each in births]
+client.connect("127.0.0.1", int(sys.argv[1]))
+client.loop_forever()
+"""
+"""What an edge node does, with payloads that are no text."""
+
+
 async def test_birth_and_death_certificates_are_kept(tmp_path: Path) -> None:
-    """With payloads that are no text."""
-    (tmp_path / "node.sh").write_text("""
-        pub() { printf '\\000\\377 %s\\n' "$1" | mosquitto_pub -p "$port" -t "spBv1.0/city/$1" -s; }
-        port=$1
-        pub NBIRTH/ward1; pub 'DBIRTH/ward1/station 1'
-        exec mosquitto_sub -p "$port" -t x --will-topic spBv1.0/city/NDEATH/ward1 --will-payload dead
-    """)
-    await keeps_certificates(tmp_path, ["bash", str(tmp_path / "node.sh")], {})
+    await keeps_certificates(tmp_path, [sys.executable, "-c", PLAIN_NODE], {})
 
 
 @pytest.mark.soak
 async def test_those_of_pysparkplug_are_kept(tmp_path: Path) -> None:
     """In an environment of its own, as it needs an older paho-mqtt."""
-    install = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, "--target", f"{tmp_path}/spb"]
-    await asyncio.to_thread(subprocess.run, [*install, "pysparkplug==0.6.1"], check=True, timeout=PATIENCE)
-    await keeps_certificates(tmp_path, [sys.executable, "-c", EDGE_NODE], {"PYTHONPATH": f"{tmp_path}/spb"})
+    folder = await asyncio.to_thread(fetched, "pysparkplug==0.6.1", tmp_path)
+    await keeps_certificates(tmp_path, [sys.executable, "-c", EDGE_NODE], {"PYTHONPATH": folder})
 
 
 async def came(peer: Peer, *topics: str) -> None:
@@ -128,26 +149,43 @@ async def came(peer: Peer, *topics: str) -> None:
 # --- Home Assistant ---------------------------------------------------------------------------------------
 
 
-def test_a_device_that_announces_itself_is_found_at_any_broker(tmp_path: Path) -> None:
-    discoverable = pytest.importorskip("ha_mqtt_discoverable", reason="ha-mqtt-discoverable is not installed")
-    sensors = pytest.importorskip("ha_mqtt_discoverable.sensors")
+DEVICE_OF_HOME_ASSISTANT = """
+import json, sys
+from ha_mqtt_discoverable import DeviceInfo, Settings
+from ha_mqtt_discoverable.sensors import BinarySensor, BinarySensorInfo, SensorInfo
+SensorInfo(**{key: value for key, value in json.loads(sys.argv[2]).items() if not key.endswith("_topic")})
+device = DeviceInfo(name="Ward 1", identifiers="ward1")
+about = BinarySensorInfo(name="Door", device_class="door", unique_id="ward1-door", device=device)
+mqtt = Settings.MQTT(host="127.0.0.1", port=int(sys.argv[1]))
+BinarySensor(Settings(mqtt=mqtt, entity=about)).write_config().wait_for_publish(60)
+"""
+
+
+def announced() -> str:
+    """What the page's device says of itself."""
+    told = re.search(r"-t homeassistant/sensor/ward1-pm25/config -m '(.*?)'", section("Home Assistant"), re.DOTALL)
+    assert told is not None
+    return told[1]
+
+
+def test_a_device_that_announces_itself_is_found_later(tmp_path: Path) -> None:
     with at_the_terminal(BROKER + section("Home Assistant"), tmp_path) as typist:
-        told = re.search(r"-t homeassistant/sensor/ward1-pm25/config -m '(.*?)'", section("Home Assistant"), re.DOTALL)
-        assert told is not None
-        announced = json.loads(told[1])
-        sensors.SensorInfo(**{key: value for key, value in announced.items() if not key.endswith("_topic")})
-        mqtt = discoverable.Settings.MQTT(host="127.0.0.1", port=int(typist.ports["1883"]))
-        about = sensors.BinarySensorInfo(
-            name="Door", device_class="door", unique_id="ward1-door",
-            device=discoverable.DeviceInfo(name="Ward 1", identifiers="ward1"),
-        )  # fmt: skip
-        sensor = sensors.BinarySensor(discoverable.Settings(mqtt=mqtt, entity=about))
-        sensor.on()
-        found = retained(int(typist.ports["1883"]), "#", 5)
-    configs = {topic: json.loads(text) for topic, text in found.items() if topic.endswith("/config")}
-    assert announced in configs.values()
-    (door,) = (config for config in configs.values() if config["unique_id"] == "ward1-door")
-    assert found[door["state_topic"]] == "on"
+        found = retained(int(typist.ports["1883"]), "#", 3)
+    config = json.loads(announced())
+    assert json.loads(found.pop("homeassistant/sensor/ward1-pm25/config")) == config
+    assert found == {config["availability_topic"]: "online", config["state_topic"]: "21.5"}
+
+
+@pytest.mark.soak
+def test_so_is_a_device_of_ha_mqtt_discoverable(tmp_path: Path) -> None:
+    """Which also checks the page's own."""
+    given = {"PYTHONPATH": fetched("ha-mqtt-discoverable==0.26.0", tmp_path)}
+    with at_the_terminal(BROKER, tmp_path) as typist:
+        port = typist.ports["1883"]
+        command = [sys.executable, "-c", DEVICE_OF_HOME_ASSISTANT, port, announced()]
+        subprocess.run(command, env=os.environ | given, check=True, timeout=PATIENCE)
+        (config,) = retained(int(port), "homeassistant/#", 1).values()
+    assert json.loads(config)["unique_id"] == "ward1-door"
 
 
 def retained(port: int, topic_filter: str, count: int) -> dict[str, str]:
