@@ -24,7 +24,7 @@ NONE_IS_FINE = || test $$? -eq 5
 SLOW := simulation or interop or network or chaos or spark
 
 .PHONY: help setup ready pure demo lab-demo examples test soak fast slow check lint format bench chaos jepsen reproduce lock \
-    pictures clean
+    deb image pictures clean
 
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,13 @@ reproduce: ready ## Compute the papers' evaluations anew, paper beside ours, int
 
 lock: ready ## Write uv.lock anew after a change of pyproject.toml.
 	@$(BIN)/uv lock
+
+deb: ready ## Build the Debian package, the compiled wheel and the bill of materials, in dist/.
+	@scripts/build_deb.sh
+
+image: ## Build the container image `saps`, by podman or docker; BASE=IMAGE is what it begins with.
+	@$(firstword $(foreach tool,podman docker,$(shell command -v $(tool))) podman) build -f deploy/Containerfile -t saps \
+	    $(if $(BASE),--build-arg BASE=$(BASE)) $(ARGS) .
 
 pictures: ready ## Take the pictures of the operator's page in the documents again, with Chromium.
 	@$(BIN)/python -m tests.frontend.web.pictures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,6 @@ from saps.frontend.web.clients.socket import TopicSockets
 from saps.frontend.web.clients.topics import Topics
 from saps.frontend.web.http.application import Handler, WebServer
 from saps.frontend.web.http.metrics import Health, Metrics
-from saps.frontend.web.http.openapi import document
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.http.visitors import Visitors
 from saps.frontend.web.mesh.drain import DrainRoutes
@@ -106,12 +106,18 @@ def add_console(
 
 def add_document(site: WebServer) -> None:
     """``/openapi.json``."""
-    body = msgspec.json.encode(document(__version__))
 
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=_document(), content_type="application/json")
 
     site.add("/openapi.json", answer)
+
+
+@cache
+def _document() -> bytes:
+    from saps.frontend.web.http.openapi import document  # here: 1.4 MiB that few brokers are asked for
+
+    return msgspec.json.encode(document(__version__))
 
 
 def _file(name: str) -> Handler:
