@@ -34,7 +34,7 @@ GROUPS = {
         "topics": Entry("saps.cli.look.topics", "topics: how they travel, rates, subscribers, latency"),
         "clients": Entry("saps.cli.look.clients", "clients of all brokers: which floods, waits, is away"),
         "client": Entry("saps.cli.look.client", "one client: session, queue, last will; disconnect it"),
-        "follow": Entry("saps.cli.look.follow", "a client or a topic live: what is sent, and why not delivered"),
+        "follow": Entry("saps.cli.look.follow", "a client or a topic live, and what is not delivered"),
         "audit": Entry("saps.cli.look.audit", "who changed what, who logged in, who was refused"),
         "trace": Entry("saps.cli.look.trace", "where a message to a topic would go now, and why"),
         "top": Entry("saps.cli.look.top", "the busiest brokers and topics, live"),
