@@ -15,8 +15,8 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from monitoring.forecasts.backtest import SERIES
-from monitoring.forecasts.forecast import HOUR, expected, nothing_known, observe
+from monitoring.forecasts.backtest import AHEAD, LEARN, SERIES, ours
+from monitoring.forecasts.forecast import HOUR
 
 DOCS = Path(__file__).parent.parent / "docs"
 WAYS = {"ALM only": "0.6", "most messages first": "tab:orange", "job": "tab:blue", "clairvoyant": "tab:green"}
@@ -44,16 +44,14 @@ def day(replay: Path, out: Path) -> None:
 
 
 def forecasts(out: Path) -> None:
-    """Two days of one topic of each kind: what came, and what was expected an hour before."""
-    figure, axes = plt.subplots(len(SERIES), 1, figsize=(8, 6), sharex=True)
+    """Four days of one topic of each kind: the mean of each six hours, what was expected of it."""
+    figure, axes = plt.subplots(len(SERIES), 1, figsize=(8, 10), sharex=True)
     for axis, (name, make) in zip(axes, SERIES.items(), strict=True):
-        series = make(np.random.default_rng(3), 1, 14)[0]
-        known, guesses = nothing_known(), []
-        for hour, rate in enumerate(series.tolist()):
-            guesses.append(expected(known, hour * HOUR, 0))
-            known = observe(known, rate, hour * HOUR, 1.0)
-        axis.plot(series[-96:], color="0.6", label="what came")
-        axis.plot(guesses[-96:], color="tab:blue", lw=1.2, label="expected an hour before")
+        series = make(np.random.default_rng(3), 1, 28)
+        said = ours(series)
+        came = np.convolve(series[0, LEARN:], np.ones(AHEAD) / AHEAD, "valid")
+        axis.plot(came[-96:], color="0.6", label="mean of six hours")
+        axis.plot(said.six[0, -96:], color="tab:blue", lw=1.2, label="as expected")
         axis.set_title(name, fontsize=9, loc="left")
     axes[0].legend(frameon=False, fontsize=8)
     axes[-1].set_xlabel("hours")

@@ -1,35 +1,53 @@
-"""How good the forecast is: made-up series of known kinds, forecast hour by hour, beside simple forecasts.
+"""How good the forecast is: made-up series of eight kinds, forecast hour by hour, beside simple forecasts and the
+automatic ETS and Theta models of statsforecast. ``python -m monitoring.forecasts.backtest --help``.
 
-The error is the weighted absolute percentage error (WAPE): the sum of the absolute errors by the sum of the values.
+Errors are of the next hour, and of the mean of the next six: as a share of the traffic (WAPE: sum of the absolute
+errors by the sum of the values), and as a multiple of the seasonal naive forecast's in the time of learning (MASE:
+Hyndman & Koehler 2006), for seasons of 24 and of 168 h, the mean over the series.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from monitoring.forecasts.forecast import DEFAULT_MEMORY, HOUR, Memory, ahead, expected, nothing_known, observe
+from monitoring.forecasts.forecast import (
+    DEFAULT_MEMORY,
+    HOUR,
+    Memory,
+    ahead,
+    expected,
+    nothing_known,
+    observe,
+    silence,
+)
 
 Series = npt.NDArray[np.float64]
 """Rates by topic and hour; hour 0 is midnight."""
 Rng = np.random.Generator
+DAILY, WEEKLY = 24, 168
+"""Seasons, in hours."""
+LEARN = 2 * WEEKLY
+"""Hours that do not count."""
+AHEAD = 6
+OURS, LAST, NAIVE_DAY, NAIVE_WEEK, ETS, THETA = "ours", "last hour", "naive 24", "naive 168", "ETS", "Theta"
 
 
 def cyclic(rng: Rng, topics: int, days: int) -> Series:
     """A daily wave, weaker on two days of the week."""
-    hours = np.arange(days * 24)
-    factor = 1 + 0.8 * np.sin((hours - _phase(rng, topics)) / 24 * 2 * np.pi)
-    return _base(rng, topics) * factor * np.where(hours // 24 % 7 >= 5, 0.6, 1.0) * _noise(rng, 20, topics, days)
+    weekend = np.where(np.arange(days * 24) // 24 % 7 >= 5, 0.6, 1.0)
+    return _wave(rng, topics, days, 24, 0.8) * weekend * _noise(rng, 20, topics, days)
 
 
 def bursty(rng: Rng, topics: int, days: int) -> Series:
     """A weak daily wave, much noise, and every other day a burst: one to four hours, three to twelve times as busy."""
-    hours = np.arange(days * 24)
-    factor = 1 + 0.5 * np.sin((hours - _phase(rng, topics)) / 24 * 2 * np.pi)
-    found: Series = _base(rng, topics) * factor * _noise(rng, 8, topics, days)
+    found = _wave(rng, topics, days, 24, 0.5) * _noise(rng, 8, topics, days)
     for series in found:
         for _ in range(days // 2):
             begin = rng.integers(0, len(series))
@@ -37,70 +55,186 @@ def bursty(rng: Rng, topics: int, days: int) -> Series:
     return found
 
 
-def growing(rng: Rng, topics: int, days: int) -> Series:
+def flat(rng: Rng, topics: int, days: int) -> Series:
+    """Always the same but for noise."""
+    return _base(rng, topics) * _noise(rng, 20, topics, days)
+
+
+def step(rng: Rng, topics: int, days: int) -> Series:
+    """Flat, and every five days or so another level, from a third to three times as high."""
+    found = flat(rng, topics, days)
+    for series in found:
+        for begin in np.flatnonzero(rng.random(days * 24) < 1 / 120):
+            series[begin:] *= np.exp(rng.uniform(-1.1, 1.1))
+    return found
+
+
+def intermittent(rng: Rng, topics: int, days: int) -> Series:
+    """Nothing in seven of ten hours, on the mean."""
+    active = rng.random((topics, days * 24)) < 0.3
+    return np.where(active, _base(rng, topics) * _noise(rng, 2, topics, days), 0.0)
+
+
+def half_day(rng: Rng, topics: int, days: int) -> Series:
+    """A wave of 12 h."""
+    return _wave(rng, topics, days, 12, 0.8) * _noise(rng, 20, topics, days)
+
+
+def shifted(rng: Rng, topics: int, days: int) -> Series:
+    """A wave of 21 h, which is at another hour each day."""
+    return _wave(rng, topics, days, 21, 0.8) * _noise(rng, 20, topics, days)
+
+
+def trend(rng: Rng, topics: int, days: int) -> Series:
     """A daily wave that becomes three times as high."""
     hours = np.arange(days * 24)
-    factor = 1 + 0.8 * np.sin((hours - _phase(rng, topics)) / 24 * 2 * np.pi)
-    return _base(rng, topics) * factor * (1 + 2 * hours / len(hours)) * _noise(rng, 20, topics, days)
+    return _wave(rng, topics, days, 24, 0.8) * (1 + 2 * hours / len(hours)) * _noise(rng, 20, topics, days)
 
 
-SERIES: dict[str, Callable[[Rng, int, int], Series]] = {"cyclic": cyclic, "bursty": bursty, "growing": growing}
+SERIES: dict[str, Callable[[Rng, int, int], Series]] = {
+    "cyclic": cyclic,
+    "bursty": bursty,
+    "flat": flat,
+    "step": step,
+    "intermittent": intermittent,
+    "12 h": half_day,
+    "21 h": shifted,
+    "trend": trend,
+}
 
 
-class Backtest(NamedTuple):
-    """WAPE of the forecasts for the next hour, and for the mean of the next six."""
+class Forecasts(NamedTuple):
+    """What was said after each hour from `LEARN` on, by topic and hour."""
 
-    ours: float
-    last: float
-    """The last hour's value."""
-    yesterday: float
-    """The value 24 h before."""
-    day: float
-    """The mean of the last 24 h."""
-    ours_six: float
-    last_six: float
+    hour: Series
+    """Of the next hour."""
+    six: Series
+    """Of the mean of the next `AHEAD`."""
 
 
-def backtest(series: Series, warm: int = 168, memory: Memory = DEFAULT_MEMORY) -> Backtest:
-    """Forecast each hour from those before it; the first `warm` ones do not count."""
-    known = nothing_known(np.zeros(len(series)))
-    errors, total, total_six = np.zeros(6), 0.0, 0.0
-    for hour in range(series.shape[1]):
-        truth = series[:, hour]
-        if hour >= warm:
-            guesses = (
-                expected(known, hour * HOUR, 0, memory),
-                series[:, hour - 1],
-                series[:, hour - 24],
-                series[:, hour - 24 : hour].mean(1),
-            )
-            errors[:4] += [float(np.abs(guess - truth).sum()) for guess in guesses]
-            total += float(truth.sum())
-            six = series[:, hour : hour + 6].mean(1)
-            errors[4] += np.abs(ahead(known, hour * HOUR, 6, memory) - six).sum()
-            errors[5] += np.abs(series[:, hour - 1] - six).sum()
-            total_six += float(six.sum())
-        known = observe(known, truth, hour * HOUR, 1.0, memory)
-    return Backtest(*(errors / np.array([total] * 4 + [total_six] * 2)).tolist())
+class Errors(NamedTuple):
+    """Of one kind of forecast."""
+
+    wape: float
+    mase_24: float
+    mase_168: float
+    six: float
+    """WAPE of the mean of the next six hours."""
+
+
+def backtest(series: Series, memory: Memory = DEFAULT_MEMORY, *, rivals: bool = False) -> dict[str, Errors]:
+    """Forecast each hour from those before it. `rivals`: ETS and Theta, too.
+
+    Raises ModuleNotFoundError if these are asked for and statsforecast is not installed."""
+    said = {OURS: ours(series, memory), **naive(series)}
+    if rivals:
+        said |= automatic(series)
+    six = _means(series)
+    scales = [np.abs(series[:, season:LEARN] - series[:, : LEARN - season]).mean(1) for season in (DAILY, WEEKLY)]
+    truth, errors = series[:, LEARN : LEARN + six.shape[1]], {}
+    for name, forecasts in said.items():
+        off = np.abs(forecasts.hour - truth)
+        daily, weekly = (float((off.mean(1) / scale).mean()) for scale in scales)
+        errors[name] = Errors(
+            float(off.sum() / truth.sum()), daily, weekly, float(np.abs(forecasts.six - six).sum() / six.sum())
+        )
+    return errors
+
+
+def _means(series: Series) -> Series:
+    """The mean of six hours from each hour on that counts."""
+    windows = np.lib.stride_tricks.sliding_window_view(series[:, LEARN:], AHEAD, axis=1)
+    means: Series = windows.mean(2)
+    return means
+
+
+def ours(series: Series, memory: Memory = DEFAULT_MEMORY) -> Forecasts:
+    """As the job does it: hours without traffic are not observed."""
+    topics, hours = series.shape
+    known, last = nothing_known(np.zeros(topics)), np.zeros(topics, dtype=np.int64)
+    said: list[tuple[Series, Series]] = []
+    for hour in range(hours - AHEAD + 1):
+        at, rates = hour * HOUR, series[:, hour]
+        if hour >= LEARN:
+            here = silence(known, last, at, memory)
+            said.append((expected(here, at, 0, memory), ahead(here, at, AHEAD, memory)))
+        rows = np.flatnonzero(rates)
+        before = silence(known.part(rows), np.where(last[rows] > 0, last[rows], at), at, memory)
+        known.put(rows, observe(before, rates[rows], at, 1.0, memory))
+        last[rows] = at + HOUR
+    return Forecasts(*(np.stack(columns, axis=1) for columns in zip(*said, strict=True)))
+
+
+def naive(series: Series) -> dict[str, Forecasts]:
+    """The last hour's value, and those of the same hours a day and a week before."""
+    hours = np.arange(LEARN, series.shape[1] - AHEAD + 1)
+    found = {LAST: Forecasts(series[:, hours - 1], series[:, hours - 1])}
+    for name, season in ((NAIVE_DAY, DAILY), (NAIVE_WEEK, WEEKLY)):
+        six = np.mean([series[:, hours - season + step] for step in range(AHEAD)], axis=0)
+        found[name] = Forecasts(series[:, hours - season], six)
+    return found
+
+
+def automatic(series: Series) -> dict[str, Forecasts]:
+    """ETS and Theta with a season of 24 h: the model is chosen and fitted for each topic each week, and follows the
+    series in between."""
+    import pandas as pd
+    from statsforecast import StatsForecast
+    from statsforecast.models import AutoETS, AutoTheta
+
+    topics, hours = series.shape
+    frame = pd.DataFrame(
+        {
+            "unique_id": np.repeat(np.arange(topics), hours),
+            "ds": np.tile(np.arange(hours), topics),
+            "y": series.reshape(-1),
+        }
+    )
+    windows = hours - AHEAD + 1 - LEARN
+    models = [AutoETS(season_length=DAILY, alias=ETS), AutoTheta(season_length=DAILY, alias=THETA)]
+    found = StatsForecast(models=models, freq=1, n_jobs=1).cross_validation(
+        df=frame, h=AHEAD, step_size=1, n_windows=windows, refit=WEEKLY
+    )
+    found = found.sort_values(["unique_id", "cutoff", "ds"])
+    said = {name: np.maximum(found[name].to_numpy().reshape(topics, windows, AHEAD), 0.0) for name in (ETS, THETA)}
+    return {name: Forecasts(steps[:, :, 0], steps.mean(2)) for name, steps in said.items()}
+
+
+def _wave(rng: Rng, topics: int, days: int, period: int, height: float) -> Series:
+    begin = rng.integers(0, period, topics)[:, None]
+    wave: Series = 1 + height * np.sin((np.arange(days * 24) - begin) / period * 2 * np.pi)
+    return _base(rng, topics) * wave
 
 
 def _base(rng: Rng, topics: int) -> Series:
     return rng.lognormal(1, 1, topics)[:, None]
 
 
-def _phase(rng: Rng, topics: int) -> npt.NDArray[np.int64]:
-    return rng.integers(0, 24, topics)[:, None]
-
-
 def _noise(rng: Rng, shape: float, topics: int, days: int) -> Series:
     return rng.gamma(shape, 1 / shape, (topics, days * 24))
 
 
-def main() -> None:
-    """Print the figures of docs/monitoring.md."""
+def main(argv: list[str] | None = None) -> None:
+    """Print the figures of docs/monitoring.md, one line for each kind of series and forecast."""
+    parser = argparse.ArgumentParser(prog="python -m monitoring.forecasts.backtest", description=__doc__)
+    parser.add_argument("--topics", type=int, default=24, help="series of each kind")
+    parser.add_argument("--days", type=int, default=28, help="half of the default is learning")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rivals", action="store_true", help="ETS and Theta, too: five minutes of processor")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    chosen = parser.parse_args(argv)
+    results = {}
     for name, make in SERIES.items():
-        result = backtest(make(np.random.default_rng(1), 300, 14))
-        print(name, "  ".join(f"{field} {value:.1%}" for field, value in result._asdict().items()))
+        result = backtest(make(np.random.default_rng(chosen.seed), chosen.topics, chosen.days), rivals=chosen.rivals)
+        results[name] = {rival: errors._asdict() for rival, errors in result.items()}
+        for rival, errors in result.items():
+            print(
+                f"{name:13} {rival:10} WAPE {errors.wape:6.1%}  MASE {errors.mase_24:5.3f} {errors.mase_168:5.3f}  "
+                f"six hours {errors.six:6.1%}",
+                flush=True,
+            )
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
