@@ -220,6 +220,27 @@ def sdnps(
     console.print(f"written to {directory}")
 
 
+@app.command()
+def stateless(
+    quick: Annotated[bool, typer.Option("--quick", help="30 topics: some seconds.")] = False,
+    seed: Seed = 1,
+    out: Out = None,
+) -> None:
+    """Stateless delivery: entries of switches and copies on links, beside a tree for each topic.
+
+    Writes stateless.json (rows) and stateless.md.
+    """
+    console = Console(stderr=True)
+    with _libraries(console):
+        from research.stateless import report, study
+    _say_if_slow(console)
+    found = list(study.rows(study.QUICK_TOPICS if quick else study.TOPICS, seed))
+    data: dict[str, object] = {"stateless.json": [row._asdict() for row in found]}
+    directory = _write(out, quick, "stateless.md", report.markdown(found, seed), data)
+    report.show(found, Console())
+    console.print(f"written to {directory}")
+
+
 @app.command("sdnps-lab")
 def sdnps_lab(
     quick: Annotated[bool, typer.Option("--quick", help="Small bursts, ten of the cells: some seconds.")] = False,

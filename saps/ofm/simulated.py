@@ -86,10 +86,13 @@ class OfmNetwork:
         self._busy_until: dict[BrokerAddress, float] = {}
         self._hosts: dict[str, BrokerAddress] = {}
         self._brokers: dict[BrokerAddress, SimBroker] = {}
-        simulation.attach = self._attach
-        simulation.on_joined = lambda broker: self.agents[broker.name].start()
+        simulation.companions.append(self)
 
-    def _attach(self, broker: SimBroker) -> None:
+    def joined(self, broker: SimBroker) -> None:
+        """`saps.simulator.Companion`, as the next one."""
+        self.agents[broker.name].start()
+
+    def attach(self, broker: SimBroker) -> None:
         number = len(self._hosts) + 1
         mac = ":".join(f"{byte:02x}" for byte in (2, 0, 0, 0, *divmod(number, 256)))
         host = self._hosts.setdefault(broker.name, BrokerAddress(f"10.0.{number // 250}.{number % 250 + 1}", mac, 7400))
@@ -142,7 +145,7 @@ class OfmNetwork:
         """The topic of this publication, and the members that the sender leaves to the tree for it."""
         plain = self.keyrings[self._brokers[source].name].peek(raw)
         datagram = None if plain is None else parse(plain)
-        if datagram is None or datagram.is_high_water:
+        if datagram is None or datagram.is_empty:
             return "", set()
         stream = self._brokers[source].node.rendezvous.publishers.stream(datagram.topic)
         return datagram.topic, {self._hosts[member.name] for member in stream.served}
@@ -162,7 +165,7 @@ class OfmNetwork:
                 broker = self._brokers[target]
                 if counted_on is not None and broker.node.rendezvous.subscriptions.wants(counted_on):
                     self.unreadable += self.keyrings[broker.name].peek(raw) is None
-                broker.act(lambda: broker.node.receive_datagram(raw))
+                broker.act(lambda: broker.node.receive_datagrams([raw]))
             elif counted_on is not None:  # the tree has changed under it
                 self.ring_split += 1
 

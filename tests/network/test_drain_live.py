@@ -176,20 +176,20 @@ class Site:
             drain=DrainSettings(rate=20.0, grace=0.3),
         )
         self.broker: Broker
+        self.left = asyncio.Event()
 
     async def start(self, *, first: bool = False) -> None:
         join = () if first else tuple(self.others)
         self.broker = Broker(msgspec.structs.replace(self.settings, join=join))
-        await self.broker.start()
+        await self.broker.start(self.left.set)
 
     async def drain(self) -> None:
         """Returns when it has left."""
-        left, drain = asyncio.Event(), self.broker.drain
+        drain = self.broker.drain
         assert drain is not None
-        drain.on_left = left.set
         drain.obey(Order())
         async with asyncio.timeout(PATIENCE):
-            await left.wait()
+            await self.left.wait()
         assert drain.drain.stage is Stage.LEFT
         await self.broker.stop()
 

@@ -131,6 +131,26 @@ async def test_a_broker_is_killed_and_another_has_its_sessions(tmp_path: Path, s
         assert await fetch(brokers.port(0), "away1", 5) == [*range(210, 215)]
 
 
+async def test_what_a_broker_has_kept_for_one_that_stands_still_survives_its_own_kill(tmp_path: Path) -> None:
+    """The publishers' broker is killed, and starts again with its file, before the other one is heard again."""
+    async with site(tmp_path) as brokers, client(brokers.port(0), "there", 0) as subscriber:
+        await subscriber.subscribe("news/#", qos=2)
+        await publish(brokers.port(1), range(5), 2)
+        brokers.brokers[0].signal(signal.SIGSTOP)
+        await asyncio.sleep(4)
+        await publish(brokers.port(1), range(5, 105), 2)
+        brokers.kill(1)
+        await brokers.restart(1)
+        await publish(brokers.port(1), range(105, 110), 2)
+        brokers.brokers[0].signal(signal.SIGCONT)
+        messages, got = aiter(subscriber.messages), list[int]()
+        while len(got) < 110:
+            message = await asyncio.wait_for(anext(messages), PATIENCE)
+            assert isinstance(message.payload, bytes)
+            got.append(int(message.payload))
+        assert got == [*range(110)]
+
+
 async def is_present(port: int, name: str) -> bool:
     """What CONNACK says of a client's session; its connection then breaks."""
     client = DurableClient(port, name)

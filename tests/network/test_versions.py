@@ -139,7 +139,7 @@ async def test_a_broker_of_an_older_version_is_sent_only_what_it_knows(monkeypat
         Told(7, []),
     ]
     async with asyncio.timeout(PATIENCE), ends("new") as (new,), silent() as (port, accepted):
-        new.links.speaks = NEXT
+        new.links.side.speaks = NEXT
         old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
         for frame in (*sent, Ping()):
             new.send(old, frame)
@@ -161,7 +161,7 @@ async def test_a_broker_of_an_older_version_is_sent_only_what_it_knows(monkeypat
 async def test_brokers_of_the_same_next_version_say_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     newer(monkeypatch)
     async with asyncio.timeout(PATIENCE), ends("a", "b") as (a, b):
-        a.links.speaks = b.links.speaks = NEXT
+        a.links.side.speaks = b.links.side.speaks = NEXT
         a.send(b.ref, Told(7, []))
         await b.until(lambda: bool(b.frames))
         assert b.frames == [(a.ref, Told(7, []))]

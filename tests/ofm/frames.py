@@ -94,7 +94,8 @@ _FIRST = ("in_port", "eth_type", "ip_proto")
 def flow_text(flow: Flow) -> str:
     """As `ovs-ofctl add-flow` takes it."""
     head = f"cookie={flow.cookie:#x},table={flow.table},priority={flow.priority}"
-    return ",".join([head, *_match_texts(flow.match)]) + f",actions={_actions_text(flow.actions)}"
+    actions = [*map(_action_text, flow.actions), *([] if flow.goto is None else [f"goto_table:{flow.goto}"])]
+    return ",".join([head, *_match_texts(flow.match)]) + f",actions={','.join(actions) or 'drop'}"
 
 
 def group_text(group: Group) -> str:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from ipaddress import IPv6Address
 
 import pytest
 
@@ -28,8 +29,12 @@ from saps.ofm.flows.tables import (
     SetQueue,
     Tables,
     ToGroup,
+    mac,
 )
 from saps.ofm.network.topology import Link, Port
+from saps.ofm.stateless.address import Receivers
+from saps.ofm.stateless.tables import Layout
+from saps.ofm.stateless.tables import tables as stateless
 from saps.ofm.switch.packets import Packet
 from saps.ofm.switch.switch import Switch
 from saps.ofm.trees.tree import Tree
@@ -111,6 +116,39 @@ def test_a_plan_does_the_same_on_open_vswitch(ovs: Ovs, bridge: str, six: bool, 
     assert through_ovs(ovs, bridge, tables, packets) == out
 
 
+def test_stateless_tables_do_the_same_on_open_vswitch(ovs: Ovs, bridge: str) -> None:
+    """A switch with two links, in two planes, and three brokers, of which two share a port; any receivers."""
+    brokers = [broker_at(machine, 6000 + machine, six=True) for machine in range(7)]
+    places = [Port(1, 3), Port(1, 4), Port(1, 4), Port(2, 9), Port(2, 10), Port(3, 9), Port(4, 9)]
+    places_of = dict(zip(brokers, places, strict=True))
+    far = [Link.of(Port(2, 2), Port(3, 2)), Link.of(Port(3, 3), Port(4, 1))]
+    one, other = Link.of(Port(1, 1), Port(2, 1)), Link.of(Port(1, 2), Port(3, 1))
+    planes = (Tree(frozenset({one, *far}), places_of), Tree(frozenset({one, other, far[1]}), places_of))
+    sets = tuple(brokers[:5]), (None, None, *brokers[5:])
+    made = stateless(Layout(sets, planes, {brokers[1]: frozenset({brokers[4]})}))[1]
+    rng = random.Random(1)
+    packets = []
+    for number in range(120):
+        broker = rng.choice(brokers)
+        receivers = Receivers(rng.choice((0, 0, 0, 1, 2)), rng.choice((0, 0, 1, 1, 2)), rng.getrandbits(7))
+        packet = Packet(
+            eth_src=mac(broker.mac),
+            eth_dst=0x3333 << 32 | receivers.bits,
+            ip_src=int(IPv6Address(broker.ip)),
+            ip_dst=int(receivers.address),
+            udp_src=broker.port,
+            udp_dst=7401,
+            payload=b"%d" % number,
+            eth_type=ETH_IPV6,
+        )
+        by = places_of[broker].port if places_of[broker].dpid == 1 else rng.choice((1, 2))
+        packets.append((by if number % 4 else rng.choice(PORTS), packet))
+    out = through_switch(made, packets)
+    assert len(out) > len(packets) / 2
+    assert {port for port, _ in out} == set(PORTS)
+    assert through_ovs(ovs, bridge, made, packets) == out
+
+
 @pytest.mark.parametrize("round_", range(3))
 def test_random_tables_do_the_same_on_open_vswitch(ovs: Ovs, bridge: str, round_: int) -> None:
     rng = random.Random(round_)
@@ -137,14 +175,21 @@ def random_packet(rng: random.Random, number: int) -> Packet:
 
 
 def random_tables(rng: random.Random) -> Tables:
-    """Overlapping masked matches of distinct priorities; groups in groups; several outputs and rewrites in a bucket."""
+    """Overlapping masked matches of distinct priorities; groups in groups; several outputs and rewrites in a bucket;
+    gotos to later tables."""
     groups: list[Group] = []
     for id in range(1, 6):
         buckets = [Bucket(random_actions(rng, groups)) for _ in range(rng.randrange(4))]
         groups.append(Group(id, tuple(buckets)))
     flows = [
-        Flow(priority, random_match(rng), random_actions(rng, groups), cookie=priority) for priority in range(1, 40)
+        Flow(priority, random_match(rng), random_actions(rng, groups), table, priority, goto=rng.choice((None, 2, 5)))
+        for table, priority in zip((0, 0, 0, 1, 1) * 16, range(1, 81), strict=True)
     ]
+    flows += [
+        Flow(priority, random_match(rng), random_actions(rng, groups), table=2, goto=rng.choice((None, 5)))
+        for priority in range(1, 20)
+    ]
+    flows += [Flow(priority, random_match(rng), random_actions(rng, groups), table=5) for priority in range(1, 10)]
     return Tables.of(flows, groups)
 
 

@@ -123,6 +123,8 @@ class AddressPool:
         self.range = addresses
         self._by_owner: dict[str, OfmAddress] = {}
         self._owners: dict[OfmAddress, str] = {}
+        self._numbers: dict[OfmAddress, int] = {}
+        """Of addresses that are taken."""
 
     @classmethod
     def parse(cls, text: str) -> AddressPool:
@@ -158,7 +160,7 @@ class AddressPool:
         """The owner gives its address back; None if it has none."""
         address = self._by_owner.pop(owner, None)
         if address is not None:
-            del self._owners[address]
+            del self._owners[address], self._numbers[address]
         return address
 
     def exchange(self, one: str, other: str) -> None:
@@ -169,7 +171,8 @@ class AddressPool:
 
     def number(self, address: OfmAddress) -> int:
         """The address's number in the range, the same after every restart. Raises `ValueError`."""
-        return self.range.number(address)
+        known = self._numbers.get(address)
+        return self.range.number(address) if known is None else known
 
     @property
     def held(self) -> Mapping[str, OfmAddress]:
@@ -179,4 +182,5 @@ class AddressPool:
     def _give(self, owner: str, address: OfmAddress) -> OfmAddress:
         self._by_owner[owner] = address
         self._owners[address] = owner
+        self._numbers[address] = self.range.number(address)
         return address

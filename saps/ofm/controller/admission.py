@@ -54,6 +54,8 @@ class Rules:
     each OFM has an address of the pool."""
     spread: bool = False
     """One topic's traffic is spread over parallel links (`parallel`). Not with `coding`, nor without `per_port`."""
+    failover: bool = False
+    """With `spread`: it is not spread, but takes the first of them that is up."""
     move_share: float = SHARE
     """Of all trees, how many may move in a minute (`moves`)."""
     move_overlap: float = OVERLAP
@@ -120,7 +122,13 @@ class Admission:
         # Until all has been seen, what it had before a restart is better than a part of it, or than another tree over
         # what is found so far; and hosts may seem to be behind a port whose link is not found yet.
         early = record.plan is None and not network.settled
+        if early and not network.all_read:
+            record.lost = tuple(sorted(intent.members - reachable(network.topology, intent.members)))
+            return None
         try:
+            if self._as_wished(record, intent, network.topology):
+                record.lost = ()
+                return None
             ofm = self._ofm(record, intent)
             held = network.found(ofm.group) if early else {}
             before = record.plan or (recovered(self._guessed(ofm, network), network.topology, held) if held else None)
@@ -132,7 +140,7 @@ class Admission:
             tree = self._widened(topology, tree, former)
             ofm = self._weighed(ofm, tree)
             record.lost = tuple(sorted(intent.members - reachable(topology, intent.members)))
-            if early and (record.lost or not network.all_read or (held and before is None)):
+            if early and (record.lost or (held and before is None)):
                 return None
             silent = (intent.senders - intent.brokers) & tree.brokers.keys()
             if before and record.plan and (before.ofm, before.tree, before.silent) == (ofm, tree, silent):
@@ -149,6 +157,19 @@ class Admission:
         if held:
             record.plan, record.held = before, held
         return made
+
+    def _as_wished(self, record: Record, intent: Intent, topology: Topology) -> bool:
+        """Is the plan in force that of the intent, along links that are whole? Where traffic is spread over parallel
+        links, there may be more of them than are used."""
+        plan = record.plan
+        return (
+            plan is not None
+            and not plan.tree.spread
+            and plan.tree.brokers.keys() == intent.members
+            and plan.silent == intent.senders - intent.brokers
+            and plan.ofm.service == service_of(intent.priority)
+            and plan.tree.intact(self.barriers.around(record.topic, topology))
+        )
 
     def stands(self, record: Record, topology: Topology) -> bool:
         """Can the tree in force carry packets, and may it?"""
@@ -212,7 +233,9 @@ class Admission:
 
     def _weighed(self, ofm: Ofm, tree: Tree) -> Ofm:
         """The same, with the weights of the links over which a tree's traffic is spread."""
-        return replace(ofm, weights=weights(tree, self.traffic.capacity)) if tree.spread else ofm
+        if not tree.spread or ofm.failover:
+            return ofm
+        return replace(ofm, weights=weights(tree, self.traffic.capacity))
 
     def _guessed(self, ofm: Ofm, network: Network) -> Ofm:
         """The same, with the weights that any links may have over which an earlier run has spread traffic."""
@@ -226,4 +249,5 @@ class Admission:
         self._topics[self.part(record)] = record.topic
         number = self.pool.number(record.address)
         rules = self.rules
-        return Ofm(record.address, number, rules.loopback, service_of(intent.priority), rules.per_port, rules.limit)
+        service, failover = service_of(intent.priority), rules.failover
+        return Ofm(record.address, number, rules.loopback, service, rules.per_port, rules.limit, failover=failover)

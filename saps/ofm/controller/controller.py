@@ -8,6 +8,7 @@ until it can.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from msgspec.structs import replace as with_
@@ -15,17 +16,20 @@ from msgspec.structs import replace as with_
 from saps.ofm.controller.addresses import AddressPool, OfmAddress
 from saps.ofm.controller.admission import Admission, NotAdmittedError, Rules
 from saps.ofm.controller.coded_pool import CodedPool
+from saps.ofm.controller.concerns import Concerns
 from saps.ofm.controller.events import (
     Applied,
     Apply,
     Effect,
     Event,
     Failed,
+    GoneOn,
     Intended,
     Intent,
     News,
     PolicyChanged,
     Read,
+    Settled,
     SwitchUp,
     TablesRead,
     Tick,
@@ -34,7 +38,7 @@ from saps.ofm.controller.events import (
 from saps.ofm.controller.record import Record
 from saps.ofm.flows.budget import Ledger
 from saps.ofm.flows.plan import ours
-from saps.ofm.flows.switch_state import Part, part_of
+from saps.ofm.flows.switch_state import BASE, Part, split
 from saps.ofm.flows.tables import Room, Tables
 from saps.ofm.network.network import Network
 from saps.ofm.network.topology import BrokerAddress, Topology
@@ -60,6 +64,9 @@ class Controller:
         """Switches that have refused something for lack of room, and are to be read."""
         self._stale: dict[str, None] = {}
         """OFMs that something has happened to, in that order."""
+        self._asked: dict[str, None] = {}
+        """Those of them that somebody waits for, or that a switch has refused: they come first."""
+        self._concerns = Concerns()
         self._effects: list[Effect] = []
 
     # -- what is asked
@@ -91,8 +98,14 @@ class Controller:
 
     # -- what happens
 
-    def handle(self, event: Event) -> list[Effect]:
-        """Takes an event in. Gives what is to be done now, in this order."""
+    @property
+    def behind(self) -> bool:
+        """OFMs are left that something has happened to: `GoneOn` is due."""
+        return bool(self._stale)
+
+    def handle(self, event: Event, most: int | None = None) -> list[Effect]:
+        """Takes an event in. Gives what is to be done now, in this order. `most`: OFMs that are gone on with, beside
+        those that somebody waits for; the others are left for `GoneOn`. None: all."""
         match event:
             case Intended(topic, intent):
                 self._intended(topic, intent)
@@ -109,9 +122,19 @@ class Controller:
             case PolicyChanged(policy):
                 self.admission.barriers.policy = policy
                 self._all_stale()
+            case GoneOn():
+                pass
+            case Settled():
+                self._run()  # what switches hold of OFMs that wait for their slice is adopted before strangers go
+                self._news(event)
             case _:
                 self._news(event)
-        self._run()
+        if isinstance(event, TablesRead | Applied | Failed) and isinstance(self.pool, AddressPool):
+            self._start(event.dpid)
+        elif isinstance(event, Settled) or isinstance(self.pool, CodedPool):
+            for dpid in self.network.switch_states:
+                self._start(dpid)
+        self._run(most)
         effects, self._effects = self._effects, []
         return effects
 
@@ -125,9 +148,9 @@ class Controller:
             record = self.records[topic] = Record(topic, state=OfmState(topic=topic, status=Status.NONE))
         if record.intent == intent and record.refusal is None:
             return
-        record.intent, record.refusal, record.blocked = intent, None, False
+        record.intent, record.refusal, record.blocked, record.asked = intent, None, False, True
         self._watch(record)
-        self._stale[topic] = None
+        self._asked[topic] = None
 
     def _watch(self, record: Record) -> None:
         """Has the network keep the places of the brokers that an OFM is concerned with."""
@@ -137,62 +160,87 @@ class Controller:
         record.watched = now
 
     def _news(self, news: News) -> None:
-        """Something has happened to the network: every OFM may be concerned."""
+        """Something has happened to the network."""
         self.admission.traffic.hear(news)
-        if self.network.hear(news):
-            self._all_stale()
+        network, switches = self.network, self.topology.switches
+        before = self._concerns.about(news, network.topology, network.known)
+        if network.hear(news):
+            after = self._concerns.about(news, network.topology, network.known)
+            self._stale |= dict.fromkeys([*before, *after])
+            if self.admission.barriers.policy is not None and switches != self.topology.switches:
+                self._all_stale()  # what a policy says of clusters is about other switches now
         if isinstance(news, SwitchUp):
             self._effects.append(Read(news.dpid))
+            if self.ledger.forget(news.dpid):
+                self._retry()
 
     def _failed(self, event: Failed) -> None:
         switch_state = self.network.switch_state(event.dpid)
         if event.change is None:
             switch_state.lost()
-        else:
-            switch_state.refused()
+            self._effects.append(Read(event.dpid, again=True))
+            return
+        refused = switch_state.refused(event.change)
         if event.short is Room.METERS and switch_state.without_meters():
             self._effects.append(Read(event.dpid))
             return
-        self._effects.append(Read(event.dpid, again=True))
-        full = event.short if event.short is not Room.METERS else None
-        if full is not None:
-            self._full[event.dpid] = full
-        part = part_of(event.change)
-        topic = self.admission.topic(part) if part is not None else None
-        if topic is not None and (second := self.moves.record(topic)) is not None:
-            self._stale |= {self.moves.failed(second, self.records): None, topic: None}
-        elif topic is not None and ((record := self.records[topic]).plan is not None or record.busy):
-            record.abandon()  # also on its way out: a stage that cannot be had must not be waited for
-            record.refusal, record.blocked = event.why, full is None
-            self._stale[topic] = None
+        if event.short is not None and event.short is not Room.METERS:
+            self._full[event.dpid] = event.short
+        given_up = [self._give_up(topic, event) for topic in map(self.admission.topic, refused) if topic is not None]
+        self._effects.append(Read(event.dpid, again=not any(given_up)))
+
+    def _give_up(self, topic: str, event: Failed) -> bool:
+        """A switch has refused something of an OFM: it goes. Says whether it was there."""
+        if (second := self.moves.record(topic)) is not None:
+            self._asked |= {self.moves.failed(second, self.records): None, topic: None}
+            return True
+        record = self.records[topic]
+        if record.plan is None and not record.busy:
+            return False
+        record.abandon()  # also on its way out: a stage that cannot be had must not be waited for
+        record.refusal, record.blocked = event.why, event.short in (None, Room.METERS)
+        self._asked[topic] = None  # before the switch is read: else it is asked for the same again
+        return True
 
     def _read(self, dpid: int, tables: Tables) -> None:
         """A switch holds this. If it has refused more, that is all it has room for."""
-        self.network.read(dpid, tables)
+        other = self.network.read(dpid, tables)
+        if BASE in other:
+            self._stale |= dict.fromkeys(self._concerns.at(dpid))
+        self._touch(other)
+        if not self.network.settled and self.network.all_read:
+            self._stale |= dict.fromkeys(self._concerns.wanting)
         if (room := self._full.pop(dpid, None)) is not None:
-            self.ledger.learn(dpid, room, ours(tables), self.network.baseline)
-        self._all_stale()
+            strangers = self.network.switch_state(dpid).strangers  # no plan counts them: they are no room for one
+            full = Tables.merged(held for part, held in split(ours(tables)).items() if part not in strangers)
+            self.ledger.learn(dpid, room, full, self.network.baseline)
+            self._stale |= dict.fromkeys(self._concerns.at(dpid))
 
     def _all_stale(self) -> None:
         self._stale |= dict.fromkeys([*self.records, *self.moves.owners])
 
     def _touch(self, parts: Iterable[Part]) -> None:
-        topics = (self.admission.topic(part) for part in parts)
-        self._stale |= {topic: None for topic in topics if topic is not None}
+        for part in parts:
+            if (topic := self.admission.topic(part)) is not None:
+                record = self.records.get(topic)
+                (self._asked if record is not None and record.asked else self._stale)[topic] = None
 
     # -- OFMs
 
-    def _run(self) -> None:
-        """Does all that can be done now: stages, plans, and the batches they come to."""
-        for dpid in self.network.switch_states:
-            self._start(dpid)
+    def _run(self, most: int | None = None) -> None:
+        """Does what can be done now: stages, plans, and the batches they come to."""
         concerned: dict[str, None] = {}
-        while self._stale:
-            topic = next(iter(self._stale))
-            del self._stale[topic]
+        left = sys.maxsize if most is None else most
+        while self._asked or (self._stale and left > 0):
+            left -= not self._asked
+            topic = next(iter(self._asked or self._stale))
+            self._asked.pop(topic, None)
+            self._stale.pop(topic, None)
             concerned[topic] = None
-            if (record := self.records.get(topic) or self.moves.record(topic)) is not None:
+            record = self.records.get(topic) or self.moves.record(topic)
+            if record is not None:
                 self._advance(record)
+            self._concerns.update(topic, self.records.get(topic) or self.moves.record(topic))
         for topic in concerned:
             if topic in self.records:
                 self._tell(self.records[topic])
@@ -281,7 +329,9 @@ class Controller:
 
     def _retry(self) -> None:
         """Something is free again: there may be room for what was refused."""
-        self._stale |= {topic: None for topic, record in self.records.items() if record.refusal and not record.blocked}
+        for topic in self._concerns.wanting:
+            if (record := self.records.get(topic)) is not None and record.refusal and not record.blocked:
+                self._stale[topic] = None
 
     # -- restart
 
@@ -311,9 +361,13 @@ class Controller:
         if record.plan is not None:
             part = self.admission.part(record)
             pending |= {dpid for dpid in record.plan.tables if not network.holds(dpid, part)}
-            joined = connected(record.stable(), network.topology, lambda dpid: network.assured(dpid, part))
+            if pending or record.busy or not record.plan.tree.intact(network.topology):
+                joined = connected(record.stable(), network.topology, lambda dpid: network.assured(dpid, part))
+            else:
+                joined = record.plan.tree.brokers
         state = record.describe(joined, not pending, self._reason(record, pending), self.moves.former(record.topic))
         record.complete |= state.status is Status.CONSTRUCTED
+        record.asked &= record.busy
         if state != record.state:
             self._told(record, state)
 

@@ -55,6 +55,11 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class GoneOn:
+    """The loop had its turn: go on with what is left (`Controller.behind`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchUp:
     """A switch is connected, with these ports up or down. Its tables may be anything."""
 
@@ -141,7 +146,7 @@ class Settled:
 News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | HostMoved | Settled
 """Of the network."""
 
-Event: TypeAlias = Intended | PolicyChanged | Tick | TablesRead | Applied | Failed | News
+Event: TypeAlias = Intended | PolicyChanged | Tick | GoneOn | TablesRead | Applied | Failed | News
 
 # -- effects
 

@@ -191,7 +191,7 @@ def planners(settings: ControllerSettings, files: TrafficFiles, traffic: Traffic
     def version() -> int:
         return traffic.version
 
-    capacity, rate, spread = traffic.capacity, traffic.rate, settings.parallel_links == "select"
+    capacity, rate, spread = traffic.capacity, traffic.rate, settings.parallel_links != "topic"
     if files.clusters:
         planner: NetworkPlanner = TwoLevelPlanner(
             files.clusters, capacity=capacity, rate=rate, version=version, spread=spread
@@ -241,9 +241,9 @@ def rules(settings: ControllerSettings) -> Rules:
         raise SettingError("loopback", f"{settings.loopback} is IPv{version}, but OFM addresses are {addressed}")
     if settings.meter and settings.addresses == "coded":
         raise SettingError("meter", "is not for addresses that are codes: there entries serve many topics")
-    if settings.parallel_links == "select" and settings.addresses == "coded":
+    if settings.parallel_links != "topic" and settings.addresses == "coded":
         raise SettingError(
-            "parallel_links", "select is not for addresses that are codes: there entries serve many topics"
+            "parallel_links", "only topic is for addresses that are codes: there entries serve many topics"
         )
     return Rules(
         settings.ofm_range,
@@ -251,7 +251,8 @@ def rules(settings: ControllerSettings) -> Rules:
         Budget(settings.flow_budget, settings.bucket_budget),
         limit=settings.meter,
         coding=coding(settings, addressed),
-        spread=settings.parallel_links == "select",
+        spread=settings.parallel_links != "topic",
+        failover=settings.parallel_links == "failover",
         move_share=settings.move_share,
         move_overlap=settings.move_overlap,
     )

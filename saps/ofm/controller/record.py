@@ -44,6 +44,8 @@ class Record:
     refusal: str | None = None
     blocked: bool = False
     """A switch has refused it, and not for lack of room: only another intent can change that."""
+    asked: bool = False
+    """Somebody has just asked for what is coming into force, and may wait for it."""
     complete: bool = False
     """It has been constructed since it was first wished for."""
     state: OfmState = field(default_factory=lambda: OfmState(topic="?", status=Status.NONE))

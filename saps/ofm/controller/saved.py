@@ -7,12 +7,14 @@ intents come anew, and the trees are read back from the switches (`adopt`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import is_not
 
 import msgspec
 
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.events import Intent
+from saps.ofm.controller.record import Record
 from saps.ofm.network.topology import BrokerAddress, Link, Picture, Port, Topology
 from saps.ofm.trees.tree import Tree
 
@@ -95,27 +97,44 @@ class _Head(msgspec.Struct):
     topology: _Switches
 
 
-def save(controller: Controller, *, indent: int = 1) -> bytes:
-    """What `restore` needs; with an `indent` of 0 on one line. OFMs being deleted are left out: what is left of them in
-    switches is nobody's then."""
-    ofms = [
-        SavedOfm(
-            topic=topic,
-            brokers=sorted(record.intent.brokers),
-            senders=sorted(record.intent.senders),
-            priority=record.intent.priority,
-            rate=record.intent.rate,
-            address=str(record.address) if record.address else None,
-            tree=SavedTree.of(record.plan.tree) if record.plan else None,
-            complete=record.complete,
-            version=record.state.version,
-        )
-        for topic, record in sorted(controller.records.items())
-        if record.intent is not None
-    ]
-    picture = msgspec.convert(controller.topology.to_json(), Picture)
-    data = msgspec.json.encode(Saved(version=controller.version, topology=picture, ofms=ofms))
-    return msgspec.json.format(data, indent=indent) if indent else data
+class Saver:
+    """Writes a controller's state again and again: of OFMs that are as before, it keeps what it has written."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._written: dict[str, tuple[tuple[object, ...], bytes]] = {}
+
+    def save(self) -> bytes:
+        """What `restore` needs. OFMs being deleted are left out: what is left of them in switches is nobody's then."""
+        controller, before, self._written = self._controller, self._written, {}
+        for topic, record in sorted(controller.records.items()):
+            if record.intent is None:
+                continue
+            made_of = (record.intent, record.plan, record.state, record.address, record.complete)
+            known = before.get(topic)
+            if known is None or any(map(is_not, known[0], made_of)):
+                known = made_of, msgspec.json.encode(_saved(record))
+            self._written[topic] = known
+        picture = msgspec.convert(controller.topology.to_json(), Picture)
+        head = msgspec.json.encode(Saved(version=controller.version, topology=picture, ofms=[]))
+        ofms = b",\n".join(written for _, written in self._written.values())
+        return head.removesuffix(b"]}") + ofms + b"]}"
+
+
+def _saved(record: Record) -> SavedOfm:
+    intent = record.intent
+    assert intent is not None
+    return SavedOfm(
+        topic=record.topic,
+        brokers=sorted(intent.brokers),
+        senders=sorted(intent.senders),
+        priority=intent.priority,
+        rate=intent.rate,
+        address=str(record.address) if record.address else None,
+        tree=SavedTree.of(record.plan.tree) if record.plan else None,
+        complete=record.complete,
+        version=record.state.version,
+    )
 
 
 def restore(controller: Controller, data: bytes) -> None:

@@ -21,7 +21,7 @@ LEAST, FIRST, MOST = 4.0, 16.0, 256.0
 """Datagrams under way that are always allowed, at first, and at most. What is in the buffers of switches and sockets is
 bounded by this."""
 
-FEEDBACK = 16
+FEEDBACK = 32
 """Datagrams of a sender after which a member says how far it has come. Less costs a small frame by ALM more often."""
 BEHIND = 128
 """Datagrams that the slowest member may be behind. More lets a tree of long ways carry more; but what goes by ALM when

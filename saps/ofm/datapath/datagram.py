@@ -23,6 +23,8 @@ VERSION = 2
 """Version of the format; a datagram of another one is dropped."""
 HIGH_WATER = 8
 """Flag: no publication, but the number of the sender's last one to the topic, for those who missed the last ones."""
+PROBE = 16
+"""Flag: no publication, but each member is to tell its sender whether it has everything up to this number."""
 _QOS, _RETAIN = 3, 4
 
 
@@ -41,10 +43,10 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
     """Number of the origin's previous publication to the topic before the first one here
     (`saps.overlay.frames.kinds`)."""
     flags: int
-    """Bits 0 and 1: QoS, bit 2: retain, bit 3: `HIGH_WATER`."""
+    """Bits 0 and 1: QoS, bit 2: retain, bit 3: `HIGH_WATER`, bit 4: `PROBE`."""
     topic: str
     seqs: Annotated[list[Number], Meta(min_length=1, max_length=MOST)]
-    """Numbers of the publications; of a high-water mark that of the last one."""
+    """Numbers of the publications; of a high-water mark or a probe that of the last one."""
     payloads: Annotated[list[bytes], Meta(max_length=MOST)]
     properties: Annotated[list[Properties], Meta(max_length=MOST)] = []
     given: Annotated[list[Annotated[int, Meta(ge=0, le=MOST)]], Meta(max_length=MOST)] = []
@@ -63,9 +65,9 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
         return Tree(self.address, self.epoch)
 
     @property
-    def is_high_water(self) -> bool:
-        """It only says which publication was the last."""
-        return bool(self.flags & HIGH_WATER)
+    def is_empty(self) -> bool:
+        """It only says which publication was the last: a high-water mark, or a probe."""
+        return bool(self.flags & (HIGH_WATER | PROBE))
 
     def frame(self) -> Publish:
         """The publications, as if they had come by ALM with an empty slice."""
@@ -112,9 +114,9 @@ def publications(
     )
 
 
-def high_water(tree: Tree, origin: BrokerRef, serial: int, topic: str, seq: int) -> bytes:
-    """The datagram that says: `seq` is the last I published to the topic."""
-    return _encoder.encode(Datagram(VERSION, tree.address, tree.epoch, origin, serial, 0, HIGH_WATER, topic, [seq], []))
+def without_publications(tree: Tree, origin: BrokerRef, serial: int, topic: str, seq: int, flag: int) -> bytes:
+    """The datagram that says: `seq` is the last I published to the topic. `flag`: `HIGH_WATER` or `PROBE`."""
+    return _encoder.encode(Datagram(VERSION, tree.address, tree.epoch, origin, serial, 0, flag, topic, [seq], []))
 
 
 def parse(raw: bytes | memoryview) -> Datagram | None:
@@ -126,11 +128,11 @@ def parse(raw: bytes | memoryview) -> Datagram | None:
     if (
         datagram.version != VERSION
         or datagram.flags & _QOS > 2
-        or not 0 <= datagram.flags <= HIGH_WATER + _RETAIN + 2
+        or not 0 <= datagram.flags <= PROBE
         or datagram.serial <= 0
     ):
         return None
-    if datagram.is_high_water:
+    if datagram.is_empty:
         sound = len(datagram.seqs) == 1 and datagram.seqs[0] > 0 and topic_unsound(datagram.topic) is None
     else:
         sound = publish_unsound(datagram.frame()) is None

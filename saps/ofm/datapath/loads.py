@@ -45,8 +45,8 @@ class Load(msgspec.Struct):
     size: int
     """Their sum."""
     members: tuple[BrokerRef, ...]
-    origin: BrokerRef
-    """This broker, or one in another domain that it stands for."""
+    origin: BrokerRef | None
+    """One in another domain that this broker stands for; None: this broker."""
     unacknowledged: Unacknowledged | None = None
 
 

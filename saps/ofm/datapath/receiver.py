@@ -6,10 +6,13 @@ no question, no state (`saps.ofm.keys`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from saps.local.batch import MOST
 from saps.ofm.datapath.congestion import FEEDBACK
-from saps.ofm.datapath.datagram import Datagram, parse
+from saps.ofm.datapath.datagram import PROBE, Datagram, parse
+from saps.ofm.datapath.flights import LONGEST
+from saps.ofm.datapath.loads import joined
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.sealing import Refusal
@@ -49,25 +52,44 @@ class Receiver:
         self.on_heard: Callable[[str, Tree], None] | None = None
         """Called when a topic that this broker wants has come by a tree."""
 
-    def receive(self, raw: bytes) -> None:
-        """A datagram has come in."""
+    def receive(self, raws: Iterable[bytes]) -> None:
+        """Datagrams have come in. What goes on where the one before ends is handed on together with it."""
+        together: list[Datagram] = []
+        count = 0
+        for raw in raws:
+            datagram = self._opened(raw)
+            if datagram is None:
+                continue
+            count += len(datagram.seqs)
+            if together and (count > MOST or not _goes_on(datagram, together[-1])):
+                self._arrived(together)
+                together, count = [], len(datagram.seqs)
+            together.append(datagram)
+        if together:
+            self._arrived(together)
+
+    def _opened(self, raw: bytes) -> Datagram | None:
+        """What is wanted of a datagram that somebody has sent who may; None, and counted, if it is anything else."""
         opened = self._keys.open(raw, self._port.now)
         if isinstance(opened, Refusal):
             self._counts[opened.value] += 1
-            return
+            return None
         datagram = parse(opened.plain)
         if datagram is None or datagram.topic != opened.epoch.topic:
             self._counts["malformed"] += 1
-        elif not opened.epoch.speaks_for(opened.sender, (datagram.sender.name, datagram.sender.incarnation)):
+            return None
+        sender = datagram.sender
+        if not opened.epoch.speaks_for(opened.sender, (sender.name, sender.incarnation)):
             self._counts["forged"] += 1
-        elif datagram.sender.name == self._port.me.name:
+        elif sender.name == self._port.me.name:
             pass  # a loopback packet that is waited for no more
         elif datagram.representative is not None and not self.represents(datagram.representative, datagram.origin):
             self._counts["forged"] += 1
         elif not self._wants(datagram.topic) or self._port.lost(datagram.origin):
             self._counts["unwanted"] += 1
         else:
-            self._arrived(datagram)
+            return datagram
+        return None
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died: it is owed no acknowledgement."""
@@ -75,28 +97,47 @@ class Receiver:
             for key in [key for key in table if broker in key[:2]]:
                 del table[key]
 
-    def _arrived(self, datagram: Datagram) -> None:
-        self._counts["received"] += 1
+    def _arrived(self, together: list[Datagram]) -> None:
+        """Datagrams of one sender to a topic; if there are several, with publications that follow each other."""
+        datagram = together[0]
+        origin, topic = datagram.origin, datagram.topic
+        key = datagram.sender, origin, topic
+        self._counts["received"] += len(together)
         if self.on_heard is not None:
-            self.on_heard(datagram.topic, datagram.tree)
-        if datagram.is_high_water:
-            self._inbox.expect(datagram.origin, datagram.topic, datagram.seqs[-1])
+            self.on_heard(topic, datagram.tree)
+        if datagram.flags & PROBE:
+            self._answer_probe(key, datagram.seqs[-1], self._port.now + LONGEST)
             return
-        frame, duplicates = datagram.frame(), self._inbox.duplicates
-        (reached,) = self._inbox.accept(datagram.origin, frame)
-        self._counts["duplicates"] += self._inbox.duplicates - duplicates
-        if reached == DOUBTED:
+        if datagram.is_empty:
+            self._inbox.expect(origin, topic, datagram.seqs[-1])
             return
-        key = datagram.sender, datagram.origin, datagram.topic
-        unheard = self._unheard.pop(key, 0) + 1
+        frame, before = joined([each.frame() for each in together]), self._inbox.duplicates
+        (reached,) = self._inbox.accept(origin, frame)
+        duplicates = self._inbox.duplicates - before
+        self._counts["duplicates"] += duplicates
+        if reached == DOUBTED or duplicates == len(frame.seqs):
+            return
+        unheard = self._unheard.pop(key, 0) + len(together)
         if not frame.qos and unheard < FEEDBACK:
             self._unheard[key] = unheard
         else:
             last, subscribers = self._due.get(key, (0, 0))
-            self._due[key] = max(last, frame.seqs[-1]), reached or subscribers
+            upto = max(last, frame.seqs[-1], self._inbox.delivered(origin, topic))  # it may have filled a gap
+            self._due[key] = upto, reached or subscribers
             if not self._acknowledging:
                 self._acknowledging = True
                 self._port.after(self._settings.acknowledge, self._acknowledge)
+
+    def _answer_probe(self, key: tuple[BrokerRef, BrokerRef, str], seq: int, until: float) -> None:
+        """Tell the sender how far this broker has come; if something before `seq` is still on its way by ALM, again."""
+        sender, origin, topic = key
+        if self._port.lost(sender):
+            return
+        level = self._inbox.has(origin, topic, seq)
+        self._counts["acks"] += 1
+        self._port.send(sender, OfmAck(topic, seq if level else self._inbox.delivered(origin, topic), 0))
+        if not level and self._port.now < until:
+            self._port.after(10 * self._settings.acknowledge, lambda: self._answer_probe(key, seq, until))
 
     def _acknowledge(self) -> None:
         """Send what is due; where something before it is missing, as far as it goes, and again later."""
@@ -113,3 +154,16 @@ class Receiver:
         self._acknowledging = bool(self._due)
         if self._due:
             self._port.after(10 * self._settings.acknowledge, self._acknowledge)
+
+
+def _goes_on(datagram: Datagram, before: Datagram) -> bool:
+    """May the publications of the one be handed on together with those of the other, which came before?"""
+    return (
+        datagram.prev == before.seqs[-1]
+        and datagram.flags == before.flags
+        and datagram.epoch == before.epoch
+        and datagram.topic == before.topic
+        and datagram.origin == before.origin
+        and datagram.representative == before.representative
+        and not datagram.is_empty
+    )

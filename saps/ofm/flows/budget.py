@@ -95,9 +95,13 @@ class Ledger:
         """It is this time, in seconds. Says whether a limit that was learnt is not believed any more."""
         self._now = now
         past = [dpid for dpid, until in self._until.items() if until <= now]
-        for dpid in past:
-            del self._learnt[dpid], self._until[dpid]
-        return bool(past)
+        return any([self.forget(dpid) for dpid in past])
+
+    def forget(self, dpid: int) -> bool:
+        """A limit that a switch has shown is not believed any more: it may be another switch now. Says whether there
+        was one."""
+        self._until.pop(dpid, None)
+        return self._learnt.pop(dpid, None) is not None
 
     def used(self, dpid: int) -> Usage:
         """What the plans in force use on a switch."""
@@ -154,12 +158,7 @@ class Ledger:
 
     def desired(self, dpid: int) -> Tables:
         """All that the plans in force want on a switch."""
-        parts = [plan.tables[dpid] for _, plan in sorted(self._plans.items()) if dpid in plan.tables]
-        return Tables.of(
-            (flow for part in parts for flow in part.flows.values()),
-            (group for part in parts for group in part.groups.values()),
-            (meter for part in parts for meter in part.meters.values()),
-        )
+        return Tables.merged(plan.tables[dpid] for _, plan in sorted(self._plans.items()) if dpid in plan.tables)
 
     def __iter__(self) -> Iterator[Plan]:
         return iter(self._plans.values())

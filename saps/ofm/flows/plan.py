@@ -6,7 +6,9 @@ port of a tree link, or one for all of them; and one for each broker, which also
 suppresses a bucket that would send a packet back where it came from.
 
 Where a tree spreads its traffic over parallel links to a neighbour, these are the buckets of a SELECT group beside that
-group: the switch takes one of them, the same for all packets of a sender to the topic, as long as its port is up. The
+group: the switch takes one of them, the same for all packets of a sender to the topic, as long as its port is up; or
+of a FAST_FAILOVER group, of which it takes the first whose port is up (5.6.1). Either leaves out a link that fails
+without asking anybody. The
 flows name such groups one by one, since a switch does not know that another link leads back where a packet came from.
 
 A broker sends from the address in its broker list entry: its flow matches it, so nobody else sends in its name, and
@@ -20,6 +22,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from saps.ofm.controller.addresses import Network, OfmAddress
 from saps.ofm.flows.tables import (
@@ -55,6 +58,9 @@ GROUPS, GROUPS_MASK = 0x5000_0000, 0xF000_0000
 SELECTS, SELECT_KINDS = 0x6000_0000, 9
 """Group id of what spreads an OFM's traffic over parallel links: this, plus the number of the port that names it modulo
 so many in the upper four bits, and the number of the OFM's address. So as many neighbours of a switch have one."""
+
+LINK_GROUPS = (GroupKind.SELECT, GroupKind.FAST_FAILOVER)
+"""What such a group is."""
 
 METERS, METER_KINDS = 0x8000_0000, 7
 """Id of a meter: this bit, the number of its port modulo so many in the next three (7 would be the specification's
@@ -105,6 +111,8 @@ class Ofm:
     """Packets a second that may enter by one port that brokers send by; 0: any number."""
     weights: tuple[tuple[Link, int], ...] = ()
     """Of links over which traffic is spread, ascending; 1 for those not named."""
+    failover: bool = False
+    """Traffic is not spread over parallel links: all takes the first that is up."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < 1 << 28:
@@ -166,8 +174,8 @@ def plan(
     `idle`: links of it, beside others between the same switches, by which packets are taken and none is sent.
 
     Raises `ValueError` if a broker's address is of another IP version than the OFM's."""
-    silent = tree.brokers.keys() & frozenset(silent)
-    muted = tree.brokers.keys() & frozenset(muted)
+    silent = frozenset(silent).intersection(tree.brokers)
+    muted = frozenset(muted).intersection(tree.brokers)
     brokers: dict[int, list[tuple[int, BrokerAddress]]] = {}
     for broker, place in sorted(tree.brokers.items()):
         if _version(broker.ip) != _version(ofm.address.ip):
@@ -176,10 +184,16 @@ def plan(
     return Plan(
         ofm,
         tree,
-        frozenset(silent),
-        frozenset(muted),
+        silent,
+        muted,
         {
-            dpid: _tables(ofm, trunks, brokers.get(dpid, []), silent, muted)
+            dpid: _tables(
+                ofm,
+                tuple(trunks),
+                tuple(here := brokers.get(dpid, [])),
+                silent.intersection(broker for _, broker in here),
+                muted.intersection(broker for _, broker in here),
+            )
             for dpid, trunks in sorted(_trunks(ofm, tree, idle).items())
         },
     )
@@ -203,7 +217,7 @@ def ours(tables: Tables) -> Tables:
         {
             id: group
             for id, group in tables.groups.items()
-            if id & GROUPS_MASK == GROUPS or (group.kind is GroupKind.SELECT and part_of_group(id) is not None)
+            if id & GROUPS_MASK == GROUPS or (group.kind in LINK_GROUPS and part_of_group(id) is not None)
         },
         {id: meter for id, meter in tables.meters.items() if part_of_meter(id) is not None},
     )
@@ -253,12 +267,14 @@ def _trunks(ofm: Ofm, tree: Tree, idle: Collection[Link]) -> dict[int, list[_Tru
                 found[dpid] += (_Trunk((port,), Bucket((Output(port),)), None) for port in ports)
                 continue
             used = sorted((link.near(dpid).port, weights.get(link, 1)) for link in links if link not in idle)
-            buckets = tuple(Bucket((Output(port),), weight, port) for port, weight in used)
-            group = Group(ofm.select(anchor.near(dpid).port), buckets, GroupKind.SELECT)
+            kind = GroupKind.FAST_FAILOVER if ofm.failover else GroupKind.SELECT
+            buckets = tuple(Bucket((Output(port),), 0 if ofm.failover else weight, port) for port, weight in used)
+            group = Group(ofm.select(anchor.near(dpid).port), buckets, kind)
             found[dpid].append(_Trunk(ports, None, group))
     return {dpid: sorted(trunks, key=lambda trunk: trunk.ports) for dpid, trunks in found.items()}
 
 
+@lru_cache(1024)
 def _tables(
     ofm: Ofm,
     trunks: Sequence[_Trunk],
@@ -266,7 +282,8 @@ def _tables(
     silent: Collection[BrokerAddress],
     muted: Collection[BrokerAddress],
 ) -> Tables:
-    """One switch's part: `trunks` lead to its neighbours, `brokers` are at its other ports."""
+    """One switch's part: `trunks` lead to its neighbours, `brokers` are at its other ports. Remembered, as most plans
+    of a `rollout` have the same."""
     onwards = [trunk.onward for trunk in trunks if trunk.onward is not None]
     spreading = [trunk.group for trunk in trunks if trunk.group is not None]
     receiver = [Bucket((*_to(broker), Output(port))) for port, broker in brokers if broker not in silent]
@@ -334,6 +351,7 @@ def _addressed(ofm: Ofm) -> dict[str, int | Masked]:
     }
 
 
+@lru_cache(1 << 14)
 def _to(broker: BrokerAddress) -> tuple[SetField, SetField, SetField]:
     """Rewrites the destination to the broker's listen address."""
     return (
@@ -351,5 +369,6 @@ def _version(ip: str) -> int:
     return 6 if ":" in ip else 4
 
 
+@lru_cache(1 << 16)
 def _number(ip: str) -> int:
     return int(ipaddress.ip_address(ip))

@@ -39,6 +39,8 @@ def difference(actual: Tables, desired: Tables) -> list[Change]:
 
     Meters and groups are put before the flows that use them, and changed in place. Old flows go when the new ones are
     there, and groups and meters when no flow uses them any more; barriers keep these steps apart."""
+    if actual is desired:
+        return []
     steps: list[list[Change]] = [
         [
             *(PutMeter(meter) for id, meter in desired.meters.items() if actual.meters.get(id) != meter),

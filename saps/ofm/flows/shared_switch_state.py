@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from saps.ofm.flows.plan import ours
-from saps.ofm.flows.switch_state import BASE, Part
+from saps.ofm.flows.switch_state import BASE, Part, part_of
 from saps.ofm.flows.tables import Barrier, Change, DropFlow, DropGroup, DropMeter, PutFlow, PutGroup, Tables
 from saps.ofm.topics.shared_entries import Coded, ordered, shared
 
@@ -45,6 +45,10 @@ class SharedSwitchState:
     def known(self) -> bool:
         return self._actual is not None
 
+    @property
+    def entries(self) -> int | None:
+        return self._actual.entries if self._actual is not None and self._next is None else None
+
     def holds(self, part: Part) -> Tables:
         """Nothing: it cannot be told."""
         return _NOTHING
@@ -69,20 +73,23 @@ class SharedSwitchState:
         self._unsettled[part] = None
         return True
 
-    def read(self, tables: Tables) -> None:
+    def read(self, tables: Tables) -> set[Part]:
         self._actual = ours(tables)
         self._flying, self._next = {}, None
         self._assured = set()
         self._unsettled = dict.fromkeys(self._wanted)
+        return set(self._wanted)
 
     def lost(self) -> None:
         self._actual = None
         self._flying, self._next = {}, None
         self._assured = set()
 
-    def refused(self) -> None:
+    def refused(self, change: object) -> list[Part]:
         """All is to be read: entries serve many OFMs."""
         self.lost()
+        part = part_of(change)
+        return [] if part is None else [part]
 
     def without_meters(self) -> bool:
         """Nothing new: entries that serve many OFMs have none (`program.rules`)."""

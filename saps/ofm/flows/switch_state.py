@@ -56,6 +56,13 @@ class SwitchState:
         """It is known what the switch holds."""
         return self._actual is not None
 
+    @property
+    def entries(self) -> int | None:
+        """Flow entries of ours that the switch is known to hold; None: changes are under way, or it is not known."""
+        if self._actual is None or self._flying or self._reading:
+            return None
+        return sum(len(tables.flows) for tables in self._actual.values())
+
     def holds(self, part: Part) -> Tables:
         """What the switch is known to hold of a part, as far as it is known."""
         return (self._actual or {}).get(part, _NOTHING)
@@ -82,14 +89,17 @@ class SwitchState:
         self._unsettled[part] = None
         return True
 
-    def read(self, tables: Tables) -> None:
-        """This is in the switch now; entries of others may be among it. Strangers stay as they are."""
+    def read(self, tables: Tables) -> set[Part]:
+        """This is in the switch now; entries of others may be among it. Strangers stay as they are. Gives the parts
+        that were not known to be as wanted, or turn out not to be."""
+        before = set(self._wanted) if self._actual is None else self._unsettled.keys() | self._flying.keys()
         self._actual = split(ours(tables))
         self._flying, self._reading = {}, False
-        settled = [part for part, wanted in self._wanted.items() if not difference(self.holds(part), self._fit(wanted))]
+        settled = [part for part, wanted in self._wanted.items() if self._is(part, self._fit(wanted))]
         self._assured = set(settled)
         self._unsettled = dict.fromkeys(part for part in self._wanted if part not in self._assured)
         self._tidy(settled)
+        return before | self._unsettled.keys()
 
     def lost(self) -> None:
         """What the switch holds is not known any more."""
@@ -97,12 +107,15 @@ class SwitchState:
         self._flying, self._reading = {}, False
         self._assured = set()
 
-    def refused(self) -> None:
-        """The batch was carried out in part: what the switch holds of its parts is not known until it is `read`. It
-        still holds what it did of the others."""
+    def refused(self, change: object) -> list[Part]:
+        """The batch was carried out in part, without this change: what the switch holds of its parts is not known until
+        it is `read`. It still holds what it did of the others. Gives the part that was refused; the rest of the batch
+        has led on from what was wanted there before, as far as it came."""
+        part = part_of(change)
         self._unsettled |= dict.fromkeys(self._flying)
-        self._assured -= self._flying.keys()
+        self._assured.discard(BASE if part is None else part)
         self._flying, self._reading = {}, True
+        return [] if part is None else [part]
 
     def without_meters(self) -> bool:
         """The switch takes no meters: from now on none are wanted there. Says whether that is new."""
@@ -129,6 +142,11 @@ class SwitchState:
         self._tidy(self._flying)
         self._flying = {}
         return parts
+
+    def _is(self, part: Part, wanted: Tables) -> bool:
+        """The switch holds exactly this of a part."""
+        there = self.holds(part)
+        return there == wanted or not difference(there, wanted)
 
     def _fit(self, tables: Tables) -> Tables:
         """As the switch takes them."""

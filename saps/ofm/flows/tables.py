@@ -111,7 +111,8 @@ LOCAL = 0xFFFFFFFE
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One copy that a group makes: its actions. `weight` and `watch` count in SELECT groups only."""
+    """One copy that a group makes: its actions. `weight` counts in SELECT groups only, `watch` in these and in those of
+    FAST_FAILOVER."""
 
     actions: tuple[Action, ...]
     weight: int = 0
@@ -124,6 +125,10 @@ class GroupKind(Enum):
 
     ALL = "all"
     SELECT = "select"
+    FAST_FAILOVER = "fast_failover"
+    """The first whose port is up."""
+    INDIRECT = "indirect"
+    """The only one it has: one rewrite that many flows share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,8 @@ class Flow:
     """Says who installed it; the reconciler touches only its own."""
     meter: int | None = None
     """The meter that its packets pass first."""
+    goto: int | None = None
+    """The later table in which its packets are looked up after the actions; None: in none (5.9)."""
 
     @property
     def name(self) -> FlowName:
@@ -184,6 +191,16 @@ class Tables:
             {flow.name: flow for flow in flows},
             {group.id: group for group in groups},
             {meter.id: meter for meter in meters},
+        )
+
+    @classmethod
+    def merged(cls, parts: Iterable[Tables]) -> Tables:
+        """All that is in these tables; of two with the same name, the later one."""
+        every = list(parts)
+        return cls.of(
+            (flow for part in every for flow in part.flows.values()),
+            (group for part in every for group in part.groups.values()),
+            (meter for part in every for meter in part.meters.values()),
         )
 
     @property

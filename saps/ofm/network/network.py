@@ -128,11 +128,12 @@ class Network:
             self.switch_states[dpid] = self._new_switch_state(self.baseline)
         return self.switch_states[dpid]
 
-    def read(self, dpid: int, tables: Tables) -> None:
-        """This is in a switch now."""
-        self.switch_state(dpid).read(tables)
+    def read(self, dpid: int, tables: Tables) -> set[Part]:
+        """This is in a switch now. Gives the parts of which that is news."""
+        other = self.switch_state(dpid).read(tables)
         if self.settled:
             self._evict(dpid)
+        return other
 
     def want(self, dpid: int, part: Part, tables: Tables) -> bool:
         """From now on a switch shall hold this of a part. Says whether that is new."""

@@ -84,6 +84,8 @@ class Topology:
         self._places: dict[str, Port] = {}
         """Where each MAC address is."""
         self._brokers: set[BrokerAddress] = set()
+        self._around: dict[int, list[tuple[int, Link]]] = {}
+        """`neighbours`, as far as asked for since the last change."""
 
     # -- what happens to the network
 
@@ -179,6 +181,14 @@ class Topology:
         """The port carries a link, usable or not."""
         return port in self._links
 
+    def trunk(self, port: Port) -> Link | None:
+        """The link of this port, usable or not."""
+        return self._links.get(port)
+
+    def hosts_at(self, port: Port) -> list[str]:
+        """The MAC addresses of brokers' hosts at a port, up or not."""
+        return [host for host, place in self._places.items() if place == port]
+
     def link_at(self, port: Port) -> Link | None:
         """The link of this port, if it can carry packets."""
         link = self._links.get(port)
@@ -186,9 +196,11 @@ class Topology:
 
     def neighbours(self, dpid: int) -> Iterator[tuple[int, Link]]:
         """The switches one link away, by ascending port; twice if there are two links."""
-        for port in sorted(self._switches.get(dpid, ())):
-            if (link := self.link_at(Port(dpid, port))) is not None:
-                yield link.far(dpid), link
+        around = self._around.get(dpid)
+        if around is None:
+            links = (self.link_at(Port(dpid, port)) for port in sorted(self._switches.get(dpid, ())))
+            around = self._around[dpid] = [(link.far(dpid), link) for link in links if link is not None]
+        return iter(around)
 
     def where(self, broker: BrokerAddress) -> Port | None:
         """Where packets to the broker leave the network: known by its MAC address, and up. It need not be attached
@@ -248,6 +260,8 @@ class Topology:
 
     def _changed(self, really: bool) -> bool:
         self.version += really
+        if really:
+            self._around.clear()
         return really
 
 

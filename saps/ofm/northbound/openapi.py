@@ -10,6 +10,7 @@ from saps.ofm.controller.leader_election import Word
 from saps.ofm.controller.saved import Saved
 from saps.ofm.network.topology import Picture
 from saps.ofm.northbound.schema import Changes, OfmIntent, OfmState, OfmStats, PortTraffic, Problem, SwitchBudget
+from saps.openapi import json_answer, problem_answer
 
 _TYPES: dict[str, type] = {
     "OfmWish": OfmIntent,
@@ -43,18 +44,7 @@ _AFTER = [
 ]
 
 
-def _problem(text: str) -> dict[str, Any]:
-    return {
-        "description": text,
-        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
-
-
-def _json(text: str, schema: Any) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
-
-
-_UNAUTHORIZED = {"401": _problem("No token, or a wrong one.")}
+_UNAUTHORIZED = {"401": problem_answer("No token, or a wrong one.")}
 
 
 def document(version: str, *, pair: bool = False) -> dict[str, Any]:
@@ -80,14 +70,14 @@ def document(version: str, *, pair: bool = False) -> dict[str, Any]:
 
 def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
     state = schemas["OfmState"]
-    standby = {"503": _problem("The other controller is the master; `type` is urn:saps:problem:standby.")}
+    standby = {"503": problem_answer("The other controller is the master; `type` is urn:saps:problem:standby.")}
     more = standby if pair else {}
 
     def get(what: str, schema: Any, *parameters: dict[str, Any]) -> dict[str, Any]:
         return {
             "summary": what,
             "parameters": list(parameters),
-            "responses": {"200": _json(what, schema), **_UNAUTHORIZED, **more},
+            "responses": {"200": json_answer(what, schema), **_UNAUTHORIZED, **more},
         }
 
     def some(name: str) -> dict[str, Any]:
@@ -96,7 +86,7 @@ def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
     delete = {
         "summary": "The OFM is not wanted any more.",
         "parameters": [_TOPIC, _WAIT],
-        "responses": {"200": _json("There is none.", state), "202": _json("Being deleted.", state), **more},
+        "responses": {"200": json_answer("There is none.", state), "202": json_answer("Being deleted.", state), **more},
     }
     metrics = {
         "summary": "Metrics, in the format of Prometheus or OpenMetrics.",
@@ -129,11 +119,11 @@ def _put(schemas: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
         "parameters": [_TOPIC, _WAIT],
         "requestBody": {"required": True, "content": {"application/json": {"schema": schemas["OfmWish"]}}},
         "responses": {
-            "200": _json("Constructed.", state),
-            "202": _json("Under way, or waiting for a broker.", state),
-            "400": _problem("The request makes no sense; `detail` says why."),
+            "200": json_answer("Constructed.", state),
+            "202": json_answer("Under way, or waiting for a broker.", state),
+            "400": problem_answer("The request makes no sense; `detail` says why."),
             **_UNAUTHORIZED,
-            "409": _problem(refused),
+            "409": problem_answer(refused),
             **more,
         },
     }

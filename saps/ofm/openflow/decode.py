@@ -173,6 +173,10 @@ def _meter_counts(message: bytes) -> Iterator[object]:
         yield read_meter_count(message, start, end)
 
 
+def _flow_total(message: bytes) -> Iterator[object]:
+    yield struct.unpack_from("!QQI", message, 16)[2]
+
+
 def _maker(message: bytes) -> Iterator[object]:
     maker, model, _, _, _ = struct.unpack_from(ofproto.OFP_DESC_PACK_STR, message, 16)
     yield read_text(maker)
@@ -208,6 +212,7 @@ _PARTS: dict[int, tuple[type[Question], Callable[[bytes], Iterator[object]]]] = 
     ofproto.OFPMP_PORT_DESC: (r.AskPorts, _fixed(64, read_port)),
     ofproto.OFPMP_PORT_STATS: (r.AskPortCounts, _fixed(112, read_port_count)),
     ofproto.OFPMP_FLOW: (r.AskFlows, _sized(56, read_flow_count)),
+    ofproto.OFPMP_AGGREGATE: (r.AskFlowTotal, _flow_total),
     ofproto.OFPMP_GROUP_DESC: (r.AskGroups, _sized(8, read_group)),
     ofproto.OFPMP_GROUP: (r.AskGroupCounts, _sized(40, read_group_count)),
     ofproto.OFPMP_METER_CONFIG: (r.AskMeters, _sized(8, read_meter)),

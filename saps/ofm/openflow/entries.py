@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from saps.ofm.flows.tables import (
     WIDTHS,
@@ -33,6 +33,14 @@ NOTHING_OF_OURS = Output(0)
 """An action that no plan contains: no port has the number 0."""
 
 NO_COUNT = (1 << 64) - 1
+
+
+class Instructions(NamedTuple):
+    """What a flow entry does with its packets: meter, then actions, then on to another table."""
+
+    actions: tuple[Action, ...] = ()
+    meter: int | None = None
+    goto: int | None = None
 
 
 class MalformedError(ValueError):
@@ -83,26 +91,32 @@ def read_flow_count(data: bytes, start: int, end: int) -> v.FlowCount | None:
     if match is None:
         return None
     found = read_instructions(data, instructions, end)
-    actions, meter = ((NOTHING_OF_OURS,), None) if found is None or idle or hard else found
-    return v.FlowCount(Flow(priority, match, actions, table, cookie, meter), packets, count, sec + nsec / 1e9)
+    told = Instructions((NOTHING_OF_OURS,)) if found is None or idle or hard else found
+    return v.FlowCount(
+        Flow(priority, match, told.actions, table, cookie, told.meter, told.goto), packets, count, sec + nsec / 1e9
+    )
 
 
-def read_instructions(data: bytes, start: int, end: int) -> tuple[tuple[Action, ...], int | None] | None:
-    """The actions of at most one apply-actions, and the number of at most one meter (7.2.4); None if there are other
-    instructions."""
+def read_instructions(data: bytes, start: int, end: int) -> Instructions | None:
+    """At most one of each kind (7.2.4); None if there are other instructions."""
     actions: tuple[Action, ...] = ()
-    meter: int | None = None
+    meter = goto = None
     seen: set[int] = set()
     for first, last in walk(data, start, end, 8, 2):
         kind, _, number = struct.unpack_from("!HHI", data, first)
-        if kind in seen or kind not in (ofproto.OFPIT_APPLY_ACTIONS, ofproto.OFPIT_METER):
+        if kind in seen:
             return None
         seen.add(kind)
-        if kind == ofproto.OFPIT_METER:
-            meter = number
-        else:
-            actions = read_actions(data, first + 8, last)
-    return actions, meter
+        match kind:
+            case ofproto.OFPIT_APPLY_ACTIONS:
+                actions = read_actions(data, first + 8, last)
+            case ofproto.OFPIT_METER:
+                meter = number
+            case ofproto.OFPIT_GOTO_TABLE:
+                goto = number >> 24
+            case _:
+                return None
+    return Instructions(actions, meter, goto)
 
 
 def read_actions(data: bytes, start: int, end: int) -> tuple[Action, ...]:
@@ -123,9 +137,9 @@ def read_group(data: bytes, start: int, end: int) -> Group:
     """7.3.5.10."""
     _, kind, group = struct.unpack_from(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, data, start)
     buckets = tuple(read_bucket(data, first, last) for first, last in walk(data, start + 8, end, 16, 0))
-    if kind not in _KINDS:
+    if kind not in KINDS:
         return Group(group, (*buckets, Bucket((NOTHING_OF_OURS,))))
-    return Group(group, buckets, _KINDS[kind])
+    return Group(group, buckets, KINDS[kind])
 
 
 def read_bucket(data: bytes, start: int, end: int) -> Bucket:
@@ -177,17 +191,32 @@ def read_fields(data: bytes, start: int, end: int) -> tuple[dict[str, Masked], b
 
 def _oxm(data: bytes, start: int, end: int) -> tuple[str, int, int | None, int]:
     """A match field: its name, or "" if we have no word for it, value, mask, and where it ends (7.2.3.2)."""
-    number, value, mask, length = ofproto.oxm_parse(data, start)
-    if start + length > end:
-        raise MalformedError(f"a match field of {length} bytes where {end - start} are possible")
-    name = _FIELDS.get(number, "")
-    if name and len(value) != (WIDTHS[name] + 7) // 8:
-        raise MalformedError(f"a value of {len(value)} bytes for {name}")
-    return name, int.from_bytes(value, "big"), None if mask is None else int.from_bytes(mask, "big"), start + length
+    (head,) = _HEAD.unpack_from(data, start)
+    size, first = head & 0xFF, start + 4
+    stop = first + size
+    if stop > end:
+        raise MalformedError(f"a match field of {4 + size} bytes where {end - start} are possible")
+    name = _FIELDS.get(head >> 9, "")
+    if not name:
+        return "", 0, None, stop
+    width = size // 2 if head & 0x100 else size
+    if width != SIZES[name] or size != (2 * width if head & 0x100 else width):
+        raise MalformedError(f"a value of {size} bytes for {name}")
+    mask = int.from_bytes(data[first + width : stop], "big") if head & 0x100 else None
+    return name, int.from_bytes(data[first : first + width], "big"), mask, stop
 
 
+_HEAD = struct.Struct("!I")
+SIZES: dict[str, int] = {name: (bits + 7) // 8 for name, bits in WIDTHS.items()}
+"""Bytes of each match field."""
 _FIELDS: dict[Any, str] = {field.num: field.name for field in ofproto.oxm_types if field.name in WIDTHS}
-_KINDS = {ofproto.OFPGT_ALL: GroupKind.ALL, ofproto.OFPGT_SELECT: GroupKind.SELECT}
+KINDS = {
+    ofproto.OFPGT_ALL: GroupKind.ALL,
+    ofproto.OFPGT_SELECT: GroupKind.SELECT,
+    ofproto.OFPGT_FF: GroupKind.FAST_FAILOVER,
+    ofproto.OFPGT_INDIRECT: GroupKind.INDIRECT,
+}
+"""Kinds of groups by their numbers."""
 _ACTIONS: dict[int, Callable[[int], Action]] = {
     ofproto.OFPAT_OUTPUT: Output,
     ofproto.OFPAT_GROUP: ToGroup,

@@ -14,6 +14,9 @@ from saps.ofm.network.topology import Port
 
 MOST = 65536
 """Hosts remembered; beyond it the one not seen for longest is forgotten. A host costs about 300 bytes."""
+TAGS = (b"\x81\x00", b"\x88\xa8")
+"""Ethernet types of VLAN tags (IEEE 802.1Q, 9.5)."""
+MOST_TAGS = 2
 TRACES = 16
 """Ports remembered of one host; only the last one counts that does not lead to a switch."""
 
@@ -47,8 +50,13 @@ HostEvent: TypeAlias = HostSeen | HostGone
 
 
 def sender(frame: bytes) -> Sender | None:
-    """Who sent an Ethernet frame, or None without a unicast MAC and IP address. VLAN tags are not looked into."""
+    """Who sent an Ethernet frame, or None without a unicast MAC and IP address. It may have VLAN tags: switches
+    match what is behind them."""
     kind, source, body = frame[12:14], frame[6:12], frame[14:]
+    for _ in range(MOST_TAGS):
+        if kind not in TAGS:
+            break
+        kind, body = body[2:4], body[4:]
     ip = b""
     if kind == b"\x08\x06" and body[:6] == b"\0\x01\x08\0\x06\x04" and body[8:14] == source and len(body) >= 28:
         ip = body[14:18]

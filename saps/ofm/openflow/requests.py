@@ -76,6 +76,14 @@ class AskFlows:
 
 
 @dataclass(frozen=True, slots=True)
+class AskFlowTotal:
+    """How many flow entries have a cookie that equals `cookie` in the bits of `mask`. Answer: an integer."""
+
+    cookie: int = 0
+    mask: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AskGroups:
     """Answer: a tuple of `Group`."""
 
@@ -118,6 +126,7 @@ Question: TypeAlias = (
     | AskMaker
     | AskPorts
     | AskFlows
+    | AskFlowTotal
     | AskGroups
     | AskGroupCounts
     | AskPortCounts

@@ -21,12 +21,15 @@ class Tracker:
         self._secret = secret
         self._ttl = ttl
         self._probes: dict[Port, bytes] = {}
+        self._sources: dict[bytes, Port] = {}
+        """The same, the other way."""
 
     def probe(self, source: Port, mac: int) -> bytes:
         """The frame to send out of a port."""
         frame = self._probes.get(source)
         if frame is None:
             frame = self._probes[source] = probe(source, mac, self._ttl, self._secret)
+            self._sources[frame] = source
         return frame
 
     def probed(self, source: Port, watched: set[int]) -> list[Sighting]:
@@ -38,12 +41,17 @@ class Tracker:
         """A frame came in at a port. Returns what it says, and whether a probe should go back at once: the port was not
         known to lead to a switch."""
         if is_lldp(frame):
-            source = read_probe(frame, self._secret)
+            source = self._read(frame)
             return self._link(source, at) if source else ([], False)
         who = sender(frame)
         if who is None or self.links.is_internal(at):
             return [], False
         return [*self.hosts.seen(who, at)], False
+
+    def _read(self, frame: bytes) -> Port | None:
+        """Whose probe it is; one that went out as it is needs no second look."""
+        source = self._sources.get(frame)
+        return source if source is not None else read_probe(frame, self._secret)
 
     def _link(self, source: Port, at: Port) -> tuple[list[Sighting], bool]:
         fresh = [port for port in (source, at) if not self.links.is_internal(port)]
@@ -57,10 +65,11 @@ class Tracker:
 
     def port_lost(self, port: Port) -> list[Sighting]:
         """A port has gone down or away."""
-        self._probes.pop(port, None)
+        self._sources.pop(self._probes.pop(port, b""), None)
         return [*self.links.port_lost(port), *self.hosts.port_lost(port)]
 
     def switch_lost(self, dpid: int) -> list[Sighting]:
         """A switch is gone for good; hosts there are kept, since nobody saw them go."""
         self._probes = {port: frame for port, frame in self._probes.items() if port.dpid != dpid}
+        self._sources = {frame: port for port, frame in self._probes.items()}
         return [*self.links.switch_lost(dpid)]

@@ -153,7 +153,8 @@ class Bridge:
             self.switch.apply(DropFlow(flow) for flow in meant)
             return
         for flow in meant:
-            self.switch.apply([PutFlow(replace(flow, actions=mod.flow.actions, meter=mod.flow.meter))])
+            told = replace(flow, actions=mod.flow.actions, meter=mod.flow.meter, goto=mod.flow.goto)
+            self.switch.apply([PutFlow(told)])
             if mod.reset:
                 self.switch.flow_counts[flow.name].reset()
 

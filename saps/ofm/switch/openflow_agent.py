@@ -32,7 +32,7 @@ from saps.ofm.switch.requests import (
     SetConfig,
     read,
 )
-from saps.ofm.switch.switch import Count, PortCount, RefusedError
+from saps.ofm.switch.switch import TABLES, Count, PortCount, RefusedError
 
 MAKER, MODEL = "SAPS", "software switch"
 IDLE, PATIENCE = 5.0, 10.0
@@ -152,7 +152,7 @@ class Agent:
 
     def _plain(self, kind: int, xid: int) -> bytes:
         if kind == ofproto.OFPT_FEATURES_REQUEST:
-            return words.features(xid, Features(self.bridge.dpid, 1, 0))
+            return words.features(xid, Features(self.bridge.dpid, TABLES, 0))
         if kind == ofproto.OFPT_GET_CONFIG_REQUEST:
             return words.config(xid, self._flags, self._length)
         if kind == ofproto.OFPT_BARRIER_REQUEST:  # all that came before has been done
@@ -192,8 +192,7 @@ class Agent:
         if kind == ofproto.OFPMP_AGGREGATE:
             return iter([words.aggregate(switch.flow_counts[flow.name] for flow in bridge.flows(asked.which))])
         if kind == ofproto.OFPMP_TABLE:
-            counts: list[Count] = list(switch.flow_counts.values())
-            return iter([words.table(len(counts), sum(count.packets for count in counts), switch.missed)])
+            return self._table_counts()
         if kind == ofproto.OFPMP_GROUP_DESC:
             return (words.group(group) for group in switch.tables.groups.values())
         if kind == ofproto.OFPMP_GROUP:
@@ -219,6 +218,15 @@ class Agent:
             for port in self.bridge.ports
             if number in (ANY, port)
         )
+
+    def _table_counts(self) -> Iterator[bytes]:
+        switch = self.bridge.switch
+        counts: dict[int, list[Count]] = {}
+        for (table, _, _), count in switch.flow_counts.items():
+            counts.setdefault(table, []).append(count)
+        for table in range(TABLES):
+            found = counts.get(table, [])
+            yield words.table(table, len(found), sum(count.packets for count in found), switch.missed[table])
 
     def _meter_counts(self, number: int) -> Iterator[bytes]:
         switch = self.bridge.switch

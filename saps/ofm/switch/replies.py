@@ -6,20 +6,14 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from saps.ofm.flows.tables import (
-    Action,
-    Bucket,
     Flow,
     Group,
     GroupKind,
     Match,
     Meter,
-    Output,
-    SetField,
-    SetQueue,
-    ToGroup,
 )
 from saps.ofm.openflow.decode import ERROR_PREFIXES
-from saps.ofm.openflow.encode import match_bytes, set_field_bytes
+from saps.ofm.openflow.encode import KIND_NUMBERS, bucket_bytes, instruction_bytes, match_bytes
 from saps.ofm.openflow.entries import NO_COUNT
 from saps.ofm.openflow.ofp import ofproto
 from saps.ofm.openflow.values import Features, PortChange, PortInfo, RoleState
@@ -30,7 +24,6 @@ LONGEST = 60_000
 QUOTED = 64
 """Bytes of a refused message that the error repeats (7.4.4)."""
 NO_BUFFER = 0xFFFFFFFF
-_KINDS = {GroupKind.ALL: ofproto.OFPGT_ALL, GroupKind.SELECT: ofproto.OFPGT_SELECT}
 _CODES: dict[str, tuple[int, int]] = {
     name: (kind, getattr(ofproto, name))
     for kind, prefix in ERROR_PREFIXES.items()
@@ -122,9 +115,7 @@ def port_count(number: int, count: PortCount, dropped: int, seconds: float) -> b
 def flow_count(flow: Flow, count: Count, seconds: float) -> bytes:
     """7.3.5.2."""
     match = match_bytes(flow.match)
-    actions = b"".join(map(_action, flow.actions))
-    apply = b"" if flow.meter is None else struct.pack("!HHI", ofproto.OFPIT_METER, 8, flow.meter)
-    apply += struct.pack("!HH4x", ofproto.OFPIT_APPLY_ACTIONS, 8 + len(actions)) + actions if actions else b""
+    apply = instruction_bytes(flow)
     head = struct.pack(
         ofproto.OFP_FLOW_STATS_0_PACK_STR,
         48 + len(match) + len(apply),
@@ -148,20 +139,23 @@ def aggregate(counts: Iterable[Count]) -> bytes:
     return struct.pack("!QQI4x", packets, size, len(found))
 
 
-def table(active: int, matched: int, missed: int) -> bytes:
+def table(number: int, active: int, matched: int, missed: int) -> bytes:
     """7.3.5.4."""
-    return struct.pack(ofproto.OFP_TABLE_STATS_PACK_STR, 0, active, matched + missed, matched)
+    return struct.pack(ofproto.OFP_TABLE_STATS_PACK_STR, number, active, matched + missed, matched)
 
 
 def group(entry: Group) -> bytes:
     """7.3.5.10."""
-    buckets = b"".join(map(_bucket, entry.buckets))
-    return struct.pack(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, 8 + len(buckets), _KINDS[entry.kind], entry.id) + buckets
+    buckets = b"".join(map(bucket_bytes, entry.buckets))
+    return (
+        struct.pack(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, 8 + len(buckets), KIND_NUMBERS[entry.kind], entry.id)
+        + buckets
+    )
 
 
 def group_count(entry: Group, users: int, count: Count) -> bytes:
-    """7.3.5.9. Every bucket of an ALL group has got what the group has; those of others are not counted."""
-    each = (count.packets, count.bytes) if entry.kind is GroupKind.ALL else (NO_COUNT, NO_COUNT)
+    """7.3.5.9. Every bucket of an ALL or INDIRECT group has got what the group has; those of others are not counted."""
+    each = (count.packets, count.bytes) if entry.kind in (GroupKind.ALL, GroupKind.INDIRECT) else (NO_COUNT, NO_COUNT)
     buckets = struct.pack("!QQ", *each) * len(entry.buckets)
     head = struct.pack(
         ofproto.OFP_GROUP_STATS_PACK_STR, 40 + len(buckets), entry.id, users, count.packets, count.bytes, 0, 0
@@ -180,24 +174,6 @@ def meter_count(number: int, users: int, count: MeterCount) -> bytes:
     """7.3.5.12. How long it has been there is not kept."""
     head = struct.pack(ofproto.OFP_METER_STATS_PACK_STR, number, 56, users, count.came.packets, count.came.bytes, 0, 0)
     return head + struct.pack("!QQ", count.dropped.packets, count.dropped.bytes)
-
-
-def _bucket(bucket: Bucket) -> bytes:
-    body = b"".join(map(_action, bucket.actions))
-    watch = ofproto.OFPP_ANY if bucket.watch is None else bucket.watch
-    return struct.pack(ofproto.OFP_BUCKET_PACK_STR, 16 + len(body), bucket.weight, watch, ofproto.OFPG_ANY) + body
-
-
-def _action(action: Action) -> bytes:
-    match action:
-        case Output(port):
-            return struct.pack("!HHIH6x", ofproto.OFPAT_OUTPUT, 16, port, ofproto.OFPCML_NO_BUFFER)
-        case ToGroup(number):
-            return struct.pack("!HHI", ofproto.OFPAT_GROUP, 8, number)
-        case SetQueue(number):
-            return struct.pack("!HHI", ofproto.OFPAT_SET_QUEUE, 8, number)
-        case SetField():
-            return bytes(set_field_bytes(action))
 
 
 def _time(seconds: float) -> tuple[int, int]:

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from saps.ofm.flows.tables import Action, Flow, Group, GroupKind, Match, Meter
+from saps.ofm.flows.tables import Action, Flow, Group, Match, Meter
 from saps.ofm.openflow.entries import (
+    KINDS,
     NOTHING_OF_OURS,
+    Instructions,
     MalformedError,
     read_actions,
     read_bucket,
@@ -24,7 +26,7 @@ from saps.ofm.openflow.entries import (
 from saps.ofm.openflow.entries import read_meter as _read_meter
 from saps.ofm.openflow.ofp import ofproto
 from saps.ofm.openflow.values import Role
-from saps.ofm.switch.switch import RefusedError
+from saps.ofm.switch.switch import TABLES, RefusedError
 
 ANY = 0xFFFFFFFF
 """`OFPP_ANY`, `OFPG_ANY`, `OFP_NO_BUFFER`."""
@@ -156,7 +158,7 @@ def _flow_mod(message: bytes) -> FlowMod:
     if command not in _COMMANDS:
         raise RefusedError("OFPFMFC_BAD_COMMAND")
     deletes = command in (ofproto.OFPFC_DELETE, ofproto.OFPFC_DELETE_STRICT)
-    if table not in ((0, ALL_TABLES) if deletes else (0,)):
+    if table >= TABLES and not (deletes and table == ALL_TABLES):
         raise RefusedError("OFPFMFC_BAD_TABLE_ID")
     if idle or hard:
         raise RefusedError("OFPFMFC_BAD_TIMEOUT")
@@ -164,18 +166,21 @@ def _flow_mod(message: bytes) -> FlowMod:
         raise RefusedError("OFPFMFC_BAD_FLAGS")
     if buffer != ANY and not deletes:
         raise RefusedError("OFPBRC_BUFFER_UNKNOWN")
-    actions, meter = ((), None) if deletes else _instructions(message, end)
+    told = Instructions() if deletes else _instructions(message, end, table)
     which = Which(table, match, cookie, mask, *((port, group) if deletes else (ANY, ANY)))
-    flow = Flow(priority, match, actions, 0, cookie, meter)
+    flow = Flow(priority, match, told.actions, table, cookie, told.meter, told.goto)
     return FlowMod(command, flow, which, bool(flags & ofproto.OFPFF_RESET_COUNTS))
 
 
-def _instructions(message: bytes, start: int) -> tuple[tuple[Action, ...], int | None]:
-    """The actions of at most one apply-actions, and the number of at most one meter: all that this switch does."""
+def _instructions(message: bytes, start: int, table: int) -> Instructions:
+    """Those of a flow of a table."""
     found = read_instructions(message, start, len(message))
     if found is None:
         raise RefusedError("OFPBIC_UNSUP_INST")
-    return _understood(found[0]), found[1]
+    if found.goto is not None and not table < found.goto < TABLES:
+        raise RefusedError("OFPBIC_BAD_TABLE_ID")
+    _understood(found.actions)
+    return found
 
 
 def _actions(message: bytes, start: int, end: int) -> tuple[Action, ...]:
@@ -202,13 +207,13 @@ def _group_mod(message: bytes) -> GroupMod:
         raise RefusedError("OFPGMFC_BAD_COMMAND")
     if command == ofproto.OFPGC_DELETE:
         return GroupMod(command, Group(number, ()))
-    if kind not in _KINDS:
+    if kind not in KINDS:
         raise RefusedError("OFPGMFC_BAD_TYPE")
     if number > ofproto.OFPG_MAX:
         raise RefusedError("OFPGMFC_INVALID_GROUP")
     for bucket in buckets:
         _understood(bucket.actions)
-    return GroupMod(command, Group(number, buckets, _KINDS[kind]))
+    return GroupMod(command, Group(number, buckets, KINDS[kind]))
 
 
 def _meter_mod(message: bytes) -> MeterMod:
@@ -254,11 +259,6 @@ def _role(message: bytes) -> AskRole:
     return AskRole(Role(role), generation)
 
 
-_KINDS = {
-    ofproto.OFPGT_ALL: GroupKind.ALL,
-    ofproto.OFPGT_INDIRECT: GroupKind.ALL,  # one bucket, which is executed
-    ofproto.OFPGT_SELECT: GroupKind.SELECT,
-}
 _COMMANDS = range(ofproto.OFPFC_ADD, ofproto.OFPFC_DELETE_STRICT + 1)
 _READERS: dict[int, Callable[[bytes], Intent]] = {
     ofproto.OFPT_HELLO: lambda message: Plain(message[1]),

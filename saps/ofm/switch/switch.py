@@ -1,13 +1,12 @@
-"""A software OpenFlow 1.3 switch: flows, groups ALL and SELECT, meters, rewrites, reserved ports, counters (OpenFlow
-1.3.5, 5).
+"""A software OpenFlow 1.3 switch: tables of flows, groups ALL, SELECT, FAST_FAILOVER and INDIRECT, meters, rewrites,
+reserved ports, counters (OpenFlow 1.3.5, 5).
 
-It has no ports or clock of its own: `receive` says what comes out where, and the caller carries it there. Only table 0
-is ever looked into: our plans have no goto.
+It has no ports or clock of its own: `receive` says what comes out where, and the caller carries it there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -42,6 +41,9 @@ from saps.ofm.flows.tables import (
 )
 from saps.ofm.switch.classifier import Classifier
 from saps.ofm.switch.packets import Packet
+
+TABLES = 254
+"""Tables of a switch, as many as Open vSwitch offers to controllers."""
 
 Copies: TypeAlias = list[tuple[int, Packet]]
 """(port, packet) in the order sent; the ports may be `CONTROLLER` and `LOCAL`."""
@@ -110,13 +112,13 @@ class Switch:
         self.port_counts: dict[int, PortCount] = {}
         self.queued: Counter[tuple[int, int]] = Counter()
         """Packets sent by (port, queue)."""
-        self.missed = 0
-        """Packets that matched no flow, and were dropped."""
+        self.missed: Counter[int] = Counter()
+        """Packets that matched no flow of a table, by its number, and went no further."""
         self._flows: dict[FlowName, Flow] = {}
         self._groups: dict[int, Group] = {}
         self._meters: dict[int, Meter] = {}
         self._buckets: dict[int, TokenBucket] = {}
-        self._classifier = Classifier()
+        self._classifiers: defaultdict[int, Classifier] = defaultdict(Classifier)
 
     @property
     def tables(self) -> Tables:
@@ -153,17 +155,17 @@ class Switch:
             raise RefusedError("OFPFMFC_TABLE_FULL")
         self._flows[flow.name] = flow
         self.flow_counts.setdefault(flow.name, Count())
-        if flow.table == 0:
-            self._classifier.put(flow)
+        self._classifiers[flow.table].put(flow)
 
     def _drop_flow(self, flow: Flow) -> None:
         del self._flows[flow.name], self.flow_counts[flow.name]
-        if flow.table == 0:
-            self._classifier.drop(flow)
+        self._classifiers[flow.table].drop(flow)
 
     def _put_group(self, group: Group) -> None:
         for bucket in group.buckets:
             self._refuse_unknown_groups(bucket.actions)
+        if group.kind is GroupKind.INDIRECT and len(group.buckets) != 1:
+            raise RefusedError("OFPGMFC_INVALID_GROUP")
         if self._leads_to(group, group.id):
             raise RefusedError("OFPGMFC_LOOP")
         self._groups[group.id] = group
@@ -205,23 +207,29 @@ class Switch:
     def receive(self, port: int, packet: Packet) -> Copies:
         """What leaves the switch when a packet comes in by a port: each copy with the port it leaves by."""
         self._port(port).received.add(packet)
-        flow = self._classifier.find(port, packet)
-        if flow is None:
-            self.missed += 1
-            return []
-        self.flow_counts[flow.name].add(packet)
-        if flow.meter is not None and not self._passes(flow.meter, packet):
-            return []
-        return _Pass(self, port).run(flow.actions, packet)
+        way = _Pass(self, port)
+        table: int | None = 0
+        while table is not None:
+            flow = self._classifiers[table].find(port, packet)
+            if flow is None:
+                self.missed[table] += 1
+                break
+            self.flow_counts[flow.name].add(packet)
+            if flow.meter is not None and not self._passes(flow.meter, packet):
+                break
+            packet, table = way.run(flow.actions, packet), flow.goto
+        return way.copies
 
     def find(self, port: int, packet: Packet) -> Flow | None:
-        """The flow that a packet matches which comes in by a port."""
-        return self._classifier.find(port, packet)
+        """The flow of the first table that a packet matches which comes in by a port."""
+        return self._classifiers[0].find(port, packet)
 
     def execute(self, actions: Iterable[Action], port: int, packet: Packet) -> Copies:
         """What leaves the switch by a list of actions alone, as for a packet-out; `port`: what `IN_PORT` means there,
         and `NORMAL` takes for its origin."""
-        return _Pass(self, port).run(actions, packet)
+        way = _Pass(self, port)
+        way.run(actions, packet)
+        return way.copies
 
     def _passes(self, meter: int, packet: Packet) -> bool:
         """Does a packet pass a meter (5.7)?"""
@@ -243,10 +251,12 @@ class _Pass:
         self.switch = switch
         self.port = port
         self.copies: Copies = []
+        self.queue: int | None = None
+        """Chosen for the outputs that follow, in later tables as well."""
 
-    def run(self, actions: Iterable[Action], packet: Packet) -> Copies:
-        """Apply-actions: one after the other (5.9)."""
-        queue: int | None = None
+    def run(self, actions: Iterable[Action], packet: Packet) -> Packet:
+        """Apply-actions: one after the other (5.9). Gives the packet as the next table sees it."""
+        queue = self.queue
         rewrites: dict[Field, int] = {}
         for action in actions:
             if isinstance(action, SetField):
@@ -261,13 +271,14 @@ class _Pass:
                     self.output(port, packet, queue)
                 case ToGroup(id):
                     self.group(id, packet, queue)
-        return self.copies
+        self.queue = queue
+        return packet.rewritten(rewrites) if rewrites else packet
 
     def group(self, id: int, packet: Packet, queue: int | None) -> None:
         """Gives each chosen bucket a copy of its own: what buckets rewrite is not seen by what comes after (5.6)."""
         group = self.switch._groups[id]
         self.switch.group_counts[id].add(packet)
-        for bucket in group.buckets if group.kind is GroupKind.ALL else _selected(group, packet, self.switch.alive):
+        for bucket in _chosen(group, packet, self.switch.alive):
             self.bucket(bucket, packet, queue)
 
     def bucket(self, bucket: Bucket, packet: Packet, queue: int | None) -> None:
@@ -309,6 +320,15 @@ class _Pass:
 def _targets(group: Group) -> list[int]:
     """The groups that a group's buckets hand packets to."""
     return [action.group for bucket in group.buckets for action in bucket.actions if isinstance(action, ToGroup)]
+
+
+def _chosen(group: Group, packet: Packet, alive: Callable[[int], bool]) -> Sequence[Bucket]:
+    """The buckets that a group executes."""
+    if group.kind is GroupKind.SELECT:
+        return _selected(group, packet, alive)
+    if group.kind is GroupKind.FAST_FAILOVER:
+        return [bucket for bucket in group.buckets if _lives(bucket, alive)][:1]
+    return group.buckets
 
 
 def _selected(group: Group, packet: Packet, alive: Callable[[int], bool]) -> list[Bucket]:

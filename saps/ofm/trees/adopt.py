@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 
-from saps.ofm.flows.plan import BROKER, TRUNK, Ofm, Plan, kind_of_select, plan, select_kind
+from saps.ofm.flows.plan import BROKER, LINK_GROUPS, TRUNK, Ofm, Plan, kind_of_select, plan, select_kind
 from saps.ofm.flows.reconcile import difference
-from saps.ofm.flows.tables import Action, Flow, GroupKind, Output, SetField, Tables, mac_text
+from saps.ofm.flows.tables import Action, Flow, Output, SetField, Tables, mac_text
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.trees.tree import Pair, Tree, pair_of
 
@@ -38,7 +38,7 @@ def _recovered(ofm: Ofm, topology: Topology, held: Mapping[int, Tables]) -> Plan
             elif flow.priority == BROKER and (sender := _sender(flow)) is not None:
                 brokers[sender] = place
         for id, group in tables.groups.items():
-            if group.kind is GroupKind.SELECT:
+            if group.kind in LINK_GROUPS:
                 kinds |= {Port(dpid, bucket.watch): kind_of_select(id) for bucket in group.buckets if bucket.watch}
         for broker, port in _receivers(tables):
             brokers[broker] = Port(dpid, port)

@@ -87,7 +87,7 @@ class Tree:
         """The tree after these have left: branches that lead to no broker any more are pruned, to the last leaf."""
         gone = set(brokers)
         left = {broker: place for broker, place in self.brokers.items() if broker not in gone}
-        return broadcast_as(Tree(_pruned(self.links, {place.dpid for place in left.values()}), left), self.spread)
+        return broadcast_as(Tree(pruned(self.links, {place.dpid for place in left.values()}), left), self.spread)
 
     @property
     def connected(self) -> bool:
@@ -266,7 +266,16 @@ def _steiner(topology: Topology, places: Mapping[BrokerAddress, Port], cost: Cos
 
 
 def _path(topology: Topology, sources: Collection[int], targets: Collection[int], cost: Cost) -> list[Link] | None:
-    """The links of the cheapest path from any source to any target (Dijkstra); None if there is none.
+    """The links of the cheapest path from any source to any target; None if there is none."""
+    came_by, target = cheapest(topology, sources, cost, targets)
+    return None if target is None else _back(came_by, target)
+
+
+def cheapest(
+    topology: Topology, sources: Collection[int], cost: Cost, targets: Collection[int] = ()
+) -> tuple[dict[int, Link], int | None]:
+    """The link by which the cheapest path from any source comes to each other switch (Dijkstra), up to the first of the
+    targets, which is given too; None if none is reached.
 
     Of equal costs, the path with fewer links wins, then that of the lower switch: the result never depends on the order
     of a set."""
@@ -280,14 +289,14 @@ def _path(topology: Topology, sources: Collection[int], targets: Collection[int]
             continue
         done.add(dpid)
         if dpid in targets:
-            return _back(came_by, dpid)
+            return came_by, dpid
         for other, link in topology.neighbours(dpid):
             reach = (spent + cost(link), hops + 1)
             if other not in best or reach < best[other]:
                 best[other] = reach
                 came_by[other] = link
                 heapq.heappush(heap, (*reach, other))
-    return None
+    return came_by, None
 
 
 def _back(came_by: Mapping[int, Link], dpid: int) -> list[Link]:
@@ -298,7 +307,7 @@ def _back(came_by: Mapping[int, Link], dpid: int) -> list[Link]:
     return path
 
 
-def _pruned(links: Iterable[Link], homes: Collection[int]) -> frozenset[Link]:
+def pruned(links: Iterable[Link], homes: Collection[int]) -> frozenset[Link]:
     """The links that are left when leaves without a broker are cut off until there is none."""
     around: dict[int, dict[int, set[Link]]] = {}
     for link in links:

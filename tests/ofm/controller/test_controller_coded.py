@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.coded_pool import CodedPool, CodeName, Coding
-from saps.ofm.controller.saved import save
+from saps.ofm.controller.saved import Saver
 from saps.ofm.flows.budget import Budget
 from saps.ofm.flows.plan import Loopback
 from saps.ofm.flows.shared_budget import SharedLedger
@@ -152,7 +152,7 @@ def test_a_restarted_controller_gives_the_same_addresses_and_changes_nothing(
             world.forget(topic)
         world.run()
     addresses = {topic: record.state.address for topic, record in world.machine.records.items()}
-    state, applied = save(world.machine), world.applied
+    state, applied = Saver(world.machine).save(), world.applied
     world.start(state)
     world.ready().run()
     assert {topic: record.state.address for topic, record in world.machine.records.items()} == addresses

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged, SwitchGone
-from saps.ofm.controller.saved import save
+from saps.ofm.controller.saved import Saver
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port
 from saps.ofm.northbound.schema import Status
@@ -115,7 +115,7 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data(), kept=st.booleans())
     def restart_controller(self, data: st.DataObject, kept: bool) -> None:
         world = self.world
-        state = save(world.machine)
+        state = Saver(world.machine).save()
         world.start(state if kept else None)
         news = [*world.truth.switches, *world.discover()]
         for event in data.draw(st.permutations(news)):
@@ -212,11 +212,11 @@ class Membership(RuleBasedStateMachine):
 
 
 @settings(phases=[Phase.generate], max_examples=60)
-@given(st.data(), networks(least=4), st.booleans(), st.sampled_from([0, AMPLE]), st.booleans())
+@given(st.data(), networks(least=4), st.booleans(), st.sampled_from([0, AMPLE]), st.booleans(), st.booleans())
 def test_a_restarted_controller_finds_everything_in_place_and_changes_nothing(
-    data: st.DataObject, network: Network, kept: bool, limit: int, spread: bool
+    data: st.DataObject, network: Network, kept: bool, limit: int, spread: bool, failover: bool
 ) -> None:
-    world = World(network, rules(limit=limit, spread=spread))
+    world = World(network, rules(limit=limit, spread=spread, failover=failover))
     world.appear()
     world.run()
     chosen = st.frozensets(st.sampled_from(network.brokers), min_size=1)
@@ -226,7 +226,7 @@ def test_a_restarted_controller_finds_everything_in_place_and_changes_nothing(
             world.run()
     intents = {topic: record.intent for topic, record in world.machine.records.items()}
     addresses = {topic: record.address for topic, record in world.machine.records.items()}
-    state, applied = save(world.machine), world.applied
+    state, applied = Saver(world.machine).save(), world.applied
     world.start(state if kept else None)
     if not kept:
         for topic, intent in intents.items():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import subprocess
 import sys
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import aiohttp
@@ -33,6 +35,9 @@ from saps.ofm.northbound.driver import server
 from saps.ofm.northbound.driver.client import Client, NorthboundError, UnreachableError
 from saps.ofm.northbound.driver.server import NorthboundServer
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.openflow.driver.switch import Channel, Switch
+from saps.ofm.openflow.events import Ready
+from saps.ofm.openflow.values import Features
 from tests.ofm.controller.worlds import rules
 
 BROKERS = [BrokerAddress("10.0.0.1", "02:00:00:00:00:01", 7000), BrokerAddress("10.0.0.2", "02:00:00:00:00:02", 7000)]
@@ -65,6 +70,19 @@ async def test_metrics_and_health_are_there() -> None:
     assert 'saps_controller_ofms{status="constructing"} 1.0' in text
     assert 'saps_controller_switches{state="away"} 1.0' in text
     assert 'saps_controller_flow_budget{switch="0000000000000001"} 1000.0' in text
+
+
+async def test_a_switch_that_comes_and_goes_at_once_leaves_no_coroutine_behind() -> None:
+    ready = Ready(Features(1, 0, 254), ("a maker", "a model"), ())
+    service = ControllerService(Controller(rules()), grace=1.0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        service.switch_up(Switch(cast(Channel, None), ready))
+        service.switch_down(1)
+        await asyncio.sleep(0)
+        gc.collect()
+    assert [str(warning.message) for warning in found] == []
+    await service.close()
 
 
 async def test_requests_are_idempotent_and_the_latest_wish_wins() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saps.ofm.controller.events import Intended
 from saps.ofm.flows.tables import GroupKind
 from saps.ofm.network.parallel import links_between, narrowed, shares, weights, widened
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
@@ -29,9 +30,9 @@ def bridged(parallel: int, brokers: int) -> Network:
     return Network(topology, made)
 
 
-def begun(network: Network, brokers: list[BrokerAddress]) -> World:
-    """A controller that spreads, and a constructed OFM."""
-    world = World(network, rules(spread=True))
+def begun(network: Network, brokers: list[BrokerAddress], failover: bool = False) -> World:
+    """A controller that spreads, or fails over, and a constructed OFM."""
+    world = World(network, rules(spread=True, failover=failover))
     world.appear()
     world.settle()
     world.run()
@@ -101,6 +102,28 @@ def test_a_widened_tree_has_all_links_of_its_pairs_and_is_narrow_again(network: 
         assert abs(sum(shares(wide, lambda link: 1.0 + link.a.port)[link] for link in links) - 1) < 1e-9, pair
     gone = data.draw(st.frozensets(st.sampled_from(sorted(wide.brokers))))
     assert wide.without(gone).pairs.keys() == tree.without(gone).pairs.keys()
+
+
+def test_with_failover_all_go_by_the_first_link_that_is_up_and_a_restarted_controller_changes_nothing() -> None:
+    network = bridged(2, 3)
+    world = begun(network, network.brokers, failover=True)
+    first, second = network.topology.links
+    for up, used in ((True, first), (False, second), (True, first)):
+        world.truth.port_status(*first.a, up=up)  # nobody tells the controller
+        world.truth.port_status(*first.b, up=up)
+        assert all(crossed(world, sender) == Counter({used: 1}) for sender in network.brokers)
+    [intent], applied = [record.intent for record in world.machine.records.values()], world.applied
+    world.start(None)
+    world.hear(Intended(TOPIC, intent))
+    for dpid in world.truth.switches:
+        world.connect(dpid)
+    for event in world.discover():
+        world.hear(event)
+    world.run()
+    world.settle()
+    world.run()
+    assert world.applied == applied
+    world.check_truth()
 
 
 def test_weights_are_the_capacities_in_small_whole_numbers() -> None:

@@ -107,10 +107,11 @@ def said(sender: Member, number: int) -> bytes:
     return f"{sender.name} {number:06}".encode()
 
 
-async def test_a_link_that_fails_costs_only_what_is_under_way_with_a_controller_or_without(twin: Lab) -> None:
+@pytest.mark.parametrize("how", ["select", "failover"])
+async def test_a_link_that_fails_costs_only_what_is_under_way_with_a_controller_or_without(twin: Lab, how: str) -> None:
     """The second one fails when there is no controller: the switches go by themselves."""
     hosts = ["c1b1", "c1b2", "c1b3", "c2b1", "c3b1", "c3b2"]
-    with ofc(twin, "--parallel-links", "select") as running:
+    with ofc(twin, "--parallel-links", how) as running:
         async with running.client() as client, members(twin, hosts) as brokers:
             to = await constructed(client, TOPIC, brokers.values())
             chorus = Chorus(list(brokers.values()), to)
@@ -130,8 +131,9 @@ async def test_a_link_that_fails_costs_only_what_is_under_way_with_a_controller_
             await until_spread(twin)
             await chorus.sing(10)
             running.kill()
-            await set_link(2, up=False)
-            await set_link(2, up=True)
+            used = 2 if how == "select" else 1
+            await set_link(used, up=False)
+            await set_link(used, up=True)
             await chorus.stop()
             assert len(excused) < chorus.sent
             for member in chorus.senders:
@@ -145,7 +147,7 @@ async def until_spread(lab: Lab) -> None:
     """Returns once both links are in use again."""
 
     def both() -> bool:
-        [line] = [line for line in tables(lab)["s1"][1] if "type=select" in line]
+        [line] = [line for line in tables(lab)["s1"][1] if "type=select" in line or "type=f" in line]
         return line.count("output:") == 2
 
     await asyncio.to_thread(wait_until, both, "both links to be used", PATIENCE)

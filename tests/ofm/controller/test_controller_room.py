@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from saps.ofm.flows.budget import LEARNT
+from saps.ofm.flows.plan import COOKIE
+from saps.ofm.flows.switch_state import SwitchState, part_of
+from saps.ofm.flows.tables import Flow, Match, Output, Tables
 from saps.ofm.network.topology import Port, Topology
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
@@ -47,6 +50,35 @@ def test_a_tree_that_is_refused_does_not_touch_the_others(world: World) -> None:
     world.check_truth()
 
 
+def test_what_shares_a_batch_with_a_refused_tree_still_carries() -> None:
+    """It is as before or as wished, whatever of the batch was done; only what was refused is in doubt."""
+    one, other = (Tables.of([Flow(1, Match.of(in_port=1), (), cookie=COOKIE | part)]) for part in (1, 2))
+    changed = Tables.of([Flow(1, Match.of(in_port=1), (Output(2),), cookie=COOKIE | 1)])
+    state = SwitchState(Tables())
+    state.read(Tables())
+    state.want(1, one)
+    state.batch()
+    state.done()
+    state.want(1, changed)
+    state.want(2, other)
+    changes, _ = state.batch()
+    assert state.refused(next(change for change in changes if part_of(change) == 2)) == [2]
+    assert state.assured(1)
+    assert not state.assured(2)
+    assert not state.settled(1), "it is not known before the switch has been read"
+
+
+def test_a_switch_that_restarts_with_more_room_is_asked_again(world: World) -> None:
+    world.intent("c", world.network.brokers)
+    world.run()
+    world.disconnect(1)
+    world.fabric.restart(1).capacity = None
+    world.connect(1)
+    world.run()
+    assert status(world, "c") is Status.CONSTRUCTED
+    world.check_truth()
+
+
 def test_the_limit_is_learnt_so_the_switch_is_not_asked_again(world: World) -> None:
     world.intent("c", world.network.brokers)
     world.run()
@@ -56,6 +88,24 @@ def test_the_limit_is_learnt_so_the_switch_is_not_asked_again(world: World) -> N
     world.run()
     assert world.told["d"].reason == "switch 0000000000000001 would need 6 flow entries; its budget is 4"
     assert world.applied == applied
+
+
+def test_what_an_earlier_run_has_left_is_no_room(world: World) -> None:
+    """A tree of an earlier run, which nobody has asked for yet, keeps another one out: it is not tried for ever."""
+    world.start()
+    world.appear()
+    for topic in ("a", "c"):
+        world.intent(topic, world.network.brokers)
+    world.run()
+    assert world.machine.ledger.budget(1).entries == ENTRIES_OF_A_TREE
+    assert status(world, "a") is Status.CONSTRUCTED
+    assert status(world, "c") is not Status.CONSTRUCTED
+    world.settle()
+    world.run()
+    world.tick(LEARNT)
+    world.run()
+    assert status(world, "c") is Status.CONSTRUCTED
+    world.check_truth()
 
 
 def test_what_was_refused_is_built_when_there_is_room(world: World) -> None:

@@ -20,7 +20,7 @@ from saps.ofm.controller.leader_election import (
     Retire,
     Serve,
 )
-from saps.ofm.controller.saved import Replica, save
+from saps.ofm.controller.saved import Replica, Saver
 from saps.ofm.network.topology import Link, Port, Topology
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at
@@ -219,14 +219,14 @@ def test_a_takeover_in_the_midst_of_changes_disturbs_no_stable_member(data: st.D
     world.intent("a", stable)
     world.run()
     wanted = {"a": frozenset(stable)}
-    replica = Replica.of(save(world.machine))
+    replica = Replica.of(Saver(world.machine).save())
     members = st.sets(st.sampled_from(brokers[2:]))
     for _ in range(data.draw(st.integers(1, 4))):
         topic = data.draw(st.sampled_from(["a", "b"]))
         wanted[topic] = frozenset(data.draw(members)) | frozenset(stable)
         world.intent(topic, wanted[topic])
         if data.draw(st.booleans()):
-            replica = Replica.of(save(world.machine))
+            replica = Replica.of(Saver(world.machine).save())
         for _ in range(data.draw(st.integers(0, 12))):
             if world.todo:
                 world.step(data.draw(st.sampled_from(sorted(world.todo))))

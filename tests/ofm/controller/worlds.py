@@ -48,8 +48,10 @@ AMPLE = 1_000_000
 """A limit that no test comes to."""
 
 
-def rules(entries: int = 1000, buckets: int = 10_000, limit: int = 0, *, spread: bool = False) -> Rules:
-    return Rules(RANGE, LOOPBACK, Budget(entries, buckets), limit=limit, spread=spread)
+def rules(
+    entries: int = 1000, buckets: int = 10_000, limit: int = 0, *, spread: bool = False, failover: bool = False
+) -> Rules:
+    return Rules(RANGE, LOOPBACK, Budget(entries, buckets), limit=limit, spread=spread, failover=failover)
 
 
 def unmarked(copies: Counter[tuple[Port, Packet]]) -> Counter[tuple[Port, Packet]]:

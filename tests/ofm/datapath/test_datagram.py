@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.messages import Properties
-from saps.ofm.datapath.datagram import VERSION, Datagram, high_water, parse, publications
+from saps.ofm.datapath.datagram import HIGH_WATER, PROBE, VERSION, Datagram, parse, publications, without_publications
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.delivery.publications import give
 from saps.overlay.frames.delivery import Part, Publish
@@ -53,15 +53,15 @@ PUBLICATIONS = publications_drawn()
 def test_publications_read_back(body: Publish, serial: int) -> None:
     datagram = parse(publications(TREE, ORIGIN, serial, body))
     assert datagram is not None
-    assert (datagram.tree, datagram.origin, datagram.serial, datagram.is_high_water) == (TREE, ORIGIN, serial, False)
+    assert (datagram.tree, datagram.origin, datagram.serial, datagram.is_empty) == (TREE, ORIGIN, serial, False)
     assert datagram.frame() == body
 
 
-@given(topic=TOPICS, seq=st.integers(1, 2**60))
-def test_a_high_water_mark_reads_back(topic: str, seq: int) -> None:
-    datagram = parse(high_water(TREE, ORIGIN, 3, topic, seq))
+@given(topic=TOPICS, seq=st.integers(1, 2**60), flag=st.sampled_from([HIGH_WATER, PROBE]))
+def test_a_high_water_mark_or_a_probe_reads_back(topic: str, seq: int, flag: int) -> None:
+    datagram = parse(without_publications(TREE, ORIGIN, 3, topic, seq, flag))
     assert datagram is not None
-    assert (datagram.is_high_water, datagram.topic, datagram.seqs) == (True, topic, [seq])
+    assert (datagram.is_empty, datagram.flags, datagram.topic, datagram.seqs) == (True, flag, topic, [seq])
 
 
 @given(raw=st.binary())
@@ -75,7 +75,7 @@ def test_a_damaged_datagram_is_a_sound_one_or_none(body: Publish, at: int, byte:
     raw[at % len(raw)] = byte
     datagram = parse(bytes(raw[: cut % (len(raw) + 1)])) or parse(bytes(raw))
     if datagram is not None:
-        assert 0 <= datagram.prev < datagram.seqs[0] or datagram.is_high_water
+        assert 0 <= datagram.prev < datagram.seqs[0] or datagram.is_empty
         assert datagram.frame().qos in (0, 1, 2)
         assert "\0" not in datagram.topic
 

@@ -63,8 +63,10 @@ def some_tables(draw: st.DrawFn) -> Tables:
     for id in draw(st.permutations([1, 2, 3, 4]))[: draw(st.integers(0, 4))]:
         known: list[Action] = [ToGroup(group.id) for group in groups]
         actions = st.lists(st.sampled_from(plain + known), max_size=3).map(tuple)
-        buckets = draw(st.lists(actions.map(Bucket), max_size=3))
-        groups.append(Group(id, tuple(buckets), draw(st.sampled_from(GroupKind))))
+        kind = draw(st.sampled_from(GroupKind))
+        least, most = (1, 1) if kind is GroupKind.INDIRECT else (0, 3)
+        buckets = draw(st.lists(actions.map(Bucket), min_size=least, max_size=most))
+        groups.append(Group(id, tuple(buckets), kind))
     meters = [Meter(id, draw(st.integers(1, 2))) for id in draw(st.sets(st.integers(1, 3)))]
     flows = []
     for port in draw(st.sets(st.integers(1, 4))):

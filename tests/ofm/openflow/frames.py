@@ -20,6 +20,11 @@ def arp(number: int, ip: str, wanted: str = "10.0.0.99") -> bytes:
     return BROADCAST + mac(number) + b"\x08\x06" + body + bytes(18)
 
 
+def tagged(frame: bytes, kind: int, vlan: int) -> bytes:
+    """A frame in a VLAN (IEEE 802.1Q, 9.5)."""
+    return frame[:12] + struct.pack("!HH", kind, vlan) + frame[12:]
+
+
 def solicitation(number: int, ip: str) -> bytes:
     """A host asks for a neighbour (RFC 4861, 4.3); the checksum is not right."""
     target = ipaddress.IPv6Address("2001:db8::99").packed

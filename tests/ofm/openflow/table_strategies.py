@@ -86,7 +86,8 @@ def flows(draw: st.DrawFn, groups: tuple[int, ...] = (), meters: tuple[int, ...]
     actions = draw(action_lists(version, udp, groups))
     priority, table = draw(st.integers(1, 60000)), draw(st.integers(0, 3))
     meter = draw(st.sampled_from([None, *meters]))
-    return Flow(priority, match, actions, table, COOKIE | draw(st.integers(0, 1 << 32)), meter)
+    goto = draw(st.none() | st.integers(table + 1, 9))
+    return Flow(priority, match, actions, table, COOKIE | draw(st.integers(0, 1 << 32)), meter, goto)
 
 
 @st.composite
@@ -94,12 +95,15 @@ def group_entries(draw: st.DrawFn, number: int) -> Group:
     kind = draw(st.sampled_from(GroupKind))
     weights = st.integers(1, 100) if kind is GroupKind.SELECT else st.just(0)
     actions = action_lists("4", True).filter(lambda actions: SetQueue not in map(type, actions))
-    watched = st.none() | st.integers(1, 50) if kind is GroupKind.SELECT else st.none()
-    buckets = st.lists(st.builds(Bucket, actions, weights, watched), max_size=5).map(tuple)
+    ports = st.integers(1, 50)
+    either = st.none() | ports if kind is GroupKind.SELECT else st.none()
+    watched = ports if kind is GroupKind.FAST_FAILOVER else either
+    least, most = (1, 1) if kind is GroupKind.INDIRECT else (0, 5)
+    buckets = st.lists(st.builds(Bucket, actions, weights, watched), min_size=least, max_size=most).map(tuple)
     return Group(number, draw(buckets), kind)
 
 
-meter_entries = st.builds(Meter, st.integers(1, 0xFFFF0000), st.integers(1, 100_000), st.integers(0, 100_000))
+meter_entries = st.builds(Meter, st.integers(1, 0xEFFF_FFFF), st.integers(1, 100_000), st.integers(0, 100_000))
 
 
 @st.composite

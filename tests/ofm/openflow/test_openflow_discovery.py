@@ -55,6 +55,17 @@ def test_any_bytes_are_read_without_a_fault(body: bytes, kind: bytes) -> None:
     [
         pytest.param(frames.arp(7, "10.0.0.7"), "10.0.0.7", id="ARP"),
         pytest.param(frames.solicitation(7, "fe80::7"), "fe80::7", id="neighbour solicitation"),
+        pytest.param(frames.tagged(frames.arp(7, "10.0.0.7"), 0x8100, 100), "10.0.0.7", id="ARP in a VLAN"),
+        pytest.param(
+            frames.tagged(frames.tagged(frames.solicitation(7, "fe80::7"), 0x8100, 100), 0x88A8, 7),
+            "fe80::7",
+            id="neighbour solicitation in a VLAN of a provider's",
+        ),
+        pytest.param(
+            frames.tagged(frames.tagged(frames.tagged(frames.arp(7, "10.0.0.7"), 0x8100, 1), 0x8100, 2), 0x8100, 3),
+            None,
+            id="three tags",
+        ),
         pytest.param(frames.udp4(7, "10.0.0.7", "239.77.0.1", 5000), "10.0.0.7", id="UDP"),
         pytest.param(frames.arp(7, "0.0.0.0"), None, id="ARP probe (RFC 5227)"),
         pytest.param(frames.arp(7, "224.0.0.1"), None, id="multicast"),

@@ -32,7 +32,7 @@ from saps.ofm.flows.tables import (
     ipv4,
 )
 from saps.ofm.network.topology import Link, Port
-from saps.ofm.openflow.base import BASE_FLOWS, COOKIE
+from saps.ofm.openflow.base import BASE_FLOWS, COOKIE, LIMITED, STORM
 from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
 from saps.ofm.openflow.errors import RefusedError
 from saps.ofm.openflow.hosts import HostSeen
@@ -101,11 +101,11 @@ async def test_a_switch_comes_with_its_ports_and_gets_the_base_flows(ovs: Ovs) -
         ovs.bridge("one", 0xABCD, ["p1", "p2"], port)
         switch = await heard.connected(0xABCD)
         assert {port.name: port.up for number, port in switch.ports.items() if number < 100} == {"p1": True, "p2": True}
-        assert await switch.tables(COOKIE, (1 << 64) - 1) == Tables.of(BASE_FLOWS)
+        assert await switch.tables(COOKIE, (1 << 64) - 1) == Tables.of(LIMITED)
         assert [line.partition("priority=")[2] for line in ovs.flows("one")] == [
             "65000,dl_type=0x88cc actions=CONTROLLER:65535",
-            "64000,arp actions=CONTROLLER:65535,NORMAL",
-            "64000,icmp6,ipv6_dst=ff02::1:ff00:0/104 actions=CONTROLLER:65535,NORMAL",
+            "64000,arp actions=meter:4121624577,CONTROLLER:65535,NORMAL",
+            "64000,icmp6,ipv6_dst=ff02::1:ff00:0/104 actions=meter:4121624577,CONTROLLER:65535,NORMAL",
             "0 actions=NORMAL",
         ]
 
@@ -139,7 +139,7 @@ async def test_a_restarted_switch_comes_back_empty_and_is_filled_again(ovs: Ovs)
         ovs.start_switch()
         after = await heard.connected(1, after=before)
         assert await after.tables(OURS, OURS_MASK) == Tables()
-        assert await after.tables(COOKIE, OURS_MASK) == Tables.of(BASE_FLOWS)
+        assert await after.tables(COOKIE, OURS_MASK) == Tables.of(LIMITED)
         await after.apply(difference(Tables(), wanted))
         assert await after.tables(OURS, OURS_MASK) == wanted
 
@@ -373,10 +373,23 @@ async def test_a_meter_is_counted_and_goes_with_its_flows(ovs: Ovs) -> None:
         for _ in range(20):
             ovs.receive("p1", frame)
         async with asyncio.timeout(PATIENCE):
-            while [(count.flows, count.packets) for count in await switch.meter_stats()] != [(1, 20)]:
+            while (1, 20) not in [(count.flows, count.packets) for count in await switch.meter_stats()]:
                 pass
         await switch.apply([DropMeter(0xEFFF_FFFF), DropMeter(0xEFFF_FFFF)])
         assert await switch.tables(OURS, OURS_MASK) == Tables()
+
+
+async def test_a_storm_of_arp_does_not_come_to_the_controller(ovs: Ovs) -> None:
+    async with controller() as (port, heard):
+        ovs.bridge("one", 1, ["p1", "p2"], port)
+        switch = await heard.connected(1)
+        await switch.apply([PutMeter(Meter(STORM.id, 1, 1))])  # as if it were one: frames come slowly here
+        for number in range(20):
+            ovs.receive("p1", frames.arp(7, f"10.0.0.{number + 1}"))
+        async with asyncio.timeout(PATIENCE):
+            while (2, 20) not in [(count.flows, count.packets) for count in await switch.meter_stats()]:
+                pass
+        assert 1 <= len(heard.packets) < 20
 
 
 async def test_of_two_controllers_the_later_elected_is_master(ovs: Ovs) -> None:

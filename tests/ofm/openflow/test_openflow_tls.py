@@ -15,7 +15,7 @@ from msgspec import structs
 from saps.ofm.controller.driver.settings import ControllerSettings
 from saps.ofm.controller.program import tls
 from saps.ofm.flows.tables import Tables
-from saps.ofm.openflow.base import BASE_FLOWS, COOKIE
+from saps.ofm.openflow.base import COOKIE, LIMITED
 from saps.ofm.openflow.driver.server import OpenFlowServer
 from tests.ofm.openflow.ovs import needs_ovs, open_vswitch
 from tests.ofm.openflow.recorder import PATIENCE, Recorder
@@ -59,7 +59,7 @@ async def test_a_switch_with_a_certificate_is_served_as_without_tls(tmp_path: Pa
             ovs.bridge("one", 0xABCD, ["p1"])
             ovs.connect("one", port, "ssl")
             switch = await heard.connected(0xABCD)
-            assert await switch.tables(COOKIE, (1 << 64) - 1) == Tables.of(BASE_FLOWS)
+            assert await switch.tables(COOKIE, (1 << 64) - 1) == Tables.of(LIMITED)
 
 
 @pytest.mark.parametrize("shows", ["nothing", "a stranger's", "no TLS"])

@@ -19,7 +19,7 @@ from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.settings import ControllerSettings
 from saps.ofm.controller.events import Intended, Intent, PortChanged, SwitchUp
-from saps.ofm.controller.saved import save
+from saps.ofm.controller.saved import Saver
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.network.traffic import CAPACITY, RATE, Traffic, with_capacities
 from saps.ofm.network.traffic_files_io import TrafficFiles
@@ -179,7 +179,7 @@ def test_a_restart_in_the_middle_of_a_move_keeps_what_was_told() -> None:
     world = crowded(2, rate=8e6)
     world.tick(100.0)
     world.run()
-    state, addresses = save(world.machine), {topic: told.address for topic, told in world.told.items()}
+    state, addresses = Saver(world.machine).save(), {topic: told.address for topic, told in world.told.items()}
     world.start(state)
     world.appear()
     world.run()

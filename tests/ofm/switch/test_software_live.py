@@ -20,6 +20,7 @@ from saps.ofm.controller.driver.settings import ControllerSettings
 from saps.ofm.controller.events import Intent
 from saps.ofm.controller.program import OfcProgram
 from saps.ofm.datapath.driver.attached import AttachedEndpoint
+from saps.ofm.flows.plan import ours
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import Status
 from saps.ofm.switch import bridge as software
@@ -112,7 +113,7 @@ async def test_brokers_are_found_and_a_tree_carries_what_they_send() -> None:
     async with world("tree:3x2", ["c1b1", "c1b2", "c2b1", "c3b2"], meter=1000) as it:
         address = await it.tree()
         await it.reaches_all(address)
-        metered = [len(bridge.switch.tables.meters) for bridge in it.switches.network.bridges.values()]
+        metered = [len(ours(bridge.switch.tables).meters) for bridge in it.switches.network.bridges.values()]
         assert sorted(metered) == [0, 1, 1, 2], "one for each broker's port"
         ports = {(each.dpid[-1], each.port): each for each in await it.controller.service.ports()}
         assert len(ports) == 3 + 3 * 3
@@ -141,7 +142,7 @@ async def test_links_that_fail_and_switches_that_restart_are_told_and_gone_aroun
         await until(lambda: len(topology.links) == 3)
         assert "there is no such link" in order(it.switches, "up s1 core")["error"]
         assert "not an order" in order(it.switches, "explode")["error"]
-        said = [record.message for record in caplog.records if "not limited" in record.message]
+        said = [record.message for record in caplog.records if "topics are not limited" in record.message]
         assert len(said) == len(set(said)) == 3
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
@@ -29,14 +30,14 @@ from saps.ofm.controller.events import (
     TablesRead,
     Tick,
 )
-from saps.ofm.controller.saved import save
+from saps.ofm.controller.saved import Saver
 from saps.ofm.flows.plan import COOKIE, COOKIE_MASK
-from saps.ofm.flows.tables import Change, PutFlow, Room, mac_text
+from saps.ofm.flows.tables import Change, Room, mac_text
 from saps.ofm.network.probe import probe
 from saps.ofm.network.topology import Link, Port
 from saps.ofm.openflow import base
 from saps.ofm.openflow.driver.server import LAST_PORT, OpenFlowServer
-from saps.ofm.openflow.driver.switch import Switch, short_of
+from saps.ofm.openflow.driver.switch import Switch, change_of, short_of
 from saps.ofm.openflow.encode import UnencodableError
 from saps.ofm.openflow.errors import ChannelError, RefusedError, SwitchGoneError
 from saps.ofm.openflow.hosts import HostGone, HostSeen
@@ -53,12 +54,17 @@ finds it sooner, and costs a packet for each such broker and port without a link
 PROBES = 64
 """Brokers probed for in one round."""
 AUDIT = 5.0
-"""Seconds between two readings of a connected switch, in case somebody else has changed its tables. Less finds it
-sooner, and costs four statistics requests a switch; less than the life of a link probe, whose entry may be gone too."""
+"""Seconds between two looks at a connected switch: has it as many entries as it should? Less finds sooner what somebody
+else has taken away, and costs two statistics requests a switch; less than the life of a link probe, whose entry may be
+gone too."""
+CHECKED, MOST_CHECKED = 200.0, 20_000
+"""Entries a second that are read beside, switch after switch, in case somebody else has changed one in place; and how
+many may be saved up for a large switch. More finds it sooner, and costs 0.1 ms each."""
 TICK = 2.0
 """Seconds between two looks at whether trees should move. Less costs a planner's search or more each."""
-SAVE_DELAY = 0.2
-"""Seconds until a change is in the state file."""
+SAVE_DELAY, SAVE_REST = 0.2, 20
+"""Seconds until a change is in the state file, and at least so many times what it costs to write it: a tree costs 1 us,
+one that has changed 30."""
 
 
 class ControllerService(RequestHandler):
@@ -75,6 +81,7 @@ class ControllerService(RequestHandler):
         """Switches that have connected since the start."""
         self._talks: dict[int, asyncio.Task[None]] = {}
         """Who waits for a switch."""
+        self._saver = Saver(machine)
         self._unsaved = asyncio.Event()
         self._saved = (-1, -1)
         """Versions of the network and of the states that the state file has, or soon will have."""
@@ -98,14 +105,13 @@ class ControllerService(RequestHandler):
 
     async def close(self) -> None:
         """Stop. The switches keep their tables."""
+        self.closed = True
         tasks = [*self._tasks, *self._talks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._state is not None:
-            _write(self._state, save(self.machine))
-
-    # ---- what OFGate asks
+            _write(self._state, self.saved())
 
     # ---- what switches tell
 
@@ -161,6 +167,10 @@ class ControllerService(RequestHandler):
         if isinstance(event, Intended | HostMoved | PortChanged | SwitchUp):
             self._sought.set()
 
+    def saved(self) -> bytes:
+        """What a restart, or a standby, goes on from."""
+        return self._saver.save()
+
     def connected(self) -> Collection[int]:
         """See `RequestHandler.connected`."""
         return self._switches.keys()
@@ -189,11 +199,11 @@ class ControllerService(RequestHandler):
     def _talk(self, dpid: int, say: Callable[[Switch], Coroutine[None, None, Event]]) -> None:
         """Ask something of a switch, if it is there; the machine hears what becomes of it."""
         if (switch := self._switches.get(dpid)) is not None:
-            self._talks[dpid] = asyncio.get_running_loop().create_task(self._hear(switch, say(switch)))
+            self._talks[dpid] = asyncio.get_running_loop().create_task(self._hear(switch, say))
 
-    async def _hear(self, switch: Switch, answer: Coroutine[None, None, Event]) -> None:
+    async def _hear(self, switch: Switch, say: Callable[[Switch], Coroutine[None, None, Event]]) -> None:
         try:
-            event = await answer
+            event = await say(switch)  # made here: a task may be cancelled before it begins
         except SwitchGoneError:
             return  # it will be told as down, or up again
         except RefusedError as error:
@@ -205,7 +215,7 @@ class ControllerService(RequestHandler):
             if short is Room.METERS:
                 logger.warning("switch %016x: topics are not limited there", switch.dpid)
             why = f"switch {error.dpid:016x} refuses it: {error.error}"
-            event = Failed(switch.dpid, why, error.request, short)
+            event = Failed(switch.dpid, why, change_of(error.request), short)
         except (ChannelError, UnencodableError) as error:
             logger.warning("%s", error)
             event = Failed(switch.dpid, str(error))
@@ -237,25 +247,49 @@ class ControllerService(RequestHandler):
             self.handle(Tick(asyncio.get_running_loop().time()))
 
     async def _audit(self) -> None:
-        """Read each switch now and then: what is missing there is put back."""
+        """Look at each switch now and then: what is missing there is put back."""
+        loop, allowed = asyncio.get_running_loop(), 0.0
+        last = loop.time()
+        rounds: dict[int, float] = {}
+        """When each switch was read in full, the one for longest first."""
         while True:
-            await asyncio.sleep(AUDIT)
+            if not self._switches:
+                await asyncio.sleep(AUDIT)
+            for gone in rounds.keys() - self._switches.keys():
+                del rounds[gone]
             for switch in list(self._switches.values()):
-                talk = self._talks.get(switch.dpid)
-                if talk is None or talk.done():
-                    await self._compare(switch, talk)
+                await asyncio.sleep(AUDIT / max(len(self._switches), 1))
+                if (talk := self._talks.get(switch.dpid)) is not None and not talk.done():
+                    continue
+                now = loop.time()
+                allowed, last = min(allowed + (now - last) * CHECKED, MOST_CHECKED), now
+                rounds.setdefault(switch.dpid, -AUDIT)
+                entries = self.machine.network.switch_state(switch.dpid).entries or 0
+                turn = next(iter(rounds)) == switch.dpid and now - rounds[switch.dpid] >= AUDIT
+                turn = turn and allowed >= min(entries, MOST_CHECKED)
+                if turn:
+                    del rounds[switch.dpid]
+                    rounds[switch.dpid] = now
+                    allowed -= entries
+                await self._compare(switch, talk, whole=turn)
 
-    async def _compare(self, switch: Switch, talk: asyncio.Task[None] | None) -> None:
-        """Tell the machine what a switch holds, unless something was asked of it since `talk`."""
+    async def _compare(self, switch: Switch, talk: asyncio.Task[None] | None, *, whole: bool) -> None:
+        """Count a switch's entries. If they are not so many as they should be, or `whole`, tell the machine what it
+        holds, unless something was asked of it since `talk`."""
+        dpid = switch.dpid
         try:
-            there = await switch.tables(base.COOKIE, (1 << 64) - 1)
-            await switch.apply([PutFlow(flow) for flow in base.BASE_FLOWS if there.flows.get(flow.name) != flow])
+            there = {count.flow.name: count.flow for count in await switch.flow_stats(base.COOKIE, (1 << 64) - 1)}
+            await switch.put_base(there)
+            total = await switch.flow_total(COOKIE, COOKIE_MASK)
+            known = self.machine.network.switch_state(dpid).entries
+            if known is None or self._talks.get(dpid) is not talk or (known == total and not whole):
+                return
             tables = await switch.tables(COOKIE, COOKIE_MASK)
         except (ChannelError, UnencodableError) as error:
-            logger.debug("switch %016x was not read: %s", switch.dpid, error)
+            logger.debug("switch %016x was not read: %s", dpid, error)
             return
-        if self._switches.get(switch.dpid) is switch and self._talks.get(switch.dpid) is talk:
-            self.handle(TablesRead(switch.dpid, tables))
+        if self._switches.get(dpid) is switch and self._talks.get(dpid) is talk:
+            self.handle(TablesRead(dpid, tables))
 
     async def _seek(self) -> None:
         """Probe for brokers that are wished for and were never seen."""
@@ -280,13 +314,20 @@ class ControllerService(RequestHandler):
 
     async def _keep(self, path: Path) -> None:
         """Write the state file soon after each change."""
+        took = 0.0
         while True:
             await self._unsaved.wait()
-            await asyncio.sleep(SAVE_DELAY)
+            await asyncio.sleep(max(SAVE_DELAY, SAVE_REST * took))
             self._unsaved.clear()
-            data = save(self.machine)
+            begun = time.process_time()
+            data = self.saved()
+            took = time.process_time() - begun
+            writing = asyncio.ensure_future(asyncio.to_thread(_write, path, data))
             try:
-                await asyncio.to_thread(_write, path, data)
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                await asyncio.wait([writing])  # `close` writes the same file
+                raise
             except OSError as error:
                 logger.error("cannot write the state file %s: %s", path, error)
 

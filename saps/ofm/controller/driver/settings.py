@@ -100,11 +100,12 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         ),
     ] = 0
     parallel_links: Annotated[
-        Literal["topic", "select"],
+        Literal["topic", "select", "failover"],
         knob(
-            "Of parallel links between two switches a tree uses one (topic), or all, by SELECT groups (select): "
-            "switches then leave out a link that fails. Not with coded addresses",
-            cost="with select a group on both switches for each topic",
+            "Of parallel links between two switches a tree uses one (topic), all by SELECT groups (select), or the "
+            "first that is up by FAST_FAILOVER groups (failover): with these switches leave out a link that fails. "
+            "Not with coded addresses",
+            cost="but for topic a group on both switches for each topic",
             flag="--parallel-links HOW",
         ),
     ] = "topic"

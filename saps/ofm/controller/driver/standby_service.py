@@ -29,11 +29,9 @@ from saps.ofm.controller.leader_election import (
     Serve,
     Word,
 )
-from saps.ofm.controller.saved import Replica, save
-from saps.ofm.flows.tables import PutFlow
+from saps.ofm.controller.saved import Replica
 from saps.ofm.northbound.driver.client import NorthboundError, UnreachableError
 from saps.ofm.northbound.driver.pair import PeerClient
-from saps.ofm.openflow.base import BASE_FLOWS
 from saps.ofm.openflow.driver import roles
 from saps.ofm.openflow.driver.server import OpenFlowServer
 from saps.ofm.openflow.driver.switch import Switch
@@ -118,7 +116,8 @@ class PairedController(LeaderSeat):
         service, self.service = self.service, None
         self._ours.clear()
         if service is not None:
-            self._replica = Replica.of(save(service.machine, indent=0))
+            service.closed = True
+            self._replica = Replica.of(service.saved())
             self._work.put_nowait(service)
 
     async def _carry_out(self) -> None:
@@ -158,7 +157,7 @@ class PairedController(LeaderSeat):
         if switch.granted is not Role.MASTER or self._ours.get(switch.dpid) is switch:
             return
         try:
-            await switch.apply([PutFlow(flow) for flow in BASE_FLOWS])
+            await switch.put_base()
         except ChannelError as error:
             logger.warning("%s", error)  # the next look at the roles comes back to it
             return
@@ -272,7 +271,7 @@ class PairedController(LeaderSeat):
 
     def saved(self) -> bytes:
         """See `northbound.server.OfPair`."""
-        return save(self.service.machine, indent=0) if self.service is not None else self._replica.data
+        return self.service.saved() if self.service is not None else self._replica.data
 
     # ---- what the switches and the northbound want to know
 

@@ -10,9 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from saps.ofm.flows.tables import PutFlow
 from saps.ofm.network.topology import Link, Port
-from saps.ofm.openflow.base import BASE_FLOWS
 from saps.ofm.openflow.discovery import LinkDown, LinkUp
 from saps.ofm.openflow.driver.session import Session
 from saps.ofm.openflow.driver.switch import Switch
@@ -184,7 +182,7 @@ class OpenFlowServer:
         """Give a switch the base flows, if it is ours, then make it known."""
         try:
             if self._roles is None or await self._roles.agree(switch):
-                await switch.apply([PutFlow(flow) for flow in BASE_FLOWS])
+                await switch.put_base()
         except ChannelError as error:
             logger.warning("switch %s refuses the base flows: %s", session.label, error)
             session.close("it does not take the base flows")

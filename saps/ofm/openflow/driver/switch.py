@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from saps.ofm.flows.tables import Barrier, Change, Meter, PutFlow, PutGroup, PutMeter, Room, Tables
+from saps.ofm.flows.tables import Barrier, Change, Flow, FlowName, Meter, PutFlow, PutGroup, PutMeter, Room, Tables
+from saps.ofm.openflow import base
 from saps.ofm.openflow import requests as r
-from saps.ofm.openflow.errors import RefusedError
+from saps.ofm.openflow.errors import ChannelError, RefusedError
 from saps.ofm.openflow.events import Ready, Refusal
 from saps.ofm.openflow.requests import Mod, Question, Request
 from saps.ofm.openflow.values import FlowCount, GroupCount, MeterCount, PortCount, PortInfo, Role, RoleState
@@ -52,6 +53,8 @@ class Switch:
         self.granted = Role.EQUAL
         """The role we have. A switch does not tell when another controller becomes master, only refuses what a slave
         may not do; then this is SLAVE."""
+        self._meters = True
+        """It takes meters, as far as is known."""
 
     def __repr__(self) -> str:
         return f"<Switch {self.dpid:016x} {self.model}, {len(self.ports)} ports>"
@@ -73,6 +76,18 @@ class Switch:
         when the rest of its stage is done; other `ChannelError`s; `UnencodableError`."""
         for stage in _stages(changes):
             await self._commit(stage)
+
+    async def put_base(self, there: Mapping[FlowName, Flow] | None = None) -> None:
+        """Bring the base flows to what they shall be (`saps.ofm.openflow.base`); `there`: what the switch has of them.
+        Raises as `apply`."""
+        try:
+            await self.apply(base.missing(there or {}, self._meters))
+        except RefusedError as error:
+            if not self._meters or short_of(error) is not Room.METERS:
+                raise
+            logger.warning("switch %016x has no meters: ARP from there to the controller is not limited", self.dpid)
+            self._meters = False
+            await self.put_base(there)
 
     async def remove(self, cookie: int, mask: int) -> None:
         """Delete all flow entries whose cookie equals `cookie` in the bits of `mask`."""
@@ -105,9 +120,11 @@ class Switch:
             await self._commit(again)
 
     async def meters(self) -> list[Meter]:
-        """All meters; none if the switch does not know what that is. Raises `ChannelError`."""
+        """All meters but that of the base flows; none if the switch does not know what that is. Raises
+        `ChannelError`."""
         try:
-            return list(await self._channel.ask(r.AskMeters()))
+            found: tuple[Meter, ...] = await self._channel.ask(r.AskMeters())
+            return [meter for meter in found if meter.id != base.STORM.id]
         except RefusedError as refused:
             logger.debug("cannot read the meters of switch %016x: %s", self.dpid, refused.error)
             return []
@@ -126,6 +143,13 @@ class Switch:
         if len(known) < len(found):
             logger.debug("switch %016x: %d flow entries of others ignored", self.dpid, len(found) - len(known))
         return known
+
+    async def flow_total(self, cookie: int, mask: int) -> int:
+        """How many flow entries have such a cookie: costs us nothing, whatever their number. Raises `ChannelError`."""
+        found = await self._channel.ask(r.AskFlowTotal(cookie, mask))
+        if len(found) != 1:
+            raise ChannelError(f"switch {self.dpid:016x} gave {len(found)} totals of flow entries")
+        return int(found[0])
 
     async def group_stats(self) -> list[GroupCount]:
         """Counters of all groups. Raises `ChannelError`."""
@@ -177,12 +201,24 @@ _SHORT = {
 def short_of(refused: RefusedError) -> Room | None:
     """The room that a switch lacked for what it refused; None: it was refused for another reason. Any refusal of a
     meter says that there are none, or no more."""
+    if refused.error.name == "OFPBRC_IS_SLAVE":
+        return None
     match refused.request:
         case r.AddMeter() | r.ModifyMeter():
             return Room.METERS
         case PutFlow(flow) if flow.meter is not None and refused.error.name.startswith(("OFPMMFC_", "OFPBIC_")):
             return Room.METERS
     return _SHORT.get(refused.error.name)
+
+
+def change_of(request: Request) -> Request | PutMeter:
+    """The change that a request of `Switch.apply` was made for."""
+    match request:
+        case r.AddGroup(group) | r.ModifyGroup(group):
+            return PutGroup(group)
+        case r.AddMeter(meter) | r.ModifyMeter(meter):
+            return PutMeter(meter)
+    return request
 
 
 def _metered(mod: Mod | PutMeter) -> Mod:

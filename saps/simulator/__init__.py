@@ -9,12 +9,12 @@ resets, crashes, restarts and partitions can be injected. After every event the 
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heappop, heappush
+from typing import Protocol
 
 from saps.agents.api import AgentRegistry
 from saps.local.batch import Batch
@@ -25,23 +25,36 @@ from saps.overlay.frames.delivery import Publish
 from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.overlay.node import OverlayNode
 from saps.overlay.rendezvous.designer import DesignSettings
-from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref
+from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.overlay.ring.routing import State
+from saps.simulator.network import Link, Network, Wires
+from saps.simulator.ring import Ring
+
+__all__ = ["Counters", "Network", "Ring", "SimBroker", "Simulation"]
 
 GRAIN = 1e-6
 """Seconds between two frames on a link that would otherwise arrive at once."""
 
 
 @dataclass(frozen=True)
-class Network:
-    """What the virtual network does to frames."""
+class Nodes:
+    """How each broker's node is set up."""
 
-    latency: tuple[float, float] = (0.001, 0.005)
-    """Least and greatest one-way delay in seconds; each frame's is drawn anew, so links overtake each other."""
-    between_clusters: float = 0.0
-    """Added delay in seconds when the brokers' clusters differ."""
-    reset: float = 0.0
-    """Probability that a frame is lost together with its link."""
+    order: KeyOrder
+    detector: DetectorSettings
+    design: DesignSettings | None
+    session_copies: int
+    """Brokers that have each session that lasts."""
+
+
+class Companion(Protocol):
+    """What the brokers of a simulation have besides (`saps.ofm.simulated`)."""
+
+    def attach(self, broker: SimBroker) -> None:
+        """A broker is new: it has a node that has not joined."""
+
+    def joined(self, broker: SimBroker) -> None:
+        """It is in the mesh."""
 
 
 class SimBroker:
@@ -59,16 +72,17 @@ class SimBroker:
             simulation.local(self),
             lambda: simulation.now,
             self,
-            order=simulation.order,
-            detector=simulation.detector,
+            order=simulation.nodes.order,
+            detector=simulation.nodes.detector,
             call_agents=self.agents.answer,
-            design=simulation.design,
+            design=simulation.nodes.design,
             tell=lambda line, warning: self.log.append(line),
-            copies=simulation.session_copies,
+            copies=simulation.nodes.session_copies,
         )
         self.agents.bind(self.node.agents)
-        if simulation.attach is not None:
-            simulation.attach(self)
+        simulation.attach(self)
+        for companion in simulation.companions:
+            companion.attach(self)
         self.alive = True
         self.joined = False
         self.ready = False
@@ -141,20 +155,6 @@ class SimBroker:
             self.simulation.after_event(self)
 
 
-@dataclass(slots=True)
-class _Link:
-    """One direction between two brokers."""
-
-    session: int = 0
-    started: int = -1
-    """The session whose start the receiver has been told."""
-    clear_at: float = 0.0
-    broken: bool = False
-    """It broke and the sender has not been told yet: what it sends is lost."""
-    swallowed: bool = False
-    """A partition has swallowed frames: the link breaks when it heals."""
-
-
 @dataclass
 class Counters:
     """What the network carried."""
@@ -162,6 +162,8 @@ class Counters:
     frames: int = 0
     data: int = 0
     by_kind: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    trace: blake2b | None = None
+    """Of all that is sent, if it is to be kept."""
 
 
 class Simulation:
@@ -179,38 +181,40 @@ class Simulation:
         design: DesignSettings | None = None,
         session_copies: int = 1,
     ) -> None:
-        """`session_copies`: brokers that have each session that lasts."""
-        self.session_copies = session_copies
+        """`session_copies`: brokers that have each session that lasts. `trace`: keep a fingerprint of all that is sent;
+        not worth its time where nobody looks at it."""
         self.seed = seed
         self.rng = random.Random(seed)
         self.network = network or Network()
-        self.order = order
-        self.detector = detector or DetectorSettings()
+        self.nodes = Nodes(order, detector or DetectorSettings(), design, session_copies)
         self.check = check
-        self.trace = trace
-        """Keep a fingerprint of all that is sent; not worth its time where nobody looks at it."""
-        self.design = design
         self.now = 0.0
         self.brokers: dict[str, SimBroker] = {}
-        self.counters = Counters()
+        self.counters = Counters(trace=blake2b(digest_size=16) if trace else None)
         self.faulty = False
         """A fault was injected: the ring may be broken until it is repaired."""
         self.ring = Ring()
-        self.attach: Callable[[SimBroker], None] | None = None
-        """Gives each new broker what it has besides (`saps.ofm.simulated`)."""
-        self.local: Callable[[SimBroker], Local] = lambda broker: broker
-        """The local half of each new broker: by default one that records what is delivered."""
-        self.subscribers: Callable[[str], int] = lambda topic: 1
-        """How many of them a topic has at each of its members, as these say."""
-        self.on_joined: Callable[[SimBroker], None] | None = None
+        self.companions: list[Companion] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0
-        self._links: dict[tuple[str, str], _Link] = {}
-        self._links_of: dict[str, list[tuple[str, str]]] = {}
-        """The links from and to each broker."""
-        self._groups: dict[str, int] = {}
+        self._wires = Wires()
         self._incarnations = 0
-        self._trace = blake2b(digest_size=16)
+
+    # --- what each broker has besides its node: for subclasses ---------------------------------------------------
+
+    def local(self, broker: SimBroker) -> Local:
+        """The local half of a new broker: by default one that records what is delivered."""
+        return broker
+
+    def subscribers(self, topic: str) -> int:
+        """How many of them a topic has at each of its members, as these say."""
+        return 1
+
+    def attach(self, broker: SimBroker) -> None:
+        """A broker is new: it has a node that has not joined."""
+
+    def joined(self, broker: SimBroker) -> None:
+        """A broker is in the mesh."""
 
     # --- brokers ---------------------------------------------------------------------------------------------
 
@@ -229,8 +233,9 @@ class Simulation:
 
         def joined() -> None:
             broker.joined = True
-            if self.on_joined is not None:
-                self.on_joined(broker)
+            self.joined(broker)
+            for companion in self.companions:
+                companion.joined(broker)
 
         def ready() -> None:
             broker.ready = True
@@ -253,20 +258,20 @@ class Simulation:
         """The broker's process dies: its links break, its state is lost."""
         self.faulty = True
         self.brokers[name].alive = False
-        for source, target in self._links_of.get(name, ()):
-            self._links[source, target].session += 1
+        for source, target in self._wires.of(name):
+            self._wires.links[source, target].session += 1
             if target == name and self.brokers[source].alive:
                 self._break(source, target)
 
     def give_up(self, broker: SimBroker, dead: BrokerRef) -> None:
         """The broker takes another one for dead: what it has sent and has not arrived is thrown away."""
         if dead.name in self.brokers and self.brokers[dead.name].ref == dead:
-            self._link(broker.name, dead.name).session += 1
+            self._wires.link(broker.name, dead.name).session += 1
 
     def reset_link(self, source: str, target: str) -> None:
         """A connection breaks; frames on their way are lost."""
         self.faulty = True
-        self._link(source, target).session += 1
+        self._wires.link(source, target).session += 1
         self._break(source, target)
 
     def pause(self, name: str, seconds: float) -> None:
@@ -286,17 +291,17 @@ class Simulation:
 
     def apart(self, one: str, other: str) -> bool:
         """A partition is between the two brokers."""
-        return self._groups.get(one, 0) != self._groups.get(other, 0)
+        return self._wires.apart(one, other)
 
     def partition(self, *groups: Iterable[str]) -> None:
         """Only brokers of the same group reach each other; those in no group form one more."""
         self.faulty = True
-        self._groups = {name: i for i, group in enumerate(groups, 1) for name in group}
+        self._wires.divide(groups)
 
     def heal(self) -> None:
         """End the partition; links that lost frames break."""
-        self._groups = {}
-        for (source, target), link in self._links.items():
+        self._wires.divide(())
+        for (source, target), link in self._wires.links.items():
             if link.swallowed:
                 link.swallowed = False
                 link.session += 1
@@ -335,7 +340,8 @@ class Simulation:
     @property
     def digest(self) -> str:
         """A fingerprint of all that was sent so far, if there is a `trace`: equal for equal runs."""
-        return self._trace.hexdigest()
+        trace = self.counters.trace
+        return "" if trace is None else trace.hexdigest()
 
     # --- the wire ----------------------------------------------------------------------------------------------
 
@@ -379,9 +385,9 @@ class Simulation:
         self.counters.by_kind[kind] += 1
         if isinstance(frame, Publish):
             self.counters.data += len(frame.which)
-        if self.trace:
-            self._trace.update(f"{self.now!r} {source.name} {to.name} {kind}".encode())
-        link = self._link(source.name, to.name)
+        if self.counters.trace is not None:
+            self.counters.trace.update(f"{self.now!r} {source.name} {to.name} {kind}".encode())
+        link = self._wires.link(source.name, to.name)
         target = self.brokers.get(to.name)
         if self.apart(source.name, to.name):
             link.swallowed = True
@@ -404,7 +410,7 @@ class Simulation:
         session = link.session
         self.at(link.clear_at, lambda: self._arrive(source, target, link, session, frame))
 
-    def _arrive(self, source: SimBroker, target: SimBroker, link: _Link, session: int, frame: Frame) -> None:
+    def _arrive(self, source: SimBroker, target: SimBroker, link: Link, session: int, frame: Frame) -> None:
         if session != link.session or not target.alive or self.brokers[target.name] is not target:
             return
         if self.put_off(target, lambda: self._arrive(source, target, link, session, frame)):
@@ -426,7 +432,7 @@ class Simulation:
         broker = self.brokers[source]
         peer = self.brokers[target].ref
 
-        link = self._link(source, target)
+        link = self._wires.link(source, target)
         link.broken = True
 
         def down() -> None:
@@ -438,14 +444,6 @@ class Simulation:
                 self.after_event(broker)
 
         self.at(self.now + delay, down)
-
-    def _link(self, source: str, target: str) -> _Link:
-        link = self._links.get((source, target))
-        if link is None:
-            link = self._links[source, target] = _Link()
-            for name in (source, target):
-                self._links_of.setdefault(name, []).append((source, target))
-        return link
 
     # --- the whole ---------------------------------------------------------------------------------------------
 
@@ -463,30 +461,3 @@ class Simulation:
             left = nodes[successor].left[0]
             assert left is not None, f"{successor} has nothing to its left"
             assert left.key == key, f"{successor} <- {left}, should be {key}"
-
-
-class Ring:
-    """The level-0 ring as it must be while nothing fails: an oracle that follows each change of a right link."""
-
-    def __init__(self) -> None:
-        self.keys: list[Key] = []
-
-    def check(self, key: Key, right: Ref | None) -> None:
-        """A right link changed: it put one key in, or took one out, or told a new node what is to its right."""
-        if not self.keys:
-            self.keys.append(key)
-        assert right is not None, f"{key} points nowhere"
-        assert key in self, f"{key} has a right link but is not in the ring"
-        if right.key not in self:
-            insort(self.keys, right.key)
-        successor = self._after(key)
-        if successor != right.key:
-            assert self._after(successor) == right.key, f"{key} points at {right.key}, past {successor}"
-            self.keys.remove(successor)
-
-    def __contains__(self, key: Key) -> bool:
-        i = bisect_left(self.keys, key)
-        return i < len(self.keys) and self.keys[i] == key
-
-    def _after(self, key: Key) -> Key:
-        return self.keys[bisect_right(self.keys, key) % len(self.keys)]

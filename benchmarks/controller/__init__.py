@@ -1,0 +1,1 @@
+"""What a controller of many trees costs, and how soon it has mended them."""

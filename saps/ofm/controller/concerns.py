@@ -1,0 +1,104 @@
+"""Which OFMs a piece of news is about: those that use the link, the switch or the host, and those that wait for more.
+
+So that an event costs what it touches, not what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+
+from saps.ofm.controller.events import (
+    HostMoved,
+    LinkChanged,
+    News,
+    PortChanged,
+    Settled,
+    SwitchDown,
+    SwitchGone,
+    SwitchUp,
+)
+from saps.ofm.controller.record import Record
+from saps.ofm.network.topology import Port, Topology
+from saps.ofm.trees.tree import pair_of
+
+_WANTING = "more"
+"""The key of OFMs without all that is wished for: any change of the network may bring it."""
+
+
+class Concerns:
+    """What each OFM depends on: switches by datapath id, pairs of neighbours, hosts by MAC address. The names are those
+    of records: topics, and owners of second trees."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, frozenset[Hashable]] = {}
+        self._names: dict[Hashable, dict[str, None]] = {}
+
+    def update(self, name: str, record: Record | None) -> None:
+        """An OFM is like this now; None: there is none."""
+        before = self._keys.get(name, frozenset())
+        now = _keys(record) if record is not None else frozenset()
+        for key in before - now:
+            names = self._names[key]
+            del names[name]
+            if not names:
+                del self._names[key]
+        for key in now - before:
+            self._names.setdefault(key, {})[name] = None
+        self._keys[name] = now
+        if not now:
+            del self._keys[name]
+
+    def at(self, dpid: int) -> list[str]:
+        """Those that have, or will have, a part at a switch."""
+        return list(self._names.get(dpid, ()))
+
+    @property
+    def wanting(self) -> list[str]:
+        """Those that have not all that is wished for."""
+        return list(self._names.get(_WANTING, ()))
+
+    def about(self, news: News, topology: Topology, known: Callable[[int], bool]) -> list[str]:
+        """Those that may be concerned. To be asked before the news is taken in, and after: it may change what is where.
+        `known`: is it known what a switch holds?"""
+        found = dict.fromkeys(self.wanting)
+        for key in _about(news, topology, known):
+            found |= self._names.get(key, {})
+        return list(found)
+
+
+def _keys(record: Record) -> frozenset[Hashable]:
+    keys: set[Hashable] = {broker.mac for broker in record.concerned}
+    keys |= record.held.keys() | record.waiting
+    for stage in record.stages:
+        keys |= stage.keys()
+    for plan in (record.plan, record.former):
+        if plan is not None:
+            keys |= {pair_of(link) for link in plan.tree.links} | plan.tables.keys()
+    if record.plan is None or record.lost or record.refusal is not None:
+        keys.add(_WANTING)
+    return frozenset(keys)
+
+
+def _about(news: News, topology: Topology, known: Callable[[int], bool]) -> Iterator[Hashable]:
+    match news:
+        case LinkChanged(link):
+            yield pair_of(link)
+            for end in link:
+                yield from _at(end, topology, known)
+        case PortChanged(at):
+            yield from _at(at, topology, known)
+        case HostMoved(mac):
+            yield mac
+        case SwitchUp(dpid) | SwitchDown(dpid) | SwitchGone(dpid):
+            yield dpid
+        case Settled(switches, links):
+            yield from (dpid for dpid in topology.switches if dpid not in switches)
+            yield from (pair_of(link) for link in topology.links if link not in links)
+
+
+def _at(port: Port, topology: Topology, known: Callable[[int], bool]) -> Iterator[Hashable]:
+    """What depends on a port. Nothing is waited for at a switch that is away and has no link left."""
+    yield from topology.hosts_at(port)
+    if (link := topology.trunk(port)) is not None:
+        yield pair_of(link)
+        yield from (end.dpid for end in link if not known(end.dpid))

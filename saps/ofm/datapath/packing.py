@@ -1,0 +1,46 @@
+"""Datagrams of one broker, sealed, and how much goes into one."""
+
+from __future__ import annotations
+
+from saps.ofm.datapath.datagram import publications, without_publications
+from saps.ofm.datapath.path import Path
+from saps.ofm.keys.epochs import Keyring
+from saps.ofm.keys.sealing import OVERHEAD
+from saps.overlay.frames.delivery import Part, Publish
+from saps.overlay.port import Port
+from saps.overlay.ring.keys import BrokerRef
+
+NUMBER = (1 << 62) - 1
+"""No number in a datagram takes more bytes than this one."""
+
+
+class Packing:
+    """`origin` is that of publications from another domain; None: this broker."""
+
+    def __init__(self, port: Port, keys: Keyring, largest: int) -> None:
+        """`largest`: bytes of a datagram."""
+        self._port = port
+        self._keys = keys
+        self._largest = largest
+
+    def room(self, path: Path, origin: BrokerRef | None) -> int:
+        """Bytes for publications in a datagram."""
+        me = self._port.me
+        overhead = path.overheads.get(origin or me)
+        if overhead is None:
+            largest = Publish(0, 0, 0, 2, True, [Part(path.stream.topic, NUMBER)], [], [NUMBER], [b""], [], [])
+            empty = publications(path.served.tree, origin or me, NUMBER, largest, me if origin else None)
+            overhead = path.overheads[origin or me] = len(empty) + OVERHEAD
+        return self._largest - overhead
+
+    def publications(self, path: Path, serial: int, body: Publish, origin: BrokerRef | None) -> bytes | None:
+        """A datagram with these. None if there is no key."""
+        me = self._port.me
+        plain = publications(path.served.tree, origin or me, serial, body, me if origin else None)
+        return self._keys.seal(path.stream.topic, plain, self._port.now)
+
+    def empty(self, path: Path, serial: int, flag: int) -> bytes | None:
+        """A high-water mark or a probe. None if there is no key."""
+        topic, seq = path.stream.topic, max(path.stream.last_seq, 1)
+        plain = without_publications(path.served.tree, self._port.me, serial, topic, seq, flag)
+        return self._keys.seal(topic, plain, self._port.now)

@@ -1,0 +1,105 @@
+"""What the members of one tree must still acknowledge, and those who do not."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from saps.ofm.datapath.flights import RoundTrip
+from saps.ofm.datapath.loads import Unacknowledged
+from saps.overlay.frames.delivery import Ack, OfmAck
+from saps.overlay.ring.keys import BrokerRef
+
+DEAF = 8
+"""Publications with QoS 1 or 2 in a row that a member has not acknowledged, after which ALM serves it."""
+
+
+class Unanswered:
+    """Publications with QoS 1 and 2, by origin in the order sent."""
+
+    def __init__(self, repeat: float) -> None:
+        """`repeat`: the least time after which a member that has not acknowledged is late."""
+        self.time = RoundTrip(repeat)
+        self._own: deque[Unacknowledged] = deque()
+        self._relayed: dict[BrokerRef, deque[Unacknowledged]] = {}
+        """Those of origins in other domains."""
+        self._silent: dict[BrokerRef, int] = {}
+        """Publications in a row that a member has not acknowledged in time."""
+
+    def add(self, each: Unacknowledged, origin: BrokerRef | None) -> None:
+        """One more. `origin`: if it is in another domain."""
+        queue = self._own if origin is None else self._relayed.setdefault(origin, deque())
+        queue.append(each)
+
+    def remove(self, each: Unacknowledged, origin: BrokerRef | None) -> bool:
+        """It is answered for otherwise. False if it has been answered: all who were to have it died meanwhile."""
+        queue = self._own if origin is None else self._relayed.get(origin)
+        if queue is None or each not in queue:
+            return False
+        queue.remove(each)
+        return True
+
+    def acknowledged(self, sender: BrokerRef, ack: OfmAck, now: float) -> list[Unacknowledged]:
+        """A member has everything up to a number. Gives those that all have now."""
+        self._silent.pop(sender, None)
+        queue = self._own if ack.origin is None else self._relayed.get(ack.origin)
+        if not queue:
+            return []
+        for each in queue:
+            if each.last > ack.seq:
+                break
+            if sender in each.waiting:
+                del each.waiting[sender]
+                self.time.measured(now - each.sent)
+                each.pending.add(Ack(0, [(1, ack.subscribers)], []))
+        return _answered(queue)
+
+    def forget(self, broker: BrokerRef) -> list[Unacknowledged]:
+        """Nothing is expected of a broker any more. Gives those that all others have."""
+        found: list[Unacknowledged] = []
+        for queue in (self._own, *self._relayed.values()):
+            for each in queue:
+                each.waiting.pop(broker, None)
+            found += _answered(queue)
+        if not self._relayed.get(broker, True):
+            del self._relayed[broker]
+        return found
+
+    def overdue(self, now: float) -> list[Unacknowledged]:
+        """Those that some have not acknowledged in time. They are waited for no more."""
+        before, found = now - self.time.timeout + 1e-9, list[Unacknowledged]()
+        queues = [queue for queue in (self._own, *self._relayed.values()) if queue and queue[0].sent <= before]
+        if queues:
+            self.time.late()
+        for queue in queues:
+            while queue and queue[0].sent <= before:
+                for member in queue[0].waiting:
+                    self._silent[member] = self._silent.get(member, 0) + 1
+                found.append(queue.popleft())
+        return found
+
+    def deaf(self) -> list[BrokerRef]:
+        """Members that have missed so many that ALM is to serve them. They begin anew."""
+        found = [member for member, missed in self._silent.items() if missed >= DEAF]
+        for member in found:
+            del self._silent[member]
+        return found
+
+    def clear(self) -> list[Unacknowledged]:
+        """Gives all; nothing is waited for any more."""
+        found = [each for queue in (self._own, *self._relayed.values()) for each in queue]
+        self._own, self._relayed = deque(), {}
+        return found
+
+    @property
+    def due(self) -> float:
+        """When the oldest should be acknowledged; infinite if there is none, or if it has not left."""
+        oldest = min((q[0].sent for q in (self._own, *self._relayed.values()) if q), default=float("inf"))
+        return oldest + self.time.timeout
+
+
+def _answered(queue: deque[Unacknowledged]) -> list[Unacknowledged]:
+    """Take out the first ones that nobody must acknowledge any more."""
+    found: list[Unacknowledged] = []
+    while queue and not queue[0].waiting:
+        found.append(queue.popleft())
+    return found

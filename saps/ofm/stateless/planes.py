@@ -1,0 +1,119 @@
+"""Planes: spanning trees over all brokers' switches, as different from each other as the network allows.
+
+A plane is the tree of cheapest paths from one switch, cut back to the switches with brokers and those between. A link
+that earlier planes use costs more, and most if all of them do, so that the failure of a link leaves some plane whole
+where the network allows it. Of all switches the root is taken whose tree has the shortest paths and shares least: in a
+leaf-spine network that gives a plane for each spine. Equal networks, equal planes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
+from saps.ofm.trees.tree import Tree, UnreachableError, cheapest, pruned
+
+MOST = 8
+"""Planes of a network."""
+ROOTS = 64
+"""Switches tried as root of a plane: with more, so many at equal distances in their order."""
+USED, ALWAYS = 0.1, 1.0
+"""What a link costs more for each plane that uses it, and if all do; one that none uses costs 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    links: frozenset[Link]
+    score: tuple[int, int, int]
+    """Links that all planes would have; length of paths to the homes and links shared; the root: less is better."""
+
+
+def lay_planes(topology: Topology, brokers: Collection[BrokerAddress], most: int = 4) -> list[Tree]:
+    """Up to `most` different trees over the brokers' places; fewer where the network has no more. Brokers without a
+    place are left out. O(planes * roots * links log switches).
+
+    Raises `UnreachableError` with the brokers that no path joins to the first."""
+    places = {broker: place for broker in sorted(brokers) if (place := topology.where(broker)) is not None}
+    homes = {place.dpid for place in places.values()}
+    if not homes:
+        return []
+    first = min(homes)
+    reach = {first, *cheapest(topology, [first], lambda link: 1.0)[0]}
+    if missing := [broker for broker, place in places.items() if place.dpid not in reach]:
+        raise UnreachableError(missing)
+    roots = sorted(reach)
+    roots = roots[:: max(1, -(-len(roots) // ROOTS))]
+    found: list[frozenset[Link]] = []
+    while len(found) < min(most, MOST):
+        best = min((_candidate(topology, root, homes, found) for root in roots), key=lambda one: one.score)
+        if best.links in found:
+            break
+        found.append(best.links)
+    return [Tree(links, places) for links in found]
+
+
+def _candidate(topology: Topology, root: int, homes: Collection[int], laid: list[frozenset[Link]]) -> _Candidate:
+    """The plane of a root."""
+    used = Counter(link for links in laid for link in links)
+
+    def cost(link: Link) -> float:
+        return 1.0 + USED * used[link] + (ALWAYS if laid and used[link] == len(laid) else 0.0)
+
+    towards, _ = cheapest(topology, [root], cost)
+    links: set[Link] = set()
+    length = 0
+    for home in sorted(homes):
+        at = home
+        while (link := towards.get(at)) is not None:
+            links.add(link)
+            at = link.far(at)
+            length += 1
+    kept = pruned(links, homes)
+    always = sum(used[link] == len(laid) for link in kept) if laid else 0
+    return _Candidate(kept, (always, length + sum(used[link] for link in kept), root))
+
+
+def rooted(tree: Tree, root: int) -> list[tuple[int, Link | None]]:
+    """The tree's switches from a root on, each after the one before it, with the link that leads back there."""
+    around: dict[int, list[Link]] = {}
+    for link in sorted(tree.links):
+        for end in link:
+            around.setdefault(end.dpid, []).append(link)
+    order: list[tuple[int, Link | None]] = [(root, None)]
+    for dpid, came in order:
+        order += [(link.far(dpid), link) for link in around.get(dpid, ()) if link != came]
+    return order
+
+
+def below(order: Sequence[tuple[int, Link | None]], bits: Mapping[int, int]) -> dict[int, int]:
+    """The bits at each switch and behind it, seen from the root of `rooted`; `bits` has those at each."""
+    found = {dpid: bits.get(dpid, 0) for dpid, _ in order}
+    for dpid, link in reversed(order):
+        if link is not None:
+            found[link.far(dpid)] |= found[dpid]
+    return found
+
+
+def behind(tree: Tree, bits: Mapping[int, int]) -> dict[Port, int]:
+    """For each end of the tree's links the bits of the brokers that lie behind the link; `bits` has those at each
+    switch."""
+    if not tree.links:
+        return {}
+    order = rooted(tree, min(tree.switches))
+    lower = below(order, bits)
+    every = lower[order[0][0]]
+    found: dict[Port, int] = {}
+    for dpid, link in order:
+        if link is not None:
+            found[link.near(dpid)] = every & ~lower[dpid]
+            found[link.near(link.far(dpid))] = lower[dpid]
+    return found
+
+
+def crossed(tree: Tree, bits: Mapping[int, int], sender: int, wanted: int) -> list[Link]:
+    """The links that a packet from a switch takes to the brokers of the bits wanted: each carries it once."""
+    order = rooted(tree, sender)
+    lower = below(order, bits)
+    return [link for dpid, link in order if link is not None and lower[dpid] & wanted]

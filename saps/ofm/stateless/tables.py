@@ -1,0 +1,322 @@
+"""What each switch holds for stateless delivery: entries that grow with links and brokers, never with topics.
+
+On a tree each bit lies behind exactly one link of a switch, and a switch does not send a packet back where it came
+from, so no bit need ever be cleared. "Some bit of these" is no masked match, but "none of these" is: one table for each
+tree link, and each broker, of a switch.
+
+=======  ======================================================  ======================================
+table    match                                                   then
+=======  ======================================================  ======================================
+0        in by a tree link, set and plane                        the first table of that plane
+0        in by a broker's port from its address, set, no bit     table 1
+         that it may not address
+0        other packets to these addresses                        dropped
+1        set and plane                                           the first table of that plane
+a link   set and plane, no bit behind the link                   the next table of that plane
+a link   set and plane                                           out by the link, then the next table
+a broker set and its bit                                         its group, then the next table
+a broker set                                                     the next table
+=======  ======================================================  ======================================
+
+A broker's group rewrites MAC, IP and port to its own. All planes of a set share the brokers' tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv6Address
+from itertools import pairwise
+
+from saps.ofm.flows.plan import BROKER, COOKIE, GUARD, TRUNK
+from saps.ofm.flows.reconcile import Stage, difference
+from saps.ofm.flows.tables import (
+    ETH_IPV6,
+    IN_PORT,
+    UDP,
+    Bucket,
+    Flow,
+    Group,
+    GroupKind,
+    Masked,
+    Match,
+    Output,
+    SetField,
+    Tables,
+    ToGroup,
+    mac,
+)
+from saps.ofm.network.topology import BrokerAddress, Port
+from saps.ofm.stateless.address import BITS, RANGE, Receivers
+from saps.ofm.stateless.planes import behind
+from saps.ofm.trees.tree import Tree
+
+GROUPS = 0x4000_0000
+"""Group id of a broker: this, the number of its set times 512, twice its position; 1 more for the one that returns
+packets to the port they came by."""
+STATELESS = COOKIE | GROUPS
+"""Cookie of all flows here."""
+GENERAL, SPECIAL, BESIDE = 1, 2, 3
+"""Priorities in the tables of links and brokers."""
+_SET, _PLANE = 0xFFFF_FF << 104, 0xFFFF_FFFF << 96
+"""Masks of an address: up to its set, up to its plane."""
+
+
+class TooFewTablesError(Exception):
+    """A switch has more links and brokers in the planes than tables."""
+
+    def __init__(self, dpid: int, needed: int, there: int) -> None:
+        super().__init__(f"switch {dpid:016x} needs {needed} tables and has {there}")
+        self.dpid, self.needed = dpid, needed
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sets of brokers and the planes that reach them. From equal layouts come equal tables.
+
+    Raises `ValueError` for a broker without IPv6 address, a set of more than 96 or a broker that is in two."""
+
+    sets: tuple[tuple[BrokerAddress | None, ...], ...]
+    """The broker at each position of each set; None: free."""
+    planes: tuple[Tree, ...]
+    """Each over all brokers of all sets; one that is not in it is not reached."""
+    barred: Mapping[BrokerAddress, frozenset[BrokerAddress]] = field(default_factory=dict)
+    """Whom a broker may not address."""
+
+    def __post_init__(self) -> None:
+        named = [broker for members in self.sets for broker in members if broker is not None]
+        if len(set(named)) < len(named) or any(len(members) > BITS for members in self.sets):
+            raise ValueError(f"a broker stands in one set, of at most {BITS}")
+        if four := [broker.ip for broker in named if ":" not in broker.ip]:
+            raise ValueError(f"no IPv6 address: {', '.join(four)}")
+
+    @cached_property
+    def receivers(self) -> dict[BrokerAddress, tuple[int, int]]:
+        """Set and position of each broker."""
+        return {
+            broker: (number, position)
+            for number, members in enumerate(self.sets)
+            for position, broker in enumerate(members)
+            if broker is not None
+        }
+
+    def bits_at(self, number: int, plane: Tree) -> dict[int, int]:
+        """The bits of a set at each switch of a plane."""
+        found: dict[int, int] = {}
+        for position, broker in enumerate(self.sets[number]):
+            if broker is not None and broker in plane.brokers:
+                dpid = plane.brokers[broker].dpid
+                found[dpid] = found.get(dpid, 0) | 1 << position
+        return found
+
+
+def assign(
+    sets: Sequence[Sequence[BrokerAddress | None]], brokers: Sequence[BrokerAddress]
+) -> tuple[tuple[BrokerAddress | None, ...], ...]:
+    """The brokers in sets: who has a position keeps it, others get the first that is free."""
+    wanted = set(brokers)
+    found = [[broker if broker in wanted else None for broker in members] for members in sets]
+    placed = {broker for members in found for broker in members if broker is not None}
+    for broker in brokers:
+        if broker in placed:
+            continue
+        members = next((members for members in found if None in members or len(members) < BITS), None)
+        if members is None:
+            found.append(members := [])
+        if None in members:
+            members[members.index(None)] = broker
+        else:
+            members.append(broker)
+    return tuple(map(tuple, found))
+
+
+def tables(
+    layout: Layout, *, muted: frozenset[int] = frozenset(), available: Mapping[int, int] | None = None
+) -> dict[int, Tables]:
+    """The tables of every switch of the planes. Nothing is taken from brokers for planes that are `muted`. `available`:
+    tables of a switch, 254 where it does not say.
+
+    Raises `TooFewTablesError`."""
+    switches = sorted({dpid for plane in layout.planes for dpid in plane.switches})
+    lies = {
+        (number, plane): behind(tree, layout.bits_at(number, tree))
+        for number in range(len(layout.sets))
+        for plane, tree in enumerate(layout.planes)
+    }
+    brokers: dict[int, dict[BrokerAddress, Port]] = {}
+    for plane in layout.planes:
+        for broker, place in plane.brokers.items():
+            if broker in layout.receivers:
+                brokers.setdefault(place.dpid, {})[broker] = place
+    ports: dict[int, dict[tuple[int, int], dict[int, int]]] = {dpid: {} for dpid in switches}
+    for key, ends in lies.items():
+        for end, bits in ends.items():
+            ports[end.dpid].setdefault(key, {})[end.port] = bits
+    found = {}
+    for dpid in switches:
+        made = _SwitchTables(layout, ports[dpid], brokers.get(dpid, {}), muted)
+        most = (available or {}).get(dpid, 254)
+        if made.needed > most:
+            raise TooFewTablesError(dpid, made.needed, most)
+        found[dpid] = made.tables()
+    return found
+
+
+def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int, int]) -> list[Stage]:
+    """The stages from one layout to the next; None: there was, or shall be, none. A plane that takes other links gets
+    nothing from brokers until all switches have changed, so that no packet meets two trees; planes that only grow or
+    shrink, and all others, carry on. Amid the changes of one switch its tables may be numbered both ways: a receiver
+    may get a copy twice."""
+    old, new = (layout.planes if layout else () for layout in (before, after))
+    changed = frozenset(
+        number
+        for number in range(max(len(old), len(new)))
+        if not _nested(*(planes[number] if number < len(planes) else Tree() for planes in (old, new)))
+    )
+    steps = [
+        tables(layout, muted=muted, **options) if layout else {}
+        for layout, muted in ((before, frozenset[int]()), (before, changed), (after, changed), (after, frozenset()))
+    ]
+    stages: list[Stage] = []
+    for one, other in pairwise(steps):
+        stage = {
+            dpid: changes
+            for dpid in sorted(one.keys() | other.keys())
+            if (changes := difference(one.get(dpid, Tables()), other.get(dpid, Tables())))
+        }
+        if stage:
+            stages.append(stage)
+    return stages
+
+
+def _nested(one: Tree, other: Tree) -> bool:
+    return one.links <= other.links or other.links <= one.links
+
+
+class _SwitchTables:
+    """One switch's part."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        ports: Mapping[tuple[int, int], Mapping[int, int]],
+        brokers: Mapping[BrokerAddress, Port],
+        muted: frozenset[int],
+    ) -> None:
+        """`ports`: of the tree links, with the bits behind each, by set and plane."""
+        self.layout, self.muted = layout, muted
+        self.behind = {key: {port: bits for port, bits in ends.items() if bits} for key, ends in ports.items()}
+        self.trunks = {key: sorted(ends) for key, ends in ports.items()}
+        self.brokers = sorted(brokers, key=lambda broker: (brokers[broker], broker))
+        self.ports = {broker: brokers[broker].port for broker in brokers}
+        links = sorted({port for ends in self.behind.values() for port in ends})
+        self.link_table = {port: 2 + index for index, port in enumerate(links)}
+        self.broker_table = {broker: 2 + len(links) + index for index, broker in enumerate(self.brokers)}
+        self.needed = 2 + len(links) + len(self.brokers)
+
+    def tables(self) -> Tables:
+        flows = [_flow(GUARD, Masked(int(RANGE.network_address), int(RANGE.netmask)), ip_proto=UDP)]
+        for number in range(len(self.layout.sets)):
+            for plane in range(len(self.layout.planes)):
+                flows += self._plane(number, plane)
+        for broker in self.brokers:
+            flows += self._guards(broker)
+            flows += self._receiver(broker)
+        return Tables.of(flows, [group for broker in self.brokers for group in self._groups(broker)])
+
+    def _local(self, number: int) -> list[BrokerAddress]:
+        return [broker for broker in self.brokers if self.layout.receivers[broker][0] == number]
+
+    def _plane(self, number: int, plane: int) -> list[Flow]:
+        """Entries of a plane for a set: who may bring packets in, and the tables of the links."""
+        lies = self.behind.get((number, plane), {})
+        receivers = [self.broker_table[broker] for broker in self._local(number)]
+        chain = [*(self.link_table[port] for port in sorted(lies)), *receivers[:1]]
+        if not chain:
+            return []
+        to = Masked(_address(number, plane, 0), _PLANE)
+        flows = [
+            _flow(TRUNK, to, ip_proto=UDP, in_port=port, goto=chain[0])
+            for port in self.trunks.get((number, plane), ())
+            if lies.keys() - {port} or receivers
+        ]
+        if self.brokers and plane not in self.muted:
+            flows.append(_flow(GENERAL, to, table=1, goto=chain[0]))
+        for index, port in enumerate(sorted(lies)):
+            table, onward = chain[index], chain[index + 1] if index + 1 < len(chain) else None
+            none = Masked(to.value, to.mask | lies[port])
+            flows.append(_flow(SPECIAL, none, table=table, goto=onward))
+            flows.append(_flow(GENERAL, to, table=table, actions=(Output(port),), goto=onward))
+        return flows
+
+    def _guards(self, broker: BrokerAddress) -> list[Flow]:
+        """From a broker, whom it may address: an entry for each set."""
+        barred = self.layout.barred.get(broker, frozenset())
+        flows = []
+        for number, members in enumerate(self.layout.sets):
+            bits = sum(1 << position for position, other in enumerate(members) if other in barred)
+            flows.append(
+                _flow(
+                    BROKER,
+                    Masked(_address(number, 0, 0), _SET | bits),
+                    ip_proto=UDP,
+                    in_port=self.ports[broker],
+                    ipv6_src=int(IPv6Address(broker.ip)),
+                    udp_src=broker.port,
+                    goto=1,
+                )
+            )
+        return flows
+
+    def _receiver(self, broker: BrokerAddress) -> list[Flow]:
+        """A broker's own table."""
+        number, position = self.layout.receivers[broker]
+        local = self._local(number)
+        table, index = self.broker_table[broker], local.index(broker)
+        onward = self.broker_table[local[index + 1]] if index + 1 < len(local) else None
+        to = Masked(_address(number, 0, 1 << position), _SET | 1 << position)
+        flows = [_flow(SPECIAL, to, table=table, actions=(ToGroup(self._group(broker)),), goto=onward)]
+        if self._shares(broker):
+            back = (ToGroup(self._group(broker) + 1),)
+            port = self.ports[broker]
+            flows.append(_flow(BESIDE, to, table=table, in_port=port, actions=back, goto=onward))
+        if onward is not None:
+            flows.append(_flow(GENERAL, Masked(_address(number, 0, 0), _SET), table=table, goto=onward))
+        return flows
+
+    def _shares(self, broker: BrokerAddress) -> bool:
+        return list(self.ports.values()).count(self.ports[broker]) > 1
+
+    def _group(self, broker: BrokerAddress) -> int:
+        number, position = self.layout.receivers[broker]
+        return GROUPS | number << 9 | position << 1
+
+    def _groups(self, broker: BrokerAddress) -> list[Group]:
+        rewrites = (
+            SetField("eth_dst", mac(broker.mac)),
+            SetField("ipv6_dst", int(IPv6Address(broker.ip))),
+            SetField("udp_dst", broker.port),
+        )
+        found = [Group(self._group(broker), (Bucket((*rewrites, Output(self.ports[broker]))),), GroupKind.INDIRECT)]
+        if self._shares(broker):
+            bucket = Bucket((*rewrites, Output(IN_PORT)))
+            found.append(Group(self._group(broker) + 1, (bucket,), GroupKind.INDIRECT))
+        return found
+
+
+def _address(number: int, plane: int, bits: int) -> int:
+    return int(Receivers(number, plane, bits).address)
+
+
+def _flow(
+    priority: int,
+    to: Masked,
+    *,
+    table: int = 0,
+    actions: tuple[Output | ToGroup, ...] = (),
+    goto: int | None = None,
+    **fields: int,
+) -> Flow:
+    match = Match.of(eth_type=ETH_IPV6, ipv6_dst=to, **fields)
+    return Flow(priority, match, actions, table, STATELESS, goto=goto)

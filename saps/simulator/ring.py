@@ -1,0 +1,34 @@
+"""The one true ring of a simulation in which nothing fails."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+
+from saps.overlay.ring.keys import Key, Ref
+
+
+class Ring:
+    """The level-0 ring as it must be while nothing fails: an oracle that follows each change of a right link."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+
+    def check(self, key: Key, right: Ref | None) -> None:
+        """A right link changed: it put one key in, or took one out, or told a new node what is to its right."""
+        if not self.keys:
+            self.keys.append(key)
+        assert right is not None, f"{key} points nowhere"
+        assert key in self, f"{key} has a right link but is not in the ring"
+        if right.key not in self:
+            insort(self.keys, right.key)
+        successor = self._after(key)
+        if successor != right.key:
+            assert self._after(successor) == right.key, f"{key} points at {right.key}, past {successor}"
+            self.keys.remove(successor)
+
+    def __contains__(self, key: Key) -> bool:
+        i = bisect_left(self.keys, key)
+        return i < len(self.keys) and self.keys[i] == key
+
+    def _after(self, key: Key) -> Key:
+        return self.keys[bisect_right(self.keys, key) % len(self.keys)]
