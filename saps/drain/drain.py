@@ -11,23 +11,19 @@ cancelled, or gets nowhere, leaves everything in order. Pure: driven by the time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import inf
-from typing import Any
-
-import msgspec
+from collections.abc import Callable
 
 from saps.agents.api import Answers
 from saps.drain.adoption import Claims
 from saps.drain.agent import DRAIN
 from saps.drain.hosts import Hosts
+from saps.drain.offering import Call, Offering
 from saps.drain.parting import ClientEviction
-from saps.drain.values import Kind, Offer, Options, Progress, Stage
+from saps.drain.values import Kind, Options, Progress, Stage
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.orders import Redirect
-from saps.frontend.mqtt.session.session import Session
 from saps.overlay.ring.keys import BrokerRef
 
 TICK = 0.1
@@ -37,16 +33,15 @@ LOOK = 2.0
 themselves; also how long clients stay before they are sent away without an address."""
 ANSWERS = 50.0
 """Answers a second of other brokers, at most: in a large mesh they are asked less often."""
-AT_ONCE = 64
-"""Sessions that are offered or on the way at the same time. More is faster; each costs a few round trips, and what
-its messages weigh."""
-OVERDUE = 15.0
-"""Seconds after which a session that was offered and is still here is offered to another broker."""
-AGAIN = 1.0
-"""Seconds until a session that was refused is offered again."""
 
-Call = Callable[[str, str, tuple[Any, ...], Callable[[Answers], None]], None]
-"""Calls a method of an agent by name (`saps.agents.api.AgentRegistry.call`)."""
+
+class _Run:
+    """One drain, from its start to its end or its cancellation."""
+
+    def __init__(self, began: float, before: Progress) -> None:
+        """`before`: how much there was."""
+        self.began = began
+        self.before = before
 
 
 class Drain:
@@ -78,15 +73,8 @@ class Drain:
         self.options = Options()
         self.hosts = Hosts()
         self.eviction = ClientEviction(frontend, call)
-        self.given = 0
-        """Sessions that other brokers have, of those that were offered."""
-        self._run = 0
-        self._began = 0.0
-        self._before = Progress(broker="", stage=Stage.SERVING)
-        self._due: dict[str, float] = {}
-        """Sessions of clients that are away, and when they are to be offered."""
-        self._moving: dict[str, float] = {}
-        """Sessions that were offered, and when that has failed."""
+        self.offering = Offering(me, frontend, claims, call)
+        self._run = _Run(0.0, Progress(broker="", stage=Stage.SERVING))
         self._look_at = 0.0
 
     # ---- what an operator does
@@ -101,13 +89,12 @@ class Drain:
         if self.stage in (Stage.LEAVING, Stage.LEFT):
             return
         frontend, now = self._frontend, self._frontend.clock()
-        self._began = now
+        self._run.began = now
         if self.stage is Stage.SERVING:
-            self._before = self.progress()
-            self._run += 1
+            self._run = _Run(now, self.progress())
             self.hosts = Hosts()
             self.eviction.begin()
-            self._due = {client: now for client, session in frontend.sessions.items() if session.connection is None}
+            self.offering.begin(self.hosts, now)
             self._look_at = now
             for client in frontend.sessions:  # whoever gets a client now must learn that its session is here
                 self._claims.sync_one(client)
@@ -120,23 +107,22 @@ class Drain:
         if self.stage in (Stage.DRAINING, Stage.STUCK):
             self.stage = Stage.SERVING
             self._frontend.orders.redirect = None
-            self._due.clear()
-            self._moving.clear()
+            self.offering.end()
 
     def progress(self) -> Progress:
         """How far it is."""
-        frontend, before = self._frontend, self._before
+        frontend, before = self._frontend, self._run.before
         keys = self._keys()
         running = self.draining
         return Progress(
             broker=self._me().name,
             stage=self.stage,
-            seconds=round(frontend.clock() - self._began, 1) if running else 0.0,
+            seconds=round(frontend.clock() - self._run.began, 1) if running else 0.0,
             clients=sum(session.connection is not None for session in frontend.sessions.values()),
             clients_before=before.clients if running else 0,
             sessions=len(frontend.sessions),
             sessions_before=before.sessions if running else 0,
-            moving=len(self._moving),
+            moving=len(self.offering.moving),
             staying=running and self._staying,
             keys=keys,
             keys_before=max(before.keys, keys) if running else 0,
@@ -145,9 +131,9 @@ class Drain:
 
     # ---- step by step
 
-    def _tick(self, run: int) -> Callable[[float], None]:
+    def _tick(self, run: _Run) -> Callable[[float], None]:
         def step(now: float) -> None:
-            if run != self._run or self.stage in (Stage.LEAVING, Stage.LEFT):
+            if run is not self._run or self.stage in (Stage.LEAVING, Stage.LEFT):
                 return
             self.eviction.see_to_wills(now)
             if self.stage in (Stage.DRAINING, Stage.STUCK):
@@ -161,12 +147,12 @@ class Drain:
         if now >= self._look_at:
             self._look_at = now + max(LOOK, self.hosts.number / ANSWERS)
             self._look(now)
-        if self.hosts.known or now - self._began >= LOOK:
+        if self.hosts.known or now - self._run.began >= LOOK:
             self.eviction.send_away(self.options.rate * TICK, self._away)
-        self._give(now)
+        self.offering.offer(now)
         left = self._frontend.sessions
         if not self.eviction.connected:
-            over = now - self._began >= self.options.timeout
+            over = now - self._run.began >= self.options.timeout
             journal = self._frontend.storage.journal
             stored = journal is not None and journal.disk and all(session.stored for session in left.values())
             if not left or ((self._staying or over) and stored):
@@ -177,7 +163,7 @@ class Drain:
 
     def _away(self, client: str) -> None:
         """A client has been sent away."""
-        self._due[client] = self._frontend.clock() + self.options.grace
+        self.offering.later(client, self._frontend.clock() + self.options.grace)
 
     # ---- the other brokers
 
@@ -191,16 +177,14 @@ class Drain:
         run = self._run
 
         def answered(answers: Answers) -> None:
-            if run == self._run and self.stage in (Stage.DRAINING, Stage.STUCK):
+            if run is self._run and self.stage in (Stage.DRAINING, Stage.STUCK):
                 self.hosts.learn(
                     [answer.value for answer in answers if answer.error is None], self._me(), self._addresses()
                 )
                 self._direct()
 
         self._call(f"!{DRAIN}", "host", (), answered)
-        for client, session in self._frontend.sessions.items():
-            if session.connection is None:
-                self._due.setdefault(client, now + self.options.grace)
+        self.offering.look(now + self.options.grace)
 
     def _direct(self) -> None:
         """What clients are told from now on."""
@@ -212,73 +196,3 @@ class Drain:
         self._frontend.orders.redirect = Redirect(
             refusal, leave_ack, lambda connection: hosts.reference(kind(connection))
         )
-
-    # ---- sessions
-
-    def _give(self, now: float) -> None:
-        """Offer what is due, and see what has become of what was offered."""
-        sessions = self._frontend.sessions
-        for client, overdue in list(self._moving.items()):
-            if client not in sessions:
-                self.given += 1
-                del self._moving[client]
-                self._due.pop(client, None)
-            elif now >= overdue:
-                self._claims.sync_one(client)  # perhaps there is a later one, and this one is to end
-                self._refused(client, now)
-        offers: dict[str, list[Offer]] = {}
-        for offer in self._offers(now):
-            host = self.hosts.choose(offer.client)
-            if host is None:
-                self._due[offer.client] = now + AGAIN
-            else:
-                self._moving[offer.client] = now + OVERDUE
-                offers.setdefault(host, []).append(offer)
-        for host, batch in offers.items():
-            self._offer(host, batch)
-
-    def _offers(self, now: float) -> Iterator[Offer]:
-        """Of sessions that are due, as many as may go at once."""
-        room = AT_ONCE - len(self._moving)
-        for client, due in list(self._due.items()):
-            if due > now or client in self._moving:
-                continue
-            session = self._frontend.sessions.get(client)
-            if session is None or session.connection is not None:
-                del self._due[client]
-            elif room > 0 and session.ends_at < inf:  # else another broker is taking it
-                room -= 1
-                yield self._described(client, session, now)
-
-    def _described(self, client: str, session: Session, now: float) -> Offer:
-        will = session.will
-        return Offer(
-            client,
-            session.user,
-            self._me(),
-            self._claims.leases.get(client, 0),
-            session.ends_at - now,
-            len(session.queue.copies or ()),
-            session.queue.bytes,
-            None if will is None else will.message,
-            0.0 if will is None else max(0.0, will.due - now),
-        )
-
-    def _offer(self, host: str, batch: list[Offer]) -> None:
-        run = self._run
-
-        def answered(answers: Answers) -> None:
-            if run != self._run:
-                return
-            value = answers[0].value if answers and answers[0].error is None else None
-            reasons = value if isinstance(value, list) and len(value) == len(batch) else ["no answer"] * len(batch)
-            for offer, reason in zip(batch, reasons, strict=True):
-                if reason and offer.client in self._moving:
-                    self.hosts.refused(offer.client, host)
-                    self._refused(offer.client, self._frontend.clock())
-
-        self._call(f"{host}!{DRAIN}", "adopt", (msgspec.to_builtins(batch, builtin_types=(bytes,)),), answered)
-
-    def _refused(self, client: str, now: float) -> None:
-        del self._moving[client]
-        self._due[client] = now + AGAIN

@@ -20,7 +20,7 @@ from saps.messages import Message
 from saps.overlay.wills import LEFT
 
 if TYPE_CHECKING:
-    from saps.drain.drain import Call
+    from saps.drain.offering import Call
 
 
 class ClientEviction:

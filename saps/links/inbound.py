@@ -18,7 +18,8 @@ from saps.overlay.ring.keys import BrokerRef
 
 if TYPE_CHECKING:
     from saps.identity.verdict import Presented
-    from saps.links import Links
+    from saps.links.receiver import Receiver
+    from saps.links.side import Side
 
 logger = logging.getLogger(__package__)
 
@@ -26,9 +27,10 @@ logger = logging.getLogger(__package__)
 class Inbound(asyncio.Protocol):
     """A connection made by another broker: its frames to this one."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, side: Side, receiver: Receiver) -> None:
         self.lane = Lane()
-        self._links = links
+        self._side = side
+        self._receiver = receiver
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._peer: BrokerRef | None = None
@@ -44,58 +46,59 @@ class Inbound(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
         self._transport = transport
-        self._links.opened(self)
+        self._receiver.opened(self)
         try:
-            self._links.admit(transport, GUEST)  # before a word is said
+            self._side.admit(transport, GUEST)  # before a word is said
         except WireError as error:
-            self._refuse(error)
+            self._refuse(transport, error)
             return
-        transport.write(hello(self._links.shown, self._links.order, highest=self._links.speaks))
+        transport.write(hello(self._side.shown, self._side.order, highest=self._side.speaks))
         self._handshake = asyncio.get_running_loop().call_later(HANDSHAKE, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        assert self._transport is not None
+        transport = self._transport
+        if transport is None:
+            return
         try:
             frames = self._reader.feed(data)
             if self._peer is None and self._reader.peer is not None:
-                agree(self._reader.peer, self._links.order, self._links.speaks)
-                self.shown = self._links.admit(self._transport, self._reader.peer.broker)
+                agree(self._reader.peer, self._side.order, self._side.speaks)
+                self.shown = self._side.admit(transport, self._reader.peer.broker)
                 self._greet(self._reader.peer)
-            if self._peer is not None and frames and not self._links.closing and not self.over:
+            if self._peer is not None and frames and not self._side.closing and not self.over:
                 if self._peer == GUEST:
                     self._inform(frames)
-                elif self._links.hidden:  # it means an earlier life
-                    self._transport.abort()
+                elif self._side.hidden:  # it means an earlier life
+                    transport.abort()
                 else:
-                    self._links.arrived(self, self._peer, frames)
+                    self._receiver.arrived(self, self._peer, frames)
         except (WireError, ProtocolError) as error:
-            self._refuse(error)
+            self._refuse(transport, error)
 
-    def _refuse(self, error: Exception) -> None:
-        assert self._transport is not None
-        peer = self._transport.get_extra_info("peername")
+    def _refuse(self, transport: asyncio.Transport, error: Exception) -> None:
+        peer = transport.get_extra_info("peername")
         who = self._peer.name if self._peer is not None else f"{peer[0]}:{peer[1]}" if peer else "?"
         logger.warning("link from %s closed: %s", who, error)
-        self._transport.abort()
+        transport.abort()
 
     def _greet(self, theirs: Hello) -> None:
         if self._handshake is not None:
             self._handshake.cancel()
         self._peer, self.express = theirs.broker, theirs.express
-        if theirs.express and self._transport is not None and self._links.dscp:
+        if theirs.express and self._transport is not None and self._side.dscp:
             made = self._transport.get_extra_info("socket")
             with socket.socket(fileno=os.dup(made.fileno())) as same:  # uvloop's own may not be changed
-                mark(same, self._links.dscp)
-        self._links.greeted(self, theirs.broker)
+                mark(same, self._side.dscp)
+        self._receiver.greeted(self, theirs.broker)
 
     def _inform(self, frames: list[Frame]) -> None:
         """Answer a guest's questions. Raises `ProtocolError` if it does anything but ask."""
         for frame in frames:
             if isinstance(frame, StartProbe):
-                self._links.admit(self._transport, frame.broker)
-                self._answer(self._links.on_start_probe(frame))
+                self._side.admit(self._transport, frame.broker)
+                self._answer(self._side.probed(frame))
             elif isinstance(frame, Whois):
-                self._links.user.whois(frame.name, lambda broker: self._answer(Known(broker)))
+                self._side.user.whois(frame.name, lambda broker: self._answer(Known(broker)))
             else:
                 raise ProtocolError("a guest may only ask")
 
@@ -106,7 +109,7 @@ class Inbound(asyncio.Protocol):
             self._transport.write(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._links.closed(self)
+        self._receiver.closed(self)
         if self._handshake is not None:
             self._handshake.cancel()
 

@@ -7,9 +7,9 @@ import logging
 import socket
 import ssl
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from saps.links.marking import mark
+from saps.links.dialling import Dialler
 from saps.links.questions import GUEST, HANDSHAKE
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Locate
@@ -32,8 +32,15 @@ PIECE = 1 << 18
 _TCP_INFO = getattr(socket, "TCP_INFO", 11)
 _RTT, _RTT_AT = struct.Struct("=I"), 68
 """`tcpi_rtt`, microseconds, in Linux's struct tcp_info."""
-BACKOFF = (0.05, 1.0)
-"""Least and greatest wait in seconds before a peer that could not be reached is tried again; doubles each time."""
+
+
+class Sealed(NamedTuple):
+    """What a connection stands on."""
+
+    shown: Presented
+    """The certificate of the other side."""
+    until: float
+    """When the first of the two certificates ends, s since the epoch."""
 
 
 class Outbound(asyncio.Protocol):
@@ -45,7 +52,6 @@ class Outbound(asyncio.Protocol):
         self.when_ready: list[Frame] = []
         """What may go by the common lane once this one is ready."""
         self._links = links
-        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._reader = FrameReader()
@@ -53,19 +59,21 @@ class Outbound(asyncio.Protocol):
         """Bytes, ever."""
         self.ready = False
         """Both sides have said hello."""
-        self.shown: Presented | None = None
-        """The certificate of the other side; None if links are plain."""
-        self.until = 0.0
-        """When the first of the two certificates ends, s since the epoch."""
-        self._accused = False
+        self.sealed: Sealed | None = None
+        """By which certificates; None if links are plain."""
         self.version: int | None = None
         """Of the protocol, as agreed; None: not yet."""
         self._waiting: list[Frame] = []
         """What is not of the lowest version, until it is known which one the other side speaks."""
-        self._done = False
-        self._wait = BACKOFF[0]
+        self.over = False
+        """It is to have no connection any more."""
         self._handshake: asyncio.TimerHandle | None = None
-        self._task = links.dial(self._dial())
+        self._dialler = Dialler(self, links.side, links.dialling)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be sent."""
+        return not self._buffer and not self._waiting
 
     def send(self, frame: Frame) -> None:
         needed = version_of(frame, LOWEST_VERSION)
@@ -76,7 +84,7 @@ class Outbound(asyncio.Protocol):
         else:
             self._encode(frame)
         if not self.ready and len(self._buffer) > MAX_QUEUED:
-            self._drop()
+            self.drop()
 
     def _encode(self, frame: Frame) -> None:
         try:
@@ -89,7 +97,7 @@ class Outbound(asyncio.Protocol):
         link does: what follows must not pass for all."""
         logger.exception("link to %s broken: cannot write", self.to.name)
         if self._transport is None:
-            self._drop()
+            self.drop()
             return
         self._buffer = bytearray()
         self.ready = False
@@ -101,13 +109,13 @@ class Outbound(asyncio.Protocol):
         if simpler is not None:
             self._encode(simpler)
         elif (answer := unanswered(frame)) is not None:
-            asking = frame.origin if isinstance(frame, Locate) else self._links.me
-            self._loop.call_soon(self._answer, asking, answer)
+            asking = frame.origin if isinstance(frame, Locate) else self._links.side.me
+            asyncio.get_running_loop().call_soon(self._answer, asking, answer)
 
     def _answer(self, asking: BrokerRef, answer: Frame) -> None:
         """Answer a question in the place of the other side."""
-        if asking == self._links.me:
-            self._links.user.answered_for(self.to, answer)
+        if asking == self._links.side.me:
+            self._links.side.user.answered_for(self.to, answer)
         else:
             self._links.send(asking, answer)
             self._links.flush()
@@ -118,7 +126,7 @@ class Outbound(asyncio.Protocol):
             return
         buffer, self._buffer = self._buffer, bytearray()
         self.written += len(buffer)
-        if self.shown is None or len(buffer) <= PIECE:
+        if self.sealed is None or len(buffer) <= PIECE:
             self._transport.write(buffer)
         else:
             whole = memoryview(buffer)
@@ -140,84 +148,49 @@ class Outbound(asyncio.Protocol):
         except (OSError, struct.error):
             return None
 
-    async def _dial(self) -> None:
-        host, _, port = self.to.address.rpartition(":")
-        while not self._done:
-            try:
-                async with self._links.dialling, asyncio.timeout(HANDSHAKE):
-                    await self._connect(host.strip("[]"), int(port))
-            except (OSError, TimeoutError, ValueError, OverflowError) as error:  # the last two: it is no address
-                if isinstance(error, ssl.SSLError):
-                    self._accuse(error)
-                self._drop()
-                await asyncio.sleep(self._wait)
-                self._wait = min(2 * self._wait, BACKOFF[1])
-                if not self._buffer and not self._waiting:
-                    # Nothing was sent meanwhile: the next frame starts anew.
-                    self._links.forget(self)
-                    return
-            else:
-                return
-
-    async def _connect(self, host: str, port: int) -> None:
-        if not self.express:
-            await self._loop.create_connection(lambda: self, host, port, **self._links.sealing())
-            return
-        family, kind, protocol, _, address = (await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
-        made = socket.socket(family, kind, protocol)
-        try:
-            made.setblocking(False)
-            mark(made, self._links.dscp)
-            await self._loop.sock_connect(made, address)
-            await self._loop.create_connection(lambda: self, sock=made, **self._links.sealing())
-        except BaseException:
-            made.close()
-            raise
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
         self._transport = transport
         transport.set_write_buffer_limits(HIGH_WATER)
         links = self._links
         try:
-            links.admit(transport, GUEST)
+            links.side.admit(transport, GUEST)
         except WireError as error:
             logger.warning("link to %s at %s refused: %s", self.to.name, self.to.address, error)
             transport.abort()
             return
-        transport.write(hello(links.me, links.order, express=self.express, highest=links.speaks))
-        self._handshake = self._loop.call_later(HANDSHAKE, transport.abort)
+        transport.write(hello(links.side.me, links.side.order, express=self.express, highest=links.side.speaks))
+        self._handshake = asyncio.get_running_loop().call_later(HANDSHAKE, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        assert self._transport is not None
-        if self.ready:
+        transport = self._transport
+        if self.ready or transport is None:
             return
         try:
             self._reader.feed(data)
             theirs = self._reader.peer
             if theirs is None:
                 return
-            self.version = agree(theirs, self._links.order, self._links.speaks)
-            self.shown = self._links.admit(self._transport, theirs.broker)
-            if self._links.identity is not None and self.shown is not None:
-                self.until = min(self.shown.ends, self._links.identity.credentials.own.ends)
+            self.version = agree(theirs, self._links.side.order, self._links.side.speaks)
+            shown = self._links.side.admit(transport, theirs.broker)
+            if self._links.side.identity is not None and shown is not None:
+                self.sealed = Sealed(shown, min(shown.ends, self._links.side.identity.credentials.own.ends))
         except WireError as error:
             logger.warning("link to %s at %s refused: %s", self.to.name, self.to.address, error)
-            self._transport.abort()
+            transport.abort()
             return
         if theirs.broker == GUEST:  # it is starting: not there for this broker
-            self._transport.abort()
+            transport.abort()
             return
         if theirs.broker != self.to:
             # Another life of the broker, or another broker: what is queued was not meant for it.
-            self._links.user.met(theirs.broker)
-            self._transport.abort()
+            self._links.side.user.met(theirs.broker)
+            transport.abort()
             return
         if self._handshake is not None:
             self._handshake.cancel()
         self.ready = True
-        self._links.made(self)
-        self._wait = BACKOFF[0]
+        self._links.dialling.ended(self)
         waiting, self._waiting = self._waiting, []
         for frame in waiting:
             self.send(frame)
@@ -227,34 +200,32 @@ class Outbound(asyncio.Protocol):
             self.when_ready = []
 
     def pause_writing(self) -> None:
-        self._links.congested(self, True)
+        self._links.congestion.note(self, True)
 
     def resume_writing(self) -> None:
-        self._links.congested(self, False)
+        self._links.congestion.note(self, False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, ssl.SSLError) and not self.ready:
-            self._accuse(exc)
+            self._dialler.accuse(exc)
         self._transport = None
         self.ready = False
         if self._handshake is not None:
             self._handshake.cancel()
-        if not self._done:
-            self._done = True
+        if not self.over:
+            self.over = True
             self._links.broke(self)
 
-    def _drop(self) -> None:
+    def forget(self) -> None:
+        """The link is no more."""
+        self._links.forget(self)
+
+    def drop(self) -> None:
         """What is queued cannot be sent."""
         self._buffer = bytearray()
         self._waiting = []
-        if not self._done:
-            self._links.user.link_down(self.to)
-
-    def _accuse(self, error: ssl.SSLError) -> None:
-        """Say why there is no link; once, however often it is tried."""
-        if not self._accused:
-            logger.warning("no link to %s at %s: TLS: %s", self.to.name, self.to.address, error.reason or error)
-        self._accused = True
+        if not self.over:
+            self._links.side.user.link_down(self.to)
 
     def renew(self, why: str, *, at_once: bool = False) -> None:
         """End the connection when all is sent, or `at_once`; the next frame makes a new one."""
@@ -270,14 +241,14 @@ class Outbound(asyncio.Protocol):
 
     def abandon(self) -> None:
         """The peer has a newer life."""
-        self._done = True
-        self._task.cancel()
+        self.over = True
+        self._dialler.stop()
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
         self.flush()
-        self._done = True
-        self._task.cancel()
+        self.over = True
+        self._dialler.stop()
         if self._transport is not None:
             self._transport.close()

@@ -104,7 +104,7 @@ class NameInquiry(Inquiry["BrokerRef | None"]):
                 return
 
 
-class Knocking(Inquiry[There]):
+class StartInquiry(Inquiry[There]):
     """Who is there, and how far? It shows that it may be the broker that it says to be."""
 
     def __init__(self, order: str, start_probe: StartProbe, asked: asyncio.Future[There], admit: Admit) -> None:

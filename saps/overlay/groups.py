@@ -150,13 +150,12 @@ class Sharing:
         handing.to = broker
         self._handing[serial] = handing
         self._counts.setdefault(handing.topic_filter, Counter())[broker.name] += 1
-        self._send(serial, handing)
+        self._send(serial, handing, broker)
 
-    def _send(self, serial: int, handing: _Handing) -> None:
+    def _send(self, serial: int, handing: _Handing, broker: BrokerRef) -> None:
         message = handing.message
-        assert handing.to is not None
         self._port.send(
-            handing.to,
+            broker,
             GroupDelivery(
                 serial,
                 handing.topic_filter,
@@ -224,7 +223,7 @@ class Sharing:
         if self._port.reachable(peer):
             for serial, handing in list(self._handing.items()):
                 if handing.to == peer:
-                    self._send(serial, handing)
+                    self._send(serial, handing, peer)
         elif not self._port.lost(peer):
             self.link_down(peer)
 

@@ -108,6 +108,7 @@ class OverlayNode:
         source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
         replicas = Replicas(port, calls, sessions, source, delivery.waiting, port.timers.wall)
         source.on_fenced, source.rows, sessions.copied = sessions.sync, sessions.rows, replicas
+        delivery.catch_up.returned.adopted = replicas.heritage
         return sessions, replicas
 
     def _fill_tables(self) -> None:
@@ -134,6 +135,7 @@ class OverlayNode:
             self.joined = True
             joined()
             self.replicas.restored.begin()
+            self.delivery.catch_up.begin()
             self.sessions.begin(ready)
 
         if contact is None:
@@ -196,11 +198,11 @@ class OverlayNode:
         """A question was answered in the place of a broker that does not know it: nothing was heard of that one."""
         self.port.dispatch(peer, frame)
 
-    def receive_datagram(self, raw: bytes | memoryview) -> None:
-        """A datagram from an OpenFlow tree (this broker's own loopback packets included)."""
+    def receive_datagrams(self, raws: Iterable[bytes]) -> None:
+        """Datagrams from OpenFlow trees (this broker's own loopback packets included)."""
         tree_path = self.delivery.multicast.tree_path
         if tree_path is not None:
-            tree_path.receive(raw)
+            tree_path.receive(raws)
 
     def knows(self, address: str) -> bool:
         """Is there a broker at the address that this one has heard of, and that is not dead to it?"""

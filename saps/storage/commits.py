@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from saps.storage.error import StorageFault
@@ -20,6 +21,16 @@ RETRY = 0.5
 """Seconds between two attempts to write to a disk that failed."""
 ROOM_AGAIN = 0.9
 """Share of the maximum size below which publications are taken again."""
+
+
+class Urgent(Enum):
+    """What there is for changes that an acknowledgement waits for, beside a batch that is being written."""
+
+    NOTHING = "nothing"
+    SCHEDULED = "scheduled"
+    """They are written next."""
+    ALONE = "alone"
+    """Neither a disk nor another broker will have them: nothing waits."""
 
 
 class Held(Protocol):
@@ -37,6 +48,10 @@ class Held(Protocol):
 
 class Copier(Protocol):
     """Has other brokers keep copies."""
+
+    @property
+    def alone(self) -> bool:
+        """There is nobody who could: nothing has to wait."""
 
     def append(self, batch: Batch, done: Callable[[], None]) -> None:
         """They are to have this batch, too; `done` runs when they do."""
@@ -85,7 +100,7 @@ class Commits:
         self._on_backlog = on_backlog
         self._behind = False
         self._batch: Batch | None = None
-        self._scheduled = False
+        self._urgent = Urgent.NOTHING
         self._lingering = False
         journal.on_urgent, journal.on_late = self._soon, self._linger
         journal.on_much = lambda: self._hold_back(True)
@@ -93,7 +108,9 @@ class Commits:
     @property
     def pending(self) -> bool:
         """Something has changed, not only late, that is not on disk."""
-        return self._batch is not None or self._scheduled or self.journal.urgent
+        if self._urgent is Urgent.ALONE:
+            return False
+        return self._batch is not None or self._urgent is Urgent.SCHEDULED or self.journal.urgent
 
     def then(self, action: Callable[[], None]) -> None:
         """Do this when all changes so far but late ones are on disk; at once if they are."""
@@ -109,10 +126,23 @@ class Commits:
                 told(pending)
 
     def _soon(self) -> None:
+        if self._batch is None and not self.journal.disk and (self.copier is None or self.copier.alone):
+            self._urgent = Urgent.ALONE
+            self._linger()
+            return
         self._tell_pending(True)
-        if not self._scheduled and self._batch is None:
-            self._scheduled = True
-            self._driver.later(0, self._begin)
+        if self._urgent is Urgent.NOTHING and self._batch is None:
+            self._urgent = Urgent.SCHEDULED
+            self._driver.later(0, self._scheduled_begin)
+
+    def _scheduled_begin(self) -> None:
+        if self._urgent is Urgent.SCHEDULED:  # the end of the turn was not before it
+            self._begin()
+
+    def end_turn(self) -> None:
+        """All that is read in this turn of the loop is handled: begin now what would begin with the next turn."""
+        if self._urgent is Urgent.SCHEDULED and self.storage_fault is None:
+            self._begin()
 
     def _linger(self) -> None:
         if not self._lingering:
@@ -126,13 +156,13 @@ class Commits:
 
     def hurry(self) -> None:
         """Have late changes written now."""
-        if self.journal and not self._scheduled:
+        if self._urgent is Urgent.ALONE or (self.journal and self._urgent is Urgent.NOTHING):
             self._tell_pending(True)
             self._begin()
 
     def _begin(self) -> None:
         """Have what has come together written."""
-        self._scheduled = False
+        self._urgent = Urgent.NOTHING
         if self._batch is not None:
             return
         for held in self.held:
@@ -190,7 +220,7 @@ class Commits:
         self._set_storage_fault(storage_fault)
         for held in self.held:
             held.fail(storage_fault)
-        self._scheduled = True
+        self._urgent = Urgent.SCHEDULED
         self._driver.later(RETRY, self._begin)
 
     def _set_storage_fault(self, storage_fault: StorageFault | None) -> None:

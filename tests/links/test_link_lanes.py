@@ -39,13 +39,13 @@ class End(Nobody):
             "alm",
             self,
             on_congestion=lambda congested: None,
+            express=partial(by_express, urgent=lambda topic: topic == priority),
+            dscp=CS5,
         )
-        self.links.express = partial(by_express, urgent=lambda topic: topic == priority)
-        self.links.dscp = CS5
 
     async def listen(self) -> None:
         port = await self.links.listen("127.0.0.1", 0)
-        self.ref = self.links.me = BrokerRef(self.ref.name, 1, f"127.0.0.1:{port}", "c")
+        self.ref = self.links.side.me = BrokerRef(self.ref.name, 1, f"127.0.0.1:{port}", "c")
 
     def send(self, to: BrokerRef, *frames: Frame) -> None:
         for frame in frames:
@@ -100,7 +100,7 @@ async def test_an_alert_passes_bulk_that_fills_the_link() -> None:
     async with ends("alert") as (sender, receiver):
         sender.send(receiver.ref, data("bulk"))
         await receiver.until(lambda: "bulk" in receiver.came)
-        [common] = receiver.links._inbound
+        [common] = receiver.links.receiver.connections
         assert common._transport is not None
         common._transport.pause_reading()  # a stalled connection, as a narrow link makes it for a while
         sender.send(receiver.ref, *(data("bulk", BULK) for _ in range(64)))
@@ -117,7 +117,7 @@ async def test_the_end_waits_for_what_was_sent_on_the_other_lane() -> None:
     async with ends("alert") as (sender, receiver):
         sender.send(receiver.ref, data("bulk"), data("alert"))
         await receiver.until(lambda: {"bulk", "alert"} <= set(receiver.came))
-        [express] = [inbound for inbound in receiver.links._inbound if is_express(inbound)]
+        [express] = [inbound for inbound in receiver.links.receiver.connections if is_express(inbound)]
         assert express._transport is not None
         express._transport.pause_reading()
         sender.send(receiver.ref, data("alert"), Leave(), data("bulk"))
@@ -134,7 +134,7 @@ async def test_when_one_lane_breaks_the_other_goes_too_and_that_is_told_once(bro
     async with ends("alert") as (sender, receiver):
         sender.send(receiver.ref, data("bulk"), DefineBroker(FIRST + 1, sender.ref), data("alert"))
         await receiver.until(lambda: {"bulk", "alert"} <= set(receiver.came))
-        for inbound in receiver.links._inbound:
+        for inbound in receiver.links.receiver.connections:
             if is_express(inbound) == (broken == "express"):
                 assert inbound._transport is not None
                 inbound._transport.abort()
@@ -151,7 +151,7 @@ async def test_packets_of_the_express_lane_carry_the_code_point_both_ways() -> N
         await receiver.until(lambda: {"bulk", "alert"} <= set(receiver.came))
         links = [*sender.links._outbound.values(), *sender.links._expresses.values()]
         outgoing = [(link.express, link._transport) for link in links]
-        incoming = [(is_express(inbound), inbound._transport) for inbound in receiver.links._inbound]
+        incoming = [(is_express(inbound), inbound._transport) for inbound in receiver.links.receiver.connections]
         for express, transport in outgoing + incoming:
             assert transport is not None
             made = transport.get_extra_info("socket")

@@ -16,7 +16,7 @@ import uvloop
 
 from saps import links as module
 from saps.agents.user import SubscriberAgent
-from saps.links import GUEST, HIGH_WATER, LinkError, Links, inbound
+from saps.links import GUEST, HIGH_WATER, LinkError, Links, dialling, inbound
 from saps.links.outbound import Outbound
 from saps.links.user import Answer, Nobody
 from saps.local.batch import Batch
@@ -77,7 +77,7 @@ class End(Nobody):
 
     async def listen(self, port: int = 0) -> int:
         port = await self.links.listen("127.0.0.1", port)
-        self.ref = self.links.me = BrokerRef(self.ref.name, self.ref.incarnation, f"127.0.0.1:{port}", "c")
+        self.ref = self.links.side.me = BrokerRef(self.ref.name, self.ref.incarnation, f"127.0.0.1:{port}", "c")
         return port
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
@@ -393,7 +393,7 @@ async def test_a_broker_without_an_address_is_down() -> None:
 async def test_brokers_that_cannot_be_reached_cost_a_bounded_number_of_links() -> None:
     """Whoever names them: beyond the bound they are down at once. Others can be reached afterwards."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "UNMADE", 20)
+        patch.setattr(dialling, "UNMADE", 20)
         async with ends("a", "b") as (a, b):
             for number in range(100):
                 a.send(BrokerRef(f"nobody{number}", 1, "127.0.0.1:1", "c"), Ping())

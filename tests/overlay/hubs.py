@@ -64,14 +64,12 @@ class Hubs(Simulation):
         self.published: list[tuple[SimBroker, Message]] = []
         self.acknowledged: set[int] = set()
         """Stamps of the retained messages with QoS 1 and 2 whose publisher was answered."""
-        self.local = self._make_hub
-        self.attach = self._attach_hub
 
-    def _make_hub(self, broker: SimBroker) -> Local:
+    def local(self, broker: SimBroker) -> Local:
         hub = self.hubs[broker] = Hub(clock=lambda: self.now)
         return hub
 
-    def _attach_hub(self, broker: SimBroker) -> None:
+    def attach(self, broker: SimBroker) -> None:
         node = broker.node
         publish = node.mesh.publish
 

@@ -113,14 +113,10 @@ class Replicated(Roams):
         super().__init__(seed, Limits(), session_copies=copies, **options)
         self.disks: dict[str, Tables] | None = {} if disks else None
         """By broker."""
-        attach = self.attach
-        assert attach is not None
 
-        def attach_all(broker: SimBroker) -> None:
-            attach(broker)
-            self._store(broker, self.benches[broker])
-
-        self.attach = attach_all
+    def attach(self, broker: SimBroker) -> None:
+        super().attach(broker)
+        self._store(broker, self.benches[broker])
 
     def _store(self, broker: SimBroker, bench: Bench) -> None:
         node, frontend = broker.node, bench.frontend

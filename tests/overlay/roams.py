@@ -82,14 +82,10 @@ class Roams(Hubs):
         super().__init__(seed, **options)
         self.limits = limits or Limits()
         self.benches: dict[SimBroker, Bench] = {}
-        attach = self.attach
-        assert attach is not None
 
-        def attach_all(broker: SimBroker) -> None:
-            attach(broker)
-            self.benches[broker] = Bench(self, broker, self.limits)
-
-        self.attach = attach_all
+    def attach(self, broker: SimBroker) -> None:
+        super().attach(broker)
+        self.benches[broker] = Bench(self, broker, self.limits)
 
     def sessions(self, client: str) -> list[str]:
         """The brokers that have a session of the client."""

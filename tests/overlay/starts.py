@@ -1,4 +1,4 @@
-"""Simulated brokers that start as real ones do: they listen, knock, and agree who begins
+"""Simulated brokers that start as real ones do: they listen, probe, and agree who begins
 (`saps.overlay.membership.start`)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker, Simulation
 
 HANDSHAKE = 3.0
-"""Seconds after which a knock that nothing answers is given up."""
+"""Seconds after which a probe that nothing answers is given up."""
 JOINING = 5.0
 """Seconds after which a contact that does not let a broker in is given up."""
 
@@ -28,12 +28,8 @@ class Process:
         """Seconds from its decision until it is in the overlay: it reads its store."""
         self.broker: SimBroker | None = None
         self.alive = True
-        self.refused = False
+        self.is_refused = False
         self.start = Start(ref, places, self, site.patience)
-        self.start.on_decided = self._decided
-        self.start.on_refused = self._refused
-        self.start.on_found = lambda found: self.act(lambda node: node.peers.discovered(found))
-        self.start.known = lambda address: self.broker is not None and self.broker.node.knows(address)
         self.start.begin()
 
     @property
@@ -49,7 +45,7 @@ class Process:
 
     def start_probe(self, address: str, question: StartProbe, answer: Answer) -> None:
         site, name = self.site, address.partition(":")[0]
-        site.knocks += 1
+        site.probes += 1
 
         def arrive() -> None:
             target = site.processes.get(name)
@@ -58,7 +54,7 @@ class Process:
             elif target is None or not target.alive:
                 self.after(site.delay(), lambda: answer(Fault("connection refused")))
             else:
-                there = target.start.knocked(question)
+                there = target.start.probed(question)
                 self.after(site.delay(), lambda: answer(there))
 
         self.after(site.delay(), arrive)
@@ -78,7 +74,7 @@ class Process:
         if self.alive:
             action()
 
-    def _decided(self, contact: BrokerRef | None) -> None:
+    def decided(self, contact: BrokerRef | None) -> None:
         if self.broker is None:
             self.after(self.loading, lambda: self._launch(contact))
         else:
@@ -89,8 +85,14 @@ class Process:
         self.broker = self.site.launch(self.ref, contact)
         self.after(JOINING, self.start.again)
 
-    def _refused(self) -> None:
-        self.refused = True
+    def knows(self, address: str) -> bool:
+        return self.broker is not None and self.broker.node.knows(address)
+
+    def found(self, broker: BrokerRef) -> None:
+        self.act(lambda node: node.peers.discovered(broker))
+
+    def refused(self) -> None:
+        self.is_refused = True
 
 
 class Site(Simulation):
@@ -101,10 +103,12 @@ class Site(Simulation):
         self.faulty = True
         self.patience = patience
         self.processes: dict[str, Process] = {}
-        self.knocks = 0
+        self.probes = 0
         self.blocked: set[tuple[str, str]] = set()
         """Pairs of names: nothing gets from the one to the other while they start."""
-        self.on_joined = lambda broker: self.processes[broker.name].start.joined()
+
+    def joined(self, broker: SimBroker) -> None:
+        self.processes[broker.name].start.joined()
 
     def delay(self) -> float:
         return self.rng.uniform(*self.network.latency)

@@ -100,7 +100,7 @@ def test_a_group_has_one_place_whoever_subscribes() -> None:
     _, works = mesh(1, 2)
     one, two = (broker.ref for broker in works.alive())
     for name in GROUPS:
-        keys = [filter_key(name, ref, works.order) for ref in (one, two)]
+        keys = [filter_key(name, ref, works.nodes.order) for ref in (one, two)]
         assert [key.topic_filter for key in keys] == [name, name]
         assert keys[0].path == keys[1].path
         assert keys[0].rest == keys[1].rest

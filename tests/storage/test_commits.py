@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.storage.commits import LINGER, Commits
+from saps.storage.commits import LINGER, RETRY, Commits
 from saps.storage.journal import Batch, Journal, Table
 
 
@@ -81,3 +81,63 @@ def test_the_end_hurries_late_changes() -> None:
     driver.commits.hurry()
     assert driver.commits.pending
     assert driver.written == [{Table.COPIES: {1: None}}]
+
+
+def test_the_end_of_a_turn_begins_the_commit_once() -> None:
+    driver = Manual()
+    driver.journal.put(Table.COPIES, 1, (1, 1, 1, 1, None))
+    driver.commits.end_turn()
+    assert len(driver.written) == 1
+    driver.journal.put(Table.COPIES, 2, (2, 1, 2, 1, None))
+    driver.run(0)  # what was scheduled before has nothing left to begin
+    assert len(driver.written) == 1
+    driver.commits.written(0)
+    assert len(driver.written) == 2
+
+
+def test_the_end_of_a_turn_does_not_hurry_a_broken_disk() -> None:
+    driver = Manual()
+    driver.journal.put(Table.COPIES, 1, (1, 1, 1, 1, None))
+    driver.run(0)
+    driver.commits.failed(False, "I/O error")
+    driver.commits.end_turn()
+    assert len(driver.written) == 1
+    driver.run(RETRY)
+    assert len(driver.written) == 2
+
+
+class Others:
+    """Other brokers. (A `saps.storage.commits.Copier`.)"""
+
+    def __init__(self) -> None:
+        self.alone = True
+        self.copied: list[Callable[[], None]] = []
+
+    def append(self, batch: Batch, done: Callable[[], None]) -> None:
+        if self.alone:
+            done()
+        else:
+            self.copied.append(done)
+
+
+def test_without_a_disk_or_others_nothing_waits() -> None:
+    driver, others, told = Manual(), Others(), list[bool]()
+    driver.journal.disk, driver.commits.copier = False, others
+    driver.commits.on_pending.append(told.append)
+    driver.journal.put(Table.COPIES, 1, (1, 1, 1, 1, None))
+    assert not driver.commits.pending
+    driver.run(LINGER)
+    driver.commits.written(0)
+    assert driver.written == [{Table.COPIES: {1: (1, 1, 1, 1, None)}}]
+    driver.journal.put(Table.COPIES, 3, (3, 1, 1, 1, None))
+    driver.journal.drop(Table.COPIES, 3, once=True)
+    driver.run(LINGER)
+    others.alone = False
+    driver.journal.put(Table.COPIES, 2, (2, 1, 2, 1, None))
+    assert driver.commits.pending
+    driver.run(0)
+    driver.commits.written(0)
+    assert driver.commits.pending
+    others.copied.pop()()
+    assert not driver.commits.pending
+    assert told[-2:] == [True, False]

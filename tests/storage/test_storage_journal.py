@@ -15,6 +15,7 @@ from saps.local.batch import Batch as Single
 from saps.messages import Message, Properties, Subscription
 from saps.storage.damage import StorageError
 from saps.storage.driver.database import Database
+from saps.storage.driver.store import Store
 from saps.storage.journal import Batch, Journal, Table
 from saps.storage.saved import SavedForm
 
@@ -193,3 +194,19 @@ def test_a_mark_that_cannot_be_written_fails_the_transaction_which_may_be_repeat
         database.write(batch)
     with closing(Database(path, "full")) as database:
         assert database.load().retained == {"t": b"x"}
+
+
+async def test_the_end_writes_what_changed_last_of_other_brokers_sessions_too(tmp_path: Path) -> None:
+    """Their copies are committed by themselves: the file was closed before the last of these commits."""
+    store = Store(tmp_path / "s.db", "off")
+    store.journal.put(Table.SESSIONS, 1, (1, "c", None, 60, None, None, 0, None, 7))
+    store.held.put(Table.HELD, ("b1 1 1", "s1"), ("b1 1 1", "s1", b"one"))
+    store.held.put(Table.HELD, ("b1 1 1", "s2"), ("b1 1 1", "s2", b"two"))
+    await store.close()
+    store = Store(tmp_path / "s.db", "off")
+    assert store.saved.held == {"b1 1 1": {"s1": b"one", "s2": b"two"}}
+    store.held.drop(Table.HELD, ("b1 1 1", "s1"))
+    await store.close()
+    store = Store(tmp_path / "s.db", "off")
+    assert store.saved.held == {"b1 1 1": {"s2": b"two"}}
+    await store.close()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from copy import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from saps.overlay.missed.log import MissedLog
-from saps.storage.driver.missed import FileSegment, segments
+from saps.overlay.missed.log import Fate, Head, MissedLog
+from saps.overlay.ring.keys import BrokerRef
+from saps.storage.driver.missed import FileSegment, left, segments
 from tests.batches import frame
 
 
@@ -22,8 +25,9 @@ def numbers(log: MissedLog) -> list[int]:
 
 
 def test_the_log_is_in_files_of_its_own_and_gone_when_it_is_over(tmp_path: Path) -> None:
-    (tmp_path / "s.db.missed-7").write_bytes(b"of an earlier life")
+    (tmp_path / "s.db.missed-7").write_bytes(b"of nobody knows whom")
     log = MissedLog(segments(tmp_path / "s.db"))
+    log.restore(left(tmp_path / "s.db"), 0.0)
     log.size = 1 << 20
     log.begin(1)
     write(log, 1, 2000)
@@ -33,6 +37,35 @@ def test_the_log_is_in_files_of_its_own_and_gone_when_it_is_over(tmp_path: Path)
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
     assert numbers(log) == [*range(log.first, 2001)]
     assert log.dropped == log.first - 1
+    log.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) -> None:
+    """Two lives before this one; the first perhaps died while it wrote."""
+    lost = BrokerRef("lost", 1, "h:1", "c")
+    for life, first in ((1, 1), (2, 101)):
+        log = MissedLog(segments(tmp_path / "s.db"))
+        log.size = 1 << 20
+        head = Head(BrokerRef("me", life, "h:2", "c"), 100.0 * life, first - 1, [Fate(5.0, lost, True)])
+        log.head = partial(copy, head)
+        log.restore(left(tmp_path / "s.db"), 100.0 * life)
+        log.tell(Fate(6.0, BrokerRef("back", 1, "h:3", "c"), False))
+        write(log, first, first + 99)
+        file = max(tmp_path.iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+        if torn and life == 1:
+            file.write_bytes(file.read_bytes()[:-3])
+    log = MissedLog(segments(tmp_path / "s.db"))
+    (fate,) = log.restore(left(tmp_path / "s.db"), 300.0)
+    assert (fate.broker, fate.at) == (lost, -95.0)
+    there = [number for number in range(1, 201) if not (torn and number == 100)]
+    assert numbers(log) == there
+    assert log.damaged == torn
+    assert log.messages == len(there)
+    assert [log.life_of(number).incarnation for number in (1, 101, 200)] == [1, 2, 2]  # type: ignore[union-attr]
+    assert log.life_of(201) is None
+    assert next(log.read(log.start))[0].at == 1.0 - 200.0
     log.end()
     assert list(tmp_path.iterdir()) == []
 
@@ -75,3 +108,34 @@ def test_a_file_of_somebody_else_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "s.db.missed-0").write_bytes(b"")
     with pytest.raises(FileExistsError):
         FileSegment(tmp_path / "s.db.missed-0")
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_write_that_fails_once_costs_the_publication_alone(tmp_path: Path, failing: int) -> None:
+    """The first write of a segment is its head, the second the first record, which says to whom it went."""
+    writes = 0
+
+    class Failing(FileSegment):
+        def append(self, raw: bytes) -> None:
+            nonlocal writes
+            writes += 1
+            if writes == failing:
+                raise OSError("no space left on device")
+            super().append(raw)
+
+    log = MissedLog(lambda number: Failing(tmp_path / f"s.db.missed-{number}"))
+    head = Head(BrokerRef("me", 1, "h:2", "c"), 0.0, 0, [])
+    log.head = lambda: copy(head)
+    write(log, 1, 5)
+    assert log.dropped == 1
+    log = MissedLog(segments(tmp_path / "s.db"))
+    log.restore(left(tmp_path / "s.db"), 0.0)
+    assert numbers(log) == [seq for seq in range(1, 6) if seq != max(failing - 1, 1)]
+    assert log.damaged == 0
+
+
+def test_what_becomes_of_a_broker_is_nothing_to_be_sent() -> None:
+    log = MissedLog()
+    write(log, 1, 3)
+    log.tell(Fate(6.0, BrokerRef("back", 1, "h:3", "c"), False))
+    assert [place for _, place in log.read(log.start)][-1] == log.last

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from saps.marks import hit
 from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.pending import Owed, Pending
-from saps.overlay.delivery.publications import counts_of, to_parts, to_topic
+from saps.overlay.delivery.publications import counts_of, first_seq, to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.calls import Outstanding, Unsettled
 from saps.overlay.frames.delivery import Ack, Publish
@@ -125,7 +125,7 @@ class Acknowledgements:
             body = to_parts(pending.body, wanted)
             if body is not None:
                 found.append(body)
-        return sorted(found, key=lambda body: body.seqs[0])
+        return sorted(found, key=first_seq)
 
     def to_topic(self, topic: str, after: int, upto: int) -> list[Publish]:
         """Own publications to a topic with numbers above `after`, up to `upto`, that are not acknowledged by all."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from saps.overlay.delivery.express import FIRST as EXPRESS
 from saps.overlay.delivery.publications import counts_of
+from saps.overlay.delivery.repairs import Repairs
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.delivery import DefineBroker, DefineSlice, Publish
@@ -44,6 +45,7 @@ class Forwarder:
         """Counts by topic, if they are wanted."""
         self.sent = 0
         """Copies of messages sent to other brokers."""
+        self.repairs = Repairs()
 
     def forward(self, origin: BrokerRef, frame: Publish, branch: Branch, token: int) -> None:
         """Send publications to the child of a branch. Without a `token` its slice is divided if it is not there."""

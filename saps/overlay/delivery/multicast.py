@@ -22,7 +22,7 @@ from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.order import DOUBTED, Inbox
 from saps.overlay.delivery.outgoing import OutgoingFrame
 from saps.overlay.delivery.pending import Answers, Pending, least
-from saps.overlay.delivery.publications import to_topic, unaddressed
+from saps.overlay.delivery.publications import first_seq, to_topic, unaddressed
 from saps.overlay.delivery.tree import Branch, by_place, divide
 from saps.overlay.frames.delivery import Ack, DefineBroker, DefineSlice, HighWater, Nack, OfmAck, Publish, Skip
 from saps.overlay.missed.absent import Absent
@@ -55,8 +55,8 @@ class TreePath(Protocol):
     def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
         """A member has everything up to a number."""
 
-    def receive(self, raw: bytes | memoryview) -> None:
-        """A datagram has come in."""
+    def receive(self, raws: Iterable[bytes]) -> None:
+        """Datagrams have come in."""
 
     def forget(self, broker: BrokerRef) -> None:
         """A broker died."""
@@ -353,7 +353,7 @@ class Multicast:
             *self.acknowledgements.to_topic(nack.topic, after, nack.seq),
         ]
         known: set[int] = set()
-        for body in sorted(found, key=lambda body: body.seqs[0]):
+        for body in self.forwarder.repairs.due(sender, nack.topic, sorted(found, key=first_seq), self._port.now):
             if not known.issuperset(body.seqs):
                 known.update(body.seqs)
                 self.forwarder.forward(self._port.me, body, Branch(sender, ()), 0)

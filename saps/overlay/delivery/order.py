@@ -251,6 +251,10 @@ class Inbox:
         sequence = self._sequence(origin, topic)
         return 0 if sequence is None else sequence.last
 
+    def has(self, origin: BrokerRef, topic: str, seq: int) -> bool:
+        """Has everything been delivered that is owed of the publications up to this number?"""
+        return seq <= self.delivered(origin, topic) or not self._owed(origin, topic, seq)
+
     def waiting(self) -> set[str]:
         """The topics of what is held."""
         return {topic for known in self._sequences.values() for topic, sequence in known.items() if sequence.held}

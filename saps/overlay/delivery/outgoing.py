@@ -76,9 +76,11 @@ class OutgoingFrame:
         if len(streams) == 1:
             body.which += parts * len(seqs)
             streams[0].last_seq = seqs[-1]
+            streams[0].published += len(seqs)
         else:
             for number, seq in zip(batch.which, seqs, strict=True):
                 streams[number].last_seq = seq
+                streams[number].published += 1
             body.which += [parts[number] for number in batch.which]
         before, payloads = len(body.payloads), batch.payloads
         body.seqs += seqs

@@ -37,6 +37,11 @@ def fault(frame: Publish) -> str | None:
     return None
 
 
+def first_seq(frame: Publish) -> int:
+    """The number of its first publication: frames of one publisher are in the order of these."""
+    return frame.seqs[0]
+
+
 def batch_of(frame: Publish, origin: BrokerRef) -> Batch:
     """The batch that the frame carries."""
     topics = [part.topic for part in frame.parts]

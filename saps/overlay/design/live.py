@@ -113,10 +113,6 @@ class LiveOverlay(Generic[Node, Topic]):
         """Links at `node`."""
         return len(self.uses[node])
 
-    def children_of(self, node: Node) -> int:
-        """Children of `node` in all trees together: the links that its leave adds at most."""
-        return sum(len(self.trees[topic].children[node]) for topic in self.topics[node])
-
     def _enter(self, node: Node, topic: Topic) -> None:
         self.topics[node][topic] = None
         tree = self.trees.get(topic)

@@ -203,13 +203,15 @@ class WantedFilter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WantedFilters(Frame, tag=91):
-    """Answers `Missed`, and `Missing`: all my filters, in parts."""
+    """Answers `Missed`, and `Missing`: all my filters, in parts; then those that came with others' sessions."""
 
     round: Number
     number: Number
     """Of the part, from 0 on."""
     last: bool
     filters: Annotated[list[WantedFilter], Meta(max_length=MOST_ANNOUNCED)]
+    owner: BrokerRef | None = None
+    """I have adopted sessions of this broker that have these filters: what it has missed is wanted here, too."""
 
 
 class MadeUp(Frame, tag=92):
@@ -220,6 +222,8 @@ class MadeUp(Frame, tag=92):
     """Of the frame in this round: from 1 on, without gaps."""
     bodies: Annotated[list[Publish], Meta(max_length=MOST)]
     """Without addresses. No part of them waits for a predecessor."""
+    origin: BrokerRef | None = None
+    """The earlier life of the sender that has published them; None: the sender."""
 
 
 class Caught(Frame, tag=93):

@@ -181,3 +181,5 @@ class Bequest(Frame, tag=75):
     turn: Number
     """Of the `Inherit`."""
     body: Publish
+    origin: BrokerRef | None = None
+    """As in `MadeUp`."""

@@ -1,16 +1,16 @@
 """How a broker that starts finds its mesh, or begins it: whoever is there agrees on one, whatever the order.
 
-It listens first. Then it knocks at every address it knows (`join`, and the last members it remembers), again and again:
+It listens first. Then it probes every address it knows (`join`, and the last members it remembers), again and again:
 
 1. Who is in a mesh answers so: it is joined.
 2. Of those that are all starting the one with the smallest name begins, once every address has answered, or `patience`
    seconds after the first of them started. The others wait for it, and join.
-3. A knock makes the two known to each other. So of two at most one can decide: it has heard of the other one, or is
-   heard to have decided. Somebody who knocks but cannot be reached from here counts for a moment only.
-4. In the mesh it goes on knocking where nobody of the mesh is known to be: two meshes that began apart become one
-   (`on_found`), and who starts meanwhile hears of this one.
+3. A probe makes the two known to each other. So of two at most one can decide: it has heard of the other one, or is
+   heard to have decided. Somebody who probes but cannot be reached from here counts for a moment only.
+4. In the mesh it goes on probing where nobody of the mesh is known to be: two meshes that began apart become one
+   (`World.found`), and who starts meanwhile hears of this one.
 
-Pure: knocks and timers are the world's.
+Pure: probes and timers are the world's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from saps.overlay.frames.ring import StartProbe, There
 from saps.overlay.ring.keys import BrokerRef
 
 AGAIN = 0.2
-"""Seconds between an answer and the next knock at its address, while starting."""
+"""Seconds between an answer and the next probe of its address, while starting."""
 SEEK = 2.0
 """The same in the mesh. Longer delays that meshes which began apart become one; shorter costs connections."""
 FRESH = 2.0
@@ -34,9 +34,9 @@ BUSY = 10.0
 AT_MOST = 4
 """Times its patience that a broker waits for others that are there and do not begin: then they hang, or mean harm."""
 ONE_WAY = 3
-"""Failed knocks after which nobody counts there: it is gone, or nothing gets there from here."""
+"""Failed probes after which nobody counts there: it is gone, or nothing gets there from here."""
 MOST = 256
-"""Addresses, at most; whoever knocks adds its own."""
+"""Addresses, at most; whoever probes adds its own."""
 
 
 class Stage(IntEnum):
@@ -74,6 +74,18 @@ class World(Protocol):
     def after(self, delay: float, action: Callable[[], None]) -> None:
         """Run `action` in `delay` seconds."""
 
+    def knows(self, address: str) -> bool:
+        """Is a broker of this mesh at the address?"""
+
+    def decided(self, contact: BrokerRef | None) -> None:
+        """Here is the broker to join, or None: begin a mesh."""
+
+    def refused(self) -> None:
+        """No mesh will have this broker; `Start.faults` says why. It has given up."""
+
+    def found(self, broker: BrokerRef) -> None:
+        """In the mesh: here is a broker of a mesh that is perhaps another one."""
+
 
 class _Place:
     """An address where a broker may be."""
@@ -91,7 +103,7 @@ class _Place:
         self.heard = -float("inf")
         self.tried = False
         self.failed = 0
-        """Knocks since the last answer."""
+        """Probes since the last answer."""
         self.fault: Fault | None = None
 
 
@@ -103,14 +115,6 @@ class Start:
         to wait for those that do not answer."""
         self.me = me
         self.stage = Stage.STARTING
-        self.on_decided: Callable[[BrokerRef | None], None] = lambda contact: None
-        """Called with the broker to join, or None to begin a mesh."""
-        self.on_refused: Callable[[], None] = lambda: None
-        """Called when no mesh will have this broker; `faults` says why. It has given up."""
-        self.on_found: Callable[[BrokerRef], None] = lambda broker: None
-        """In the mesh: called with a broker of a mesh that is perhaps another one."""
-        self.known: Callable[[str], bool] = lambda address: False
-        """Is a broker of this mesh at the address?"""
         self._world = world
         self._patience = patience
         self._began = world.now
@@ -124,14 +128,14 @@ class Start:
     # --- what the driver says -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin to knock. Alone, it decides at once."""
+        """Begin to probe. Alone, it decides at once."""
         self._began = self._world.now
         for place in self._places.values():
             self._try(place)
         self._look()
 
-    def knocked(self, question: StartProbe) -> There:
-        """Somebody knocks here. What it is told."""
+    def probed(self, question: StartProbe) -> There:
+        """Somebody probes this broker. What it is told."""
         by, place = question.broker, self._places.get(question.broker.address)
         if by.address and place is None and len(self._places) < MOST and by.name != self.me.name:
             place = self._add(by.address, by.name, given=False)
@@ -186,8 +190,8 @@ class Start:
     def _acquainted(self, place: _Place) -> bool:
         """Is whoever was heard at an address of this mesh? Its own address may be written in another way."""
         there = place.there
-        return self.known(place.address) or (
-            there is not None and (there.broker == self.me or self.known(there.broker.address))
+        return self._world.knows(place.address) or (
+            there is not None and (there.broker == self.me or self._world.knows(there.broker.address))
         )
 
     def _answered(self, place: _Place, answer: There | Fault) -> None:
@@ -201,10 +205,10 @@ class Start:
             if self.stage is Stage.MEMBER and not place.given and place.failed >= ONE_WAY:
                 del self._places[place.address]
                 return
-        found = place.there is not None and place.fault is None and place.there.stage == Stage.MEMBER
-        if self.stage is Stage.MEMBER and found and not self._closed and not self._acquainted(place):
-            assert place.there is not None
-            self.on_found(place.there.broker)
+        there = place.there if place.fault is None else None
+        found = there.broker if there is not None and there.stage == Stage.MEMBER else None
+        if self.stage is Stage.MEMBER and found is not None and not self._closed and not self._acquainted(place):
+            self._world.found(found)
         self._world.after(SEEK if self.stage is Stage.MEMBER else AGAIN, partial(self._try, place))
         self._look()
 
@@ -227,7 +231,7 @@ class Start:
         late = max([self._waited(), *(there.waited for there in present)]) >= self._patience
         if late and (self._denied if members else self._refused(others, bool(present))):
             self.close()
-            self.on_refused()
+            self._world.refused()
         elif members:
             self._decide(members[0])
         elif self._waited() < AT_MOST * self._patience and any(
@@ -252,4 +256,4 @@ class Start:
 
     def _decide(self, contact: BrokerRef | None) -> None:
         self.stage = Stage.DECIDED
-        self.on_decided(contact)
+        self._world.decided(contact)

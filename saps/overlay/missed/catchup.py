@@ -7,6 +7,9 @@ traffic.
    (`MadeUp`), in order, at a pace (`saps.overlay.missed.sending`), some frames ahead of its answers (`Caught`). A topic
    is live for it again once all that the log has of it is sent; meanwhile what is published to it goes through the log.
 
+A broker that restarts goes on with the log of its earlier life, if that is in files: all that it had lost are asked.
+What it makes up of that life's publications keeps their origin and numbers, so that nobody gets one twice.
+
 Brokers may have been cut off without anyone noticing, as none had to do with the other. So after a cut all are told
 that there is something (`Missing`), and whoever has a filter noted is asked, once.
 """
@@ -14,21 +17,24 @@ that there is something (`Missing`), and whoever has a filter noted is asked, on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from saps.local.batch import Batch
+from saps.marks import hit
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
-from saps.overlay.delivery.publications import select, together, unaddressed
+from saps.overlay.delivery.publications import first_seq, select, together, unaddressed
 from saps.overlay.frames.calls import Bequeathed, Inherit, Missing
 from saps.overlay.frames.delivery import Caught, MadeUp, Missed, WantedFilters
 from saps.overlay.frames.sessions import Bequest
 from saps.overlay.missed.lag import Lag, State, Wanted
+from saps.overlay.missed.log import Fate, Head, Segment
 from saps.overlay.missed.returned import Returned
 from saps.overlay.missed.sending import Sending, Share
 from saps.overlay.port import Bodies, Handlers, Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
-from saps.overlay.rendezvous.range_calls import RangeCalls
+from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 
@@ -40,6 +46,8 @@ LOOK = 1.0
 """Seconds after which something unanswered is repeated."""
 ASK_ALL = 6.0
 """Seconds from the end of a cut until all are told: then the rings are to be one."""
+TELL_AGAIN = 1.0
+"""Seconds until those are told that could not be reached; doubled each time, up to `LINGER`."""
 UNNOTICED = 15.0
 """Seconds for which a broker may have been dead before this one notices."""
 
@@ -113,6 +121,33 @@ class CatchUp:
     def owes(self, broker: BrokerRef, topic: str, seq: int) -> bool:
         return self.sending.owes(broker, topic, seq)
 
+    def restore(self, found: Iterable[tuple[int, Segment]], wall: float) -> None:
+        """Go on with what an earlier life has left. To be called before anything is published. `wall`: seconds since
+        the epoch."""
+        epoch = wall - self._port.now
+        self.log.head = lambda: Head(
+            self._port.me, epoch, self._publishers.seq, [lag.fate(lag.since) for lag in self.lags.values()]
+        )
+        for fate in self.log.restore(found, epoch):
+            lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, 0, fate.at)
+            lag.restore(fate)
+        if self.log.active:
+            hit("log of an earlier life")
+            self._publishers.seq = self.log.lives[-1][0]
+
+    def begin(self) -> None:
+        """This broker has joined: ask those that an earlier life had lost."""
+        if self.log.active:
+            self._begin_log()
+            for lag in list(self.lags.values()):
+                self._ask(lag)
+            self.rejoined()
+
+    def _drop(self, lag: Lag) -> None:
+        """It is to get nothing more."""
+        if self.lags.pop(lag.broker, None) is not None and self.log.active:
+            self.log.tell(Fate(self._port.now, lag.broker, False))
+
     def _begin_log(self) -> None:
         self._event = self._port.now
         if not self.log.active:
@@ -128,7 +163,7 @@ class CatchUp:
         self.log.trim(now, min((lag.place[0] for lag in self.lags.values()), default=None))
         for lag in list(self.lags.values()):
             if lag.state is State.LOST and now - lag.since > self.log.age:
-                del self.lags[lag.broker]
+                self._drop(lag)
             elif lag.state is not State.LOST and now - lag.progress >= LOOK:
                 self.sending.repeat(lag)
         if self.lags:
@@ -156,6 +191,7 @@ class CatchUp:
         lag.lost(pending, self.log, self._port.now)
         for topic_filter, seq in self._publishers.baselines(broker).items():
             lag.baselines[topic_filter] = min(seq, lag.baselines.get(topic_filter, seq))
+        self.log.tell(lag.fate(self._port.now))
         if over:
             self._is_over(lag)
 
@@ -177,16 +213,17 @@ class CatchUp:
 
     def _gone(self, lag: Lag) -> None:
         if self.lags.get(lag.broker) is lag:
-            del self.lags[lag.broker]
+            self._drop(lag)
 
     def left(self, broker: BrokerRef) -> None:
         """It has left in order: it wants nothing."""
-        self.lags.pop(broker, None)
+        if (lag := self.lags.get(broker)) is not None:
+            self._drop(lag)
 
     def give_up(self, name: str) -> None:
         """A broker is gone for good: nothing is kept for it any more."""
-        for broker in [broker for broker, lag in self.lags.items() if lag.state is State.LOST and broker.name == name]:
-            del self.lags[broker]
+        for lag in [lag for lag in self.lags.values() if lag.state is State.LOST and lag.broker.name == name]:
+            self._drop(lag)
 
     def back(self, broker: BrokerRef) -> None:
         """It is heard again, in the same life."""
@@ -219,7 +256,7 @@ class CatchUp:
 
     def _caught_up(self, lag: Lag) -> None:
         """It has got all, and is live again."""
-        del self.lags[lag.broker]
+        self._drop(lag)
         self._known.add(lag.broker)
         self._done[lag.broker] = lag.passed
         self._publishers.divide_again(self._publishers.streams)
@@ -236,8 +273,18 @@ class CatchUp:
         if self.log.active and self.log.messages:
             self._rounds += 1
             self._told = self._rounds, self._port.now
-            body = Missing(self._port.me, self._rounds, self.log.first - 1)
-            self._calls.call(ALL_BROKERS, body, lambda outcome: None, 1)
+            self._tell(self._rounds, TELL_AGAIN)
+
+    def _tell(self, number: int, pause: float) -> None:
+        """Until all have heard it."""
+
+        def told(outcome: Outcome) -> None:
+            if not outcome.complete and self.log.active and self._told[0] == number and pause <= LINGER:
+                self._event = self._port.now
+                self._port.after(pause, lambda: self._tell(number, 2 * pause))
+
+        if self._told[0] == number:
+            self._calls.call(ALL_BROKERS, Missing(self._port.me, number, self.log.first - 1), told, 1)
 
     # ---- what they want
 
@@ -253,8 +300,12 @@ class CatchUp:
             return
         lag.serial += 1
         lag.progress = self._port.now
-        for wanted in frame.filters:
-            lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, 1 << 63)
+        if frame.owner is not None:  # it has adopted sessions with these filters, perhaps while both were cut off
+            self._owed_for(frame.owner, [each.topic_filter for each in frame.filters], lag.wanted.of(frame.owner))
+            lag.inherit(frame.owner, self.lags.get(frame.owner), self.log)
+        for wanted in frame.filters if frame.owner is None else ():
+            had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # whatever its clock did while it stood still
+            lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             self._publishers.note(wanted.topic_filter, sender, wanted.version, lag.start)
         if frame.last:
             lag.go()
@@ -262,8 +313,21 @@ class CatchUp:
                 lag.reading, lag.passed = self.log.last, self._publishers.seq
             self.sending.pump()
 
+    def _owed_for(self, owner: BrokerRef, topic_filters: Iterable[str], wanted: Wanted) -> Wanted:
+        """What a broker is owed for its sessions' filters is wanted by an heir."""
+        lag = self.lags.get(owner)
+        had = self._publishers.baselines(owner) if lag is None else lag.baselines
+        for topic_filter in topic_filters:
+            if topic_filter in had:
+                wanted.add(topic_filter, math.inf, had[topic_filter])
+            else:
+                wanted.add(topic_filter, -math.inf, 0)
+        return wanted
+
     def _something(self, lag: Lag) -> bool:
         """May the log have something for it?"""
+        if lag.wanted.adopted:
+            return True
         for topic, (seq, sent) in self.log.topics.items():
             missed = seq > lag.taken and lag.broker not in self.log.went_to(sent)
             if missed and (lag.wanted.wants(topic, math.inf, seq) or lag.wanted.groups(topic, math.inf, seq)):
@@ -275,18 +339,13 @@ class CatchUp:
     def _bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir what a broker has missed of this one's publications."""
         lag = self.lags.get(inherit.owner)
-        wanted = Wanted()
-        had = self._publishers.baselines(inherit.owner) if lag is None else lag.baselines
-        for topic_filter in inherit.topic_filters:
-            if topic_filter in had:
-                wanted.add(topic_filter, math.inf, had[topic_filter])
-            else:
-                wanted.add(topic_filter, -math.inf, 0)
+        wanted = self._owed_for(inherit.owner, inherit.topic_filters, Wanted())
         if lag is None:
             bodies, unsure = self._acknowledgements.unacknowledged(inherit.owner), set[int]()
-            place, since = self.log.start, self._port.now - UNNOTICED
+            place, since, taken = self.log.start, self._port.now - UNNOTICED, 0
         else:
-            bodies, unsure, place, since = list(lag.doubts.before), set(lag.doubts.seqs), lag.place, -math.inf
+            bodies, unsure, taken = list(lag.doubts.before), set(lag.doubts.seqs), lag.taken
+            place, since = lag.place, -math.inf
         life, heard = self._over.get(inherit.owner.name, (inherit.owner.incarnation, since))
         if inherit.owner.incarnation > life:
             since = max(since, heard)
@@ -295,13 +354,16 @@ class CatchUp:
             indexes = [
                 index
                 for index, (number, seq) in enumerate(zip(record.body.which, record.body.seqs, strict=True))
-                if (seq in unsure or inherit.owner not in self.log.went_to(record.sent[number]))
+                if (seq in unsure or (seq > taken and inherit.owner not in self.log.went_to(record.sent[number])))
                 and seq not in known and record.at >= since
                 and wanted.wants(record.body.parts[number].topic, record.at, seq)
             ]  # fmt: skip
             if indexes:
                 bodies.append(select(record.body, indexes))
-        frames = together(sorted(bodies, key=lambda body: body.seqs[0]))
-        for body in frames:
-            self._port.send(inherit.heir, Bequest(inherit.serial, inherit.turn, body))
-        return Bequeathed(self._port.me.name, len(frames))
+        bodies.sort(key=first_seq)
+        frames = 0
+        for origin, part in groupby(bodies, key=lambda body: self.log.life_of(first_seq(body))):
+            for body in together(part):
+                frames += 1
+                self._port.send(inherit.heir, Bequest(inherit.serial, inherit.turn, body, origin))
+        return Bequeathed(self._port.me.name, frames)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from enum import Enum
 
 from saps.local.subscriptions import FilterNode
-from saps.overlay.delivery.publications import select
+from saps.overlay.delivery.publications import first_seq, select
 from saps.overlay.frames.delivery import MadeUp, Publish
-from saps.overlay.missed.log import MissedLog, Place
+from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.ring.keys import BrokerRef
 from saps.topics import shared
 
@@ -31,6 +32,12 @@ class Wanted:
         self._shared = FilterNode()
         self._topics: dict[str, list[str]] = {}
         """The plain filters that match a topic."""
+        self.adopted: dict[BrokerRef, Wanted] = {}
+        """Wanted too, if the broker has not been sent it: whoever wants this has adopted its sessions."""
+
+    def of(self, owner: BrokerRef) -> Wanted:
+        """What is wanted because the broker has missed it."""
+        return self.adopted.setdefault(owner, Wanted())
 
     def add(self, topic_filter: str, at: float, seq: int) -> None:
         known = self._since.get(topic_filter)
@@ -49,6 +56,10 @@ class Wanted:
             self._shared.insert(levels, [topic_filter])
         else:
             node.value.append(topic_filter)
+
+    def inherits(self, topic: str, at: float, seq: int, sent: Container[BrokerRef]) -> bool:
+        """Has a broker whose sessions are adopted missed it? `sent`: who has been sent it."""
+        return any(owner not in sent and wanted.wants(topic, at, seq) for owner, wanted in self.adopted.items())
 
     def wants(self, topic: str, at: float, seq: int) -> bool:
         """Does a filter match that counted then?"""
@@ -85,7 +96,7 @@ class Doubts:
             self.seqs |= {body.seqs[index]: body.parts[body.which[index]].topic for index in fresh}
             if early := [index for index in fresh if body.seqs[index] < first]:
                 self.before.append(select(body, early))
-        self.before.sort(key=lambda body: body.seqs[0])
+        self.before.sort(key=first_seq)
         self.topics = {}
         for seq, topic in self.seqs.items():
             self.topics[topic] = max(seq, self.topics.get(topic, 0))
@@ -105,9 +116,9 @@ class Lag:
         self.since = now
         """When it was lost, or asked."""
         self.place = place
-        """All before it has been taken."""
+        """All before it has been taken, also of what is wanted for adopted sessions."""
         self.taken = seq
-        """The last sequence number before `place`."""
+        """The last sequence number up to which it has all for filters of its own."""
         self.answered = 0
         """Up to this one it has said that it has taken it."""
         self.doubts = Doubts()
@@ -136,11 +147,38 @@ class Lag:
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
             self.place = min(self.place, log.place_of(min(late)))
 
+    def fate(self, now: float) -> Fate:
+        """As a later life of this broker finds it."""
+        return Fate(now, self.broker, True, list(self.doubts.before), dict(self.doubts.seqs), dict(self.baselines))
+
+    def restore(self, fate: Fate) -> None:
+        """It was lost to an earlier life of this broker."""
+        self.baselines = fate.baselines
+        self.doubts.seqs = fate.doubts
+        self.doubts.before = fate.before
+        self.doubts.add((), 0)
+
     def ask(self, number: int, now: float) -> None:
         """It is asked what it wants, in the round of this number. What is sent begins anew."""
         self.state, self.round, self.since, self.progress = State.ASKED, number, now, now
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.unanswered.clear()
+
+    def inherit(self, owner: BrokerRef, missed: Lag | None, log: MissedLog) -> None:
+        """It has adopted the sessions of a broker that has `missed` something: what that one has perhaps not got is in
+        doubt here, too. Reads the log from there on; what it has taken for itself stays taken."""
+        wanted = self.wanted.of(owner)
+        if missed is not None:
+            fresh = {seq: topic for seq, topic in missed.doubts.seqs.items() if seq not in self.doubts.seqs}
+            seqs = {seq: topic for seq, topic in fresh.items() if wanted.wants(topic, math.inf, seq)}
+            self.doubts.seqs |= seqs
+            for body in missed.doubts.before:
+                if indexes := [index for index, seq in enumerate(body.seqs) if seq in seqs]:
+                    self.doubts.before.append(select(body, indexes))
+            self.doubts.add((), 0)
+        place, taken = (log.start, log.first - 1) if missed is None else (missed.place, missed.taken)
+        self.place = self.reading = min(self.place, place)
+        self.passed = min([self.passed, self.taken, taken, *(seq - 1 for seq in self.doubts.seqs)])
 
     def go(self) -> None:
         """It has said what it wants."""

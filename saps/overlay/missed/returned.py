@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.frames.base import MOST_ANNOUNCED
@@ -20,6 +20,9 @@ class Returned:
         self._port = port
         self._inbox = inbox
         self._subscriptions = subscriptions
+        self.adopted: Callable[[BrokerRef], Iterable[tuple[BrokerRef, list[str]]]] = lambda asking: ()
+        """Brokers whose sessions have been adopted here, and the filters of these, where the one that asks has not said
+        at the adoption what was missed."""
         self._come: dict[BrokerRef, tuple[int, int]] = {}
         """What makes this broker up: the round, and the last frame of it."""
 
@@ -33,16 +36,23 @@ class Returned:
         """Say what this broker wants."""
         if start is not None:
             self._inbox.starts[sender] = start
-        now = self._port.now
-        filters = [
-            WantedFilter(each.topic_filter, each.version, now - each.since)
-            for each in self._subscriptions.registrations.values()
+        parts = list(self._parts(sender))
+        for part, (owner, filters) in enumerate(parts):
+            self._port.send(sender, WantedFilters(number, part, part == len(parts) - 1, filters, owner))
+
+    def _parts(self, asking: BrokerRef) -> Iterator[tuple[BrokerRef | None, list[WantedFilter]]]:
+        """All filters that this broker has, as many together as a frame takes, then those that have come to it with
+        sessions, each with the broker that has missed something for them."""
+        now, known = self._port.now, self._subscriptions.registrations
+        own = {
+            name: WantedFilter(each.topic_filter, each.version, now - each.since)
+            for name, each in known.items()
             if each.wanted
-        ]
-        parts = range(0, max(len(filters), 1), MOST_ANNOUNCED)
-        for part, begin in enumerate(parts):
-            last = part == len(parts) - 1
-            self._port.send(sender, WantedFilters(number, part, last, filters[begin : begin + MOST_ANNOUNCED]))
+        }
+        for owner, names in ((None, [*own]), *self.adopted(asking)):
+            filters = [own[name] for name in names if name in own]
+            for begin in range(0, len(filters) if owner is not None else max(len(filters), 1), MOST_ANNOUNCED):
+                yield owner, filters[begin : begin + MOST_ANNOUNCED]
 
     def on_made_up(self, sender: BrokerRef, frame: MadeUp) -> None:
         number, serial = self._come.get(sender, (0, 0))
@@ -51,7 +61,7 @@ class Returned:
         if (frame.round, frame.serial) == (number, serial + 1):
             serial += 1
             for body in frame.bodies:
-                self._inbox.make_up(sender, body)
+                self._inbox.make_up(frame.origin or sender, body)
         self._come[sender] = number, serial
         if frame.round == number:
             self._port.send(sender, Caught(number, serial))

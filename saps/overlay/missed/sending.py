@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import groupby, islice
 
 from saps.marks import hit
 from saps.messages import Message
-from saps.overlay.delivery.publications import batch_of, select, together
+from saps.overlay.delivery.publications import batch_of, first_seq, select, together
 from saps.overlay.frames.delivery import Caught, MadeUp, Missed, Publish
 from saps.overlay.missed.lag import Lag, State
 from saps.overlay.missed.log import MissedLog, Record
@@ -128,6 +128,7 @@ class Sending:
         """Send a frame of what comes next. Returns the publications in it."""
         bodies: list[Publish] = []
         count = size = 0
+        before = lag.reading, lag.passed
         if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
             bodies += [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
             count = sum(len(body.which) for body in bodies)
@@ -144,12 +145,14 @@ class Sending:
                 break
         if bodies:
             hit("missed publications made up")
-            lag.serial += 1
-            frame = MadeUp(lag.round, lag.serial, together(bodies))
             if not lag.unanswered:
                 lag.progress = self._port.now
-            lag.unanswered.append((frame, lag.reading, lag.passed))
-            self._port.send(lag.broker, frame)
+            for life, part in groupby(bodies, key=lambda body: self._log.life_of(first_seq(body))):
+                lag.serial += 1
+                frame = MadeUp(lag.round, lag.serial, together(part), life)
+                lag.unanswered.append((frame, *before))
+                self._port.send(lag.broker, frame)
+            lag.unanswered[-1] = lag.unanswered[-1][0], lag.reading, lag.passed
             self.made_up += count
         return count
 
@@ -161,7 +164,11 @@ class Sending:
         indexes: list[int] = []
         for index, (number, seq) in enumerate(zip(body.which, body.seqs, strict=True)):
             topic = body.parts[number].topic
-            if seq in lag.doubts.seqs:
+            if seq in lag.doubts.seqs or (
+                news[number]
+                and allowed[number]
+                and wanted.inherits(topic, record.at, seq, self._log.went_to(record.sent[number]))
+            ):
                 indexes.append(index)
             elif news[number] and allowed[number] and seq > lag.taken:
                 if wanted.wants(topic, record.at, seq):

@@ -113,27 +113,29 @@ class Designer:
             Position(answer.epoch, answer.designer, 0) for answer in answers.values() if answer.epoch <= latest
         ]
         leading = max(positions)
-        if self._overlay is None or leading[:2] > self._position[:2]:
-            self._take_up(leading.epoch + 1)
+        overlay = self._overlay
+        if overlay is None or leading[:2] > self._position[:2]:
+            overlay = self._take_up(leading.epoch + 1)
         interests = resolve(answers.values())
-        assert self._overlay is not None
-        drifted = not self._overlay.trees
+        drifted = not overlay.trees
         if not drifted:
-            self._changes += mend(self._overlay, interests)
+            self._changes += mend(overlay, interests)
             drifted = self._changes > self.settings.drift * max(1, sum(map(len, interests.values())))
-        if drifted or self._fresh.worn(self._overlay):
+        if drifted or self._fresh.worn(overlay):
             self._grow(growth(interests, self.settings.levels), answers)
         else:
-            self._publish(answers)
+            self._publish(overlay, answers)
 
-    def _take_up(self, epoch: int) -> None:
+    def _take_up(self, epoch: int) -> Overlay:
         """Become the designer: go on from the trees that this broker knows."""
         self._position = Position(epoch, self._port.me.name, 0)
         try:
-            self._overlay = overlay_of(self._designs.trees, self.settings.levels)
+            overlay = overlay_of(self._designs.trees, self.settings.levels)
         except ValueError:  # made for other settings
-            self._overlay = LiveOverlay(self.settings.levels)
-        self._changes, self._fresh = 0, fresh(self._overlay)
+            overlay = LiveOverlay(self.settings.levels)
+        self._overlay = overlay
+        self._changes, self._fresh = 0, fresh(overlay)
+        return overlay
 
     def _grow(self, growing: Generator[None, None, Overlay], answers: Mapping[str, Surveyed]) -> None:
         """Grow all trees anew, some at a time, then publish."""
@@ -144,16 +146,15 @@ class Designer:
             self._overlay = end.value
             self._changes, self._fresh = 0, fresh(end.value)
             self.grown += 1
-            self._publish(answers)
+            self._publish(end.value, answers)
         else:
             self._port.after(BREATH, lambda: self._grow(growing, answers))
 
     # --- to the others ----------------------------------------------------------------------------------------
 
-    def _publish(self, answers: Mapping[str, Surveyed]) -> None:
+    def _publish(self, overlay: Overlay, answers: Mapping[str, Surveyed]) -> None:
         """Send what has changed to everyone, and everything to those that are behind."""
-        assert self._overlay is not None
-        wanted = {topic: Shape(*tree) for topic, tree in trees_of(self._overlay).items() if tree[1]}
+        wanted = {topic: Shape(*tree) for topic, tree in trees_of(overlay).items() if tree[1]}
         known, mine = self._designs.trees, self._designs.position
         behind = [name for name, answer in answers.items() if (answer.epoch, answer.designer, answer.serial) != mine]
         if mine[:2] != self._position[:2] or len(behind) > APART:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from saps.overlay.frames.ring import Level, Relink, Seek
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import MEMBERSHIP_BITS, BrokerRef, Key, Ref, common_prefix, membership
-from saps.overlay.ring.routing import MAX_HOPS, Node, Routing, State
+from saps.overlay.ring.routing import MAX_HOPS, Node, Routing, Search, State
 
 RISE_AT_MOST = 32
 """Rounds between two nodes that look for all their upper neighbours anew, when the last of them found nothing new."""
@@ -90,7 +90,7 @@ class Levels:
             for rightward in (True, False)
             if (start := self._start(node, level, rightward)) is not None
         ]
-        node.sought, node.awaited = level, len(starts)
+        node.search = Search(level, len(starts))
         for rightward, start in starts:
             seek = Seek(start.key, level, rightward, node.ref, MAX_HOPS)
             if start.broker == self._port.me:
@@ -160,9 +160,9 @@ class Levels:
                 self._improved = True
         else:
             self._end(node, frame.level, frame.rightward)
-        if frame.level == node.sought:
-            node.awaited -= 1
-            if node.awaited == 0:
+        if frame.level == node.search.level:
+            node.search = Search(frame.level, node.search.awaited - 1)
+            if node.search.awaited == 0:
                 self._seek(node, frame.level + 1)
 
     def _improve(self, node: Node, level: int, rightward: bool, ref: Ref) -> bool:

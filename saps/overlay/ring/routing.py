@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,13 +27,22 @@ class State(Enum):
     LEAVING = "leaving"
 
 
+class Search(NamedTuple):
+    """The highest level whose neighbours were looked for, and how many answers are awaited."""
+
+    level: int
+    awaited: int
+
+
+NOT_SOUGHT = Search(0, 0)
+
+
 class Node:
     """One key of this broker and its neighbours: `right[i]`, `left[i]` in the list of level i."""
 
     __slots__ = (
         "asked",
         "attempts",
-        "awaited",
         "doubt_until",
         "gone",
         "granted",
@@ -40,8 +50,8 @@ class Node:
         "left",
         "ref",
         "right",
+        "search",
         "since",
-        "sought",
         "state",
         "vector",
         "waiters",
@@ -71,9 +81,7 @@ class Node:
         self.asked = 0
         """Insertions of the linked node that are under way: it does not leave before they are answered, or one of them
         could put it in again behind its removal."""
-        self.sought = 0
-        """The highest level whose neighbours were looked for, and how many answers are awaited."""
-        self.awaited = 0
+        self.search = NOT_SOUGHT
 
     def links(self, rightward: bool) -> list[Ref | None]:
         return self.right if rightward else self.left

@@ -376,7 +376,7 @@ class Sessions:
             claiming.rounds += 1
             if given is not None or others[0].stamp < self._stamp(0):  # made while this claim was under way
                 if client in self._unsure:  # who has claimed later may have done so before it was known here
-                    self._port.send(others[0].broker, Offer(client))
+                    self.migrations.tell(others[0].broker, client)
                 self.finish(claiming, Arrival.LATER)
                 return
             if claiming.rounds > ROUNDS:
@@ -390,7 +390,7 @@ class Sessions:
     def _reunite(self, claiming: Claiming, mine: int, others: list[SessionLease]) -> None:
         """Have what those who have adopted the session from here have beside; unless its client is there by now."""
         if others and _age(others[0]) > (mine, self._port.me.name):
-            self._port.send(others[0].broker, Offer(claiming.client))
+            self.migrations.tell(others[0].broker, claiming.client)
             self.finish(claiming, Arrival.LATER)
         else:
             self.migrations.take(claiming, mine, others)
@@ -409,7 +409,7 @@ class Sessions:
             self._waiting.add(claiming)
             self.notices.claim(client, claiming)
         elif others and _age(others[0]) > (mine, self._port.me.name):
-            self._port.send(others[0].broker, Offer(client))
+            self.migrations.tell(others[0].broker, client)
         else:
             self._unsure.discard(client)
             for lease in others:

@@ -12,7 +12,9 @@ from typing import Any
 
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.calls import Locate
+from saps.overlay.frames.delivery import MadeUp
 from saps.overlay.frames.ring import Check, Find, Found, Insert, Inserted
+from saps.overlay.frames.sessions import Bequest
 from saps.overlay.ring.keys import BrokerRef, KeyOrder, Ref, broker_key, place
 from saps.overlay.validation.contents import UNSOUND
 
@@ -46,6 +48,11 @@ def _own(sender: BrokerRef, broker: BrokerRef) -> str | None:
     return None if broker == sender else f"in the name of {broker.name}"
 
 
+def _earlier(sender: BrokerRef, origin: BrokerRef | None) -> str | None:
+    own = origin is None or (origin.name == sender.name and origin.incarnation < sender.incarnation)
+    return None if own else "publications that are not of an earlier life of it"
+
+
 _RULES: dict[type[Frame], Rule] = {
     Insert: lambda sender, frame, order: key_fault(frame.ref, order),
     Inserted: lambda sender, frame, order: _own(sender, frame.left.broker),
@@ -53,4 +60,6 @@ _RULES: dict[type[Frame], Rule] = {
     Check: lambda sender, frame, order: _own(sender, frame.ref.broker),
     Find: lambda sender, frame, order: _own(sender, frame.origin) if frame.hops == 0 else None,
     Locate: lambda sender, frame, order: _own(sender, frame.origin) if frame.hops <= 1 else None,
+    MadeUp: lambda sender, frame, order: _earlier(sender, frame.origin),
+    Bequest: lambda sender, frame, order: _earlier(sender, frame.origin),
 }

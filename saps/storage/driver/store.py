@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
 from saps.storage.driver.files import Sync
-from saps.storage.driver.writer import Lane, NoFile, Writer
+from saps.storage.driver.writer import Lane, NoFile, Writer, later_on
 from saps.storage.error import StorageFault
 from saps.storage.journal import Journal
 from saps.storage.saved import Saved
@@ -46,7 +47,7 @@ class Store:
         if path is None:
             self.journal.disk = False
             self.journal.epoch = time.time() - time.monotonic()
-            self._writer = NoFile()
+            self._writer = NoFile(later_on(asyncio.get_running_loop()))
         else:
             self._writer = Writer(self._open(path, sync))
         self.held = Journal()
@@ -91,4 +92,5 @@ class Store:
 def _lane(journal: Journal, writer: Writer) -> Commits:
     lane = Lane(writer)
     lane.commits = Commits(journal, lane)
+    writer.lanes.append(lane.commits)
     return lane.commits

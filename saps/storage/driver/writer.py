@@ -16,6 +16,22 @@ from saps.storage.journal import Batch
 logger = logging.getLogger(__name__)
 
 
+Later = Callable[[float, Callable[[], None]], None]
+"""Runs an action after so many seconds (`saps.storage.commits.Driver.later`)."""
+
+
+def later_on(loop: asyncio.AbstractEventLoop) -> Later:
+    """By an event loop."""
+
+    def later(delay: float, action: Callable[[], None]) -> None:
+        if delay:
+            loop.call_later(delay, action)
+        else:
+            loop.call_soon(action)
+
+    return later
+
+
 class Writer:
     """Writes batches for an event loop. (A `saps.storage.commits.Driver`.)"""
 
@@ -24,6 +40,9 @@ class Writer:
         """Who is told how it went. To be set before the first batch."""
         self._database = database
         self._loop = asyncio.get_running_loop()
+        self.later = later_on(self._loop)
+        self.lanes: list[Commits] = []
+        """Others that write to the same file."""
         self._work: SimpleQueue[tuple[Batch, Commits] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self._thread.start()
@@ -36,23 +55,13 @@ class Writer:
         """Write a batch of these commits."""
         self._work.put((batch, commits))
 
-    def later(self, delay: float, action: Callable[[], None]) -> None:
-        if delay:
-            self._loop.call_later(delay, action)
-        else:
-            self._loop.call_soon(action)
-
     async def close(self, patience: float = 10.0) -> None:
         """Write what is left, within `patience` seconds, and close the file."""
-        commits, idle = self.commits, asyncio.Event()
-        assert commits is not None
-        commits.on_idle = idle.set
+        assert self.commits is not None
         try:
             async with asyncio.timeout(patience):
-                while commits.pending or commits.journal:
-                    idle.clear()
-                    commits.hurry()
-                    await idle.wait()
+                for commits in (self.commits, *self.lanes):
+                    await _written(commits)
         except TimeoutError:
             logger.error("%s: could not write everything", self._database.path)
         self._work.put(None)
@@ -72,6 +81,16 @@ class Writer:
                 tell(commits.written, self._database.size)
 
 
+async def _written(commits: Commits) -> None:
+    """Waits until everything is on disk, late changes too."""
+    idle = asyncio.Event()
+    commits.on_idle = idle.set
+    while commits.pending or commits.journal:
+        idle.clear()
+        commits.hurry()
+        await idle.wait()
+
+
 class Lane:
     """Writes the batches of other commits to the same file. (A `saps.storage.commits.Driver`.)"""
 
@@ -88,19 +107,13 @@ class Lane:
 class NoFile:
     """Writes nothing: other brokers alone have what is committed. (A `saps.storage.commits.Driver`.)"""
 
-    def __init__(self) -> None:
+    def __init__(self, later: Later) -> None:
         self.commits: Commits | None = None
-        self._loop = asyncio.get_running_loop()
+        self.later = later
 
     def write(self, batch: Batch) -> None:
         assert self.commits is not None
         self.commits.written(0)
-
-    def later(self, delay: float, action: Callable[[], None]) -> None:
-        if delay:
-            self._loop.call_later(delay, action)
-        else:
-            self._loop.call_soon(action)
 
     async def close(self) -> None:
         """There is nothing left to write."""

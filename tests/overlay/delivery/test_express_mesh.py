@@ -31,10 +31,8 @@ class TwoLanes(Simulation):
     def __init__(self, seed: int, order: KeyOrder) -> None:
         super().__init__(seed, network=SLOW, order=order)
         self._clear_at: dict[tuple[str, str], float] = defaultdict(float)
-        self.attach = self._prioritise
 
-    @staticmethod
-    def _prioritise(broker: SimBroker) -> None:
+    def attach(self, broker: SimBroker) -> None:
         broker.node.delivery.multicast.prioritise(urgent)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:

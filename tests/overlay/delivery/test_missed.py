@@ -10,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saps.overlay.delivery.order import DOUBTED
+from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.missed.catchup import KEPT, LINGER
+from saps.overlay.missed.lag import Lag
 from saps.overlay.missed.log import InMemory, MissedLog
 from saps.overlay.rendezvous.publisher_registry import IDLE
 from saps.overlay.ring.keys import BrokerRef
@@ -59,6 +61,34 @@ def lost(recorder: Recorder) -> list[bytes]:
             if wanted and payload not in have:
                 found.append(payload)
     return found
+
+
+def test_what_a_broker_has_caught_up_with_is_not_for_its_heir() -> None:
+    """It had adopted sessions between two absences, and was lost again as it said so: its heir was sent what it had
+    missed, and got, the first time."""
+    simulation = Simulation(1)
+    one, two, three = simulation.build(3)
+    recorder = Recorder(simulation)
+    recorder.subscribe(two, "a")
+    simulation.run(2)
+    recorder.publish(one, "a", 1)
+    catch_up = one.node.delivery.catch_up
+    simulation.partition([two.name])
+    simulation.run(4)
+    for _ in range(5):
+        recorder.publish(one, "a", 2)
+    simulation.heal()
+    simulation.run_until(lambda: len(two.delivered) == 6 and not catch_up.lags, 10)
+    two.node.delivery.catch_up.returned.adopted = lambda teller: [(three.ref, ["a"])]
+    simulation.partition([two.name])
+    simulation.run(4)
+    simulation.heal()
+    simulation.run_until(lambda: any(lag.wanted.adopted for lag in catch_up.lags.values()), 10)
+    simulation.partition([two.name])
+    simulation.run(4)
+    assert two.ref in catch_up.lags
+    told = catch_up.bodies[Inherit](Inherit(two.ref, three.ref, 1, 1, ["a"]), [])
+    assert [*told] == [Bequeathed(one.name, 0)]
 
 
 def cut(rng: random.Random, simulation: Simulation) -> Callable[[], None]:
@@ -244,6 +274,20 @@ def test_what_begins_during_a_cut_is_made_up(case: str) -> None:
     assert got == [b"missed", b"after"]
 
 
+def test_a_machine_that_slept_gets_all_that_its_filters_have_missed() -> None:
+    """Its monotonic clock stood still meanwhile: its filters are older than it says."""
+    simulation = Simulation(1)
+    publisher, subscriber = two(simulation)
+    simulation.partition([subscriber.name])
+    for number in range(10):
+        publisher.publish("t", b"%d" % number, 1)
+        simulation.run(6)
+    subscriber.node.rendezvous.subscriptions.registrations["t"].since += 60
+    simulation.heal()
+    simulation.run(20)
+    assert [message.payload for _, message in subscriber.delivered] == [b"before", *(b"%d" % n for n in range(10))]
+
+
 def test_a_group_across_a_cut_gets_each_message_at_one_member() -> None:
     simulation = Simulation(3)
     publisher, one, two = simulation.build(3)
@@ -272,3 +316,15 @@ def test_what_is_held_for_a_gap_is_not_acknowledged() -> None:
     assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [DOUBTED]
     inbox.accept(origin, frame("t", last + 2, last, b"gap"))
     assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [1]
+
+
+def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:
+    log = MissedLog()
+    log.begin(5)
+    heir, owner = (Lag(BrokerRef(name, 1, name, "c"), log.last, 2, 0.0) for name in ("heir", "owner"))
+    heir.lost([frame("t", 3)], log, 0.0)
+    owner.lost([frame("t", 3), frame("t", 4)], log, 0.0)
+    heir.wanted.of(owner.broker).add("t", 0.0, 0)
+    heir.inherit(owner.broker, owner, log)
+    heir.inherit(owner.broker, owner, log)
+    assert [body.seqs for body in heir.doubts.before] == [[3], [4]]

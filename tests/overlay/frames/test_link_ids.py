@@ -69,7 +69,7 @@ def test_what_waits_for_a_link_that_breaks_does_not_leave_by_the_next_one(qos: i
         publisher.node.mesh.publish(Batch.of(Message(TOPIC, b"after", qos)), None)
         check_defined(links(publisher).get(child, []))
 
-    simulation._link(publisher.name, child.name).session += 1
+    simulation._wires.link(publisher.name, child.name).session += 1
     publisher.act(act)
     simulation.run(10.0)
     for broker in subscribers:

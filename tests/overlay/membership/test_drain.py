@@ -36,14 +36,10 @@ class Drains(Roams):
         self.drains: dict[SimBroker, Drain] = {}
         self.full: set[str] = set()
         """Brokers that take no sessions."""
-        attach = self.attach
-        assert attach is not None
 
-        def attach_all(broker: SimBroker) -> None:
-            attach(broker)
-            self._equip(broker)
-
-        self.attach = attach_all
+    def attach(self, broker: SimBroker) -> None:
+        super().attach(broker)
+        self._equip(broker)
 
     def _equip(self, broker: SimBroker) -> None:
         frontend, node = self.benches[broker].frontend, broker.node

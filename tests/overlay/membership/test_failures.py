@@ -110,7 +110,7 @@ def test_a_key_that_is_back_unseen_is_linked_again() -> None:
     _, second, _ = simulation.build(3)
     second.subscribe("t")
     simulation.run(2)
-    key = filter_key("t", second.ref, simulation.order)
+    key = filter_key("t", second.ref, simulation.nodes.order)
     node = second.node.graph.nodes[key]
     node.ref = node.ref._replace(stay=node.ref.stay + 1)
     simulation.run(5)

@@ -152,7 +152,7 @@ def test_one_that_is_there_and_never_begins_does_not_keep_the_others_waiting_for
     site.check_ring()
 
 
-def test_in_one_mesh_nobody_knocks_any_more() -> None:
+def test_in_one_mesh_nobody_probes_any_more() -> None:
     """Though addresses, its own among them, are written in another way than brokers say them."""
     site = Site(1)
     names = ["b1", "b2", "b3"]
@@ -161,9 +161,9 @@ def test_in_one_mesh_nobody_knocks_any_more() -> None:
     one_mesh(site)
     site.run(10)
     assert beginners(site) == 1
-    knocks = site.knocks
+    probes = site.probes
     site.run(60)
-    assert site.knocks == knocks
+    assert site.probes == probes
 
 
 def test_who_has_knocked_and_is_gone_is_forgotten() -> None:
@@ -173,9 +173,9 @@ def test_who_has_knocked_and_is_gone_is_forgotten() -> None:
     one_mesh(site)
     site.processes["b2"].kill()
     site.run(30)
-    knocks = site.knocks
+    probes = site.probes
     site.run(60)
-    assert site.knocks == knocks
+    assert site.probes == probes
 
 
 def test_remembered_members_count_only_by_their_names() -> None:
@@ -193,6 +193,6 @@ def test_a_second_broker_of_a_name_is_refused() -> None:
     site.process("b1", {})
     twin = Process(site, site.reference("b1", "c1"), {"b1:1": ""}, 0.0)
     site.run(6)
-    assert twin.refused
+    assert twin.is_refused
     assert "there is a broker with the same name, 'b1'" in twin.start.faults()["b1:1"]
     assert twin.start.stage is Stage.STARTING

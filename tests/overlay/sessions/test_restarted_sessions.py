@@ -33,14 +33,10 @@ class Restarts(Roams):
         super().__init__(seed, network=network, check=False)
         self.stored: dict[str, list[str]] = {}
         """Clients by broker."""
-        attach = self.attach
-        assert attach is not None
 
-        def attach_restored(broker: SimBroker) -> None:
-            attach(broker)
-            self._restore(broker, self.stored.get(broker.name, []))
-
-        self.attach = attach_restored
+    def attach(self, broker: SimBroker) -> None:
+        super().attach(broker)
+        self._restore(broker, self.stored.get(broker.name, []))
 
     def _restore(self, broker: SimBroker, clients: list[str]) -> None:
         """Sessions as `saps.frontend.mqtt.session.durable.restore` leaves them: their clients have just gone."""

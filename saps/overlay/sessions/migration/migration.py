@@ -34,6 +34,9 @@ from saps.overlay.sessions.sessions import Claiming, Sessions
 
 logger = logging.getLogger(__name__)
 
+TELL_AGAIN = 2.0
+"""Seconds until the holders are asked once more whose session is the later one."""
+
 
 class Migrations:
     """The sessions that come to one broker and leave it."""
@@ -48,7 +51,10 @@ class Migrations:
     ) -> None:
         """`passed`: the number of the last publication of a broker to a topic that has gone to the subscribers here.
         `waiting`: is there a matching one that has come and could not yet?"""
+        self._port = port
         self._sessions = sessions
+        self._offering: set[str] = set()
+        """Clients of older sessions here that others have been told of."""
         self.target = MigrationTarget(port, calls, sessions, waiting)
         self.source = MigrationSource(port, sessions, passed, waiting)
 
@@ -83,6 +89,19 @@ class Migrations:
             Departed: self.target.on_departed,
             Offer: self._on_offer,
         }
+
+    def tell(self, broker: BrokerRef, client: str) -> None:
+        """A broker has a later session of the client than this one: say so until one has gone (frames may be lost)."""
+        self._port.send(broker, Offer(client))
+        if client not in self._offering:
+            self._offering.add(client)
+            self._port.after(TELL_AGAIN, lambda: self._look(client))
+
+    def _look(self, client: str) -> None:
+        """Is the client's session still here?"""
+        self._offering.discard(client)
+        if client in self._sessions.leases and not self.offer(client):
+            self._sessions.sync_one(client)
 
     def _on_offer(self, sender: BrokerRef, frame: Offer) -> None:
         sessions, client = self._sessions, frame.client

@@ -73,7 +73,7 @@ class Adoption:
         self._sessions = sessions
         self._waiting = waiting
         self._serial = serial
-        self._owner = copy.owner
+        self.owner = copy.owner
         self._copy = copy
         self._done = done
         self.clients: dict[str, _Adopted] = {}
@@ -82,6 +82,14 @@ class Adoption:
         self._rounds = 0
         self._come: dict[str, list[tuple[BrokerRef, Publish]]] = {}
         """What has come of those that sent it, in the present round."""
+        self._over = False
+        self.answered: set[str] = set()
+        """Publishers' brokers that have sent all that the owner had missed."""
+
+    @property
+    def filters(self) -> list[str]:
+        """Of the sessions, without those of shared subscriptions."""
+        return list(self._filters)
 
     def begin(self, now: float, elsewhere: dict[str, int], attempt: int = 0) -> None:
         """`now`: seconds since the epoch; `elsewhere`: stamps of later copies of the same clients' sessions."""
@@ -124,13 +132,13 @@ class Adoption:
     def _inherit(self) -> None:
         self._rounds += 1
         self._come.clear()
-        body = Inherit(self._owner, self._port.me, self._serial, self._rounds, list(self._filters))
+        body = Inherit(self.owner, self._port.me, self._serial, self._rounds, list(self._filters))
         self._calls.call(ALL_BROKERS, body, self._told, ATTEMPTS)
 
     def bequeathed(self, sender: BrokerRef, frame: Bequest) -> None:
         """A publishers' broker has sent something."""
-        if frame.turn == self._rounds:
-            self._come.setdefault(sender.name, []).append((sender, frame.body))
+        if frame.turn == self._rounds and not self._over:
+            self._come.setdefault(sender.name, []).append((frame.origin or sender, frame.body))
 
     def _told(self, outcome: Outcome) -> None:
         expected = {each.broker: each.frames for each in outcome.results if isinstance(each, Bequeathed)}
@@ -143,6 +151,7 @@ class Adoption:
         elif (missing or not complete) and self._rounds < ROUNDS:
             self._inherit()
         else:
+            self.answered = {name for name, count in expected.items() if len(self._come.get(name, ())) >= count}
             self._make_up()
 
     def _make_up(self) -> None:
@@ -155,8 +164,12 @@ class Adoption:
         Settling(self._port, self._calls, self._waiting, list(self._filters), limit, lambda: True, self._complete)
 
     def _complete(self) -> None:
+        self._over = True
+        self._come.clear()
         for client, adopted in self.clients.items():
             adopted.complete()
             self._sessions.inherited(adopted.claiming, Arrival.MOVED)
             self._sessions.sync_one(client)
         self._done()
+        self.clients.clear()
+        del self._copy, self._done  # and with them the messages; what is left is asked for for a day

@@ -39,6 +39,8 @@ ANSWER = 1.0
 """Seconds for which a holder that is not known to be dead may take to answer."""
 STAND_BY = 15.0
 """Seconds within which another holder has to adopt."""
+HEIR_FOR = 86400.0
+"""Seconds for which those that were cut off meanwhile are told of an adoption: as long as they keep what is missed."""
 FENCED = 4096
 """Logs that are remembered to be over."""
 
@@ -81,7 +83,7 @@ class Replicas:
         self._over: OrderedDict[Log, None] = OrderedDict()
         self._serial = 0
         self.adoptions: dict[int, Adoption] = {}
-        """Under way, by the serial of their `Inherit`."""
+        """By the serial of their `Inherit`: those under way, and those of the last day."""
         self.adopted = 0
         """Sessions adopted."""
         self.restored = Restored(port, calls, self.shelf, self.copies, self._over, self._adopt, self._done)
@@ -272,7 +274,7 @@ class Replicas:
             self.when_stored(over)
 
         def over() -> None:
-            del self.adoptions[serial]
+            self._port.after(HEIR_FOR, lambda: self._forget_adoption(serial))
             self._done(log)
             for ref in self._others(copy):
                 self._port.send(ref, Inherited(*log))
@@ -292,6 +294,14 @@ class Replicas:
                 for each in other.sessions.values():
                     found[each.client] = max(found.get(each.client, -1), each.stamp)
         return found
+
+    def _forget_adoption(self, serial: int) -> None:
+        del self.adoptions[serial]
+
+    def heritage(self, asking: BrokerRef) -> list[tuple[BrokerRef, list[str]]]:
+        """Owners whose sessions have been adopted here, and the filters of these, unless `asking` has answered then."""
+        adoptions = [each for each in self.adoptions.values() if asking.name not in each.answered]
+        return [(adoption.owner, adoption.filters) for adoption in adoptions]
 
     def leases(self) -> list[SessionLease]:
         """Of owners that are dead: nobody else tells of them."""

@@ -101,6 +101,11 @@ class Source:
 
     # ---- commits
 
+    @property
+    def alone(self) -> bool:
+        """No other broker is known that could follow the log, and nothing waits until one is."""
+        return self._wanted <= 0 or not (self._holders or self.refuse or any(True for _ in self._candidates()))
+
     def append(self, batch: Batch, done: Callable[[], None]) -> None:
         """Have the holders take these changes. `done` runs when they have, as far as that is waited for."""
         self._done = None
@@ -115,7 +120,8 @@ class Source:
         if not self._used:
             self._used = True
             self.review()
-        self._enqueue_all(changes)
+        for holder in self._holders.values():
+            self._enqueue(holder, changes, True)
         if not urgent(changes):
             done()
             return
@@ -124,10 +130,6 @@ class Source:
         self._settle()
         self.waited += self._done is not None
         self._watch()
-
-    def _enqueue_all(self, changes: Changes) -> None:
-        for holder in self._holders.values():
-            self._enqueue(holder, changes, True)
 
     def _settle(self) -> None:
         """Is the commit that waits done?"""

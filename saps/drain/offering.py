@@ -1,0 +1,136 @@
+"""Sessions of a broker that is drained: each is offered to another one until it has it.
+
+A session stays this broker's own until the other has all of it, so an offer that fails or is forgotten costs time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any
+
+import msgspec
+
+from saps.agents.api import Answers
+from saps.drain.adoption import Claims
+from saps.drain.agent import DRAIN
+from saps.drain.hosts import Hosts
+from saps.drain.values import Offer
+from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.session.session import Session
+from saps.overlay.ring.keys import BrokerRef
+
+AT_ONCE = 64
+"""Sessions that are offered or on the way at the same time. More is faster; each costs a few round trips, and what
+its messages weigh."""
+OVERDUE = 15.0
+"""Seconds after which a session that was offered and is still here is offered to another broker."""
+AGAIN = 1.0
+"""Seconds until a session that was refused is offered again."""
+
+Call = Callable[[str, str, tuple[Any, ...], Callable[[Answers], None]], None]
+"""Calls a method of an agent by name (`saps.agents.api.AgentRegistry.call`)."""
+
+
+class Offering:
+    """The sessions of one broker whose clients are away."""
+
+    def __init__(self, me: Callable[[], BrokerRef], frontend: Frontend, claims: Claims, call: Call) -> None:
+        self._me = me
+        self._frontend = frontend
+        self._claims = claims
+        self._call = call
+        self._hosts = Hosts()
+        """Of the present drain: an answer for another one's does not count."""
+        self._due: dict[str, float] = {}
+        """Sessions of clients that are away, and when they are to be offered."""
+        self.moving: dict[str, float] = {}
+        """Sessions that were offered, and when that has failed."""
+
+    def begin(self, hosts: Hosts, now: float) -> None:
+        """A drain begins: what has no client is due at once."""
+        self._hosts = hosts
+        sessions = self._frontend.sessions
+        self._due = {client: now for client, session in sessions.items() if session.connection is None}
+
+    def end(self) -> None:
+        """The drain is cancelled."""
+        self._due.clear()
+        self.moving.clear()
+
+    def later(self, client: str, due: float) -> None:
+        """A client has been sent away: its session is offered then, unless it has followed by itself."""
+        self._due[client] = due
+
+    def look(self, due: float) -> None:
+        """Sessions that have been left meanwhile are offered then."""
+        for client, session in self._frontend.sessions.items():
+            if session.connection is None:
+                self._due.setdefault(client, due)
+
+    def offer(self, now: float) -> None:
+        """Offer what is due, and see what has become of what was offered."""
+        sessions = self._frontend.sessions
+        for client, overdue in list(self.moving.items()):
+            if client not in sessions:
+                del self.moving[client]
+                self._due.pop(client, None)
+            elif now >= overdue:
+                self._claims.sync_one(client)  # perhaps there is a later one, and this one is to end
+                self._refused(client, now)
+        offers: dict[str, list[Offer]] = {}
+        for offer in self._offers(now):
+            host = self._hosts.choose(offer.client)
+            if host is None:
+                self._due[offer.client] = now + AGAIN
+            else:
+                self.moving[offer.client] = now + OVERDUE
+                offers.setdefault(host, []).append(offer)
+        for host, batch in offers.items():
+            self._offer(host, batch)
+
+    def _offers(self, now: float) -> Iterator[Offer]:
+        """Of sessions that are due, as many as may go at once."""
+        room = AT_ONCE - len(self.moving)
+        for client, due in list(self._due.items()):
+            if due > now or client in self.moving:
+                continue
+            session = self._frontend.sessions.get(client)
+            if session is None or session.connection is not None:
+                del self._due[client]
+            elif room > 0 and session.ends_at < inf:  # else another broker is taking it
+                room -= 1
+                yield self._described(client, session, now)
+
+    def _described(self, client: str, session: Session, now: float) -> Offer:
+        will = session.will
+        return Offer(
+            client,
+            session.user,
+            self._me(),
+            self._claims.leases.get(client, 0),
+            session.ends_at - now,
+            len(session.queue.copies or ()),
+            session.queue.bytes,
+            None if will is None else will.message,
+            0.0 if will is None else max(0.0, will.due - now),
+        )
+
+    def _offer(self, host: str, batch: list[Offer]) -> None:
+        hosts = self._hosts
+
+        def answered(answers: Answers) -> None:
+            if hosts is not self._hosts:
+                return
+            value = answers[0].value if answers and answers[0].error is None else None
+            reasons = value if isinstance(value, list) and len(value) == len(batch) else ["no answer"] * len(batch)
+            for offer, reason in zip(batch, reasons, strict=True):
+                if reason and offer.client in self.moving:
+                    hosts.refused(offer.client, host)
+                    self._refused(offer.client, self._frontend.clock())
+
+        self._call(f"{host}!{DRAIN}", "adopt", (msgspec.to_builtins(batch, builtin_types=(bytes,)),), answered)
+
+    def _refused(self, client: str, now: float) -> None:
+        del self.moving[client]
+        self._due[client] = now + AGAIN

@@ -1,0 +1,136 @@
+"""Connections to other brokers that are being made: how many at once, and how long one waits after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from typing import Protocol, cast
+
+from saps.links.marking import mark
+from saps.links.questions import HANDSHAKE
+from saps.links.side import Side
+from saps.overlay.ring.keys import BrokerRef
+
+logger = logging.getLogger(__package__)
+
+DIALS = 256
+"""Connections that are being made at once. More costs file descriptors when many brokers cannot be reached."""
+UNMADE = 8192
+"""Links, at most, that wait to be made; beyond it a broker cannot be reached. Each costs about 4 KiB, and what is to be
+sent. More than a broker has to begin with at once."""
+BACKOFF = (0.05, 1.0)
+"""Least and greatest wait in seconds before a peer that could not be reached is tried again; doubles each time."""
+
+
+class Unmade(Protocol):
+    """A link that is to get a connection: an `asyncio.Protocol` (`saps.links.outbound.Outbound`)."""
+
+    to: BrokerRef
+    express: bool
+    over: bool
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be sent."""
+
+    def drop(self) -> None:
+        """What is queued cannot be sent."""
+
+    def forget(self) -> None:
+        """Nothing is queued, and nobody answers: the link is no more."""
+
+
+class Dialling:
+    """All the links of a broker that are not up yet."""
+
+    def __init__(self) -> None:
+        self.slots = asyncio.Semaphore(DIALS)
+        self._unmade: set[Unmade] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Attempts to make links that have not ended."""
+
+    @property
+    def full(self) -> bool:
+        """No further link may be begun."""
+        return len(self._unmade) >= UNMADE
+
+    def begun(self, link: Unmade) -> None:
+        self._unmade.add(link)
+
+    def ended(self, link: Unmade) -> None:
+        """It is up, or no more."""
+        self._unmade.discard(link)
+
+    def attempt(self, dialler: Dialler) -> asyncio.Task[None]:
+        """Make a link; `settled` waits until nobody does so any more."""
+        task = asyncio.get_running_loop().create_task(dialler.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def settled(self) -> None:
+        """Returns when no attempt is under way."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Dialler:
+    """Makes the connection of one link, as often as it takes."""
+
+    def __init__(self, link: Unmade, side: Side, dialling: Dialling) -> None:
+        self._link = link
+        self._side = side
+        self._slots = dialling.slots
+        self._wait = BACKOFF[0]
+        self._accused = False
+        self._task = dialling.attempt(self)
+
+    def stop(self) -> None:
+        """Try no more."""
+        self._task.cancel()
+
+    async def run(self) -> None:
+        """Returns when the link has a connection, is over, or has nothing more to send."""
+        link = self._link
+        host, _, port = link.to.address.rpartition(":")
+        while not link.over:
+            try:
+                async with self._slots, asyncio.timeout(HANDSHAKE):
+                    await self._connect(host.strip("[]"), int(port))
+            except (OSError, TimeoutError, ValueError, OverflowError) as error:  # the last two: it is no address
+                if isinstance(error, ssl.SSLError):
+                    self.accuse(error)
+                link.drop()
+                await asyncio.sleep(self._wait)
+                self._wait = min(2 * self._wait, BACKOFF[1])
+                if link.idle:
+                    # Nothing was sent meanwhile: the next frame starts anew.
+                    link.forget()
+                    return
+            else:
+                return
+
+    async def _connect(self, host: str, port: int) -> None:
+        link, loop = self._link, asyncio.get_running_loop()
+        protocol = cast(asyncio.Protocol, link)
+        if not link.express:
+            await loop.create_connection(lambda: protocol, host, port, **self._side.sealing())
+            return
+        family, kind, number, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+        made = socket.socket(family, kind, number)
+        try:
+            made.setblocking(False)
+            mark(made, self._side.dscp)
+            await loop.sock_connect(made, address)
+            await loop.create_connection(lambda: protocol, sock=made, **self._side.sealing())
+        except BaseException:
+            made.close()
+            raise
+
+    def accuse(self, error: ssl.SSLError) -> None:
+        """Say why there is no link; once, however often it is tried."""
+        if not self._accused:
+            to = self._link.to
+            logger.warning("no link to %s at %s: TLS: %s", to.name, to.address, error.reason or error)
+        self._accused = True

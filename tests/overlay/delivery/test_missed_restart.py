@@ -1,0 +1,153 @@
+"""The broker that has logged what others miss restarts itself, with its files, before the cut is over."""
+
+from __future__ import annotations
+
+import os
+import random
+from functools import partial
+
+import pytest
+
+from saps.overlay.missed.catchup import LINGER
+from saps.overlay.missed.log import InMemory
+from saps.simulator import Network, SimBroker, Simulation
+from saps.topics import matches
+from tests import marks
+from tests.overlay.scenes import Recorder
+
+pytestmark = pytest.mark.simulation
+
+SCHEDULES = pytest.mark.parametrize("seed", range(int(os.environ.get("CUT_SCHEDULES", "8"))))
+TOPICS, FILTERS = ("a", "a/b", "x", "y/1"), ("a", "a/#", "x", "+/b", "y/+", "#")
+
+
+class File(InMemory):
+    """A segment in a file that outlives its broker until it is removed."""
+
+    def __init__(self, files: dict[int, File], number: int) -> None:
+        super().__init__()
+        self._files, self._number = files, number
+        files[number] = self
+
+    def close(self) -> None:
+        self._files.pop(self._number, None)
+
+
+class Filed(Simulation):
+    """Brokers whose logs are in files."""
+
+    def __init__(self, seed: int, network: Network | None = None) -> None:
+        super().__init__(seed, network=network or Network(), check=False)
+        self.files: dict[str, dict[int, File]] = {}
+
+    def attach(self, broker: SimBroker) -> None:
+        files, catch_up = self.files.setdefault(broker.ref.name, {}), broker.node.delivery.catch_up
+        catch_up.log.segment = partial(File, files)
+        catch_up.restore(sorted(files.items()), broker.node.port.timers.wall())
+
+
+def restart(simulation: Filed, broker: SimBroker, contact: str | None) -> SimBroker:
+    simulation.crash(broker.name)
+    simulation.run(random.Random(simulation.now).uniform(0.1, 6))
+    return simulation.add(broker.name, broker.ref.cluster, contact)
+
+
+@marks.expect("log of an earlier life")
+@pytest.mark.parametrize("alone", [False, True], ids=["beside others", "alone on its side"])
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_what_was_missed_is_made_up_by_the_next_life(alone: bool, restarts: int) -> None:
+    simulation = Filed(1)
+    publisher, subscriber, *others = simulation.build(2 if alone else 3)
+    for broker in (subscriber, *others):
+        broker.subscribe("t")
+    simulation.run(2)
+    publisher.publish("t", b"before", 2)
+    simulation.run(2)
+    simulation.partition([subscriber.name])
+    publisher.publish("t", b"in doubt", 2)
+    simulation.run(5)
+    for number in range(10):
+        publisher.publish("t", b"%d" % number, 1 + number % 2)
+    simulation.run(2)
+    for number in range(restarts):
+        publisher = restart(simulation, publisher, others[0].name if others else None)
+        simulation.run(10)
+        publisher.publish("t", b"later %d" % number, 2)
+        simulation.run(1)
+    simulation.heal()
+    simulation.run(20)
+    publisher.publish("t", b"after", 1)
+    simulation.run(3)
+    owed = [b"before", b"in doubt", *(b"%d" % n for n in range(10)), *(b"later %d" % n for n in range(restarts))]
+    assert [message.payload for _, message in subscriber.delivered] == [*owed, b"after"]
+    for broker in others:
+        assert [message.payload for _, message in broker.delivered] == [*owed, b"after"]
+    simulation.run(LINGER + 10)
+    assert not simulation.files[publisher.name]
+    assert not publisher.node.delivery.catch_up.lags
+
+
+def test_a_restart_while_it_makes_up_repeats_nothing() -> None:
+    simulation = Filed(2)
+    publisher, subscriber, other = simulation.build(3)
+    subscriber.subscribe("t")
+    simulation.run(2)
+    publisher.publish("t", b"before", 2)
+    simulation.partition([subscriber.name])
+    simulation.run(5)
+    for number in range(4000):
+        publisher.publish("t", b"%d" % number, 2)
+    simulation.run(1)
+    simulation.heal()
+    simulation.run_until(lambda: 500 < len(subscriber.delivered) < 3000, 20.0)
+    publisher = restart(simulation, publisher, other.name)
+    publisher.publish("t", b"after", 2)
+    simulation.run(30)
+    got = [message.payload for _, message in subscriber.delivered]
+    assert got == [b"before", *(b"%d" % number for number in range(4000)), b"after"]
+
+
+@SCHEDULES
+def test_nothing_is_lost_or_doubled_if_brokers_restart_during_a_cut(seed: int) -> None:
+    """On both sides, while others publish; those that restart have no sessions, and so nothing is owed to them."""
+    rng = random.Random(seed)
+    simulation = Filed(seed, Network(latency=(0.001, rng.choice([0.002, 0.02]))))
+    brokers, recorder = simulation.build(rng.choice([3, 4, 6]), 2), Recorder(simulation)
+    stay = brokers[1:]  # these are never restarted
+    for broker in stay:
+        for topic_filter in rng.sample(FILTERS, rng.choice([1, 2])):
+            recorder.subscribe(broker, topic_filter)
+    simulation.run(2)
+    restarting = brokers[0]
+
+    def publish(seconds: float, most: int = 25) -> None:
+        for _ in range(most):
+            broker = restarting if rng.random() < 0.7 else rng.choice(stay)
+            recorder.publish(broker, rng.choice(TOPICS), rng.choice([1, 2]))
+            simulation.run(seconds / most)
+
+    publish(1)
+    for _ in range(2):
+        side = [broker.name for broker in rng.sample(stay, rng.randrange(1, len(stay)))]
+        simulation.partition(side)
+        publish(rng.choice([3, 12, 40]))
+        simulation.run(3)
+        here = [broker for broker in stay if broker.name not in side]
+        restarting = restart(simulation, restarting, rng.choice(here).name)
+        simulation.run_until(lambda: restarting.joined, 30.0)  # noqa: B023
+        publish(rng.choice([1, 5]))
+        simulation.heal()
+        publish(rng.choice([1, 12]))
+        simulation.run(rng.choice([2, 20]))
+    simulation.run(30)
+    for broker, intervals in recorder.intervals.items():
+        got = [message.payload for _, message in broker.delivered]
+        for moment, publisher, topic, _, payload in recorder.published:
+            owed = any(matches(i.topic_filter, topic) and i.ready and i.ready < moment for i in intervals)
+            if owed and publisher is not broker and payload in recorder.confirmed:
+                assert got.count(payload) == 1, f"{payload!r} to {topic} from {publisher.name} at {broker.name}"
+        for topic in TOPICS:
+            for name in {publisher.name for _, publisher, *_ in recorder.published}:
+                mine = {p: n for n, (_, b, t, _, p) in enumerate(recorder.published) if (b.name, t) == (name, topic)}
+                order = [mine[payload] for payload in got if payload in mine]
+                assert order == sorted(order), f"{topic} from {name} at {broker.name}"
