@@ -12,7 +12,6 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
@@ -35,10 +34,11 @@ from saps.overlay.ring.keys import BrokerRef  # noqa: E402
 from saps.simulator import SimBroker, Simulation  # noqa: E402
 from saps.storage.commits import Commits  # noqa: E402
 from saps.storage.driver.mesh import HeldFrames  # noqa: E402
-from saps.storage.journal import Batch, Journal  # noqa: E402
+from saps.storage.driver.writer import NoFile  # noqa: E402
+from saps.storage.journal import Journal  # noqa: E402
 
 FOLDER = saps.__path__[0]
-SIMULATOR = f"{FOLDER}/simulator.py"
+SIMULATOR = f"{FOLDER}/simulator/"
 REST = 60.0
 """Virtual seconds after which the overlay has nothing left to put in order."""
 WAY = 0.02
@@ -104,43 +104,25 @@ class End:
         self.broker.act(lambda: self.frontend.turn.received(self.connection, data))
 
 
-class NoFile:
-    """Writes nothing, as a broker without a file. (A `saps.storage.commits.Driver`.)"""
-
-    def __init__(self, scene: Scene, broker: SimBroker) -> None:
-        self.scene = scene
-        self.broker = broker
-        self.commits: Commits | None = None
-
-    def write(self, batch: Batch) -> None:
-        assert self.commits is not None
-        self.commits.written(0)
-
-    def later(self, delay: float, action: Callable[[], None]) -> None:
-        self.scene.at(self.scene.now + delay, lambda: self.broker.act(action))
-
-
 class Scene(Simulation):
     """Brokers with frontends."""
 
     def __init__(self) -> None:
         super().__init__(1, check=False, trace=False, session_copies=3)
         self.frontends: dict[SimBroker, Frontend] = {}
-        self.local = self._hub
-        self.attach = self._attach
         self.first, self.second = self.build(2)
 
-    def _hub(self, broker: SimBroker) -> Local:
+    def local(self, broker: SimBroker) -> Local:
         hub = Hub(clock=lambda: self.now)
         frontend = Frontend(hub, Limits(), lambda: self.now, random.Random(1), lambda when: None)
         frontend.turn.call_soon = lambda end: self.at(self.now, end)
         self.frontends[broker] = frontend
         return hub
 
-    def _attach(self, broker: SimBroker) -> None:
+    def attach(self, broker: SimBroker) -> None:
         frontend, node = self.frontends[broker], broker.node
         frontend.hub.mesh = node.mesh
-        no_file = NoFile(self, broker)
+        no_file = NoFile(lambda delay, action: self.at(self.now + delay, lambda: broker.act(action)))
         journal = frontend.storage.journal = Journal()
         journal.disk, journal.life, journal.place = False, (broker.name, 1), node.rendezvous.publishers.take_place
         commits = no_file.commits = Commits(journal, no_file)
@@ -175,7 +157,8 @@ def calls(row: Row) -> Counter[str]:
     def entered(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
         path = code.co_filename
-        if event == "call" and path.startswith(FOLDER) and path != SIMULATOR and not code.co_name.startswith("<"):
+        ours = path.startswith(FOLDER) and not path.startswith(SIMULATOR)
+        if event == "call" and ours and not code.co_name.startswith("<"):
             found[f"{path.removeprefix(FOLDER)[1:]}:{code.co_qualname}"] += 1
 
     for turn in range(5):

@@ -92,15 +92,21 @@ class Place:
         self.pids.append(process.pid)
         return log
 
-    def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Poll `ready` until it holds. Raises StartError if a process ends first, or after START_TIMEOUT."""
-        deadline = time.monotonic() + START_TIMEOUT
+    def kill(self) -> None:
+        """End its processes at once, and nothing else."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+    def wait_until(self, ready: Callable[[], bool], patience: float = START_TIMEOUT) -> None:
+        """Poll `ready` until it holds. Raises StartError if a process ends first, or after so many seconds."""
+        deadline = time.monotonic() + patience
         while not ready():
             for process, log in zip(self._processes, self._logs, strict=True):
                 if process.poll() is not None:
                     raise StartError(f"ended with status {process.returncode}: {_tail(log)}")
             if time.monotonic() > deadline:
-                raise StartError(f"not ready after {START_TIMEOUT:.0f} s: {_tail(self._logs[-1])}")
+                raise StartError(f"not ready after {patience:.0f} s: {_tail(self._logs[-1])}")
             time.sleep(0.02)
 
 

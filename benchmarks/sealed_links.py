@@ -62,12 +62,12 @@ class End(Nobody):
         if folder is not None:
             ca = Folder(folder)
             files = FileSet(str(folder / "issued" / f"{name}.pem"), "", str(ca.certificate), str(ca.revoked))
-            self.links.identity = LinkIdentity(lambda: from_files(files), (), Identity("c", name), 60.0)
+            self.links.side.identity = LinkIdentity(lambda: from_files(files), (), Identity("c", name), 60.0)
 
     async def listen(self) -> BrokerRef:
         port = await self.links.listen("127.0.0.1", 0)
-        self.links.me = BrokerRef(self.links.me.name, 1, f"127.0.0.1:{port}", "c")
-        return self.links.me
+        self.links.side.me = BrokerRef(self.links.side.me.name, 1, f"127.0.0.1:{port}", "c")
+        return self.links.side.me
 
     def receive(self, sender: BrokerRef, frames: list[Frame]) -> None:
         self.got += len(frames)

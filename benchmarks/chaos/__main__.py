@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import random
 import shlex
 import shutil
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from benchmarks.chaos.account import Incident, Recorder
 from benchmarks.chaos.cable import Cable
+from benchmarks.chaos.disk.disks import possible
 from benchmarks.chaos.faults import available
 from benchmarks.chaos.ground import Ground, in_lab, on_loopback, topology
 from benchmarks.chaos.history import judge, write
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.lab and why:
         print(f"chaos: {why}", file=sys.stderr)
         return 2
-    lab, disks = not chosen.loopback and why is None, os.geteuid() == 0
-    kinds = available(lab, disks, lab and chosen.spark)
+    lab, disks = not chosen.loopback and why is None, possible()
+    kinds = available(lab, disks, lab and chosen.spark, full=chosen.sync == "full")
     if chosen.kinds:
         kinds = [kind for kind in kinds if kind in chosen.kinds]
     if not kinds:
@@ -88,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, default=20.0, help="messages a second to each topic (%(default)s)")
     parser.add_argument("--topics", type=int, default=1, metavar="N", help="of a publisher, all at once (%(default)s)")
     parser.add_argument("--subscribers", type=int, default=1, metavar="N", help="at each broker (default: %(default)s)")
+    parser.add_argument(
+        "--roamers", type=int, default=1, metavar="N", help="that change brokers (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("--kinds", nargs="+", type=Kind, choices=list(Kind), metavar="KIND", help=", ".join(Kind))
     spark = shutil.which("java") is not None and find_spec("pyspark") is not None
@@ -117,7 +120,7 @@ class _Missing(argparse.Action):
 
 def traffic(chosen: argparse.Namespace) -> Traffic:
     """What the devices are to do."""
-    return Traffic(rate=chosen.rate, subscribers=chosen.subscribers, topics=chosen.topics)
+    return Traffic(rate=chosen.rate, subscribers=chosen.subscribers, topics=chosen.topics, roamers=chosen.roamers)
 
 
 def _repeatable(chosen: argparse.Namespace) -> list[str]:
@@ -125,6 +128,7 @@ def _repeatable(chosen: argparse.Namespace) -> list[str]:
     words += ["--brokers", str(chosen.brokers), "--rate", f"{chosen.rate:g}"]
     words += ["--topics", str(chosen.topics)] if chosen.topics > 1 else []
     words += ["--subscribers", str(chosen.subscribers)] if chosen.subscribers > 1 else []
+    words += ["--roamers", str(chosen.roamers)] if chosen.roamers != 1 else []
     words += ["--overlap"] * chosen.overlap + (["--sync", chosen.sync] if chosen.sync != "off" else [])
     words += ["--spark"] * chosen.spark + ["--loopback"] * chosen.loopback
     return words + (["--kinds", *chosen.kinds] if chosen.kinds else [])

@@ -24,6 +24,8 @@ FLIGHT = 1.0
 """Seconds a QoS 0 message, which nobody acknowledges, is taken to be under way."""
 REPEATED = 5.0
 """Seconds after a fault in which a client that comes back gets QoS 1 again that it had not acknowledged."""
+ROAMING = "*"
+"""Stands for the broker of a subscriber that goes from one to the next: whatever is touched, it is."""
 DETAILS = 20
 """How many wrong deliveries of QoS 1 and 2 are kept with their details."""
 
@@ -39,6 +41,8 @@ class Reach(NamedTuple):
     def touches(self, a: str, b: str) -> bool:
         """What is published at `a` may not reach `b`, or not as it should."""
         one, other = self.sides
+        if b == ROAMING:
+            return bool(self.brokers) or a in one or a in other
         return bool({a, b} & self.brokers) or (a in one and b in other) or (a in other and b in one)
 
     def loses(self, a: str, b: str) -> bool:
@@ -194,7 +198,8 @@ class Recorder:
         outages = [
             max(flow.gap, now - flow.arrived)
             for stream, subscriber, flow in self._all()
-            if not any(each.reach.touches(stream.broker, self.brokers[subscriber]) for each in incidents)
+            if self.brokers[subscriber] != ROAMING
+            and not any(each.reach.touches(stream.broker, self.brokers[subscriber]) for each in incidents)
         ]
         for incident in incidents:
             incident.recovered, incident.flowing, incident.outages = recovered, now, outages

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from benchmarks import packets
 from benchmarks.chaos.account import Recorder, Stream
@@ -88,6 +89,10 @@ class PacedPublisher(Sender):
         self.streams[self._topics[place]].acknowledged(number, self._clock())
 
 
+STAY = (1.0, 6.0)
+"""Seconds that a roaming subscriber stays at a broker, least and most."""
+
+
 class Witness(Subscriber):
     """Takes everything with QoS 2, and tells the recorder of each arrival."""
 
@@ -109,3 +114,20 @@ class Witness(Subscriber):
     def arrived(self, name: str, number: int) -> None:
         assert self.recorder is not None
         self.recorder.arrived(self.client_id, name, number, self._clock())
+
+
+class Roamer(Witness):
+    """A witness that goes from broker to broker with its session, without saying goodbye."""
+
+    def __init__(self, name: str, dials: Sequence[Dial], clock: Clock) -> None:
+        super().__init__(name, dials[0], clock)
+        self._dials, self._rng = dials, random.Random(name)
+
+    async def dial(self) -> Streams:
+        return await self._rng.choice(self._dials)()
+
+    async def roam(self) -> None:
+        """Go on again and again, until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._rng.uniform(*STAY))
+            self.drop()

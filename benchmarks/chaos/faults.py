@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.chaos.account import Reach
 from benchmarks.chaos.cable import Cable
-from benchmarks.chaos.clocks import library
-from benchmarks.chaos.ground import Ground, Site
+from benchmarks.chaos.clocks import NOTICED, library
+from benchmarks.chaos.ground import START, Ground, Site
 from benchmarks.chaos.openflow import OpenFlow
-from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, Kind, Step
+from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, VOLUMES, Kind, Step
 from examples.smart_city.processes import BrokerError
 
 SLOW = 2_000_000
 """Bits per second of a slow link: several times what the devices' traffic takes."""
 BLOCK = 4096
+CALLERS = 5
+"""Clients that connect while a broker has no descriptors for them."""
 
 
-def available(lab: bool, disks: bool, job: bool = False) -> list[Kind]:
-    """What can be done in a lab, and where disks can be filled, or is not; and whether there is the Spark job."""
+def available(lab: bool, disks: bool, job: bool = False, *, full: bool = False) -> list[Kind]:
+    """What can be done in a lab, and where there are `disks` of one's own, or is not; whether there is the Spark job;
+    and whether what is acknowledged has been synced in full: nothing is promised at a loss of power else."""
     left_out: set[Kind] = set() if lab else {*BETWEEN, *OPENFLOW}
-    left_out |= set() if disks else {Kind.DISK}
+    left_out |= set() if disks else VOLUMES
+    left_out |= set() if full else {Kind.POWER}
     left_out |= set() if job else {Kind.SPARK}
     left_out |= set() if library() else CLOCKS
     return [kind for kind in Kind if kind not in left_out]
@@ -33,15 +39,20 @@ def available(lab: bool, disks: bool, job: bool = False) -> list[Kind]:
 
 def reach(step: Step, ground: Ground) -> Reach:
     """Whom it touches. A short pause, a slow link, a clock that jumps, and whatever befalls the programs of OpenFlow
-    multicast touch nobody: everything has to arrive, later."""
+    multicast touch nobody: everything has to arrive, later. Nor does a slow disk, a broker without descriptors for new
+    connections, or one that joins and leaves without devices of its own."""
     match step.kind:
-        case Kind.PARTITION | Kind.CUT | Kind.ONE_WAY | Kind.LOSS:
+        case Kind.RING:
+            return Reach(sides=(frozenset(ground.sites), frozenset(ground.sites)), kept=True)
+        case Kind.PARTITION | Kind.CUT | Kind.ONE_WAY | Kind.LOSS | Kind.MANGLE:
             return Reach(sides=ground.sides, kept=True)
-        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.DAMAGE | Kind.FREEZE:
+        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.DAMAGE | Kind.FREEZE | Kind.POWER:
             return Reach(frozenset({step.broker}), kept=True)
         case Kind.BLACKOUT:
             return Reach(frozenset(ground.sites), kept=True)
         case Kind.PAUSE | Kind.SLOW | Kind.CLOCK | Kind.CONTROLLER | Kind.OFGATE | Kind.SPARK:
+            return Reach()
+        case Kind.STROBE | Kind.SYNC | Kind.DESCRIPTORS | Kind.GUEST:
             return Reach()
         case Kind.SWITCH:
             return Reach(behind(step.broker, _openflow(ground)), kept=True)
@@ -69,6 +80,12 @@ class Faults:
             Kind.WIPE: self._wipe,
             Kind.DAMAGE: self._damage,
             Kind.BLACKOUT: self._black_out,
+            Kind.POWER: self._cut_power,
+            Kind.BROKEN: self._break_disk,
+            Kind.SYNC: self._slow_disk,
+            Kind.STROBE: self._strobe,
+            Kind.DESCRIPTORS: self._exhaust,
+            Kind.GUEST: self._invite,
             **dict.fromkeys(BETWEEN, self._disturb),
             **dict.fromkeys(OPENFLOW, self._end_program),
             Kind.SWITCH: self._restart_switch,
@@ -107,12 +124,77 @@ class Faults:
         sites = list(self._ground.sites.values())
         rng = random.Random(step.draw)
         await asyncio.gather(*(site.end(signal.SIGKILL) for site in sites))
+        for site in sites:
+            await self._lose(site, rng.getrandbits(32))
 
         async def again(site: Site, delay: float) -> None:
             await asyncio.sleep(delay)
             await site.start()
 
         await asyncio.gather(*(again(site, rng.uniform(0, step.seconds)) for site in sites))
+
+    async def _lose(self, site: Site, seed: int) -> None:
+        """What its disk had not synced, if what is acknowledged had to be."""
+        if self._ground.disks is not None and site.settings["storage.sync"] == "full":
+            await self._ground.disks.lose(site.folder, seed)
+
+    async def _cut_power(self, step: Step) -> None:
+        site = self._ground.sites[step.broker]
+        await site.end(signal.SIGKILL)
+        await self._lose(site, step.draw)
+        await asyncio.sleep(step.seconds)
+        await site.start()
+
+    async def _break_disk(self, step: Step) -> None:
+        disks, folder = self._ground.disks, self._ground.sites[step.broker].folder
+        assert disks is not None
+        await disks.fail(folder)
+        try:
+            await asyncio.sleep(step.seconds)
+        finally:
+            await disks.mend(folder)
+
+    async def _slow_disk(self, step: Step) -> None:
+        disks, folder = self._ground.disks, self._ground.sites[step.broker].folder
+        assert disks is not None
+        await disks.slow(folder, step.share)
+        try:
+            await asyncio.sleep(step.seconds)
+        finally:
+            await disks.mend(folder)
+
+    async def _strobe(self, step: Step) -> None:
+        clock = self._ground.sites[step.broker].clock
+        try:
+            for number in range(max(2, round(step.seconds / NOTICED))):
+                clock.set(0 if number % 2 else step.jump)
+                await asyncio.sleep(NOTICED)
+        finally:
+            clock.set(0)
+
+    async def _exhaust(self, step: Step) -> None:
+        site = self._ground.sites[step.broker]
+        pid = site.process.pid if site.process is not None else None
+        assert pid is not None
+        limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), limit[1]))
+        callers: list[asyncio.StreamWriter] = []
+        try:
+            for _ in range(CALLERS):
+                with contextlib.suppress(OSError, TimeoutError):
+                    callers.append((await asyncio.wait_for(site.dial(), step.seconds / CALLERS))[1])
+                await asyncio.sleep(step.seconds / CALLERS)
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
+            for writer in callers:
+                writer.close()
+
+    async def _invite(self, step: Step) -> None:
+        guest = await self._ground.sites[step.broker].host_guest()
+        try:
+            await asyncio.sleep(step.seconds)
+        finally:
+            await guest.stop(START if step.draw % 2 else 0)
 
     async def _stop(self, step: Step) -> None:
         site = self._ground.sites[step.broker]
@@ -174,6 +256,10 @@ class Faults:
                 return cable.cut()
             case Kind.SLOW:
                 return cable.slow(SLOW, forth=step.forth)
+            case Kind.MANGLE:
+                return cable.mangle(step.share, step.draw, forth=step.forth)
+            case Kind.RING:
+                return cable.ring()
             case Kind.LOSS:
                 return cable.lose(step.share, forth=step.forth)
             case _:

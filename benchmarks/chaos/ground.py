@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,13 @@ from pathlib import Path
 
 from benchmarks.chaos.clocks import WallClock
 from benchmarks.chaos.devices import Streams
+from benchmarks.chaos.disk.disks import Disks
 from benchmarks.chaos.openflow import WAYS, OpenFlow
 from benchmarks.chaos.schedule import VERSIONS
 from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker
 from lab import Lab
 from lab.programs import MQTT, OVERLAY
 
-DISK = "32m"
-"""Size of the file system under a broker's storage file, if it has one of its own."""
 CLUSTERS = ("east", "west")
 START = 90.0
 """Seconds a broker may take to be ready: it may have to wait until the mesh has buried its former life."""
@@ -54,6 +52,12 @@ class Site(ABC):
         if self.own_clock:
             self.process.environment |= self.clock.environment
         await self.process.start(START)
+
+    async def host_guest(self) -> BrokerProcess:
+        """One more broker beside it, without disk and devices. Raises `BrokerError`."""
+        guest = self.guest({name: value for name, value in self.settings.items() if not name.startswith("storage.")})
+        await guest.start(START)
+        return guest
 
     async def repair(self) -> None:
         """Put what is sound of its damaged file in the file's place, or nothing if nothing can be had. Its process has
@@ -95,6 +99,10 @@ class Site(ABC):
         """Its process, not yet started."""
 
     @abstractmethod
+    def guest(self, settings: Mapping[str, str]) -> BrokerProcess:
+        """The process of one more broker beside it, not yet started."""
+
+    @abstractmethod
     async def dial(self) -> Streams:
         """A client's connection to it. Raises `OSError`."""
 
@@ -109,6 +117,10 @@ class LoopbackSite(Site):
     def broker(self, settings: Mapping[str, str]) -> BrokerProcess:
         return saps_broker(self.name, self.cluster, f"127.0.0.1:{self._port}", self.overlay, self.others, settings)
 
+    def guest(self, settings: Mapping[str, str]) -> BrokerProcess:
+        mqtt, overlay = (f"127.0.0.1:{port}" for port in free_ports(2, random.Random()))
+        return saps_broker(f"{self.name}-guest", self.cluster, mqtt, overlay, [self.overlay, *self.others], settings)
+
     async def dial(self) -> Streams:
         return await asyncio.open_connection("127.0.0.1", self._port)
 
@@ -121,9 +133,19 @@ class LabSite(Site):
         self._space = lab.host(host)
 
     def broker(self, settings: Mapping[str, str]) -> BrokerProcess:
+        return self._in_space(self.name, f"127.0.0.1:{MQTT}", self.overlay, self.others, settings)
+
+    def guest(self, settings: Mapping[str, str]) -> BrokerProcess:
+        own = {name: value for name, value in settings.items() if not name.startswith("ofm.")}
+        overlay = f"{self.overlay.rpartition(':')[0]}:{OVERLAY + 1}"
+        return self._in_space(f"{self.name}-guest", f"127.0.0.1:{MQTT + 1}", overlay, [self.overlay, *self.others], own)
+
+    def _in_space(
+        self, name: str, mqtt: str, overlay: str, others: Sequence[str], settings: Mapping[str, str]
+    ) -> BrokerProcess:
         own = {"links.plain": "true", **settings}
-        plain = saps_broker(self.name, self.cluster, f"127.0.0.1:{MQTT}", self.overlay, self.others, own)
-        return BrokerProcess(self.name, self._space.argv(plain.command), environment=plain.environment)
+        plain = saps_broker(name, self.cluster, mqtt, overlay, others, own)
+        return BrokerProcess(name, self._space.argv(plain.command), environment=plain.environment)
 
     async def dial(self) -> Streams:
         sock = self._space.socket()
@@ -143,12 +165,11 @@ class Ground:
     def __init__(
         self, sites: Sequence[Site], settings: Mapping[str, str], disks: bool, openflow: OpenFlow | None = None
     ) -> None:
-        """`disks`: each storage file gets a file system of its own (root). `openflow`: has some topics travel along
-        trees."""
+        """`disks`: each storage file gets a file system of its own (`disks.possible`). `openflow`: has some topics
+        travel along trees."""
         self.sites = {site.name: site for site in sites}
         self.openflow = openflow
-        self._disks = disks
-        self._mounted: list[Path] = []
+        self.disks = Disks([site.folder for site in sites]) if disks else None
         for number, site in enumerate(sites):
             site.settings = {"storage.sync": "off", "limits.maximum_queued": "100000", **settings}
             if openflow is not None:
@@ -172,8 +193,8 @@ class Ground:
             for site in self.sites.values():
                 site.folder.mkdir()
                 site.clock.set(0)
-                if self._disks:
-                    self._mount(site.folder)
+            if self.disks is not None:
+                await self.disks.mount()
             if self.openflow is not None:
                 await self.openflow.start()
             started: list[str] = []
@@ -198,15 +219,8 @@ class Ground:
             await asyncio.gather(*(process.stop() for process in processes))
         finally:
             await asyncio.gather(*(process.stop(0) for process in processes))
-            self._unmount()
-
-    def _unmount(self) -> None:
-        while self._mounted:
-            subprocess.run(("umount", "--lazy", str(self._mounted.pop())), check=False)
-
-    def _mount(self, folder: Path) -> None:
-        subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={DISK}", "saps-chaos", str(folder)), check=True)
-        self._mounted.append(folder)
+            if self.disks is not None:
+                await self.disks.unmount()
 
 
 def on_loopback(

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import msgspec
 
-from benchmarks.chaos.account import Count, Incident, Reach, Recorder, Stream
+from benchmarks.chaos.account import ROAMING, Count, Incident, Reach, Recorder, Stream
 from benchmarks.chaos.cable import Cable
-from benchmarks.chaos.devices import PacedPublisher, Witness, topic_of
+from benchmarks.chaos.devices import PacedPublisher, Roamer, Witness, topic_of
 from benchmarks.chaos.faults import Faults, reach
 from benchmarks.chaos.ground import Ground, Site
 from benchmarks.chaos.openflow import WAYS
@@ -45,6 +45,8 @@ class Traffic(msgspec.Struct, frozen=True):
     qos: tuple[int, ...] = (0, 1, 2)
     subscribers: int = 1
     """At each broker."""
+    roamers: int = 0
+    """Subscribers that go from broker to broker with their sessions."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -90,9 +92,12 @@ class Run:
         streams = [stream for publisher in self._publishers for stream in publisher.streams.values()]
         places = {f"{site.name}-sub{n}": site for site in ground.sites.values() for n in range(traffic.subscribers)}
         self._witnesses = {name: Witness(name, site.dial, self._clock) for name, site in places.items()}
+        dials = [site.dial for site in ground.sites.values()]
+        self._roamers = [Roamer(f"roamer{n}", dials, self._clock) for n in range(traffic.roamers)]
+        self._witnesses |= {roamer.client_id: roamer for roamer in self._roamers}
         self.recorder = Recorder(
             streams,
-            ((name, site.name) for name, site in places.items()),
+            ((name, places[name].name if name in places else ROAMING) for name in self._witnesses),
             {} if keep else None,
         )
         for witness in self._witnesses.values():
@@ -110,12 +115,18 @@ class Run:
         first messages arrive."""
         failed: list[str] = []
         witnesses = list(self._witnesses.values())
-        async with _alive(witnesses), _alive(self._publishers), _pacing(self._publishers):
+        async with (
+            _alive(witnesses),
+            _alive(self._publishers),
+            _pacing(self._publishers),
+            contextlib.AsyncExitStack() as stack,
+        ):
             await _until(lambda: all(witness.subscribed.is_set() for witness in witnesses))
             self._set_active(True)
             if await self._last_gap(self._clock()) is None:
                 raise TimeoutError("no messages flow between the brokers, before any fault")
             await self._plant()
+            await stack.enter_async_context(_tasks([asyncio.create_task(roamer.roam()) for roamer in self._roamers]))
             for phase in phases:
                 if self._clock() > seconds:
                     break

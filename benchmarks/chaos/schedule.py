@@ -24,10 +24,18 @@ class Kind(StrEnum):
     WIPE = "wipe"
     DAMAGE = "damage"
     BLACKOUT = "blackout"
+    POWER = "power"
+    BROKEN = "broken disk"
+    SYNC = "slow disk"
+    STROBE = "strobe"
+    DESCRIPTORS = "descriptors"
+    GUEST = "guest"
     PARTITION = "partition"
     CUT = "cut"
     ONE_WAY = "one way"
     LOSS = "loss"
+    MANGLE = "mangle"
+    RING = "ring"
     SLOW = "slow"
     SWITCH = "switch"
     CONTROLLER = "controller"
@@ -46,11 +54,22 @@ WHAT = {
     Kind.WIPE: "`kill -9` of a broker, and its disk is gone; it is started again after 0 to 4 s, with an empty one",
     Kind.DAMAGE: "`kill -9` of a broker, and its storage is damaged: a bit flipped, a file cut in half or gone, a block"
     " copied over another; it is started again, after `saps storage repair` if it refuses",
-    Kind.BLACKOUT: "`kill -9` of all brokers at once; each is started again after 0 to 4 s of its own",
+    Kind.BLACKOUT: "`kill -9` of all brokers at once, and with `storage.sync = full` what their disks had not synced is"
+    " gone; each is started again after 0 to 4 s of its own",
+    Kind.POWER: "the same of one broker (0 to 4 s)",
+    Kind.BROKEN: "writes and syncs of the disk of a broker's `storage.file` end with EIO (1 to 3 s)",
+    Kind.SYNC: "each sync of that disk takes 0.05 to 0.4 s (2 to 5 s)",
+    Kind.STROBE: "the clock of a broker jumps to and fro each second (4 to 8 s)",
+    Kind.DESCRIPTORS: "a broker gets no more descriptors, while clients and brokers connect (2 to 4 s)",
+    Kind.GUEST: "a broker joins, stays for 1 to 4 s, and leaves in order or by `kill -9`",
     Kind.PARTITION: "nothing passes between the clusters (1 to 6 s)",
     Kind.CUT: "the same for 40 to 60 s",
     Kind.ONE_WAY: "nothing passes from one cluster to the other; the other way all does (1 to 5 s)",
     Kind.LOSS: "2 to 15 % of the packets from one cluster to the other are lost (2 to 4 s)",
+    Kind.MANGLE: "of the packets from one cluster to the other 2 to 15 % come twice, as many late, and as many with a"
+    " wrong bit (2 to 4 s)",
+    Kind.RING: "each broker hears only its neighbours in a ring: the majorities of no two of them are the same (2 to 6"
+    " s)",
     Kind.SLOW: "2 Mbit/s from one cluster to the other (2 to 4 s)",
     Kind.SWITCH: "a switch restarts with empty tables (out for 0 to 3 s)",
     Kind.CONTROLLER: "`kill -9` of the OpenFlow controller; it is started again after 0 to 3 s",
@@ -68,10 +87,18 @@ LENGTH = {
     Kind.WIPE: (0.0, 4.0),
     Kind.DAMAGE: (0.0, 4.0),
     Kind.BLACKOUT: (0.0, 4.0),
+    Kind.POWER: (0.0, 4.0),
+    Kind.BROKEN: (1.0, 3.0),
+    Kind.SYNC: (2.0, 5.0),
+    Kind.STROBE: (4.0, 8.0),
+    Kind.DESCRIPTORS: (2.0, 4.0),
+    Kind.GUEST: (1.0, 4.0),
     Kind.PARTITION: (1.0, 6.0),
     Kind.CUT: (40.0, 60.0),
     Kind.ONE_WAY: (1.0, 5.0),
     Kind.LOSS: (2.0, 4.0),
+    Kind.MANGLE: (2.0, 4.0),
+    Kind.RING: (2.0, 6.0),
     Kind.SLOW: (2.0, 4.0),
     Kind.SWITCH: (0.0, 3.0),
     Kind.CONTROLLER: (0.0, 3.0),
@@ -83,15 +110,21 @@ LOSS = (0.02, 0.15)
 """Share of the packets that is lost, least and most."""
 JUMP = (1.0, 86_400.0)
 """Seconds by which a clock jumps, least and most; small jumps are as frequent as large ones (log-uniform)."""
-BETWEEN = frozenset({Kind.PARTITION, Kind.CUT, Kind.ONE_WAY, Kind.LOSS, Kind.SLOW})
+STALL = (0.05, 0.4)
+"""Seconds a sync of a slow disk takes, least and most."""
+BETWEEN = frozenset({Kind.PARTITION, Kind.CUT, Kind.ONE_WAY, Kind.LOSS, Kind.MANGLE, Kind.RING, Kind.SLOW})
 """What happens between clusters, and needs a network of one's own."""
 OPENFLOW = frozenset({Kind.SWITCH, Kind.CONTROLLER, Kind.OFGATE, Kind.SPARK})
 """What happens to the programs and switches of OpenFlow multicast."""
-ENDS = frozenset({Kind.KILL, Kind.FREEZE, Kind.RESTART, Kind.DISK, Kind.REBOOT, Kind.WIPE, Kind.DAMAGE})
+ENDS = frozenset(
+    {Kind.KILL, Kind.FREEZE, Kind.RESTART, Kind.DISK, Kind.REBOOT, Kind.WIPE, Kind.DAMAGE, Kind.POWER, Kind.BROKEN}
+)
 """What takes a broker, or its disk, away."""
 DISKS = frozenset({Kind.WIPE, Kind.DAMAGE})
 """What takes the disk's content away, or some of it."""
-CLOCKS = frozenset({Kind.CLOCK, Kind.REBOOT})
+VOLUMES = frozenset({Kind.DISK, Kind.POWER, Kind.BROKEN, Kind.SYNC})
+"""What needs disks of one's own."""
+CLOCKS = frozenset({Kind.CLOCK, Kind.REBOOT, Kind.STROBE})
 """What needs a clock that can be set for one process."""
 MOST = 4
 """Faults that overlap, at most."""
@@ -116,7 +149,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     forth: bool = True
     """From the first cluster to the second, or back."""
     share: float = 0.0
-    """Of the packets lost."""
+    """Of the packets lost or mangled; of a slow disk the seconds of a sync."""
     jump: float = 0.0
     """Seconds that a clock is then ahead; behind if negative."""
     version: int = VERSIONS[-1]
@@ -197,6 +230,12 @@ def _victim(rng: random.Random, kind: Kind, brokers: Sequence[str], switches: Se
     return "" if kind in BETWEEN | OPENFLOW | {Kind.BLACKOUT} else rng.choice(brokers)
 
 
+def _share(rng: random.Random, kind: Kind) -> float:
+    if kind is Kind.SYNC:
+        return round(rng.uniform(*STALL), 3)
+    return round(rng.uniform(*LOSS), 3) if kind in (Kind.LOSS, Kind.MANGLE) else 0.0
+
+
 def _step(rng: random.Random, kind: Kind, broker: str, version: int) -> Step:
     jump = rng.choice((-1, 1)) * JUMP[0] * (JUMP[1] / JUMP[0]) ** rng.random()
     return Step(
@@ -204,7 +243,7 @@ def _step(rng: random.Random, kind: Kind, broker: str, version: int) -> Step:
         broker=broker,
         seconds=round(rng.uniform(*LENGTH[kind]), 2),
         forth=rng.random() < 0.5,
-        share=round(rng.uniform(*LOSS), 3) if kind is Kind.LOSS else 0.0,
+        share=_share(rng, kind),
         jump=round(jump, 1) if kind in CLOCKS else 0.0,
         version=version,
         draw=rng.getrandbits(32),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.chaos import history
 from benchmarks.chaos.__main__ import main
-from benchmarks.chaos.account import FLIGHT, Reach, Recorder, Stream
+from benchmarks.chaos.account import FLIGHT, ROAMING, Reach, Recorder, Stream
 from benchmarks.chaos.cable import lottery
 from benchmarks.chaos.report import quantile
 from benchmarks.chaos.schedule import BETWEEN, CLOCKS, DISKS, ENDS, MOST, OPENFLOW, VERSIONS, Kind, Step, phases, steps
@@ -84,6 +84,19 @@ def test_a_late_first_copy_is_out_of_order_and_a_repetition_while_its_fault_is_t
     (judged,) = recorder.judge()
     assert (judged.disordered, judged.doubled, judged.unowed_doubled, judged.lost) == (1, 1, 1, 0)
     assert recorder.details[0].startswith("doubled: s #3")
+
+
+def test_a_roaming_subscriber_is_owed_what_is_published_elsewhere_than_at_the_victim_and_once_without_faults() -> None:
+    stream, other = Stream("s", "a", 2), Stream("t", "b", 2)
+    recorder = Recorder([stream, other], [("roamer", ROAMING)])
+    for each in (stream, other):
+        for now in (1.0, 5.0):
+            each.acknowledged(each.hand(now), now + 0.1)
+    recorder.close([recorder.strike(NOBODY, Reach(WEST, kept=True), 4.0)], 6.0, 6.0)
+    recorder.arrived("roamer", "s", 1, 1.2)
+    recorder.arrived("roamer", "s", 1, 1.3)
+    (count,) = recorder.judge()
+    assert (count.doubled, count.lost, count.unowed_lost) == (1, 2, 1)
 
 
 def test_an_outage_is_the_longest_silence_of_a_pair_that_the_fault_did_not_touch() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.chaos.disk.disks import possible
 from benchmarks.chaos.faults import available
 from benchmarks.chaos.ground import on_loopback
 from benchmarks.chaos.run import Run, Traffic
@@ -33,13 +34,13 @@ async def test_nothing_is_lost_through_kills_pauses_restarts_blackouts_damaged_f
 ) -> None:
     monkeypatch.setattr("benchmarks.chaos.run.NOTICED", 0.0)  # none that lives is taken for dead later: they are calm
     async with on_loopback(3, tmp_path, random.Random(seed), CALM) as ground:
-        possible = available(lab=False, disks=False)
-        kinds = [kind for kind in KINDS if kind in possible]
+        had = available(lab=False, disks=False)
+        kinds = [kind for kind in KINDS if kind in had]
         if Kind.REBOOT not in kinds:
             kinds.append(Kind.KILL)
         drawn = steps(seed, list(ground.sites), kinds, len(kinds) - 1 + len(ground.sites))
         planned = [msgspec.structs.replace(step, calm=0.2) for step in drawn]
-        outcome = await Run(ground, None, Traffic(rate=8.0, topics=3)).carry_out(
+        outcome = await Run(ground, None, Traffic(rate=8.0, topics=3, roamers=1)).carry_out(
             [[step] for step in planned], PATIENCE, lambda *_: None
         )
         assert {site.version for site in ground.sites.values()} == {VERSIONS[0]}
@@ -50,6 +51,22 @@ async def test_nothing_is_lost_through_kills_pauses_restarts_blackouts_damaged_f
         assert not count.qos or (count.lost, count.doubled, count.disordered) == (0, 0, 0), outcome.details
     assert outcome.sessions_lost == 0
     assert outcome.good, outcome.not_recovered
+
+
+@pytest.mark.skipif(not possible(), reason="mounting needs root and FUSE")
+async def test_nothing_is_lost_through_lost_power_broken_and_slow_disks_no_descriptors_and_guests(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.chaos.run.NOTICED", 0.0)
+    kinds = (Kind.POWER, Kind.BROKEN, Kind.SYNC, Kind.DESCRIPTORS, Kind.GUEST)
+    synced = CALM | {"storage.sync": "full"}
+    async with on_loopback(3, tmp_path, random.Random(seed), synced, disks=True) as ground:
+        planned = list(steps(seed, list(ground.sites), kinds, len(kinds)))
+        outcome = await Run(ground, None, Traffic(rate=8.0)).carry_out(
+            [[step] for step in planned], PATIENCE, lambda *_: None
+        )
+    assert {incident.step.kind for incident in outcome.incidents} == set(kinds)
+    assert outcome.good, [*outcome.not_recovered, *outcome.details]
 
 
 async def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:

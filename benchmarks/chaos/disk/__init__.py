@@ -1,0 +1,1 @@
+"""Disks whose power fails: a file system in memory (FUSE), and the process that serves it."""
