@@ -83,6 +83,7 @@ reproduce: ready ## Compute the papers' evaluations anew, paper beside ours, int
 	@$(BIN)/saps reproduce tdcdoda
 	@$(BIN)/saps reproduce saps
 	@$(BIN)/saps reproduce sdnps
+	@$(BIN)/saps reproduce stateless
 
 lock: ready ## Write uv.lock anew after a change of pyproject.toml.
 	@$(BIN)/uv lock

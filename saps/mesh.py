@@ -23,10 +23,12 @@ class TopicRoute:
     `Mesh.publish` would do nothing; it changes without notice. Set `used` at each publication that skips the mesh.
     """
 
-    __slots__ = ("remote", "topic", "used")
+    __slots__ = ("published", "remote", "topic", "used")
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
+        self.published = 0
+        """Publications to it that have left this broker."""
         self.remote = True
         self.used = True
 

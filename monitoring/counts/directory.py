@@ -70,10 +70,6 @@ class Directory:
         self._again = time.monotonic() + REST * (time.thread_time() - begun)
         return sorted(found, key=lambda each: (_begin(each.name), each.name))
 
-    def look_at_once(self) -> None:
-        """The next `look` looks, whatever the last one cost."""
-        self._again = 0.0
-
     def content(self, found: Found) -> bytes:
         """Raises OSError."""
         return self._folder.read(f"{found.key.path}{found.name}")

@@ -3,8 +3,8 @@
 Up to `EXACT` items HiGHS solves it by branch and cut, to within `GAP` of the optimum. Beyond, and without scipy, the
 best of several greedy orders is taken: by value, by value for the share of the room needed, and by value against the
 resources' dual prices (subgradient steps on the Lagrangian relaxation; Fisher 1981). Either way a bound on the optimum
-says how much is lost at most: HiGHS's own, that of the linear relaxation, or the Lagrangian one. All is deterministic
-unless HiGHS runs into its time limit.
+says how much is lost at most: HiGHS's own, that of the linear relaxation, or the Lagrangian one. No clock ends the
+search: the same items give the same selection on a busy machine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ROUNDS = 15
 """Steps towards the dual prices."""
 EXACT = 5000
 """Items up to which HiGHS is asked: 1 to 6 s for as many."""
-GAP = 0.003
+GAP = 0.0045
 """It ends when what is lost is less. Smaller: seconds instead of tenths where values are about the same."""
-LIMIT = 10.0
-"""Seconds after which it gives the best it has."""
+NODES = 5000
+"""Of its search tree; then it gives the best it has. The first suffices nearly always; 300 lose up to 7 per mille."""
 
 Need = tuple[tuple[int, int], ...]
 """Pairs of a resource's number and how much of it is needed."""
@@ -146,7 +146,7 @@ def _exact(items: Items) -> Solution:
         integrality=np.ones(len(items.values)),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(matrix, -np.inf, np.array(items.room, dtype=float)),
-        options={"mip_rel_gap": GAP, "time_limit": LIMIT},
+        options={"mip_rel_gap": GAP, "node_limit": NODES},
     )
     bound = -found.mip_dual_bound * scale if found.mip_dual_bound is not None else float("inf")
     if found.x is None:

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 
 from saps.agents.api import AgentRegistry, Answers
+from saps.agents.broker_list import Outgrown
 from saps.agents.either import Use
 from saps.agents.switchover import Member, Modes
 from saps.overlay.delivery.ofm_members import Served, Tree, Trees
@@ -52,7 +53,7 @@ class Both:
         self._me = me
         self._use = use
         self._trees = trees
-        self._publishers = publishers
+        self._outgrown = Outgrown(port, registry, publishers, self._gate, self._near, self._inside)
         self._wants = wants
         self._rng = rng
         self._told: dict[str, Tree] = {}
@@ -148,6 +149,7 @@ class Both:
         """Use the newest tree known, for those who are in it."""
         if topic not in self._streams:
             return
+        self._outgrown.watch(topic)
         group = self._trees.group(topic, self._near)
         told = self._told.get(topic)
         if told is not None and (group is None or group[0].epoch <= told.epoch):
@@ -164,17 +166,16 @@ class Both:
     def _near(self, broker: BrokerRef) -> bool:
         return self._domain.of(broker) == self._domain.of(self._me.ref)
 
+    def _inside(self, topic: str) -> frozenset[tuple[str, int]] | None:
+        """Who is in S(t$OFM) of a topic that is published here; None: it has no tree."""
+        group = self._trees.group(topic, self._near) if topic in self._streams else None
+        if group is not None:
+            return group[1]
+        return frozenset() if topic in self._told else None
+
     def outgrown(self) -> list[str]:
         """The topics published here that have a tree, and subscribers who are not in S(t$OFM): they have come since."""
-        return [topic for topic in self._streams if self._is_outgrown(topic)]
-
-    def _is_outgrown(self, topic: str) -> bool:
-        stream, group = self._publishers.stream(topic), self._trees.group(topic, self._near)
-        if group is None:
-            return False
-        self._publishers.route(stream)
-        near = {(ref.name, ref.incarnation) for ref in stream.members or () if self._near(ref)}
-        return not near <= group[1]
+        return [topic for topic in self._streams if self._outgrown.outside(topic)]
 
     def failed(self, topic: str, tree: Tree) -> None:
         """This broker may be no sender of the tree: have itself put in."""

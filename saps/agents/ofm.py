@@ -10,8 +10,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from saps.agents.api import AgentRegistry, Answers, remote
+from saps.agents.api import AgentRegistry, remote
 from saps.agents.both import Both
+from saps.agents.broker_list import gather
 from saps.agents.either import Either, leader_of
 from saps.agents.switchover import OFM, Delivery, Member, Mode, Modes
 from saps.ofm.datapath.datapath import Datapath
@@ -159,17 +160,6 @@ class OfmAgent:
             "given_up": self._inbox.given_up,
             "disowned": self._inbox.disowned,
             **self._datapath.counts,
+            "ceilings": self._datapath.ceilings(),
             **self.of_socket(),
         }
-
-
-def gather(registry: AgentRegistry, topic: str, done: Callable[[list[Any], list[Any]], None]) -> None:
-    """BOTH: collect the broker list of a topic, and the brokers that publish to it (as `Member.plain`)."""
-
-    def gathered(answers: Answers) -> None:
-        parties = [answer.value for answer in answers if answer.error is None and answer.value is not None]
-        members = [plain for plain, subscribes, _ in parties if subscribes]
-        senders = [plain for plain, _, publishes in parties if publishes]
-        done(members, senders)
-
-    registry.discovery_call(OFM, "party", (topic,), gathered)

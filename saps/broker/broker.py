@@ -77,7 +77,7 @@ class Broker:
         self.web: BrokerWeb | None = None
         self.watch = BrokerWatch(self)
         self.ref = BrokerRef("", 0, "", "")
-        self.links = Links(self.ref, settings.overlay.key_order().value, on_congestion=self._congestion)
+        self.links = _links(settings, self.ref, self._congestion)
         self.agents = AgentRegistry()
         self.upstream: Upstream | None = None
         self.ofm: LiveOfm | None = None
@@ -95,8 +95,9 @@ class Broker:
         self._leaving: asyncio.Task[None] | None = None
         self._stopped = False
 
-    async def start(self) -> None:
+    async def start(self, on_left: Callable[[], None] = lambda: None) -> None:
         """Listen, join the mesh or begin it, serve clients; returns when the mesh knows of the stored sessions, too.
+        `on_left` is run when a drain has made the broker leave the mesh: it is to be stopped.
         Raises `SettingError` if an address cannot be had, or the mesh does not have this broker."""
         if self.settings.upstream.url:
             self.upstream = _upstream(self)
@@ -107,7 +108,7 @@ class Broker:
         except BaseException:
             self.entrance.close()
             raise
-        self.ref = self.links.me
+        self.ref = self.links.side.me
         self.mesh = LiveMesh(self.links, self._node)
         node = self.mesh.node
         self.hub.mesh = node.mesh
@@ -117,7 +118,7 @@ class Broker:
         self.agents.host(WITNESS, Witness())
         self._add_options(node, begins=contact is None)
         await self._listen_for_clients()
-        self.drain = BrokerDrain(self)
+        self.drain = BrokerDrain(self, on_left)
         await self.entrance.join(self.mesh, contact)
         self._begin(node)
         await self.mesh.ready.wait()
@@ -126,18 +127,18 @@ class Broker:
         settings, listen = self.settings, self.settings.overlay.listen
         incarnation = time.time_ns() // 1_000_000
         self.ref = BrokerRef(settings.name, incarnation, str(listen), settings.cluster, settings.zone)
-        self.links.me = self.ref
-        self.links.speaks = settings.links.highest_version
+        self.links.side.me = self.ref
+        self.links.side.speaks = settings.links.highest_version
         if sealed(settings):
             from saps.identity.chosen import link_identity  # here: brokers with plain links need none of it
 
-            self.links.identity = link_identity(settings)
-        self.links.hidden = True
+            self.links.side.identity = link_identity(settings)
+        self.links.side.hidden = True
         try:
             port = await self.links.listen(*listen)
         except OSError as error:
             raise SettingError("overlay.listen", process.refused(listen, error)) from None
-        self.links.me = msgspec.structs.replace(self.ref, address=str(Address(listen.host, port)))
+        self.links.side.me = msgspec.structs.replace(self.ref, address=str(Address(listen.host, port)))
 
     def _node(self, driver: Driver) -> OverlayNode:
         settings, overlay = self.settings, self.settings.overlay
@@ -175,10 +176,10 @@ class Broker:
             self._prioritise(node, settings.priority.priorities())
         if settings.monitoring.directory or settings.monitoring.publish:
             self.statistics = _statistics(self, node)
-        keep_missed(self)
         if settings.storage.file or settings.session.copies > 1:
             self.server.store = open_store(self, with_wills=begins)
             self.store = self.server.store if settings.storage.file else None
+        keep_missed(self)
 
     async def _listen_for_clients(self) -> None:
         settings = self.settings
@@ -199,7 +200,7 @@ class Broker:
             except OSError as error:
                 raise SettingError("proxy.listen", process.refused(address, error)) from None
         if settings.web.listen:
-            self.web = _web(self)
+            self.web = _web(self, self.operations)
             await self.web.listen()
 
     def _begin(self, node: OverlayNode) -> None:
@@ -232,7 +233,7 @@ class Broker:
     @property
     def identity(self) -> LinkIdentity | None:
         """What the links show and demand; None: they are plain."""
-        return self.links.identity
+        return self.links.side.identity
 
     def _obey(self, node: OverlayNode, policy: Policy) -> None:
         """From now on this policy holds for what leaves this broker, and for its subscribers."""
@@ -260,8 +261,6 @@ class Broker:
 
     def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:
         """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
-        self.links.express = partial(by_express, urgent=priorities.urgent)
-        self.links.dscp = priorities.dscp
         node.delivery.multicast.prioritise(priorities.urgent)
         self.hub.priorities = priorities
         if self.ofm is not None:
@@ -367,10 +366,8 @@ async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, broker.reload)
     for number, order in DRAINING.items():
         asyncio.get_running_loop().add_signal_handler(number, broker.order, order)
-    if not await process.started(broker.start(), stop):
+    if not await process.started(broker.start(stop.set), stop):
         return 0
-    assert broker.drain is not None
-    broker.drain.on_left = stop.set
     _calm_garbage_collector()
     announce(broker.ready_line(), stop)
     await stop.wait()
@@ -389,6 +386,16 @@ def _calm_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def _links(settings: BrokerSettings, me: BrokerRef, on_congestion: Callable[[bool], None]) -> Links:
+    """The links to other brokers; priority topics have an express lane."""
+    express, dscp = None, 0
+    if settings.priority.topics:
+        priorities = settings.priority.priorities()
+        express, dscp = partial(by_express, urgent=priorities.urgent), priorities.dscp
+    order = settings.overlay.key_order().value
+    return Links(me, order, on_congestion=on_congestion, express=express, dscp=dscp)
 
 
 def _tracing(settings: BrokerSettings) -> LiveTracing | None:
@@ -446,14 +453,14 @@ def _upstream(broker: Broker) -> Upstream:
     return Upstream(broker.hub, broker.settings.upstream, broker.settings.name, partial(broker.hold, "upstream"))
 
 
-def _web(broker: Broker) -> BrokerWeb:
+def _web(broker: Broker, operations: Operations) -> BrokerWeb:
     """The Web port. Raises `SettingError` if a token cannot be read."""
     from saps.broker.web import BrokerWeb  # here: brokers without it do not carry aiohttp
 
     topics, node = broker.settings.web.topics, broker.mesh.node
     if topics and broker.hub.statistics is None:
         node.delivery.multicast.count(broker.hub.count(topics))
-    return BrokerWeb(broker)
+    return BrokerWeb(broker, operations)
 
 
 def _access(settings: BrokerSettings) -> AccessControl:

@@ -22,7 +22,7 @@ from saps.overlay.frames.calls import SessionLease
 from saps.runtime.systemd import announce_status
 
 if TYPE_CHECKING:
-    from saps.broker.broker import Broker
+    from saps.broker.parts import Parts
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ WILDCARDS = ("0.0.0.0", "::", "")
 class LiveClaims:
     """The claims of one broker, at the present time. (A `saps.drain.adoption.Claims`.)"""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Parts) -> None:
         self._mesh = broker.mesh
         self._sessions = broker.mesh.node.sessions
         self.leases = self._sessions.leases
@@ -51,8 +51,9 @@ class LiveClaims:
 class BrokerDrain:
     """From `Broker.start` on."""
 
-    def __init__(self, broker: Broker) -> None:
-        """The MQTT server must have been started, and the overlay's node made."""
+    def __init__(self, broker: Parts, on_left: Callable[[], None]) -> None:
+        """`on_left` is run when the broker has left the mesh and is to end. The MQTT server must have been started, and
+        the overlay's node made."""
         self._broker = broker
         frontend, node = broker.server.frontend, broker.mesh.node
         claims = LiveClaims(broker)
@@ -66,8 +67,7 @@ class BrokerDrain:
             addresses=lambda: {*self._addresses()},
             on_empty=self._leave,
         )
-        self.on_left: Callable[[], None] = lambda: None
-        """Run when the broker has left the mesh and is to end."""
+        self._on_left = on_left
         self._seen = asyncio.Event()
         """Somebody has been told that it has left."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,7 +134,7 @@ class BrokerDrain:
                     await self._seen.wait()
             except TimeoutError:
                 pass
-        self.on_left()
+        self._on_left()
 
     async def _report(self) -> None:
         while self.drain.draining:

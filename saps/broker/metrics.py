@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from saps.frontend.mqtt.counts import totals
+from saps.frontend.mqtt.systree import totals
 from saps.frontend.web.http.metrics import Histogram, Sample
 from saps.overlay.membership.members import What
 from saps.statistics import LATENCY_BOUNDS
 
 if TYPE_CHECKING:
-    from saps.broker.broker import Broker
+    from saps.broker.parts import Parts
 
 
-def samples(broker: Broker, *, ready: bool, origins_refused: int) -> Iterator[Sample]:
+def samples(broker: Parts, *, ready: bool, origins_refused: int) -> Iterator[Sample]:
     """All of it, now. `ready`: as ``/readyz`` says; `origins_refused`: requests of foreign pages."""
     yield Sample("ready", "1 while the broker serves clients, as /readyz says.", float(ready))
     yield from _clients(broker)
@@ -27,7 +27,7 @@ def _total(name: str, text: str, value: float) -> Sample:
     return Sample(name, text, value, counter=True)
 
 
-def _clients(broker: Broker) -> Iterator[Sample]:
+def _clients(broker: Parts) -> Iterator[Sample]:
     """Clients and their messages."""
     frontend, hub = broker.server.frontend, broker.hub
     found, counts = totals(frontend), frontend.counts
@@ -58,7 +58,7 @@ def _clients(broker: Broker) -> Iterator[Sample]:
     yield Sample("publication_latency_seconds", text, latency)
 
 
-def _access(broker: Broker, origins_refused: int) -> Iterator[Sample]:
+def _access(broker: Parts, origins_refused: int) -> Iterator[Sample]:
     """Who was turned away, and the files that decide it."""
     guard, identity, policy = broker.access.guard, broker.identity, broker.policy
     refused = {
@@ -88,7 +88,7 @@ def _access(broker: Broker, origins_refused: int) -> Iterator[Sample]:
     yield Sample("certificate_end_timestamp_seconds", text, known, "of")
 
 
-def _mesh(broker: Broker) -> Iterator[Sample]:
+def _mesh(broker: Parts) -> Iterator[Sample]:
     """The other brokers, and what goes between them."""
     node = broker.mesh.node
     members = node.port.members
@@ -138,7 +138,7 @@ def _mesh(broker: Broker) -> Iterator[Sample]:
     )
 
 
-def _beside(broker: Broker) -> Iterator[Sample]:
+def _beside(broker: Parts) -> Iterator[Sample]:
     """What only some brokers have."""
     if broker.store is not None:
         damaged = broker.store.quarantined

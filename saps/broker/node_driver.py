@@ -36,7 +36,7 @@ class LiveMesh:
         self.session_started, self.link_down = self.node.session_started, self.node.link_down
         self.express_started = self.node.delivery.multicast.forwarder.express_started
         self.answered_for = self.node.answered_for
-        links.user = self
+        links.side.user = self
 
     def act(self, action: Callable[[], None]) -> None:
         """Do something to the node, or have an agent do it."""
@@ -45,8 +45,7 @@ class LiveMesh:
 
     def datagrams(self, datagrams: list[bytes]) -> None:
         """Datagrams from OpenFlow trees."""
-        for datagram in datagrams:
-            self.node.receive_datagram(datagram)
+        self.node.receive_datagrams(datagrams)
 
     async def join(self, contact: BrokerRef | None) -> None:
         """Join the mesh through a broker, or begin one. Returns when joined."""

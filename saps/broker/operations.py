@@ -15,7 +15,7 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.local.batch import Batch
 from saps.messages import Message
-from saps.operations.audit import AUDIT, Audit
+from saps.operations.audit import AUDIT, Audit, Entry
 from saps.operations.audit_io import AuditFile
 from saps.operations.bans import BANS
 from saps.operations.clients import CLIENTS, ClientsAgent
@@ -23,7 +23,7 @@ from saps.operations.following import FOLLOW, Following
 from saps.operations.retained import RETAINED, RetainedAgent
 
 if TYPE_CHECKING:
-    from saps.broker.broker import Broker
+    from saps.broker.parts import Parts
 
 TRANSPORTS = {"mqtt": "TCP", "mqtts": "TLS", "": "Web"}
 SOON = 0.1
@@ -33,14 +33,16 @@ SOON = 0.1
 class Operations:
     """Of one broker, once its MQTT server has been started."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Parts) -> None:
         """Raises `SettingError` if a file cannot be used."""
         server = broker.server
         frontend = server.frontend
-        self.audit = Audit(broker.ref.name, time.time, frontend.clock)
         self._broker = broker
-        self.file = _audit_file(broker.settings.operations.audit, self.audit)
+        self.file, written = _audit_file(broker.settings.operations.audit)
         """Where the audit log is written; None: nowhere."""
+        write = self.file.write if self.file is not None else lambda entry: None
+        self.audit = Audit(broker.ref.name, time.time, frontend.clock, write)
+        self.audit.remember(written)
         self.following = Following(broker.ref.name, frontend, time.time)
         frontend.orders.witness = _Witness(self.audit, self.following)
         broker.agents.host(FOLLOW, self.following)
@@ -89,7 +91,6 @@ class Operations:
         self.bans.close()
         if self.file is not None:
             self.file.close()
-            self.audit.write = lambda entry: None
 
 
 class _Witness:
@@ -111,7 +112,7 @@ class _Witness:
 class _Others:
     """The other brokers, as seen by this one. (An `Others`.)"""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Parts) -> None:
         self._broker = broker
 
     def call(self, name: str, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
@@ -123,7 +124,7 @@ class _Others:
         return sorted({ref.name for ref in self._broker.mesh.node.graph.linked_brokers()})
 
 
-def _bans_path(broker: Broker) -> Path | None:
+def _bans_path(broker: Parts) -> Path | None:
     """Where the bans are kept; None: in memory only."""
     settings = broker.settings
     if settings.operations.bans:
@@ -131,9 +132,10 @@ def _bans_path(broker: Broker) -> Path | None:
     return Path(f"{settings.storage.file}.bans") if settings.storage.file else None
 
 
-def _audit_file(path: str, audit: Audit) -> AuditFile | None:
+def _audit_file(path: str) -> tuple[AuditFile | None, list[Entry]]:
+    """The file, if there is to be one, and what is in it."""
     if not path:
-        return None
+        return None, []
     loop = asyncio.get_running_loop()
 
     def later(flush: Callable[[], None]) -> None:
@@ -141,8 +143,6 @@ def _audit_file(path: str, audit: Audit) -> AuditFile | None:
 
     try:
         file = AuditFile(Path(path), later)
-        audit.remember(file.latest())
+        return file, file.latest()
     except OSError as error:
         raise SettingError("operations.audit", f"cannot use {path}: {error.strerror}") from None
-    audit.write = file.write
-    return file

@@ -1,4 +1,4 @@
-"""The start of a broker on real links: it knocks, joins or begins (`saps.overlay.membership.start`), and remembers
+"""The start of a broker on real links: it probes, joins or begins (`saps.overlay.membership.start`), and remembers
 whom it met."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Entrance:
     `saps.overlay.membership.start.World`.)"""
 
     def __init__(self, settings: BrokerSettings, links: Links) -> None:
-        """`links` listen; nobody but those that knock hears who is there until `join`."""
+        """`links` listen; nobody but those that probe hears who is there until `join`."""
         self._links = links
         self._loop = asyncio.get_running_loop()
         self._patience = settings.overlay.join_timeout
@@ -82,10 +82,8 @@ class Entrance:
         """Once it is to be joined."""
         places = {a: name for a, name in self._members.read().items() if name != settings.name}
         places |= {str(address): "" for address in settings.join}
-        self._start = Start(links.me, places, self, self._patience)
-        self._start.on_decided = self._decided
-        self._start.on_refused = lambda: self._refusal.set_result(None)
-        links.on_start_probe = self._start.knocked
+        self._start = Start(links.side.me, places, self, self._patience)
+        links.side.start = self._start
 
     async def decide(self) -> BrokerRef | None:
         """The broker to join, or None: begin a mesh. Raises `SettingError` if there is a mesh that does not have this
@@ -97,11 +95,9 @@ class Entrance:
     async def join(self, mesh: LiveMesh, contact: BrokerRef | None) -> None:
         """Join through a broker, or begin. If that one does not let it in, through whoever does; raises as `decide`."""
         self._mesh = mesh
-        self._links.hidden = False
+        self._links.side.hidden = False
         self.after(self._patience, self._start.again)
         await self._unless_refused(asyncio.ensure_future(mesh.join(contact)))
-        self._start.known = mesh.node.knows
-        self._start.on_found = lambda found: mesh.act(lambda: mesh.node.peers.discovered(found))
         self._start.joined()
         self._remember(mesh)
 
@@ -142,6 +138,30 @@ class Entrance:
             found = Fault(str(error))
         answer(found)
 
+    def decided(self, contact: BrokerRef | None) -> None:
+        mesh = self._mesh
+        if mesh is not None:  # the one before has not let this broker in
+            mesh.act(lambda: mesh.node.redirect(contact))
+            self.after(self._patience, self._start.again)
+        elif contact is not None:
+            self._do(self._take_name(contact))
+        else:
+            if faults := self._start.faults():
+                listed = "; ".join(f"{address}: {fault}" for address, fault in faults.items())
+                logger.warning("begins a mesh; others that start will join it. Not reached: %s", listed)
+            self._contact.set_result(None)
+
+    def refused(self) -> None:
+        self._refusal.set_result(None)
+
+    def knows(self, address: str) -> bool:
+        return self._mesh is not None and self._mesh.node.knows(address)
+
+    def found(self, broker: BrokerRef) -> None:
+        mesh = self._mesh
+        if mesh is not None:
+            mesh.act(lambda: mesh.node.peers.discovered(broker))
+
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _do(self, work: Coroutine[None, None, None]) -> None:
@@ -159,26 +179,13 @@ class Entrance:
             listed = "; ".join(f"{address}: {fault}" for address, fault in self._start.faults().items())
             raise SettingError("join", f"no broker can be reached: {listed}")
 
-    def _decided(self, contact: BrokerRef | None) -> None:
-        mesh = self._mesh
-        if mesh is not None:  # the one before has not let this broker in
-            mesh.act(lambda: mesh.node.redirect(contact))
-            self.after(self._patience, self._start.again)
-        elif contact is not None:
-            self._do(self._take_name(contact))
-        else:
-            if faults := self._start.faults():
-                listed = "; ".join(f"{address}: {fault}" for address, fault in faults.items())
-                logger.warning("begins a mesh; others that start will join it. Not reached: %s", listed)
-            self._contact.set_result(None)
-
     async def _take_name(self, contact: BrokerRef) -> None:
         """Nobody in the contact's mesh may have this broker's name and be alive.
 
         It must be found out before the mesh hears of this broker, which would pass for a later life of the other one.
         If it has crashed, this is its next life, also by its incarnation, whatever the clocks said then and say now.
         """
-        links, name = self._links, self._links.me.name
+        links, name = self._links, self._links.side.me.name
         try:
             holder = await links.whois(*Address.parse(contact.address), name)
         except (LinkError, ValueError):
@@ -188,11 +195,11 @@ class Entrance:
             if await self._alive(holder):
                 self._start.deny(f"there is a broker with the same name, {name!r}, at {holder.address}")
                 return
-            if holder.incarnation >= links.me.incarnation:
+            if holder.incarnation >= links.side.me.incarnation:
                 logger.warning(
                     "the clock of %s is behind the start of its last incarnation: one of the two was wrong", name
                 )
-                links.me = self._start.me = replace(links.me, incarnation=holder.incarnation + 1)
+                links.side.me = self._start.me = replace(links.side.me, incarnation=holder.incarnation + 1)
         self._contact.set_result(contact)
 
     async def _alive(self, holder: BrokerRef) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from saps.frontend.mqtt.counts import totals
+from saps.frontend.mqtt.systree import totals
 from saps.frontend.web.mesh import report
 from saps.frontend.web.mesh.status import MOST_TOPICS, Watched
 from saps.overlay.delivery.tree import divide
@@ -17,7 +17,7 @@ from saps.topics import is_wildcard
 from saps.version import __version__
 
 if TYPE_CHECKING:
-    from saps.broker.broker import Broker
+    from saps.broker.parts import Parts
 
 LINKED_FRESH = 5.0
 LOOKUPS = 500
@@ -28,7 +28,7 @@ LOOKUPS = 500
 class BrokerWatch(Watched):
     """Reads one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Parts) -> None:
         self._broker = broker
         self._began = time.monotonic()
         self._linked: list[str] = []

@@ -14,18 +14,18 @@ from saps.overlay.missed.log import IN_MEMORY
 from saps.storage.commits import Commits
 from saps.storage.damage import StorageError
 from saps.storage.driver.mesh import COPIED, HeldFrames, keep_retained
-from saps.storage.driver.missed import segments
+from saps.storage.driver.missed import left, segments
 from saps.storage.driver.store import Store
 from saps.storage.witness import EVERY, Notes
 
 if TYPE_CHECKING:
-    from saps.broker.broker import Broker
     from saps.broker.node_driver import LiveMesh
+    from saps.broker.parts import Parts
 
 logger = logging.getLogger(__name__)
 
 
-def open_store(broker: Broker, with_wills: bool) -> Store:
+def open_store(broker: Parts, with_wills: bool) -> Store:
     """What is stored, in a file or at other brokers alone, and what an earlier life left there. `with_wills`: nobody
     else has published its wills. Raises `SettingError` if the file cannot be used."""
     settings, mesh = broker.settings.storage, broker.mesh
@@ -45,7 +45,7 @@ def open_store(broker: Broker, with_wills: bool) -> Store:
     return store
 
 
-def _copy(broker: Broker, store: Store) -> None:
+def _copy(broker: Parts, store: Store) -> None:
     """What is stored of sessions goes to other brokers, too. Acknowledgements wait while something is under way."""
     mesh, replicas, journal = broker.mesh, broker.mesh.node.replicas, store.journal
     _hold(mesh, HeldFrames(store.commits, mesh.send_now), store.commits)
@@ -67,7 +67,7 @@ def _hold(mesh: LiveMesh, gate: HeldFrames, commits: Commits) -> None:
     commits.on_pending.append(pending)
 
 
-def keep_missed(broker: Broker) -> None:
+def keep_missed(broker: Parts) -> None:
     """Where the broker keeps what others have missed, and how much; what it refuses without others.
 
     Raises `SettingError` if that cannot be."""
@@ -78,8 +78,9 @@ def keep_missed(broker: Broker) -> None:
         catch_up.log.size = min(settings.overlay.missed_size, IN_MEMORY)
         return
     catch_up.log.size = settings.overlay.missed_size
+    catch_up.log.segment = segments(Path(settings.storage.file))
     try:
-        catch_up.log.segment = segments(Path(settings.storage.file))
+        catch_up.restore(left(Path(settings.storage.file)), broker.mesh.node.port.timers.wall())
     except OSError as error:
         raise SettingError("storage.file", str(error)) from None
 
@@ -87,7 +88,7 @@ def keep_missed(broker: Broker) -> None:
 class Testimony:
     """Tells other brokers how far the storage goes, and asks them at the start."""
 
-    def __init__(self, broker: Broker, store: Store) -> None:
+    def __init__(self, broker: Parts, store: Store) -> None:
         self._broker = broker
         self._store = store
         self._notes = Notes(broker.ref.name, store, broker.agents, lambda: broker.watch.linked, self._found)

@@ -24,13 +24,14 @@ from saps.runtime.compiled import modules
 from saps.version import __version__
 
 if TYPE_CHECKING:
-    from saps.broker.broker import Broker
+    from saps.broker.operations import Operations
+    from saps.broker.parts import Parts
 
 
 class BrokerWeb:
     """From `listen` to `close`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Parts, operations: Operations) -> None:
         """Raises `SettingError` if a token cannot be read."""
         settings = broker.settings.web
         self._broker = broker
@@ -42,8 +43,7 @@ class BrokerWeb:
         about = {"broker": broker.ref.name, "cluster": broker.ref.cluster, "version": __version__, "modules": modules}
         self._site = web_server(broker.server, settings.origins)
         self._clients = add_topics(self._site, broker.server)
-        assert broker.operations is not None
-        visitors = Visitors(broker.access, broker.operations.audit)
+        visitors = Visitors(broker.access, operations.audit)
         self._console: Console = add_console(
             self._site,
             mesh,
@@ -54,8 +54,8 @@ class BrokerWeb:
             visitors,
             DrainRoutes(lambda: broker.drain, mesh.call),
         )
-        bans = BanRoutes(broker.ref.name, broker.operations.bans)
-        add_operations(self._site, visitors, mesh.call, bans, broker.operations.retain)
+        bans = BanRoutes(broker.ref.name, operations.bans)
+        add_operations(self._site, visitors, mesh.call, bans, operations.retain)
         add_document(self._site)
 
     @property
@@ -100,7 +100,7 @@ class BrokerWeb:
         await self._site.close()
 
 
-def obstacles(broker: Broker) -> list[str]:
+def obstacles(broker: Parts) -> list[str]:
     """What keeps the broker from serving clients now."""
     found = [] if broker.mesh.node.joined else ["it has not joined the mesh yet, or is leaving"]
     if not found and not broker.mesh.ready.is_set():

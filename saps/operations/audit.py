@@ -69,8 +69,14 @@ class AuditList(msgspec.Struct, frozen=True, kw_only=True):
 class Audit:
     """Of one broker. It is the `saps.frontend.mqtt.orders.Witness` of the logins there, and the agent ``!audit``."""
 
-    def __init__(self, broker: str, wall: Callable[[], float], clock: Callable[[], float]) -> None:
-        """`wall`: seconds since 1970; `clock`: seconds, never going back."""
+    def __init__(
+        self,
+        broker: str,
+        wall: Callable[[], float],
+        clock: Callable[[], float],
+        write: Callable[[Entry], None] = lambda entry: None,
+    ) -> None:
+        """`wall`: seconds since 1970; `clock`: seconds, never going back; `write`: writes an entry where it stays."""
         self._broker = broker
         self._wall = wall
         self._clock = clock
@@ -79,8 +85,7 @@ class Audit:
         self._lines = Buckets(LINES, LINES_AT_ONCE)
         self._left_out: dict[str, int] = {}
         """By address; only those whose bucket is not full."""
-        self.write: Callable[[Entry], None] = lambda entry: None
-        """Writes an entry where it stays."""
+        self._write = write
 
     def remember(self, entries: Iterable[Entry]) -> None:
         """These were written before the start."""
@@ -91,7 +96,7 @@ class Audit:
         """Something was changed, or a login came: `Entry`."""
         entry = Entry(at=round(self._wall(), 3), broker=self._broker, what=what, **more)
         self._keep(entry)
-        self.write(entry)
+        self._write(entry)
 
     def _keep(self, entry: Entry) -> None:
         (self._logins if entry.what in (LOGIN, REFUSED) else self._changes).append(entry)

@@ -29,6 +29,7 @@ class AuditFile:
         self.lost = 0
         """Entries that could not be written."""
         self._descriptor = self._open()
+        self._closed = False
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, MODE)
@@ -48,7 +49,9 @@ class AuditFile:
         return found
 
     def write(self, entry: Entry) -> None:
-        """Have an entry written soon."""
+        """Have an entry written soon. Nothing is written once it is closed."""
+        if self._closed:
+            return
         if not self._lines:
             self._later(self.flush)
         self._lines.append(msgspec.json.encode(entry))
@@ -80,5 +83,6 @@ class AuditFile:
 
     def close(self) -> None:
         """Write the rest."""
+        self._closed = True
         self.flush()
         os.close(self._descriptor)

@@ -68,13 +68,14 @@ class ClientsAgent:
 
     @repeatable
     def find(self, question: Any) -> Any:
-        """``[number of clients here that are wanted, the first of them]`` (`values.packed`). Raises `ValueError` for a
-        `Question` that makes no sense."""
+        """``[number of clients here that are wanted, the first of them that come after the place asked for]``
+        (`values.packed`). Raises `ValueError` for a `Question` that makes no sense."""
         asked = msgspec.convert(question, Question)
         wanted = [*_conditions(asked)]
         found = [each for each in self._frontend.sessions.values() if all(condition(each) for condition in wanted)]
-        most = max(0, min(asked.limit, MOST_CLIENTS))
-        return [len(found), packed(map(self._row, nsmallest(most, found, key=self._key(asked.sort))))]
+        most, key, after = max(0, min(asked.limit, MOST_CLIENTS + 1)), self._key(asked.sort), asked.after
+        rest = found if after is None else (each for each in found if key(each) > after)
+        return [len(found), packed(map(self._row, nsmallest(most, rest, key=key)))]
 
     @repeatable
     def describe(self, client: str) -> Any:
@@ -101,24 +102,28 @@ class ClientsAgent:
 
     def _key(self, sort: str) -> Callable[[Session], Any]:
         """What sessions are sorted by, as their rows are (`values.order`)."""
+        numbers, broker = self._numbers(sort), self._broker
+        return lambda each: (*numbers(each), each.client_id, broker)
+
+    def _numbers(self, sort: str) -> Callable[[Session], tuple[float, ...]]:
         rates, none = self._rates.now(), Rate(-1.0, -1.0)
         match sort:
             case "rate":
-                return lambda each: (
-                    -rates.get(each.client_id, none).published,
-                    -each.publisher.published,
-                    each.client_id,
-                )
+                return lambda each: (-rates.get(each.client_id, none).published, -each.publisher.published)
             case "delivered":
-                return lambda each: (-rates.get(each.client_id, none).delivered, -each.delivered, each.client_id)
+                return lambda each: (-rates.get(each.client_id, none).delivered, -each.delivered)
             case "queued":
-                return lambda each: (-len(each.queue.copies or ()), -each.queue.bytes, each.client_id)
+                return lambda each: (-len(each.queue.copies or ()), -each.queue.bytes)
             case "dropped":
-                return lambda each: (-each.dropped, each.client_id)
+                return lambda each: (-each.dropped,)
             case "since":
-                return lambda each: (-self._began(each), each.client_id)
+                return lambda each: (-self._since(each),)
             case _:
-                return lambda each: each.client_id
+                return lambda each: ()
+
+    def _since(self, session: Session) -> float:
+        """When its client came or went away, in seconds since 1970."""
+        return round(self._wall() - self._frontend.clock() + self._began(session), 3)
 
     @staticmethod
     def _began(session: Session) -> float:
@@ -127,7 +132,7 @@ class ClientsAgent:
         return session.ends_at - session.expiry if connection is None else connection.since
 
     def _row(self, session: Session) -> ClientRow:
-        connection, queue, frontend = session.connection, session.queue, self._frontend
+        connection, queue = session.connection, session.queue
         rate = self._rates.now().get(session.client_id)
         return ClientRow(
             client=session.client_id,
@@ -135,7 +140,7 @@ class ClientsAgent:
             user=session.user,
             address="" if connection is None else connection.peer,
             connected=connection is not None,
-            since=round(self._wall() - frontend.clock() + self._began(session), 3),
+            since=self._since(session),
             protocol="" if connection is None else self._protocol(connection),
             subscriptions=len(session.subscriptions),
             inflight=len(session.window.inflight),

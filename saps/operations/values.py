@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-SORTS = ("client", "rate", "delivered", "queued", "dropped", "since")
+SORTS = {"client": 0, "rate": 2, "delivered": 2, "queued": 2, "dropped": 1, "since": 1}
+"""What clients are sorted by, and how many numbers go before their names then (`order`)."""
 MOST_CLIENTS = 1000
 """Clients in one answer."""
 LONGEST = 256
@@ -29,6 +32,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     connected: bool | None = None
     sort: str = "client"
     limit: int = 100
+    after: tuple[int | float | str, ...] | None = None
+    """Only those that come later in the order than this (`order`)."""
 
 
 class ClientRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +75,10 @@ class ClientList(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
     """All brokers have answered."""
     total: int
-    """That fit the question, of which `clients` are the first."""
+    """That fit the question, on whatever page."""
     clients: list[ClientRow]
+    next: str | None = None
+    """What `after` is for the next page; None: this is the last."""
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,20 +167,42 @@ def shown(payload: bytes) -> str:
 
 
 def order(row: ClientRow, sort: str) -> tuple[Any, ...]:
-    """What rows are sorted by: numbers from the greatest, times from the latest."""
+    """What rows are sorted by: numbers from the greatest, times from the latest; then names. No two are the same."""
+    return *_numbers(row, sort), row.client, row.broker
+
+
+def _numbers(row: ClientRow, sort: str) -> tuple[float, ...]:
     match sort:
         case "rate":
-            return -(row.published_rate if row.published_rate is not None else -1.0), -row.published, row.client
+            return -(row.published_rate if row.published_rate is not None else -1.0), -row.published
         case "delivered":
-            return -(row.delivered_rate if row.delivered_rate is not None else -1.0), -row.delivered, row.client
+            return -(row.delivered_rate if row.delivered_rate is not None else -1.0), -row.delivered
         case "queued":
-            return -row.queued, -row.queued_bytes, row.client
+            return -row.queued, -row.queued_bytes
         case "dropped":
-            return -row.dropped, row.client
+            return (-row.dropped,)
         case "since":
-            return -row.since, row.client
+            return (-row.since,)
         case _:
-            return row.client, row.broker
+            return ()
+
+
+def cursor(row: ClientRow, sort: str) -> str:
+    """Where a row stands in the order, as a text for a URL."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(order(row, sort))).decode().rstrip("=")
+
+
+def place(text: str, sort: str) -> tuple[int | float | str, ...]:
+    """The inverse of `cursor`; raises `ValueError` for what is none of this order."""
+    try:
+        content = base64.b64decode(text + "=" * (-len(text) % 4), "-_", validate=True)
+        found = msgspec.json.decode(content, type=tuple[int | float | str, ...])
+    except (binascii.Error, msgspec.DecodeError) as error:
+        raise ValueError(f"not from an answer: {error}") from None
+    numbers = SORTS[sort]
+    if len(found) != numbers + 2 or [isinstance(each, str) for each in found] != [False] * numbers + [True] * 2:
+        raise ValueError("from an answer in another order")
+    return found
 
 
 def packed(rows: Iterable[ClientRow]) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-PROBLEM = "application/problem+json"
+from saps.openapi import PROBLEM
 
 
 def has_token(request: web.Request, token: bytes) -> bool:

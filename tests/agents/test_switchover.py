@@ -115,13 +115,29 @@ def test_a_publication_by_ofm_is_one_datagram_and_no_message_by_alm(mode: Mode, 
 
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
 def test_who_subscribes_after_the_construction_gets_into_the_tree(mode: Mode) -> None:
-    """Also who comes back to a tree that it has left."""
+    """Soon, and also who comes back to a tree that it has left."""
     scene = steady(mode)
     scene.recorder.unsubscribe(scene.brokers[2], "a/b")
     scene.simulation.run(5)
     for broker in scene.brokers[1:3]:
         scene.recorder.subscribe(broker, "a/b")
-    publish(scene, 1500)
+    publish(scene, 300)
+    assert without_alm(scene, 50, 1) == 50
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+def test_a_tree_whose_only_subscriber_is_at_the_publisher_grows(mode: Mode) -> None:
+    """With BOTH nobody else is in S(t$OFM), and so nobody announces it."""
+    scene = Scene(1, mode, OfmFaults(), brokers=8)
+    scene.recorder.subscribe(scene.brokers[0], "a/b")
+    scene.simulation.run(2)
+    publish(scene, 1)
+    scene.simulation.run(0.5)
+    scene.ofm.agents["b0"].construct("a/b")
+    publish(scene, 200)
+    for broker in scene.brokers[2:]:
+        scene.recorder.subscribe(broker, "a/b")
+    publish(scene, 400)
     assert without_alm(scene, 50, 1) == 50
 
 
@@ -388,8 +404,9 @@ def test_the_last_leave_deletes_the_tree() -> None:
 
 
 def test_queries_to_ofgate_are_those_of_the_equations_less_what_leases_save() -> None:
-    """Eq. (1): EITHER asks at each publication, join and leave; Eq. (2): BOTH at each leave of the tree. Leases replace
-    the questions at each publication by two for each lease time."""
+    """Eq. (1): EITHER asks at each publication, join and leave; Eq. (2): BOTH at each leave of the tree,
+    and a publisher tells of those who have come. Leases replace the questions at each publication by two for each
+    lease time."""
     seconds, rate = 20.0, 50
     counted = {}
     for mode in (Mode.EITHER, Mode.BOTH):
@@ -410,4 +427,6 @@ def test_queries_to_ofgate_are_those_of_the_equations_less_what_leases_save() ->
     assert (either["joined"], either["left"]) == (joins, leaves)
     changes = 2  # of the tree: after the leaves and after the joins, each two questions by each publisher
     assert either["status"] <= 2 * (seconds / 10.0 + 1) + 4 * changes < publications
-    assert both == {"left_tree": leaves}
+    assert both["left_tree"] == leaves
+    assert both.keys() == {"left_tree", "outgrown"}
+    assert both["outgrown"] <= joins

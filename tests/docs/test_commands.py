@@ -209,3 +209,7 @@ def test_what_is_no_command_is_found_out(line: str, monkeypatch: pytest.MonkeyPa
 def test_there_are_many_of_them() -> None:
     assert len(FOUND) > 100
     assert {page for page, _ in FOUND} > {"README.md", "docs/ofm.md", "docs/security.md", "docs/running.md"}
+
+
+def test_the_package_has_the_version_that_the_programs_say() -> None:
+    assert PROJECT["version"] == __version__

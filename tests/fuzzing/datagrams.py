@@ -66,7 +66,7 @@ class Besieged:
     def receive(self, raw: bytes) -> dict[str, int]:
         """What the broker has counted for a datagram."""
         before = dict(self.counts)
-        self.broker.act(lambda: self.broker.node.receive_datagram(raw))
+        self.broker.act(lambda: self.broker.node.receive_datagrams([bytes(raw)]))
         return {name: count - before[name] for name, count in self.counts.items() if count != before[name]}
 
     def sent_by_friend(self, seq: int) -> bytes:

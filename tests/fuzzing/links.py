@@ -13,7 +13,7 @@ from typing import Any
 from saps.links import Links
 from saps.links.inbound import Inbound
 from saps.links.outbound import Outbound
-from saps.links.questions import GUEST, Admit, Knocking, LinkError, Meeting, NameInquiry, Question
+from saps.links.questions import GUEST, Admit, LinkError, Meeting, NameInquiry, Question, StartInquiry
 from saps.links.user import Answer, Nobody
 from saps.overlay.delivery.express import by_express
 from saps.overlay.frames.base import Frame
@@ -31,7 +31,7 @@ CALLERS = [FOE, *FRIENDS, *STRANGERS, GUEST, ME]
 QUESTIONS: list[Callable[[asyncio.Future[Any], Admit], Question[Any]]] = [
     lambda asked, admit: Meeting(ORDER, asked, admit),
     lambda asked, admit: NameInquiry(ORDER, "b0", asked, admit),
-    lambda asked, admit: Knocking(ORDER, StartProbe(ME, 0, 0.0), asked, admit),
+    lambda asked, admit: StartInquiry(ORDER, StartProbe(ME, 0, 0.0), asked, admit),
 ]
 CONNECTIONS = 6
 """At once at most."""
@@ -55,15 +55,20 @@ class Called(Links):
 
     def __init__(self) -> None:
         self.frames: list[tuple[BrokerRef, Frame]] = []
-        super().__init__(ME, ORDER, Told(self.frames), on_congestion=lambda congested: None)
-        self.express = partial(by_express, urgent=lambda topic: topic.startswith("a"))
+        super().__init__(
+            ME,
+            ORDER,
+            Told(self.frames),
+            on_congestion=lambda congested: None,
+            express=partial(by_express, urgent=lambda topic: topic.startswith("a")),
+        )
 
 
-class Unborn(Outbound):
+def undialled(links: Called, express: bool) -> Outbound:
     """A connection that is not dialled."""
-
-    async def _dial(self) -> None:
-        await asyncio.Event().wait()
+    link = Outbound(links, FOE, express=express)
+    link._dialler.stop()
+    return link
 
 
 def greeting(supply: Supply) -> bytes:
@@ -99,28 +104,28 @@ async def _answering(supply: Supply) -> None:
         action = supply.byte()
         if action % 4 == 0 or not pipes:
             if len(pipes) < CONNECTIONS:
-                pipes.append(Pipe(Inbound(links)))
+                pipes.append(Pipe(Inbound(links.side, links.receiver)))
                 pipes[-1].feed(greeting(supply))
         elif action % 4 == 1 and action > 128:
             pipes.pop(supply.byte() % len(pipes)).close()
         else:
             pipes[supply.byte() % len(pipes)].feed(said(supply))
         await settle(1)
-    honest = Pipe(Inbound(links))
+    honest = Pipe(Inbound(links.side, links.receiver))
     honest.feed(hello(FRIENDS[1], ORDER) + (encoded(Ping()) or b""))
     assert links.frames[-1:] == [(FRIENDS[1], Ping())]
     for pipe in (*pipes, honest):
         pipe.close()
     await settle(2)
-    assert not links._inbound
-    assert not links._endings._lanes
+    assert not links.receiver.connections
+    assert not links.receiver._endings._lanes
 
 
 async def _calling(supply: Supply) -> None:
     links = Called()
     express = bool(supply.byte() & 1)
     lanes = links._expresses if express else links._outbound
-    link = lanes[FOE] = Unborn(links, FOE, express=express)
+    link = lanes[FOE] = undialled(links, express)
     link.send(Publish(1, 0, 0, 0, False, [Part("a", 0)], [0, 0], [1, 2], [b"x", b"y"]))
     pipe = Pipe(link)
     pipe.feed(greeting(supply))
@@ -137,7 +142,7 @@ async def _calling(supply: Supply) -> None:
 async def _asking(supply: Supply) -> None:
     asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     kind = supply.byte()
-    admit = Called().admit
+    admit = Called().side.admit
     pipe = Pipe(QUESTIONS[kind % 3](asked, admit))
     pipe.feed(greeting(supply))
     while supply:

@@ -45,18 +45,7 @@ class Besieged(Roams):
 
     def __init__(self) -> None:
         super().__init__(1, LIMITS, order=ORDER, check=False)
-        attach = self.attach
         self.ofm = OfmNetwork(self, Modes(Mode.EITHER))
-        attach_ofm = self.attach
-        assert attach is not None
-        assert attach_ofm is not None
-        hubs, switches = attach, attach_ofm
-
-        def attach_all(broker: SimBroker) -> None:
-            hubs(broker)
-            switches(broker)
-
-        self.attach = attach_all
         self.unreachable: set[tuple[str, BrokerRef]] = set()
         self.overheard: Callable[[SimBroker, Frame], None] = lambda source, frame: None
         """Told of what is sent to the foe."""

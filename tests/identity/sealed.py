@@ -45,7 +45,7 @@ async def sealed(town: Town, *names: str, clock: Clock | None = None, grace: flo
     try:
         for name in names:
             end = End(name)
-            end.links.identity = identity(town, name, grace=grace, clock=clock or Clock())
+            end.links.side.identity = identity(town, name, grace=grace, clock=clock or Clock())
             listening.append(end)
             await end.listen()
         yield listening

@@ -108,7 +108,7 @@ class Mallory(End):
 
     def __init__(self, town: Town) -> None:
         super().__init__("mallory")
-        self.links.identity = identity(town, "mallory", clock=Clock())
+        self.links.side.identity = identity(town, "mallory", clock=Clock())
 
 
 @asynccontextmanager

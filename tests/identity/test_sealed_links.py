@@ -130,13 +130,13 @@ def test_the_express_lane_is_sealed_and_marked_as_well(town: Town, loop: Loop) -
     async def scene() -> None:
         async with sealed(town, "a", "b") as (a, b):
             for end in (a, b):
-                end.links.express, end.links.dscp = lambda frame: isinstance(frame, Publish), 46
+                end.links.express, end.links.side.dscp = lambda frame: isinstance(frame, Publish), 46
             a.send(b.ref, data(1))
             a.send(b.ref, Pong())
             await b.until(lambda: len(b.frames) == 2)
             lanes = [*a.links._outbound.values(), *a.links._expresses.values()]
             assert len(lanes) == 2
-            assert all(lane.shown is not None for lane in lanes)
+            assert all(lane.sealed is not None for lane in lanes)
             made = a.links._expresses[b.ref]._transport
             assert made is not None
             assert made.get_extra_info("ssl_object").version() == "TLSv1.3"
@@ -366,7 +366,7 @@ def test_recorded_bytes_are_worth_nothing(town: Town, loop: Loop) -> None:
     async def scene() -> None:
         async with sealed(town, "a", "b", "c") as (a, b, c), Middle(address(b.ref)) as middle:
             # The broker at the middle's address is b, as far as names go; its true address makes the hello differ.
-            b.ref = b.links.me = BrokerRef("b", 1, f"127.0.0.1:{middle.port}", "c")
+            b.ref = b.links.side.me = BrokerRef("b", 1, f"127.0.0.1:{middle.port}", "c")
             a.send(b.ref, data(1))
             await b.until(lambda: bool(b.frames))
             recorded = b"".join(middle.sent)
@@ -393,7 +393,7 @@ def test_who_changes_what_passes_breaks_the_link_and_nothing_else(town: Town, lo
 
     async def scene() -> None:
         async with sealed(town, "a", "b") as (a, b), Middle(address(b.ref)) as middle:
-            b.ref = b.links.me = BrokerRef("b", 1, f"127.0.0.1:{middle.port}", "c")
+            b.ref = b.links.side.me = BrokerRef("b", 1, f"127.0.0.1:{middle.port}", "c")
             a.send(b.ref, data(1))
             await b.until(lambda: bool(b.frames))
             middle.alter = alterations[how]
@@ -427,8 +427,8 @@ def test_a_new_certificate_is_taken_and_running_links_stay(tmp_path: Path, loop:
             await a.until(lambda: bool(a.frames))
             before = shown(a)
             town.issue("b")
-            assert b.links.identity is not None
-            b.links.identity.look()
+            assert b.links.side.identity is not None
+            b.links.side.identity.look()
             b.links.review()
             b.send(a.ref, Pong())
             await a.until(lambda: len(a.frames) == 2)
@@ -444,7 +444,7 @@ def test_a_new_certificate_is_taken_and_running_links_stay(tmp_path: Path, loop:
 
 def shown(end: End) -> set[int]:
     """The numbers of the certificates that have been shown to an end by those linked to it."""
-    return {link.shown.serial.number for link in end.links._inbound if link.shown is not None}
+    return {link.shown.serial.number for link in end.links.receiver.connections if link.shown is not None}
 
 
 def test_links_of_a_certificate_that_ends_are_made_anew_without_losing_a_frame(tmp_path: Path, loop: Loop) -> None:
@@ -459,8 +459,8 @@ def test_links_of_a_certificate_that_ends_are_made_anew_without_losing_a_frame(t
             town.issue("a", seconds=2 * HOUR)
             town.issue("b", seconds=2 * HOUR)
             for end in (a, b):
-                assert end.links.identity is not None
-                end.links.identity.look()
+                assert end.links.side.identity is not None
+                end.links.side.identity.look()
             clock.ahead = 1.1 * HOUR
             a.links.review()
             await a.until(lambda: bool(a.down))
@@ -502,8 +502,8 @@ def test_a_revoked_broker_loses_its_links_and_gets_no_new_ones(tmp_path: Path, l
             b.send(a.ref, Ping())
             await asyncio.gather(b.until(lambda: bool(b.frames)), a.until(lambda: bool(a.frames)))
             town.folder.revoke("a", None, 1.0)
-            assert b.links.identity is not None
-            b.links.identity.look()
+            assert b.links.side.identity is not None
+            b.links.side.identity.look()
             b.links.review()
             await asyncio.gather(a.until(lambda: bool(a.down)), b.until(lambda: bool(b.down)))
             a.send(b.ref, Pong())
@@ -581,7 +581,7 @@ def test_who_knows_the_secret_is_in_and_who_knows_another_is_not(loop: Loop) -> 
     async def scene() -> None:
         a, b, x = End("a"), End("b"), End("x")
         for end, known in ((a, secret), (b, secret), (x, new_secret())):
-            end.links.identity = by_secret(known, end.ref.name)
+            end.links.side.identity = by_secret(known, end.ref.name)
             await end.listen()
         x.send(b.ref, Ping())
         await x.until(lambda: bool(x.down))

@@ -130,11 +130,11 @@ def test_only_open_days_are_looked_at_and_only_when_they_have_changed(
     assert sorted(listed) == ["2026-01-08", "2026-01-09", "2026-01-10", "counts"]
     assert not kept(store, "quarantine").exists()
     for _ in range(5):
-        directory.look_at_once()
+        directory._again = 0.0
         assert intake.take() == 0
     assert len(listed) == 8  # each once more: what came within the same tick of the disk's clock
     good(source / "2026-01-09", "c-1-7.parquet", 5)
-    directory.look_at_once()
+    directory._again = 0.0
     assert intake.take() == 1
     assert listed[8:] == ["2026-01-09"]
 
@@ -324,7 +324,7 @@ def test_a_source_that_is_away_is_said_once_and_taken_when_it_is_back(
     with caplog.at_level(logging.INFO):
         assert [intake.take() for _ in range(3)] == [0, 0, 0]
         good(tmp_path / "later", "b-1-100.parquet")
-        directory.look_at_once()
+        directory._again = 0.0
         assert intake.take() == 1
     assert caplog.text.count("cannot be read, trying again") == 1
     assert "can be read again" in caplog.text

@@ -62,9 +62,8 @@ def test_the_file_is_only_appended_to_and_read_again(tmp_path: Path, caplog: pyt
     path.write_text('{"at": 1, "broker": "b0", "what": "ban"}\nrubbish\n{"half":')
     due: list[Callable[[], None]] = []
     file = AuditFile(path, due.append)
-    audit = Audit("b1", lambda: 2.0, lambda: 0.0)
+    audit = Audit("b1", lambda: 2.0, lambda: 0.0, file.write)
     audit.remember(file.latest())
-    audit.write = file.write
     assert [entry["broker"] for entry in audit.latest("", 9, False)] == ["b0"]
     audit.record("drain", who="ann\n", subject="b1")
     audit.record("drain", who="bob")

@@ -63,6 +63,9 @@ def test_clients_are_found_by_whatever_is_known_of_them(bench: Bench) -> None:
     assert find(agent, topic_filter="+/x/pm25", connected=True) == ["reader/1"]
     assert find(agent, limit=2) == ["Writer", "away"]
     assert agent.find({"limit": 1})[0] == 3
+    assert find(agent, after=("Writer", "b0")) == ["Writer", "away", "reader/1"]
+    assert find(agent, after=("Writer", "b1")) == ["away", "reader/1"]
+    assert agent.find({"limit": 1, "after": ["away", "b1"]})[0] == 3
     with pytest.raises(ValueError, match="4 stars"):
         find(agent, client="*a" * 5)
 

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from saps.agents.api import AgentRegistry, Answers, remote
+from saps.agents.broker_list import gather
 from saps.agents.ofgate.audit import Audit
 from saps.agents.ofgate.construction import CONTROLLER_PATIENCE, Construction
 from saps.agents.ofgate.record import Lease, Topic
 from saps.agents.ofgate.roster import Roster
-from saps.agents.ofm import gather
 from saps.agents.switchover import OFM, Controller, Member, Mode, Modes
 from saps.ofm.keys.server import Tell
 from saps.ofm.northbound.schema import OfmState, Status
@@ -284,11 +284,17 @@ class OFGate:
         return [record.status.value, *tree, brokers, self._lease, term.keys.label(topic)]
 
     @remote
-    def construct(self, topic: str, members: list[Any], senders: list[Any]) -> Any:
+    def construct(self, topic: str, members: list[Any], senders: list[Any], new: bool = True) -> Any:
         """Exploit OFM for a topic. `senders` are publishers; with BOTH `members` is the broker list, with EITHER it is
-        known here. ``[status, reason]``."""
-        term = self._asked("construct")
-        return None if term is None else self._construct(term, topic, members, senders)
+        known here. Unless `new`, a topic that has no tree gets none: its publisher tells who has come since (BOTH).
+        ``[status, reason]``."""
+        term = self._asked("construct" if new else "outgrown")
+        if term is None:
+            return None
+        record = term.topic(topic)
+        if new or record.wanted:
+            return self._construct(term, topic, members, senders)
+        return [record.status.value, record.reason]
 
     @remote
     def release(self, topic: str) -> Any:

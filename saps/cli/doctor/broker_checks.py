@@ -157,11 +157,11 @@ def asked(settings: BrokerSettings, address: Address) -> BrokerRef | str:
             settings.overlay.key_order().value,
             on_congestion=lambda congested: None,
         )
-        links.speaks = settings.links.highest_version
+        links.side.speaks = settings.links.highest_version
         if sealed(settings):
             from saps.identity.chosen import link_identity  # here: plain links need none of it
 
-            links.identity = link_identity(settings)
+            links.side.identity = link_identity(settings)
         return await links.meet(*address)
 
     try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Annotated, TypeAlias
 
+import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -60,12 +61,16 @@ def clients(
     ] = None,
     state: Annotated[str | None, typer.Option("--state", metavar="connected|away", help="Only those.")] = None,
     sort: Annotated[str, typer.Option("--sort", metavar="|".join(SORTS), help="Sort order.")] = "client",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_CLIENTS, help="Most clients shown.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most clients shown.")] = 50,
     as_json: Json = False,
 ) -> None:
     """Show clients of all brokers: where, since when, messages a second, what waits. `--sort rate`: who floods."""
     wanted = {"search": search, "user": of_user, "address": address, "broker": broker, "filter": topic_filter}
-    found = port.get("/v1/clients", ClientList, **wanted, state=state, sort=sort, limit=limit)
+    wanted |= {"state": state, "sort": sort}
+    found = port.get("/v1/clients", ClientList, **wanted, limit=min(limit, MOST_CLIENTS))
+    while found.next is not None and (left := limit - len(found.clients)) > 0:
+        page = port.get("/v1/clients", ClientList, **wanted, limit=min(left, MOST_CLIENTS), after=found.next)
+        found = msgspec.structs.replace(page, clients=found.clients + page.clients)
     if as_json:
         emit(found)
     else:

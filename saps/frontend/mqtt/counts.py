@@ -1,17 +1,27 @@
 """What one MQTT frontend counts.
 
 Publications, deliveries and drops are counted by the sessions, which do so anyway on their hot paths; here is what
-the sessions that are over have counted, and what is rare. The sum is made when somebody looks (`totals`).
+the sessions that are over have counted, and what is rare. The sum is made when somebody looks
+(`saps.frontend.mqtt.systree.totals`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.frontend import Frontend
-    from saps.frontend.mqtt.session.session import Session
+    from saps.agents.user import PublisherAgent
+
+
+class Counting(Protocol):
+    """A session, as far as it counts."""
+
+    delivered: int
+    dropped: int
+
+    @property
+    def publisher(self) -> PublisherAgent: ...
 
 
 @dataclass(slots=True)
@@ -43,38 +53,8 @@ class Counts:
     most: int = 0
     """Most clients connected at the same time."""
 
-    def ended(self, session: Session) -> None:
+    def ended(self, session: Counting) -> None:
         """The session is over: keep what it has counted."""
         self.published += session.publisher.published
         self.delivered += session.delivered
         self.dropped += session.dropped
-
-
-class Totals(NamedTuple):
-    """What all sessions, past and present, have counted, and what the present ones keep."""
-
-    published: int
-    delivered: int
-    dropped: int
-    connected: int
-    away: int
-    subscriptions: int
-    inflight: int
-    queued: int
-
-
-def totals(frontend: Frontend) -> Totals:
-    """Sum up. Costs about a microsecond for each session."""
-    counts = frontend.counts
-    published, delivered, dropped = counts.published, counts.delivered, counts.dropped
-    connected = subscriptions = inflight = queued = 0
-    for session in frontend.sessions.values():
-        published += session.publisher.published
-        delivered += session.delivered
-        dropped += session.dropped
-        connected += session.connection is not None
-        subscriptions += len(session.subscriptions)
-        inflight += len(session.window.inflight)
-        queued += len(session.queue.copies or ())
-    away = len(frontend.sessions) - connected
-    return Totals(published, delivered, dropped, connected, away, subscriptions, inflight, queued)

@@ -54,6 +54,21 @@ def delays(limit: float, rng: random.Random) -> Iterator[float]:
         delay *= 2
 
 
+class Pressure:
+    """Holds this broker's publishers back while a connected upstream is too slow for them."""
+
+    def __init__(self, hold: Callable[[bool], None]) -> None:
+        self._hold = hold
+        self._held = False
+
+    def look(self, fill: float) -> None:
+        """`fill`: of the outbox, 0 to 1; between `LOW` and `HIGH` all stays as it is."""
+        held = fill > (LOW if self._held else HIGH)
+        if held != self._held:
+            self._held = held
+            self._hold(held)
+
+
 class Upstream:
     """One broker's bridge to its upstream."""
 
@@ -75,8 +90,7 @@ class Upstream:
         """Links to other brokers are congested: QoS 0 of the upstream is dropped, QoS 1 waits there for our PUBACK."""
         self.dropped_in = 0
         self._hub = hub
-        self._hold = hold
-        self._held = False
+        self._pressure = Pressure(hold)
         self._retry_limit = settings.retry_limit
         self._exporter = Exporter(hub, self.access.client_id, self._export)
         self._publisher = PublisherAgent(hub, self.access.client_id, self._exporter)
@@ -229,11 +243,7 @@ class Upstream:
                 self._empty.set()
 
     def _regulate(self) -> None:
-        """Hold this broker's publishers back while a connected upstream is too slow for them."""
-        held = self._link is not None and self.outbox.fill > (LOW if self._held else HIGH)
-        if held != self._held:
-            self._held = held
-            self._hold(held)
+        self._pressure.look(self.outbox.fill if self._link is not None else 0.0)
 
     # ---- from the upstream to the mesh
 

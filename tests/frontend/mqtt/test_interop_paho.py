@@ -128,7 +128,7 @@ async def test_qos_2_arrives_exactly_once_though_connections_break(server: MqttS
         publisher.paho.publish("a", b"%d" % number, 2)
         if number % 60 == 30:  # somewhere in the exchanges of the last messages
             got.append(bytes((await subscriber.message()).payload))
-            for client in [client for each in servers_of(server) for client in each._clients]:
+            for client in [client for each in servers_of(server) for client in each.sockets.clients]:
                 if client.transport is not None:
                     client.transport.abort()
             assert (await asyncio.to_thread(subscriber.connected.get, timeout=10))[0]

@@ -65,6 +65,22 @@ def test_qos_2_confirmed_after_a_reconnect_is_answered_on_the_new_connection() -
     assert len(mesh.published) == 1
 
 
+def test_an_identifier_that_a_stale_copy_of_the_session_knows_is_a_new_messages_without_dup() -> None:
+    """MQTT-3.3.1-1: who repeats a PUBLISH on a new connection says so. Copies of a session may not have heard of the
+    PUBREL: a client that used the identifier again was told PUBREC, and nobody got its message."""
+    mesh = DelayingMesh()
+    bench = Bench(mesh=mesh)
+    bench.client("p", properties=EXPIRY).publish("a", b"1", qos=2, packet_id=3)
+    mesh.complete_publications(Reached(1, 1))
+    again = bench.client("p", clean_start=False, properties=EXPIRY)
+    again.publish("a", b"1", qos=2, packet_id=3, dup=True)
+    assert len(mesh.published) == 1
+    again.publish("a", b"2", qos=2, packet_id=3)
+    assert len(mesh.published) == 2
+    again.publish("a", b"2", qos=2, packet_id=3)
+    assert len(mesh.published) == 2
+
+
 def test_topic_alias_towards_the_client_first_come_first_served() -> None:
     bench = Bench()
     client = bench.client("s", properties={Property.TOPIC_ALIAS_MAXIMUM: 1})

@@ -99,7 +99,7 @@ async def test_publications_pass_between_sockets(server: MqttServer) -> None:
 
 async def test_small_packets_are_not_delayed_by_the_kernel(server: MqttServer) -> None:
     peer = await Peer.connect(server, "p")
-    (client,) = server._clients
+    (client,) = server.sockets.clients
     assert client.transport is not None
     sock = client.transport.get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -180,7 +180,7 @@ async def test_slow_subscriber_costs_bounded_memory_and_others_go_on(server: Mqt
     await slow.subscribe("a")
     await quick.subscribe("b")
     await flood(publisher)
-    waiting = sum(c.transport.get_write_buffer_size() for c in server._clients if c.transport is not None)
+    waiting = sum(c.transport.get_write_buffer_size() for c in server.sockets.clients if c.transport is not None)
     assert waiting <= SMALL.write_high_water + 250_100
     assert server.describe()["dropped"] > 0
     publisher.send(Publish("b", b"still here"))

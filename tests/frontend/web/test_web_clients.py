@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from saps.config import SettingError
+from saps.operations.values import SORTS
 from tests.frontend.web.conftest import PATIENCE, Site, Start
 from tests.frontend.web.test_web_mesh import mesh_of, until
 from tests.frontend.web.test_web_topics import subscribed
@@ -44,6 +45,24 @@ async def test_a_client_is_found_shown_and_disconnected_from_any_broker(start: S
     async with sites[0].session.delete(f"{sites[0].url}/v1/clients/wards%2Fsensor%207?session=end") as response:
         assert (await response.json())["session_ended"]
     assert (await sites[0].json("/v1/clients/wards%2Fsensor%207"))["status"] == 404
+
+
+async def test_pages_have_every_client_once_in_the_order_of_a_whole_answer(start: Start) -> None:
+    sites = await mesh_of(start, 3)
+    for number in range(7):
+        await subscribed(sites[number % 3], "air/#", client=f"c{number}")
+    for sort in SORTS:
+        whole = await sites[0].json(f"/v1/clients?sort={sort}")
+        pages, after = list[Any](), ""
+        while not pages or after:
+            pages.append(await sites[0].json(f"/v1/clients?sort={sort}&limit=3{after}"))
+            after = f"&after={pages[-1]['next']}" if pages[-1]["next"] else ""
+        assert [len(page["clients"]) for page in pages] == [3, 3, 1]
+        assert [row["client"] for page in pages for row in page["clients"]] == [r["client"] for r in whole["clients"]]
+        assert (whole["next"], {page["total"] for page in pages}) == (None, {7})
+    other = (await sites[0].json("/v1/clients?sort=dropped&limit=3"))["next"]
+    for wrong in (other, "%F0", "W10", "e30"):
+        assert (await sites[0].json(f"/v1/clients?after={wrong}"))["status"] == 400
 
 
 async def test_a_ban_holds_at_all_brokers_within_a_second_and_after_restarts(start: Start, tmp_path: Path) -> None:

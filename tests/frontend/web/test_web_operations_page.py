@@ -52,6 +52,16 @@ async def test_clients_are_found_disconnected_and_banned_on_the_page(start: Star
         await page.until(READY)
         await page.until(f"{CLIENTS}.includes('display')")
         await shot(page, "clients-light")
+        await page.run("saps.views.clients.limit = 1")
+        await page.until(f"{CLIENTS} === 'display'")
+        await click(page, "clients", "Next")
+        await page.until(f"{CLIENTS} === 'wards/sensor 7'")
+        assert "page 2: 1 of 2 clients" in await page.run("document.querySelector('#view-clients').innerText")
+        assert await page.run("saps.views.clients.next.disabled")
+        assert await page.run(AXE) == []
+        await click(page, "clients", "Back")
+        await page.until(f"{CLIENTS} === 'display'")
+        await page.run("saps.views.clients.limit = 200")
         await page.press("/")
         await page.call("Input.insertText", text="SENSOR")
         await page.until(f"{CLIENTS} === 'wards/sensor 7'")
@@ -68,6 +78,14 @@ async def test_clients_are_found_disconnected_and_banned_on_the_page(start: Star
         await page.until(
             "document.querySelector('#view-clients ol.messages li')?.innerText.includes('PUBLISH air/ward1')"
         )
+        await page.run("saps.views.clients.follow.narrow.value = 'alert/+'")
+        await page.run("saps.views.clients.follow.narrow.dispatchEvent(new Event('change'))")
+        await page.until(f"{DETAIL}.includes('Waiting for what happens')")
+        await asyncio.sleep(0.5)  # until the brokers have begun
+        for topic in ("air/ward1", "alert/1"):
+            await sites[0].publish(topic, b"43", qos=1)
+        await page.until("document.querySelector('#view-clients ol.messages li')?.innerText.includes('alert/1')")
+        assert not await page.run("document.querySelector('#view-clients ol.messages').innerText.includes('air/')")
         assert await page.run(AXE) == []
         await shot(page, "client-light")
         await click(page, "clients", "Disconnect")

@@ -111,6 +111,13 @@ class Counts:
     """Publications to topics the client may not publish to."""
 
 
+class Keys(Protocol):
+    """Where the keys for tokens come from."""
+
+    def newer(self, done: Callable[[], None], /) -> bool:
+        """Have newer keys brought, and call then. False: not now, as there can be no newer ones, or too many wait."""
+
+
 class Guard:
     """What the connections of one broker have in common: the files, and the passwords known to be right."""
 
@@ -132,9 +139,8 @@ class Guard:
         self.access = access
         self.tokens: Tokens | None = None
         """Checks tokens; None: there are none."""
-        self.newer_keys: Callable[[Callable[[], None]], bool] = lambda done: False
-        """Have newer keys for tokens brought, and call then. False: not now, as there can be no newer ones, or too many
-        wait."""
+        self.keys: Keys | None = None
+        """Where newer keys for tokens come from; None: there are no others."""
         self.service: Service | None = None
         """Knows users and rights; None: nobody is asked."""
         self.counts = Counts()
@@ -243,7 +249,7 @@ class Guard:
             def renewed() -> None:
                 decided(self._token_bearer(user, tokens.check(text)))
 
-            if self.newer_keys(renewed):
+            if self.keys is not None and self.keys.newer(renewed):
                 return None
         bearer = self._token_bearer(user, found)
         if isinstance(bearer, ProtocolError):

@@ -69,7 +69,7 @@ class Cutter:
         """The publications from `pos` on, where a PUBLISH begins, up to `most`; None if the first is not complete.
         Raises `MqttError` if the first is faulty; a later one that is ends the batch."""
         qos = check_publish_flags(data[pos])
-        like, mask = (data[pos] & 0xF7, 0xF7) if qos else (data[pos], 0xFF)  # a duplicate is like any other
+        like, mask = (data[pos] & 0xF7, 0xF7) if qos == 1 else (data[pos], 0xFF)  # QoS 2: DUP may be taken already
         has_properties, limit, size, begin, verbatim = self._version == V5, self._limit, len(data), pos, qos == 0
         names: dict[bytes, int] = {}
         topics: list[str] = []

@@ -52,6 +52,10 @@ class HeldOutput:
         self._waiting.add(connection)
         return True
 
+    def end_turn(self) -> None:
+        """The connections of this turn have been asked for their output."""
+        self._commits.end_turn()
+
     def cut(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for connection in waiting:

@@ -41,6 +41,7 @@ def _pubrec(connection: Connection, session: Session, packet: Ack) -> None:
 def _pubrel(connection: Connection, session: Session, packet: Ack) -> None:
     incoming = session.incoming
     known = incoming is not None and incoming.pop(packet.packet_id, None) is not None
+    connection.publishes.begun.discard(packet.packet_id)
     reason = Reason.SUCCESS if known else Reason.PACKET_IDENTIFIER_NOT_FOUND
     connection.outbound.answer(Ack(PacketType.PUBCOMP, packet.packet_id, reason))
 

@@ -30,11 +30,13 @@ _HEADS = {1: 0x40, 2: 0x50}
 class PublishHandler:
     """Takes the publications of one client and acknowledges them."""
 
-    __slots__ = ("_connection", "_cutter", "ordinary", "tell_problems", "tell_reached")
+    __slots__ = ("_connection", "_cutter", "begun", "ordinary", "tell_problems", "tell_reached")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cutter: Cutter | None = None
+        self.begun: set[int] = set()
+        """Packet identifiers of QoS 2 that came on this connection and have not been released."""
         self.ordinary = False
         """It has published something without priority, where priorities are known."""
         self.tell_problems = True
@@ -66,7 +68,7 @@ class PublishHandler:
         batch, packet_ids, end = cut
         session.publisher.published += len(batch.which)
         if batch.qos:
-            self._publish_acknowledged(session, batch, packet_ids)
+            self._publish_acknowledged(session, batch, packet_ids, again=bool(data[pos] & 0x08))
         elif NOT_PUBLISHED in (matched := session.hub.publish(batch, session)):
             self._refuse(batch, matched)
         if session.hub.priorities is not None and not self.ordinary:
@@ -105,11 +107,13 @@ class PublishHandler:
         """Publications of QoS 1 and 2 that are not acknowledged."""
         return self._connection.flow.awaiting + len(session.incoming or ())
 
-    def _publish_acknowledged(self, session: Session, batch: Batch, packet_ids: Sequence[bytes]) -> None:
+    def _publish_acknowledged(
+        self, session: Session, batch: Batch, packet_ids: Sequence[bytes], *, again: bool
+    ) -> None:
         connection, flow = self._connection, self._connection.flow
         limits, is_v5 = connection.frontend.limits, connection.outbound.version == V5
         if batch.qos == 2:
-            new = self._new(session, batch, packet_ids)
+            new = self._new(session, batch, packet_ids, again)
             if not new:
                 return
             batch, packet_ids = batch.select(new), [packet_ids[index] for index in new]
@@ -126,6 +130,7 @@ class PublishHandler:
             assert incoming is not None
             for packet_id in packet_ids:
                 incoming[int.from_bytes(packet_id)] = -1
+                self.begun.add(int.from_bytes(packet_id))
             matched = session.hub.publish(batch, session, partial(self._received, session, batch, packet_ids))
         else:
             flow.awaiting += len(packet_ids)
@@ -162,15 +167,18 @@ class PublishHandler:
 
     # ---- QoS 2
 
-    def _new(self, session: Session, batch: Batch, packet_ids: Sequence[bytes]) -> list[int]:
-        """Which publications of a batch with QoS 2 are not repeated ones; those are answered."""
+    def _new(self, session: Session, batch: Batch, packet_ids: Sequence[bytes], again: bool) -> list[int]:
+        """Which publications of a batch with QoS 2 are not repeated ones; those are answered. `again`: their DUP flag.
+
+        A client that repeats on a new connection says so (MQTT-3.3.1-1). Without DUP an identifier known from before,
+        or from a copy of the session elsewhere that has not heard of its release, is a new message's."""
         incoming = session.incoming
         if incoming is None:
             incoming = session.incoming = {}
         new: dict[int, int] = {}
         for index, packet_id in enumerate(map(int.from_bytes, packet_ids)):
             known = incoming.get(packet_id)
-            if known is None:
+            if known is None or (known != -1 and not again and packet_id not in self.begun):
                 new.setdefault(packet_id, index)
             elif known >= 0:
                 self._tell(batch.singles[index], packet_ids[index], Reached(0, known))

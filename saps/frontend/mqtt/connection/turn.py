@@ -58,6 +58,8 @@ class Turn:
             if held is None or not held.holds(connection):
                 connection.port.flush()
         self.dirty.clear()
+        if held is not None:
+            held.end_turn()
 
     def _end(self) -> None:
         self._ending = False

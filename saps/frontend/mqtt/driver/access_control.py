@@ -170,7 +170,7 @@ def _key_source(auth: AuthOptions, guard: Guard, files: Files) -> KeySource:
     guard.tokens = Tokens(auth.jwt, time.time)
     source = KeySource(auth.jwt, guard.tokens, auth.hash_queue)
     source.reload(files)
-    guard.newer_keys = source.newer
+    guard.keys = source
     return source
 
 

@@ -8,8 +8,9 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from random import Random
-from typing import Literal, Protocol, cast
+from typing import Literal, cast
 
+from saps.frontend.mqtt.access.guard import Guard
 from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
 from saps.frontend.mqtt.access.options import ProxyOptions
 from saps.frontend.mqtt.access.proxy_header import Proxied
@@ -19,9 +20,9 @@ from saps.frontend.mqtt.connection.held import HeldOutput, reason_of
 from saps.frontend.mqtt.connection.outbound import Port
 from saps.frontend.mqtt.driver.access_control import AccessControl, obey, obey_for
 from saps.frontend.mqtt.driver.proxy_listener import ProxyListener
+from saps.frontend.mqtt.driver.sockets import Client, LoopTimer, Sockets
 from saps.frontend.mqtt.driver.tcp_client import TcpClient
 from saps.frontend.mqtt.driver.tls_listener import TlsListener
-from saps.frontend.mqtt.driver.traffic import NONE, Bytes
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import restore
@@ -35,17 +36,6 @@ from saps.storage.error import StorageFault
 from saps.version import __version__
 
 logger = logging.getLogger(__name__)
-
-
-class Client(Protocol):
-    """A client's connection as the server sees it, whatever carries it: a socket, or a WebSocket."""
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        """What its bytes pass through; None once it is gone."""
-
-    def traffic(self) -> Bytes:
-        """What has passed so far. Also asked for while it ends."""
 
 
 class MqttServer:
@@ -65,8 +55,7 @@ class MqttServer:
         self.sources: list[Source] = [self._describe_sockets]
         """What there is in the ``$SYS`` tree beside what the frontend knows. To be added to before `start`."""
         self._sys_interval = sys_interval
-        self._past = NONE
-        """The traffic of the clients that are gone."""
+        self.sockets = Sockets()
         self.store: Store | None = None
         """Where sessions outlive the process, if they do. To be set before `start`."""
         self.sessions: Sessions | None = None
@@ -77,35 +66,37 @@ class MqttServer:
         self.on_renewed: list[Callable[[ssl.SSLContext], Awaitable[None]]] = []
         """Who else is to use a renewed certificate for new connections."""
         self._access = access
-        self._guard = access.guard if access is not None else None
         hub.routes.restricted = self._guard is not None and self._guard.restricts
         self._listeners: list[TlsListener | ProxyListener] = []
         """Beside the one for plain TCP."""
         self._rng = rng or Random()
         self._frontend: Frontend | None = None
         self._listener: asyncio.Server | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._clients: set[Client] = set()
-        self._all_closed: asyncio.Event = asyncio.Event()
-        self._accepted = 0
+        self._timer: LoopTimer | None = None
 
     @property
     def frontend(self) -> Frontend:
-        """The protocol machine behind the sockets. Only once started."""
-        assert self._frontend is not None, "the server has not been started"
+        """The protocol machine behind the sockets. Raises RuntimeError before `start`."""
+        if self._frontend is None:
+            raise RuntimeError("the server has not been started")
         return self._frontend
+
+    @property
+    def _guard(self) -> Guard | None:
+        """Who says who may do what; None: everyone everything."""
+        return self._access.guard if self._access is not None else None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen. Raises `OSError` if the address cannot be had."""
-        loop = self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         self.hub.clock = loop.time
-        frontend = Frontend(self.hub, self.limits, loop.time, self._rng, self._arm_timer)
-        self._frontend = frontend
+        timer = self._timer = LoopTimer(loop, lambda: frontend.timers)
+        frontend = self._frontend = Frontend(self.hub, self.limits, loop.time, self._rng, timer.arm)
         frontend.turn.call_soon = loop.call_soon
         if self.sessions is not None:
-            frontend.sessions.migration = self.sessions.host = SessionMigration(frontend, self.sessions)
-            frontend.sessions.migration.admit = self.admit_session
+            frontend.sessions.migration = self.sessions.host = SessionMigration(
+                frontend, self.sessions, self.admit_session
+            )
         if self._sys_interval:
             frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
         if self.store is not None:
@@ -123,12 +114,13 @@ class MqttServer:
         await self._listener.start_serving()
 
     async def start_tls(self, host: str, port: int = 0) -> None:
-        """Listen for TLS, too. Errors as for `start`."""
-        assert self._access is not None
-        assert self._access.context is not None
+        """Listen for TLS, too. Errors as for `start`; RuntimeError without a certificate."""
+        context = self.tls_context
+        if context is None:
+            raise RuntimeError("there is no certificate")
         listener = TlsListener(lambda: cast(asyncio.Protocol, TcpClient(self)), self.limits.connect_timeout)
         self._listeners.append(listener)
-        await listener.open(host, port, self._access.context)
+        await listener.open(host, port, context)
 
     async def start_proxy(self, host: str, port: int, options: ProxyOptions) -> None:
         """Listen for load balancers, too. Errors as for `start`."""
@@ -204,22 +196,14 @@ class MqttServer:
             connection.close(reason)
         self.frontend.turn.flush()
         try:
-            await self._emptied()
+            await self.sockets.emptied()
         finally:
             await self._end(self._listener)
 
-    async def _emptied(self) -> None:
-        """Returns when there is no connection any more."""
-        while self._clients:
-            self._all_closed.clear()
-            await self._all_closed.wait()
-
     async def _end(self, listener: asyncio.Server) -> None:
         """End the sessions, and what is left of the connections."""
-        for client in list(self._clients):
-            if client.transport is not None:
-                client.transport.abort()
-        await self._emptied()
+        self.sockets.cut()
+        await self.sockets.emptied()
         self.frontend.sessions.close()
         await listener.wait_closed()
         self._stop_timer()
@@ -229,7 +213,7 @@ class MqttServer:
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
-            self._timer.cancel()
+            self._timer.stop()
 
     def pause_publishers(self) -> None:
         """Stop reading the clients that publish: the links to other brokers are congested."""
@@ -245,7 +229,7 @@ class MqttServer:
         refused = {} if guard is None else {f"refused_{name}": n for name, n in asdict(guard.counts).items()}
         return {
             **refused,
-            "accepted": self._accepted,
+            "accepted": self.sockets.accepted,
             "connections": len(frontend.connections),
             "sessions": len(frontend.sessions),
             "dropped": sum(session.dropped for session in frontend.sessions.values()),
@@ -253,14 +237,14 @@ class MqttServer:
 
     def _describe_sockets(self) -> dict[str, Value]:
         """The part of the ``$SYS`` tree that the sockets know."""
-        received, sent = map(sum, zip(self._past, *[client.traffic() for client in self._clients], strict=True))
+        received, sent = self.sockets.traffic()
         frontend, guard = self.frontend, self._guard
         refused = {} if guard is None else {f"saps/refused/{name}": n for name, n in asdict(guard.counts).items()}
         return {
             "broker/bytes/received": received,
             "broker/bytes/sent": sent,
-            "saps/sockets/accepted": self._accepted,
-            "saps/sockets/open": len(self._clients),
+            "saps/sockets/accepted": self.sockets.accepted,
+            "saps/sockets/open": len(self.sockets.clients),
             "saps/clients/refused": frontend.counts.refused,
             "saps/clients/unfinished": frontend.counts.unfinished,
             "saps/sessions/evicted": frontend.counts.evicted,
@@ -311,31 +295,10 @@ class MqttServer:
     def full(self) -> bool:
         """There are so many connections that a new one is not even told so."""
         limit = self.limits.maximum_connections
-        return len(self._clients) > limit + limit // 8
+        return len(self.sockets.clients) > limit + limit // 8
 
     def connected(self, client: Client) -> None:
-        self._accepted += 1
-        self._clients.add(client)
+        self.sockets.opened(client)
 
     def disconnected(self, client: Client) -> None:
-        received, sent = client.traffic()
-        self._past = Bytes(self._past.received + received, self._past.sent + sent)
-        self._clients.discard(client)
-        if not self._clients:
-            self._all_closed.set()
-
-    def _arm_timer(self, when: float) -> None:
-        assert self._loop is not None
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._run_timers)
-
-    def _run_timers(self) -> None:
-        assert self._loop is not None
-        self._timer = None
-        timers = self.frontend.timers
-        try:
-            timers.run(self._loop.time())
-        finally:  # a fault in one action must not stop the others
-            if timers.next is not None:
-                self._arm_timer(timers.next)
+        self.sockets.closed(client)

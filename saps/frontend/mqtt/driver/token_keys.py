@@ -61,7 +61,7 @@ class KeySource:
                 await self._task
 
     def newer(self, done: Callable[[], None]) -> bool:
-        """See `saps.frontend.mqtt.access.guard.Guard.newer_keys`."""
+        """See `saps.frontend.mqtt.access.guard.Keys`."""
         loop = asyncio.get_running_loop()
         if not is_url(self._options.keys):
             if not self._look():

@@ -54,7 +54,8 @@ def _nothing_of(session: Session) -> None:
 class SessionMigration:
     """The sessions of one frontend in the mesh. (A `saps.mesh.SessionHost`.)"""
 
-    def __init__(self, frontend: Frontend, sessions: Sessions) -> None:
+    def __init__(self, frontend: Frontend, sessions: Sessions, admit: Callable[[Session], None] = _nothing_of) -> None:
+        """`admit` gives a session whose client has not come the rights of its user."""
         self._frontend = frontend
         self._sessions = sessions
         self._arrivals: dict[str, list[Waiting]] = {}
@@ -69,8 +70,7 @@ class SessionMigration:
         """Whose sessions have ended since the mesh was last told."""
         self._asked: dict[str, int] = {}
         """For how many seconds the sessions are to outlive their connections that CONNECTs wait for."""
-        self.admit: Callable[[Session], None] = _nothing_of
-        """Gives a session whose client has not come the rights of its user."""
+        self.admit = admit
 
     # ---- the connections' side
 
@@ -292,14 +292,14 @@ class SessionMigration:
         self, saved: SavedSession, messages: dict[int, SavedMessage], subscribed: Callable[[], None]
     ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
         frontend, client = self._frontend, saved.client_id
-        assert frontend.storage.journal is not None
-        now = frontend.clock() + frontend.storage.journal.epoch
+        epoch = self._epoch()
+        now = frontend.clock() + epoch
         first, second = snapshot_of(saved, messages, now)
         self._arrivals.setdefault(client, [])
         filters = self.receive(client, first, subscribed)
         session = frontend.sessions[client]
         if saved.ends is not None:
-            session.ends_at = saved.ends - frontend.storage.journal.epoch
+            session.ends_at = saved.ends - epoch
 
         def complete() -> None:
             self.unpack(client, second, lambda single: False)
@@ -312,9 +312,16 @@ class SessionMigration:
 
     def absorb(self, saved: SavedSession, messages: dict[int, SavedMessage]) -> None:
         client, frontend = saved.client_id, self._frontend
-        assert frontend.storage.journal is not None
         if saved.birth and saved.birth == self.birth(client):
-            self.merge(client, snapshot_of(saved, messages, frontend.clock() + frontend.storage.journal.epoch)[1])
+            self.merge(client, snapshot_of(saved, messages, frontend.clock() + self._epoch())[1])
+
+    def _epoch(self) -> float:
+        """Seconds since 1970 when the frontend's clock showed 0, as the journal has it: only what is stored is
+        inherited."""
+        journal = self._frontend.storage.journal
+        if journal is None:
+            raise RuntimeError("a session was inherited by a broker that stores none")
+        return journal.epoch
 
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
         sessions = {session for client in clients if (session := self._frontend.sessions.get(client)) is not None}
@@ -325,6 +332,9 @@ class SessionMigration:
                 agent = target.agent
                 if isinstance(agent, Session) and agent in sessions and single.origin not in queued[agent]:
                     agent.deliver(single, target)
+        for session in sessions:
+            if isinstance(session, DurableSession):  # it may be under way by the mesh, too
+                session.came(single.origin for single in batch.singles if single.origin is not None)
 
     def merge(self, client: str, parts: list[bytes]) -> None:
         found = unpacked(parts)

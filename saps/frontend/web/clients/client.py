@@ -8,8 +8,8 @@ come back become answers, acknowledgements, and messages for `WebClient.batch`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from saps.frontend.mqtt.codec.decode import PacketReader
 from saps.frontend.mqtt.codec.encode import encode
@@ -52,8 +52,104 @@ class EndedError(Exception):
         self.reason = reason
 
 
+class Arrived:
+    """Messages that have come for a client and are not with it yet."""
+
+    def __init__(self, high_water: int) -> None:
+        """`high_water`: bytes above which the broker is to send no more."""
+        self._high_water = high_water
+        self._messages: list[Publish] = []
+        self._news = asyncio.Event()
+        self._kept = self._taken = 0
+        """Bytes of all of them, and of those of the last batch."""
+        self._full = False
+
+    def add(self, packet: Publish) -> None:
+        self._messages.append(packet)
+        self._kept += len(packet.payload) + MESSAGE_COST
+        self._news.set()
+
+    def take(self) -> list[Publish]:
+        """All that have come, oldest first."""
+        found, self._messages = self._messages, []
+        self._taken = self._kept
+        return found
+
+    def take_pending(self) -> list[Publish]:
+        """As `take`, beside the batch taken before: these do not count any more."""
+        found, self._messages = self._messages, []
+        self._kept = self._taken
+        return found
+
+    def sent(self) -> None:
+        """What was taken before is with the client."""
+        self._kept -= self._taken
+        self._taken = 0
+
+    def filled(self) -> bool:
+        """True once when there is too much."""
+        if self._full or self._kept <= self._high_water:
+            return False
+        self._full = True
+        return True
+
+    def emptied(self) -> bool:
+        """True once when there is room again."""
+        if not self._full or self._kept > self._high_water // 4:
+            return False
+        self._full = False
+        return True
+
+    async def news(self) -> None:
+        """Returns when there are messages, or after `end`."""
+        self._news.clear()
+        await self._news.wait()
+
+    def end(self) -> None:
+        """Nothing will come."""
+        self._news.set()
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)
+
+
+class Requests:
+    """What was asked of the broker and is not answered, by packet identifier."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[int, asyncio.Future[Packet]] = {}
+        self._last_id = 0
+
+    def new_id(self) -> int:
+        while True:
+            self._last_id = self._last_id % 0xFFFF + 1
+            if self._last_id not in self._awaited:
+                return self._last_id
+
+    async def ask(self, packet_id: int, send: Callable[[], None]) -> Packet:
+        """Send a packet and wait for what answers it."""
+        future: asyncio.Future[Packet] = asyncio.get_running_loop().create_future()
+        self._awaited[packet_id] = future
+        try:
+            send()
+            return await future
+        finally:
+            self._awaited.pop(packet_id, None)
+
+    def answered(self, packet_id: int, packet: Packet) -> None:
+        future = self._awaited.get(packet_id)
+        if future is not None and not future.done():
+            future.set_result(packet)
+
+    def fail(self, error: EndedError) -> None:
+        """Nothing will be answered."""
+        for future in self._awaited.values():
+            if not future.done():
+                future.set_exception(error)
+
+
 class WebClient:
-    """Implements `saps.frontend.mqtt.connection.outbound.Port` and `saps.frontend.mqtt.driver.server.Client`.
+    """Implements `saps.frontend.mqtt.connection.outbound.Port` and `saps.frontend.mqtt.driver.sockets.Client`.
     `connect` comes first."""
 
     def __init__(self, server: MqttServer, transport: asyncio.Transport) -> None:
@@ -63,17 +159,12 @@ class WebClient:
         self._reader = PacketReader(V5)
         self._may_publish = asyncio.Event()
         self._may_publish.set()
-        self._news = asyncio.Event()
-        self._messages: list[Publish] = []
+        self._arrived = Arrived(server.limits.write_high_water)
         self._exact: set[int] = set()
         """Packet identifiers of messages with QoS 2: from a time when the client was an MQTT client."""
-        self._kept = self._taken = 0
-        """Bytes of messages that have come and are not with the client, and of those of the last batch."""
-        self._full = False
         self._connected: asyncio.Future[Connack] | None = None
-        self._awaited: dict[int, asyncio.Future[Packet]] = {}
+        self._requests = Requests()
         self._window = asyncio.Semaphore(1)
-        self._last_id = 0
         self._received = self._sent = 0
         self._reason: int | None = None
         self.client_id = ""
@@ -123,7 +214,7 @@ class WebClient:
             self._send(packet)
             return None
         async with self._window:
-            packet.packet_id = self._new_id()
+            packet.packet_id = self._requests.new_id()
             return await self._ask(packet, packet.packet_id, Ack)
 
     async def subscribe(self, entries: Sequence[SubscribeEntry]) -> list[int]:
@@ -131,7 +222,7 @@ class WebClient:
         sound = [entry for entry in entries if subscription_fault(entry.filter) is None]
         granted: Iterator[int] = iter(())
         if sound:
-            packet = Subscribe(self._new_id(), sound)
+            packet = Subscribe(self._requests.new_id(), sound)
             granted = iter((await self._ask(packet, packet.packet_id, Suback)).reasons)
         return [
             next(granted) if subscription_fault(entry.filter) is None else int(Reason.TOPIC_FILTER_INVALID)
@@ -140,7 +231,7 @@ class WebClient:
 
     async def unsubscribe(self, filters: Sequence[str]) -> list[int]:
         """The reason for each filter."""
-        packet = Unsubscribe(self._new_id(), list(filters))
+        packet = Unsubscribe(self._requests.new_id(), list(filters))
         return (await self._ask(packet, packet.packet_id, Unsuback)).reasons
 
     def acknowledge(self, packet_id: int) -> None:
@@ -151,26 +242,18 @@ class WebClient:
     async def batch(self) -> list[Publish]:
         """The messages that have come, oldest first; waits for them. Those of the call before count as sent from now
         on. Raises `EndedError` once there is nothing more."""
-        self._kept -= self._taken
-        self._taken = 0
-        if self._full and self._kept <= self._server.limits.write_high_water // 4:
-            self._full = False
-            if not self.ended:
-                self._connection.resume_writing()
-        while not self._messages:
+        self._arrived.sent()
+        if self._arrived.emptied() and not self.ended:
+            self._connection.resume_writing()
+        while not self._arrived:
             if self.ended:
                 raise EndedError(self._reason or Reason.UNSPECIFIED_ERROR)
-            self._news.clear()
-            await self._news.wait()
-        found, self._messages = self._messages, []
-        self._taken = self._kept
-        return found
+            await self._arrived.news()
+        return self._arrived.take()
 
     def pending(self) -> list[Publish]:
         """What has come and was not taken yet, taken now without waiting."""
-        found, self._messages = self._messages, []
-        self._kept = self._taken
-        return found
+        return self._arrived.take_pending()
 
     def close(self) -> None:
         """The client has gone. Its session goes on for its expiry."""
@@ -198,8 +281,7 @@ class WebClient:
         self._sent += len(data)
         for packet in self._reader.feed(data):
             self._take(packet)
-        if not self._full and self._kept > self._server.limits.write_high_water:
-            self._full = True
+        if self._arrived.filled():
             self._connection.pause_writing()
 
     def flush(self) -> None:
@@ -229,48 +311,30 @@ class WebClient:
         """Send a packet and wait for what answers it."""
         if self.ended:
             raise EndedError(self._reason or Reason.UNSPECIFIED_ERROR)
-        future = self._awaited[packet_id] = asyncio.get_running_loop().create_future()
-        try:
-            self._send(packet)
-            answer = await future
-        finally:
-            self._awaited.pop(packet_id, None)
+        answer = await self._requests.ask(packet_id, lambda: self._send(packet))
         assert isinstance(answer, kind)
         return answer
-
-    def _new_id(self) -> int:
-        while True:
-            self._last_id = self._last_id % 0xFFFF + 1
-            if self._last_id not in self._awaited:
-                return self._last_id
 
     def _take(self, packet: Packet) -> None:
         """A packet from the broker."""
         if isinstance(packet, Publish):
-            self._messages.append(packet)
+            self._arrived.add(packet)
             if packet.qos == 2 and packet.packet_id is not None:
                 self._exact.add(packet.packet_id)
-            self._kept += len(packet.payload) + MESSAGE_COST
-            self._news.set()
         elif isinstance(packet, Connack):
             if self._connected is not None and not self._connected.done():
                 self._connected.set_result(packet)
         elif isinstance(packet, Ack):
             if packet.type in (PacketType.PUBACK, PacketType.PUBREC):
-                self._answered(packet.packet_id, packet)
+                self._requests.answered(packet.packet_id, packet)
             if packet.type is PacketType.PUBREL:
                 self._send_soon(Ack(PacketType.PUBCOMP, packet.packet_id))
             elif packet.type is PacketType.PUBREC and packet.reason < 0x80:
                 self._send_soon(Ack(PacketType.PUBREL, packet.packet_id))
         elif isinstance(packet, Suback | Unsuback):
-            self._answered(packet.packet_id, packet)
+            self._requests.answered(packet.packet_id, packet)
         elif isinstance(packet, Disconnect):
             self._reason = packet.reason
-
-    def _answered(self, packet_id: int, packet: Packet) -> None:
-        future = self._awaited.get(packet_id)
-        if future is not None and not future.done():
-            future.set_result(packet)
 
     def _ping(self, interval: int) -> None:
         """The HTTP connection is watched elsewhere: keep the machine, which asks for a sign of life, content."""
@@ -284,14 +348,11 @@ class WebClient:
         self.ended = True
         self._connection.lost()
         error = EndedError(self._reason or Reason.UNSPECIFIED_ERROR)
-        waiting: list[asyncio.Future[Any]] = [*self._awaited.values()]
-        if self._connected is not None:
-            waiting.append(self._connected)
-        for future in waiting:
-            if not future.done():
-                future.set_exception(error)
+        self._requests.fail(error)
+        if self._connected is not None and not self._connected.done():
+            self._connected.set_exception(error)
         self._may_publish.set()
-        self._news.set()
+        self._arrived.end()
         self._server.disconnected(self)
 
 

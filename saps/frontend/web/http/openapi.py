@@ -20,9 +20,7 @@ from saps.frontend.web.http.openapi_parts import (
     in_header,
     in_path,
     in_query,
-    json_answer,
     operation,
-    problem_answer,
     state,
 )
 from saps.frontend.web.http.problems import Problem
@@ -30,6 +28,7 @@ from saps.frontend.web.http.visitors import Ticket
 from saps.frontend.web.mesh.network import Decisions, Network
 from saps.frontend.web.mesh.report import MODES, SORTS, Brokers, Forgotten, TopicList, Trace
 from saps.frontend.web.operations import openapi as operations
+from saps.openapi import json_answer, problem_answer
 
 TYPES: dict[str, Any] = {
     "Published": Published,

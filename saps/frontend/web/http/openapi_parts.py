@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saps.runtime.http import PROBLEM
+from saps.openapi import json_answer, problem_answer
 
 TEXT = {"type": "string"}
 FLAG = {"type": "boolean", "default": False}
@@ -48,16 +48,6 @@ REFUSALS = {
     503: "The broker cannot do it now.",
     504: "The mesh does not answer.",
 }
-
-
-def problem_answer(text: str) -> dict[str, Any]:
-    """An answer of 400 and above."""
-    return {"description": text, "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
-
-
-def json_answer(text: str, schema: Any) -> dict[str, Any]:
-    """An answer in JSON."""
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 
 def in_path(name: str, text: str) -> dict[str, Any]:

@@ -27,7 +27,9 @@ from saps.operations.values import (
     Disconnected,
     MessageRow,
     Question,
+    cursor,
     order,
+    place,
     unpacked,
 )
 from saps.topics import subscription_fault
@@ -35,6 +37,7 @@ from saps.topics import subscription_fault
 Call = Callable[..., Awaitable[Answers]]
 """Calls agents by name: `saps.frontend.web.mesh.mesh.Mesh.call`."""
 STATES = {"connected": True, "away": False}
+PARAMETERS = ("search", "client", "user", "address", "broker", "filter", "state", "sort", "limit", "after")
 
 
 class ClientRoutes:
@@ -53,7 +56,8 @@ class ClientRoutes:
         return answer(found)
 
     async def _find(self, broker: str, question: Question) -> ClientList:
-        answers = await self._call(f"{broker}!{CLIENTS}", "find", msgspec.to_builtins(question))
+        wanted = msgspec.structs.replace(question, limit=question.limit + 1)  # one more: is there a next page?
+        answers = await self._call(f"{broker}!{CLIENTS}", "find", msgspec.to_builtins(wanted))
         if broker and not answers:
             raise ProblemError(404, "No such broker", f"{broker!r} does not answer", field="broker")
         total, rows = 0, list[ClientRow]()
@@ -62,7 +66,9 @@ class ClientRoutes:
             rows += unpacked(values)
         rows.sort(key=lambda row: order(row, question.sort))
         complete = answers.complete and all(each.error is None for each in answers)
-        return ClientList(at=round(time.time(), 3), complete=complete, total=total, clients=rows[: question.limit])
+        shown = rows[: question.limit]
+        more = cursor(shown[-1], question.sort) if shown and len(rows) > len(shown) else None
+        return ClientList(at=round(time.time(), 3), complete=complete, total=total, clients=shown, next=more)
 
     async def show(self, request: web.Request) -> web.Response:
         """Everything about one client."""
@@ -95,7 +101,7 @@ class ClientRoutes:
 
 def _question(request: web.Request) -> tuple[str, Question]:
     """The broker that is asked, empty for all, and what is. Raises `ProblemError`."""
-    asked = Parameters(request, ("search", "client", "user", "address", "broker", "filter", "state", "sort", "limit"))
+    asked = Parameters(request, PARAMETERS)
     topic_filter, sort = asked.get("filter"), asked.text("sort") or "client"
     if topic_filter is not None and (fault := subscription_fault(topic_filter)) is not None:
         raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {fault}", field="filter")
@@ -104,7 +110,11 @@ def _question(request: web.Request) -> tuple[str, Question]:
     for name in ("client", "user", "address"):
         if asked.text(name).count("*") > MOST_STARS:
             raise ProblemError(400, "Bad parameter", f"at most {MOST_STARS} stars", field=name)
-    limit = asked.number("limit", MOST_CLIENTS)
+    limit, after = asked.number("limit", MOST_CLIENTS), asked.get("after")
+    try:
+        begin = None if after is None else place(after, sort)
+    except ValueError as error:
+        raise ProblemError(400, "Bad parameter", str(error), field="after") from None
     return asked.text("broker"), Question(
         search=asked.text("search"),
         client=asked.get("client"),
@@ -114,6 +124,7 @@ def _question(request: web.Request) -> tuple[str, Question]:
         connected=_choice(asked, "state", STATES),
         sort=sort,
         limit=100 if limit is None else limit,
+        after=begin,
     )
 
 

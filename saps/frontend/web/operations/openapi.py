@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from saps.frontend.web.http.openapi_parts import (
-    FLAG,
-    SEEN,
-    TEXT,
-    example,
-    in_path,
-    in_query,
-    json_answer,
-    operation,
-    problem_answer,
-    state,
-)
+from saps.frontend.web.http.openapi_parts import FLAG, SEEN, TEXT, example, in_path, in_query, operation, state
+from saps.openapi import json_answer, problem_answer
 from saps.operations.audit import KEPT, AuditList
 from saps.operations.bans import BanList, Banned, BanOrder
 from saps.operations.following import LONGEST, Event
@@ -58,11 +48,13 @@ def _clients(named: dict[str, Any]) -> dict[str, Any]:
         in_query(
             "limit", {"type": "integer", "minimum": 0, "maximum": MOST_CLIENTS, "default": 100}, "At most so many."
         ),
+        in_query("after", TEXT, "The answer's next: the page that follows. Who moves in the order may miss both."),
     ]
     found["responses"]["404"] = problem_answer("There is no such broker.")
     found["x-examples"] += [
         example("/v1/clients?filter=air/%23&state=connected&sort=rate", 200),
         example("/v1/clients?sort=color", 400),
+        example("/v1/clients?after=nothing", 400),
         example("/v1/clients?filter=a/%23/b", 400),
         example("/v1/clients?broker=nobody", 404),
     ]

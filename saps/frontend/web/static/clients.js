@@ -22,15 +22,19 @@ export class ClientsView {
     this.found = null;
     this.search = h("input", { type: "search", placeholder: "Client, user or address", "aria-label": "Search clients", oninput: () => this.#soon() });
     this.filter = h("input", { type: "search", placeholder: "Subscribed to topic or filter", "aria-label": "Subscribed to", oninput: () => this.#soon() });
-    this.state = h("select", { "aria-label": "State", onchange: () => this.ask() }, ...[["", "here or away"], ["connected", "connected"], ["away", "away"]].map(([value, text]) => h("option", { value }, text)));
-    this.sort = h("select", { "aria-label": "Sort", onchange: () => this.ask() }, ...Object.entries(SORTS).map(([value, text]) => h("option", { value }, text)));
+    this.state = h("select", { "aria-label": "State", onchange: () => this.#anew() }, ...[["", "here or away"], ["connected", "connected"], ["away", "away"]].map(([value, text]) => h("option", { value }, text)));
+    this.sort = h("select", { "aria-label": "Sort", onchange: () => this.#anew() }, ...Object.entries(SORTS).map(([value, text]) => h("option", { value }, text)));
     this.total = h("span.hint", { role: "status" });
+    this.limit = 200; // clients on a page
+    this.pages = [null]; // what `after` is for each page up to the one that is shown
+    this.back = h("button", { onclick: () => this.#turn(-1), disabled: true }, "Back");
+    this.next = h("button", { onclick: () => this.#turn(1), disabled: true }, "Next");
     this.rows = h("tbody");
     this.detail = h("div");
     this.follow = new Follow();
     this.beside = h("div");
     this.side = h("aside.side.detail", {}, this.detail, this.beside);
-    element.append(h("div.list", {}, h("div.bar", {}, this.search, this.filter, this.state, this.sort, this.total),
+    element.append(h("div.list", {}, h("div.bar", {}, this.search, this.filter, this.state, this.sort, this.total, this.back, this.next),
       h("div.table.tall", { tabindex: "0", role: "region", "aria-label": "Clients" }, h("table", {},
         h("thead", {}, h("tr", {}, COLUMNS.map(([text, kind]) => h("th", { scope: "col", class: kind }, text)))), this.rows))), this.side);
     setInterval(() => { if (!element.hidden && !document.hidden) this.ask(); }, EVERY);
@@ -46,16 +50,34 @@ export class ClientsView {
 
   #soon() {
     clearTimeout(this.due);
-    this.due = setTimeout(() => this.ask(), PAUSE);
+    this.due = setTimeout(() => this.#anew(), PAUSE);
+  }
+
+  // Another question: its first page.
+  #anew() {
+    this.pages = [null];
+    this.ask();
+  }
+
+  #turn(by) {
+    if (by < 0) this.pages.pop();
+    else this.pages.push(this.found.next);
+    this.back.disabled = this.next.disabled = true; // until the answer is there
+    this.ask();
   }
 
   // Ask for the list, the client that is open, bans and the audit log.
   async ask() {
-    if (this.asking || !this.store.connected) return;
+    if (this.asking || !this.store.connected) {
+      this.again = this.asking;
+      return;
+    }
     this.asking = true;
-    const wanted = new URLSearchParams({ search: this.search.value, sort: this.sort.value, limit: "200" });
+    this.again = false;
+    const wanted = new URLSearchParams({ search: this.search.value, sort: this.sort.value, limit: this.limit });
     if (this.filter.value) wanted.set("filter", this.filter.value);
     if (this.state.value) wanted.set("state", this.state.value);
+    if (this.pages.at(-1)) wanted.set("after", this.pages.at(-1));
     try {
       this.found = await ask(`/v1/clients?${wanted}`);
       this.#list();
@@ -67,11 +89,16 @@ export class ClientsView {
     } finally {
       this.asking = false;
     }
+    if (this.again) await this.ask(); // the question has changed meanwhile
   }
 
   #list() {
-    const { clients, total, complete, at } = this.found;
-    fill(this.total, `${clients.length < total ? `${count(clients.length)} of ` : ""}${plural(total, "client")}${complete ? "" : ", not all brokers answered"}`);
+    const { clients, total, complete, at } = this.found, page = this.pages.length;
+    if (!this.again) {
+      this.back.disabled = page === 1;
+      this.next.disabled = this.found.next === null;
+    }
+    fill(this.total, `${page > 1 ? `page ${page}: ` : ""}${clients.length < total ? `${count(clients.length)} of ` : ""}${plural(total, "client")}${complete ? "" : ", not all brokers answered"}`);
     const number = (value, kind = "number") => h("td", { class: kind }, value);
     fill(this.rows, clients.length ? clients.map((row) => h("tr", { class: row.client === this.client ? "chosen" : "" },
       h("td", {}, h("button", { onclick: () => this.open(row.client), "aria-pressed": String(row.client === this.client) }, h("i.dot", { class: row.connected ? "ok" : "", title: row.connected ? "connected" : "away" }), ` ${row.client}`)),

@@ -22,9 +22,8 @@ from saps.frontend.mqtt.codec.packets import V5, Connack, Connect, Disconnect
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.driver.access_control import AccessControl
 from saps.frontend.mqtt.driver.access_files import AccessError
-from saps.frontend.mqtt.driver.server import MqttServer
-from saps.local.hub import Hub
 from tests.frontend.mqtt.access.guarded import LOCAL, REMOTE, GuardedBench, GuardedClient, users
+from tests.frontend.mqtt.access.serving import serving
 from tests.frontend.mqtt.peers import need, run
 
 LOGIN, RIGHTS = "https://id.city/login", "https://id.city/rights"
@@ -219,16 +218,6 @@ async def service(answer: Callable[[dict[str, Any]], web.Response]) -> AsyncIter
         await runner.cleanup()
 
 
-@asynccontextmanager
-async def serving(options: HttpOptions) -> AsyncIterator[MqttServer]:
-    server = MqttServer(Hub(), access=AccessControl(AuthOptions(http=options, anonymous="never"), None, exposed=False))
-    await server.start("127.0.0.1", 0)
-    try:
-        yield server
-    finally:
-        await server.stop()
-
-
 @pytest.mark.interop
 async def test_real_clients_are_let_in_by_a_real_service_and_its_answers_count(tmp_path: Path) -> None:
     need("mosquitto_pub", "mosquitto-clients")
@@ -244,7 +233,9 @@ async def test_real_clients_are_let_in_by_a_real_service_and_its_answers_count(t
 
     async with (
         service(answer) as url,
-        serving(HttpOptions(login=f"{url}/login", token_file=f"{tmp_path}/token")) as server,
+        serving(
+            AuthOptions(http=HttpOptions(login=f"{url}/login", token_file=f"{tmp_path}/token"), anonymous="never")
+        ) as server,
     ):
         common = (
             "mosquitto_pub",
@@ -283,7 +274,9 @@ async def test_a_reload_takes_a_new_token_for_the_service_and_asks_it_anew(tmp_p
 
     async with (
         service(answer) as url,
-        serving(HttpOptions(login=f"{url}/login", token_file=f"{tmp_path}/token")) as server,
+        serving(
+            AuthOptions(http=HttpOptions(login=f"{url}/login", token_file=f"{tmp_path}/token"), anonymous="never")
+        ) as server,
     ):
 
         async def lets_in() -> bool:
@@ -316,7 +309,7 @@ async def test_a_service_that_does_not_answer_or_is_not_there_lets_nobody_in(tmp
     port = silent.sockets[0].getsockname()[1]
     for url in (f"http://127.0.0.1:{port}/login", "http://127.0.0.1:1/login"):
         options = HttpOptions(login=url, timeout=0.2, waiting=8)
-        async with serving(options) as server:
+        async with serving(AuthOptions(http=options, anonymous="never")) as server:
             began = time.monotonic()
             clients = [
                 aiomqtt.Client(*server.address, username=f"u{n}", password="x", timeout=PATIENCE, identifier=f"u{n}")

@@ -6,8 +6,8 @@ import asyncio
 import json
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from saps.frontend.mqtt.driver import token_keys
 from saps.frontend.mqtt.driver.access_control import AccessControl
 from saps.frontend.mqtt.driver.access_files import AccessError
 from saps.frontend.mqtt.driver.server import MqttServer
-from saps.local.hub import Hub
 from tests.frontend.mqtt.access.guarded import REMOTE, GuardedBench, GuardedClient, users
+from tests.frontend.mqtt.access.serving import serving
 from tests.frontend.mqtt.access.tokens import KINDS, Issuer, key_set
 from tests.frontend.mqtt.peers import need, run
 
@@ -195,11 +195,12 @@ def test_a_key_that_is_not_known_is_asked_for_once_and_the_client_waits() -> Non
     bench, newer = TokenBench(), Issuer("k2")
     waiting: list[Callable[[], None]] = []
 
-    def ask(done: Callable[[], None]) -> bool:
-        waiting.append(done)
-        return len(waiting) == 1
+    class Once:
+        def newer(self, done: Callable[[], None]) -> bool:
+            waiting.append(done)
+            return len(waiting) == 1
 
-    bench.guard.newer_keys = ask
+    bench.guard.keys = Once()
     client = bench.arriving(V5, REMOTE)
     client.send(Connect("c", password=newer.token()))
     assert client.packets == []
@@ -262,16 +263,6 @@ def test_any_claims_that_are_signed_are_a_token_or_a_reason(claims: dict[str, An
 # ---- on sockets
 
 
-@asynccontextmanager
-async def serving(options: JwtOptions) -> AsyncIterator[MqttServer]:
-    server = MqttServer(Hub(), access=AccessControl(AuthOptions(jwt=options, anonymous="never"), None, exposed=False))
-    await server.start("127.0.0.1", 0)
-    try:
-        yield server
-    finally:
-        await server.stop()
-
-
 def attached(server: MqttServer, token: bytes, **fields: Any) -> aiomqtt.Client:
     fields.setdefault("username", "ann")
     return aiomqtt.Client(
@@ -299,7 +290,9 @@ def later(seconds: float) -> float:
 async def test_real_clients_come_in_by_token_and_are_out_within_a_second_of_its_end(tmp_path: Path) -> None:
     need("mosquitto_pub", "mosquitto-clients")
     (tmp_path / "keys.json").write_bytes(key_set(ISSUER))
-    async with serving(JwtOptions(keys=f"{tmp_path}/keys.json", rights_claim="mqtt")) as server:
+    async with serving(
+        AuthOptions(jwt=JwtOptions(keys=f"{tmp_path}/keys.json", rights_claim="mqtt"), anonymous="never")
+    ) as server:
         ends = later(2.5)
         async with attached(server, ISSUER.token(exp=ends, mqtt={"subscribe": "air/#"})) as watching:
             await watching.subscribe("air/#", qos=1)
@@ -319,7 +312,7 @@ async def test_keys_in_a_file_change_without_a_restart(tmp_path: Path, monkeypat
     monkeypatch.setattr(token_keys, "LOOK", 0.02)
     file, newer = tmp_path / "keys.json", Issuer("k2")
     file.write_bytes(key_set(ISSUER))
-    async with serving(JwtOptions(keys=str(file))) as server:
+    async with serving(AuthOptions(jwt=JwtOptions(keys=str(file)), anonymous="never")) as server:
         old = attached(server, ISSUER.token(exp=later(60)), identifier="old")
         async with old:
             file.write_bytes(b"half a f")
@@ -356,7 +349,9 @@ async def test_keys_at_a_url_change_without_a_restart_and_outlive_its_failure(
     await site.start()
     port = runner.addresses[0][1]
     try:
-        async with serving(JwtOptions(keys=f"http://127.0.0.1:{port}/jwks", refresh=60.0)) as server:
+        async with serving(
+            AuthOptions(jwt=JwtOptions(keys=f"http://127.0.0.1:{port}/jwks", refresh=60.0), anonymous="never")
+        ) as server:
             assert not await lets_in(server, ISSUER.token(exp=later(60)))  # no keys: nobody
             status = 200
             while not await lets_in(server, ISSUER.token(exp=later(60))):

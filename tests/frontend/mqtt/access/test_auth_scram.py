@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -23,11 +21,9 @@ from saps.frontend.mqtt.codec.encode import encode
 from saps.frontend.mqtt.codec.packets import V5, Auth, Connack, Connect, Packet
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.driver.access_control import AccessControl
 from saps.frontend.mqtt.driver.access_files import edit_users
-from saps.frontend.mqtt.driver.server import MqttServer
-from saps.local.hub import Hub
 from tests.frontend.mqtt.access.guarded import GuardedBench
+from tests.frontend.mqtt.access.serving import serving
 from tests.frontend.mqtt.peers import need, run
 from tests.frontend.mqtt.test_interop_mqttjs import PACKAGE, need_mqttjs
 
@@ -127,24 +123,17 @@ def test_any_bytes_are_a_step_or_one_error(first: bytes, final: bytes) -> None:
     assert not exchange.done
 
 
-@asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[MqttServer]:
-    """A broker that knows ann by SCRAM."""
+def knowing_ann(folder: Path) -> AuthOptions:
+    """Of a broker that knows ann by SCRAM."""
     edit_users(folder / "passwords", "ann", b"secret", scram=True)
-    auth = AuthOptions(passwords=f"{folder}/passwords", anonymous="never")
-    server = MqttServer(Hub(), access=AccessControl(auth, None, exposed=False))
-    await server.start("127.0.0.1", 0)
-    try:
-        yield server
-    finally:
-        await server.stop()
+    return AuthOptions(passwords=f"{folder}/passwords", anonymous="never")
 
 
 @pytest.mark.interop
 async def test_mqttjs_proves_its_password_and_is_shown_that_the_broker_knows_it(tmp_path: Path) -> None:
     need("node", "nodejs")
     need_mqttjs()
-    async with serving(tmp_path) as server:
+    async with serving(knowing_ann(tmp_path)) as server:
         host, port = server.address
         for word, said in (("secret", "true"), ("guess", "Connection refused: Bad User Name or Password")):
             assert await run("node", str(PACKAGE / "scram.mjs"), f"mqtt://{host}:{port}", "ann", word) == f"{said}\n"
@@ -152,7 +141,7 @@ async def test_mqttjs_proves_its_password_and_is_shown_that_the_broker_knows_it(
 
 
 async def test_a_client_on_a_socket_proves_its_password(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
+    async with serving(knowing_ann(tmp_path)) as server:
         reader, writer = await asyncio.open_connection(*server.address)
         scram, packets = ScramClient([METHOD], "ann", "secret"), PacketReader(V5)
 

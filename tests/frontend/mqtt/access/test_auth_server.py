@@ -8,8 +8,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from saps.frontend.mqtt.driver.access_files import AccessError, edit_users
 from saps.frontend.mqtt.driver.hashing import ThreadedChecker
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.identity.certificates import issue_plain, key_pem, make_authority, make_list, new_key
-from saps.local.hub import Hub
+from tests.frontend.mqtt.access.serving import serving
 from tests.frontend.mqtt.peers import need, run
 
 ALLOW_ALL = '[[rule]]\nallow = "both"\ntopics = "#"\n'
@@ -83,18 +82,6 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
-
-
-@asynccontextmanager
-async def serving(auth: AuthOptions, tls: TlsOptions | None = None) -> AsyncIterator[MqttServer]:
-    server = MqttServer(Hub(), access=AccessControl(auth, tls, exposed=False))
-    await server.start("127.0.0.1", 0)
-    if tls is not None:
-        await server.start_tls("127.0.0.1", 0)
-    try:
-        yield server
-    finally:
-        await server.stop()
 
 
 def client(address: tuple[str, int], **options: Any) -> aiomqtt.Client:
