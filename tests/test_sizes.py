@@ -32,7 +32,6 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
         "saps.agents.ofgate.record.Topic": 18,
         "saps.broker.broker.Broker": 23,
         "saps.ofm.simulated.OfmNetwork": 16,
-        "saps.ofm.switch.switch.Switch": 16,
         "saps.overlay.sessions.replicas.source.Source": 20,
         "saps.overlay.sessions.sessions.Sessions": 17,
         "saps.overlay.sessions.migration.target._Transfer": 16,

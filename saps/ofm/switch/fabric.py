@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeAlias
 
 from saps.ofm.flows.tables import CONTROLLER
 from saps.ofm.network.topology import Port, Topology
+from saps.ofm.switch.counters import Count
 from saps.ofm.switch.packets import Packet
-from saps.ofm.switch.switch import Count, Normal, Switch
+from saps.ofm.switch.switch import Normal, Switch
 
 MOST_HOPS = 64
 """Switches one copy may pass before it is taken for lost in a loop."""

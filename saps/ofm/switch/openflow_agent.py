@@ -15,6 +15,7 @@ from saps.ofm.openflow.ofp import ofproto
 from saps.ofm.openflow.values import Features, PortChange, PortInfo, Role, RoleState
 from saps.ofm.switch import replies as words
 from saps.ofm.switch.bridge import Bridge, Handed
+from saps.ofm.switch.counters import Count, PortCount
 from saps.ofm.switch.requests import (
     ALL_GROUPS,
     ALL_METERS,
@@ -32,7 +33,7 @@ from saps.ofm.switch.requests import (
     SetConfig,
     read,
 )
-from saps.ofm.switch.switch import TABLES, Count, PortCount, RefusedError
+from saps.ofm.switch.switch import TABLES, RefusedError
 
 MAKER, MODEL = "SAPS", "software switch"
 IDLE, PATIENCE = 5.0, 10.0
@@ -234,7 +235,7 @@ class Agent:
         for meter in tables.meters:
             if number in (ALL_METERS, meter):
                 users = sum(flow.meter == meter for flow in tables.flows.values())
-                yield words.meter_count(meter, users, switch.meter_counts[meter])
+                yield words.meter_count(meter, users, switch.meters.counts[meter])
 
     def _group_counts(self, number: int) -> Iterator[bytes]:
         switch = self.bridge.switch

@@ -17,7 +17,7 @@ from saps.ofm.openflow.encode import KIND_NUMBERS, bucket_bytes, instruction_byt
 from saps.ofm.openflow.entries import NO_COUNT
 from saps.ofm.openflow.ofp import ofproto
 from saps.ofm.openflow.values import Features, PortChange, PortInfo, RoleState
-from saps.ofm.switch.switch import Count, MeterCount, PortCount
+from saps.ofm.switch.counters import Count, MeterCount, PortCount
 
 LONGEST = 60_000
 """Bytes of lists in one message; longer ones are divided."""

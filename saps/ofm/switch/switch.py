@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
 
-from saps.local.token_bucket import TokenBucket
 from saps.ofm.flows.tables import (
     CONTROLLER,
     IN_PORT,
@@ -40,6 +38,7 @@ from saps.ofm.flows.tables import (
     ToGroup,
 )
 from saps.ofm.switch.classifier import Classifier
+from saps.ofm.switch.counters import Count, Meters, PortCount
 from saps.ofm.switch.packets import Packet
 
 TABLES = 254
@@ -54,39 +53,6 @@ Normal: TypeAlias = Callable[[int, Packet], Iterable[int]]
 
 class RefusedError(Exception):
     """The switch refuses a change, for a reason in the words of OpenFlow's error codes; its tables are as before."""
-
-
-@dataclass(slots=True)
-class Count:
-    """Packets and bytes."""
-
-    packets: int = 0
-    bytes: int = 0
-
-    def add(self, packet: Packet) -> None:
-        """One packet more."""
-        self.packets += 1
-        self.bytes += packet.size
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self.packets = self.bytes = 0
-
-
-@dataclass(slots=True)
-class MeterCount:
-    """Packets that came to a meter, and of these the ones that it has dropped."""
-
-    came: Count
-    dropped: Count
-
-
-@dataclass(slots=True)
-class PortCount:
-    """Traffic of a port, as the switch sees it."""
-
-    received: Count
-    sent: Count
 
 
 class Switch:
@@ -104,11 +70,11 @@ class Switch:
         clock: Callable[[], float] = lambda: 0.0,
         alive: Callable[[int], bool] = lambda port: True,
     ) -> None:
-        self.capacity, self.most_meters = capacity, most_meters
-        self.normal, self.clock, self.alive = normal, clock, alive
+        self.capacity = capacity
+        self.normal, self.alive = normal, alive
+        self.meters = Meters(most_meters, clock)
         self.flow_counts: dict[FlowName, Count] = {}
         self.group_counts: dict[int, Count] = {}
-        self.meter_counts: dict[int, MeterCount] = {}
         self.port_counts: dict[int, PortCount] = {}
         self.queued: Counter[tuple[int, int]] = Counter()
         """Packets sent by (port, queue)."""
@@ -116,14 +82,12 @@ class Switch:
         """Packets that matched no flow of a table, by its number, and went no further."""
         self._flows: dict[FlowName, Flow] = {}
         self._groups: dict[int, Group] = {}
-        self._meters: dict[int, Meter] = {}
-        self._buckets: dict[int, TokenBucket] = {}
         self._classifiers: defaultdict[int, Classifier] = defaultdict(Classifier)
 
     @property
     def tables(self) -> Tables:
         """What is in the tables now."""
-        return Tables(dict(self._flows), dict(self._groups), dict(self._meters))
+        return Tables(dict(self._flows), dict(self._groups), dict(self.meters.entries))
 
     # -- changes
 
@@ -149,7 +113,7 @@ class Switch:
 
     def _put_flow(self, flow: Flow) -> None:
         self._refuse_unknown_groups(flow.actions)
-        if flow.meter is not None and flow.meter not in self._meters:
+        if flow.meter is not None and flow.meter not in self.meters.entries:
             raise RefusedError("OFPMMFC_INVALID_METER")
         if flow.name not in self._flows and self.capacity is not None and len(self._flows) >= self.capacity:
             raise RefusedError("OFPFMFC_TABLE_FULL")
@@ -181,17 +145,12 @@ class Switch:
             self._drop_flow(flow)
 
     def _put_meter(self, meter: Meter) -> None:
-        full = self.most_meters is not None and len(self._meters) >= self.most_meters
-        if meter.id not in self._meters and full:
+        if not self.meters.has_room(meter):
             raise RefusedError("OFPMMFC_OUT_OF_METERS")
-        if self._meters.get(meter.id) != meter:
-            self._buckets[meter.id] = TokenBucket(meter.rate, meter.burst or meter.rate)
-        self._meters[meter.id] = meter
-        self.meter_counts.setdefault(meter.id, MeterCount(Count(), Count()))
+        self.meters.put(meter)
 
     def _drop_meter(self, id: int) -> None:
-        if id in self._meters:
-            del self._meters[id], self._buckets[id], self.meter_counts[id]
+        if self.meters.drop(id):
             for flow in [flow for flow in self._flows.values() if flow.meter == id]:
                 self._drop_flow(flow)
 
@@ -215,7 +174,7 @@ class Switch:
                 self.missed[table] += 1
                 break
             self.flow_counts[flow.name].add(packet)
-            if flow.meter is not None and not self._passes(flow.meter, packet):
+            if flow.meter is not None and not self.meters.passes(flow.meter, packet):
                 break
             packet, table = way.run(flow.actions, packet), flow.goto
         return way.copies
@@ -230,15 +189,6 @@ class Switch:
         way = _Pass(self, port)
         way.run(actions, packet)
         return way.copies
-
-    def _passes(self, meter: int, packet: Packet) -> bool:
-        """Does a packet pass a meter (5.7)?"""
-        count = self.meter_counts[meter]
-        count.came.add(packet)
-        if self._buckets[meter].take(self.clock()):
-            return True
-        count.dropped.add(packet)
-        return False
 
     def _port(self, port: int) -> PortCount:
         return self.port_counts.setdefault(port, PortCount(Count(), Count()))

@@ -150,7 +150,7 @@ class Life(RuleBasedStateMachine):
             every = Tables.of(BASE_FLOWS).with_(world.machine.network.baseline)
             wanted = every.with_(self.desired(dpid))
             # A switch that has refused a meter is used without any.
-            assert switch.tables in ([wanted] if switch.most_meters is None else [wanted, wanted.unmetered()])
+            assert switch.tables in ([wanted] if switch.meters.most is None else [wanted, wanted.unmetered()])
         world.check_budget()
         for topic, record in world.machine.records.items():
             assert record.state == world.told[topic]

@@ -251,7 +251,7 @@ class World:
         for dpid, switch in self.fabric.switches.items():
             tables = switch.tables
             entries = [flow for flow in tables.flows.values() if flow.priority == BROKER]
-            if switch.most_meters is None and self.rules.limit:
+            if switch.meters.most is None and self.rules.limit:
                 assert all(flow.meter in tables.meters for flow in entries)
             if not self.todo and dpid in self.connected and self.machine.network.settled:
                 assert {flow.meter for flow in entries} - {None} == tables.meters.keys()

@@ -38,9 +38,10 @@ from saps.ofm.flows.tables import (
     ToGroup,
 )
 from saps.ofm.network.topology import Port, Topology
+from saps.ofm.switch.counters import Count, MeterCount
 from saps.ofm.switch.fabric import Fabric, Learning, LoopError
 from saps.ofm.switch.packets import Packet
-from saps.ofm.switch.switch import Count, MeterCount, RefusedError, Switch
+from saps.ofm.switch.switch import RefusedError, Switch
 from tests.ofm.networks import broker_at
 
 PACKET = Packet(eth_src=2, eth_dst=4, ip_src=1, ip_dst=2, udp_src=1, udp_dst=2, payload=b"12345")
@@ -206,7 +207,7 @@ def test_a_meter_lets_a_burst_and_its_rate_through_and_no_more_in_any_time(
     for start, first in enumerate(passed):
         for end, last in enumerate(passed[start:], 1):
             assert end <= room + (last - first) * rate
-    assert made.meter_counts[7] == MeterCount(
+    assert made.meters.counts[7] == MeterCount(
         Count(came, came * PACKET.size), Count(came - len(passed), (came - len(passed)) * PACKET.size)
     )
     made.apply([DropMeter(7), DropMeter(7)])

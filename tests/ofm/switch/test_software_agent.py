@@ -121,7 +121,7 @@ def test_tables_written_through_openflow_are_read_back_and_forward_as_the_switch
         assert [out for out, _ in sent] == [out for out, _ in expected if out in pair.bridge.ports]
         assert not handed
     assert {count.id: (count.packets, count.dropped) for count in pair.ask(r.AskMeterCounts())} == {
-        id: (count.came.packets, count.dropped.packets) for id, count in direct.meter_counts.items()
+        id: (count.came.packets, count.dropped.packets) for id, count in direct.meters.counts.items()
     }
     counts = {count.flow.name: count.packets for count in pair.ask(r.AskFlows())}
     assert counts == {name: count.packets for name, count in direct.flow_counts.items()}
