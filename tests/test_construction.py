@@ -19,7 +19,6 @@ PACKAGES = ("saps", "monitoring", "research", "lab")
 
 ASSIGNED: dict[str, int] = {
     "saps.agents.live_io": 1,
-    "saps.agents.ofgate.program.gateway": 2,
     "saps.agents.ofm": 7,
     "saps.broker.storage": 1,
     "saps.frontend.mqtt.driver.server": 1,

@@ -45,6 +45,6 @@ def test_a_tree_that_moves_costs_nothing_and_is_followed(mode: Mode, seed: int) 
     scene.recorder.judge()
     assert scene.ofm.ring_split == 0, f"the tree was changed under its users (seed {seed})"
     if TOPICS[0] in scene.controller.ofms:
-        tree = next(topic.tree for topic in scene.gate._construction.topics.values() if topic.name == TOPICS[0])  # type: ignore[union-attr]
+        tree = next(topic.tree for topic in scene.gate._terms.construction.topics.values() if topic.name == TOPICS[0])  # type: ignore[union-attr]
         assert tree is not None
         assert tree.address == scene.controller.ofms[TOPICS[0]].address

@@ -29,7 +29,7 @@ def test_a_tree_is_made_without_those_who_may_not_have_the_topic() -> None:
     for topic in ("a/b", "x/y"):
         publisher.act(lambda topic=topic: scene.ofm.agents[publisher.name].construct(topic))  # type: ignore[misc]
     scene.simulation.run(5)
-    construction = scene.gate._construction
+    construction = scene.gate._terms.construction
     assert construction is not None
     asked = {name: {m.ref.name for m in scene.gate._roster.at(t.built[0] | t.built[1])}
              for name, t in construction.topics.items() if t.built is not None}  # fmt: skip

@@ -10,26 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from saps.agents.api import AgentRegistry, Answers, remote
+from saps.agents.api import AgentRegistry, remote
 from saps.agents.broker_list import gather
-from saps.agents.ofgate.audit import Audit
-from saps.agents.ofgate.construction import CONTROLLER_PATIENCE, Construction
+from saps.agents.ofgate.construction import Construction
+from saps.agents.ofgate.leadership import Leadership
 from saps.agents.ofgate.record import Lease, Topic
-from saps.agents.ofgate.roster import Roster
-from saps.agents.switchover import OFM, Controller, Member, Mode, Modes
+from saps.agents.ofgate.term import Terms
+from saps.agents.switchover import Controller, Member, Mode, Modes
 from saps.ofm.keys.server import Tell
-from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.northbound.schema import Status
 from saps.overlay.port import Port
 from saps.topics import matches
 
 LEASE = 10.0
 """Seconds for which an answer about the status holds. Longer saves questions, but a publisher that does not answer a
 revocation holds up a change of the tree for that long."""
-HELLO = 1.0
-"""Seconds between two looks at who else is an OFGate."""
 SWEEP = 10.0
 """Seconds between two comparisons with what the brokers report and the controller has."""
 
@@ -48,192 +45,64 @@ class OFGate:
         draw: Callable[[int], bytes],
         *,
         lease: float = LEASE,
+        on_status: Callable[[Topic], None] = lambda topic: None,
+        on_lead: Callable[[], None] = lambda: None,
     ) -> None:
         """`name`: unique among the agents of the mesh. `tell` takes keys to brokers
-        (`saps.overlay.delivery.broadcast`), `draw`
-        gives so many random bytes, fit for secrets."""
+        (`saps.overlay.delivery.broadcast`), `draw` gives so many random bytes, fit for secrets. `lease`: seconds.
+        `on_status` is called with each topic whose status has changed, `on_lead` when this OFGate begins to lead."""
         self.name = name
-        self.leading = False
         self.queries: Counter[str] = Counter()
         """Questions and notices from brokers, by method: the paper's queries to OFGate."""
         self._port = port
         self._registry = registry
-        self._controller = controller
         self._modes = modes
-        self._tell = tell
-        self._draw = draw
         self._lease = lease
         self._attribute = modes.ofgate(port.me)
         """By which its brokers, and the other OFGates of its domain, find it."""
-        domain = modes.domains.of(port.me)
-        self._roster = Roster(lambda ref: modes.domains.of(ref) == domain)
-        self._construction: Construction | None = None
-        """Of this term; None while another OFGate leads."""
-        self._stopped = False
-        self._rival = False
-        """Another OFGate has led at the same time, on the far side of a partition."""
-        self._audit: Audit | None = None
-        """Of this term, while this one leads."""
-        self.on_status: Callable[[Topic], None] | None = None
-        """Called with each topic whose status has changed."""
-        self.on_lead: Callable[[], None] | None = None
-        """Called when this one begins to lead."""
+        self._terms = Terms(port, registry, controller, modes, tell, draw, lease, on_status, on_lead)
+        self._roster = self._terms.roster
+        self._leadership = Leadership(name, port, registry, self._attribute, self._terms)
+
+    @property
+    def leading(self) -> bool:
+        """Does this OFGate answer, and no other?"""
+        return self._terms.leading
 
     def obey(self, permitted: Callable[[str, Member], bool]) -> None:
         """`permitted` says whether a broker may be in a topic's tree; to be called again when its answers change."""
         self._roster.permitted = permitted
-        if self._construction is not None:
-            for topic in list(self._construction.topics.values()):
-                self._construction.advance(topic)
+        term = self._terms.construction
+        if term is not None:
+            for topic in list(term.topics.values()):
+                term.advance(topic)
 
-    def start(self, done: Callable[[], None] | None = None) -> None:
+    def start(self, done: Callable[[], None] = lambda: None) -> None:
         """Be found, and take the lead if nobody with a lower name is there."""
 
         def started() -> None:
-            self._hello()
+            self._leadership.start()
             self._port.after(SWEEP, self._sweep)
-            if done is not None:
-                done()
+            done()
 
         self._registry.register(self.name, self, [self._attribute], done=started)
 
     def stop(self) -> None:
         """Be an OFGate no more."""
-        self._stopped = True
-        self._step_down()
+        self._leadership.stop()
         self._registry.unregister(self.name)
 
-    # --- who leads ----------------------------------------------------------------------------------------------
+    def _sweep(self) -> None:
+        self._terms.sweep()
+        if not self._leadership.stopped:
+            self._port.after(SWEEP, self._sweep)
 
-    def _hello(self) -> None:
-        if not self._stopped:
-            self._registry.discovery_call(
-                self._attribute, "hello", (self.name, self._construction is not None), self._met
-            )
-            self._port.after(HELLO, self._hello)
+    # --- called by other OFGates --------------------------------------------------------------------------------------
 
     @remote
     def hello(self, name: str, led: bool) -> list[Any]:
         """Another OFGate is there, which has `led` until now; the lower name leads. ``[name, has led until now]``."""
-        answer = [self.name, self._construction is not None]
-        if name < self.name:
-            self._step_down()
-        elif name > self.name:
-            self._rival |= led
-        return answer
-
-    def _met(self, answers: Answers) -> None:
-        """Who is there. When two have led, on the two sides of a partition, the lower name begins anew: with that all
-        that either has said is taken back, after the other has stepped down."""
-        if self._stopped:
-            return
-        others = [answer for answer in answers if answer.error is None and answer.agent != self.name]
-        if any(answer.agent < self.name for answer in others):
-            self._rival = False
-            self._step_down()
-            return
-        self._rival |= any(answer.value[1] for answer in others)
-        if answers.complete and (self._construction is None or self._rival):
-            self._rival = False
-            self._take_over()
-
-    def _step_down(self) -> None:
-        self.leading = False
-        if self._audit is not None:
-            self._audit.close()
-            self._audit = None
-        if self._construction is not None:
-            self._construction.close()
-            self._construction = None
-
-    def _take_over(self) -> None:
-        """Gather what is known, and take back what the former leader has said."""
-        self._step_down()
-        self._roster.clear()
-        term = self._construction = Construction(
-            self._port,
-            self._controller,
-            self._modes,
-            self._roster,
-            self._call_broker,
-            self._changed,
-            self._tell,
-            self._draw,
-        )
-        self._gather(term, self._port.now + self._lease)
-
-    def _gather(self, term: Construction, give_up: float) -> None:
-        """Have all brokers report and drop their leases. Who cannot be reached has none any more at `give_up`."""
-
-        def reported(answers: Answers) -> None:
-            if term is self._construction:
-                self._roster.take(answers)
-                if answers.complete or self._port.now >= give_up:
-                    self._recover(term)
-                else:
-                    self._gather(term, give_up)
-
-        self._registry.discovery_call(OFM, "report", (True,), reported)
-
-    def _recover(self, term: Construction) -> None:
-        """Take over the trees that the controller has; from then on this OFGate leads."""
-        if term is not self._construction or self.leading:
-            return
-
-        def listed(states: list[OfmState] | None) -> None:
-            if term is self._construction and not self.leading and states is not None:
-                self.leading = True
-                for state in states:
-                    term.adopt(state)
-                for topic in [topic.name for topic in term.topics.values() if topic.mode is Mode.BOTH]:
-                    gather(self._registry, topic, partial(self._found, term, topic))
-                self._dissolve(term)
-                self._audit = Audit(self._port, self._controller, term)
-                if self.on_lead is not None:
-                    self.on_lead()
-
-        self._controller.list(listed)
-        self._port.after(CONTROLLER_PATIENCE, lambda: self._recover(term))
-
-    def _found(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> None:
-        """BOTH: who takes part in a topic whose tree was there before. The controller may have been told of fewer."""
-        if term is self._construction and term.topic(topic).wanted:
-            self._construct(term, topic, members, senders)
-
-    def _dissolve(self, term: Construction) -> None:
-        """BOTH: whoever has joined a tree that the controller does not have any more shall leave it."""
-        for topic in self._roster.joined_topics:
-            if topic not in term.topics:
-                for member in self._roster.joined(topic).values():
-                    self._call_broker(member, "revoke", (topic, self._roster.epoch_of(topic)), lambda answers: None)
-
-    # --- now and then: is all as it should be? ------------------------------------------------------------------------
-
-    def _sweep(self) -> None:
-        term = self._construction
-        if term is not None and self._audit is not None:
-            self._registry.discovery_call(OFM, "report", (False,), lambda answers: self._swept(term, answers))
-            self._audit.look()
-        if not self._stopped:
-            self._port.after(SWEEP, self._sweep)
-
-    def _swept(self, term: Construction, answers: Answers) -> None:
-        """Brokers that do not report have died; publishers without lease publish no more."""
-        if term is not self._construction or not answers.complete:
-            return
-        reporting = self._roster.take(answers)
-        self._roster.forget_all_but(reporting)
-        for topic in term.topics.values():
-            self._roster.refresh(topic.name, topic.members)
-            for name in list(topic.senders):
-                lease = topic.leases.get(name)
-                idle = topic.mode is Mode.EITHER and (lease is None or lease.until < self._port.now)
-                if idle or name not in reporting:
-                    del topic.senders[name]
-        for topic in list(term.topics.values()):
-            term.advance(topic)
-            if topic.mode is Mode.BOTH and topic.wanted and topic.name in self._roster.outgrown:
-                gather(self._registry, topic.name, partial(self._found, term, topic.name))
+        return self._leadership.hello(name, led)
 
     # --- called by brokers --------------------------------------------------------------------------------------------
 
@@ -293,7 +162,7 @@ class OFGate:
             return None
         record = term.topic(topic)
         if new or record.wanted:
-            return self._construct(term, topic, members, senders)
+            return self._terms.construct(term, topic, members, senders)
         return [record.status.value, record.reason]
 
     @remote
@@ -333,10 +202,10 @@ class OFGate:
 
     def _asked(self, kind: str, *, taking_over: bool = False) -> Construction | None:
         """Count a query. None if another OFGate is to answer it."""
-        if self._construction is None or not (self.leading or taking_over):
-            return None
-        self.queries[kind] += 1
-        return self._construction
+        term = self._terms.construction if taking_over else self._terms.answering
+        if term is not None:
+            self.queries[kind] += 1
+        return term
 
     # --- decided here ---------------------------------------------------------------------------------------------
 
@@ -345,8 +214,8 @@ class OFGate:
         does not lead."""
 
         def gathered(members: list[Any], senders: list[Any]) -> None:
-            term = self._construction
-            done(self._construct(term, topic, members, senders) if term is not None and self.leading else None)
+            term = self._terms.answering
+            done(self._terms.construct(term, topic, members, senders) if term is not None else None)
 
         if self._modes.of(topic) is Mode.EITHER:
             gathered([], [])
@@ -355,48 +224,40 @@ class OFGate:
 
     def give_up(self, topic: str) -> Any:
         """As `release`; None if this OFGate does not lead."""
-        if self._construction is None or not self.leading:
+        term = self._terms.answering
+        if term is None:
             return None
-        record = self._construction.topic(topic)
-        record.wanted = False
-        self._construction.advance(record)
-        return [record.status.value, record.reason]
-
-    def _construct(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> Any:
         record = term.topic(topic)
-        record.wanted, record.reason = True, None
-        for plains, into in ((senders, record.senders), (members, record.members)):
-            for member in map(self._roster.know, filter(self._roster.mine, plains)):
-                into[member.ref.name] = member
+        record.wanted = False
         term.advance(record)
-        if not record.busy:
-            term.tell_constructed(record)
         return [record.status.value, record.reason]
 
     def remeasure(self, topic: str) -> None:
         """What is expected of a topic has changed. Does nothing if this OFGate does not lead, or there is no tree."""
-        record = self._construction.topics.get(topic) if self._construction is not None and self.leading else None
-        if self._construction is not None and record is not None:
-            self._construction.remeasure(record)
+        term = self._terms.answering
+        if term is not None and (record := term.topics.get(topic)) is not None:
+            term.remeasure(record)
 
     def renew(self, topic: str) -> Any:
         """Give the topic's tree a new key, though nobody has joined or left. ``[status, reason]``; None if this OFGate
         does not lead."""
-        if self._construction is None or not self.leading:
+        term = self._terms.answering
+        if term is None:
             return None
-        record = self._construction.topic(topic)
+        record = term.topic(topic)
         record.renew = record.tree is not None
-        self._construction.advance(record)
+        term.advance(record)
         return [record.status.value, record.reason]
 
     def wanted(self) -> set[str]:
         """The topics for which OFM is wanted; empty if this OFGate does not lead."""
-        term = self._construction
+        term = self._terms.construction
         return set() if term is None else {name for name, topic in term.topics.items() if topic.wanted}
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for status pages."""
-        topics = [] if self._construction is None else sorted(self._construction.topics.items())
+        term = self._terms.construction
+        topics = [] if term is None else sorted(term.topics.items())
         shown = [self._describe(topic) for _, topic in topics if topic.wanted or topic.status is not Status.NONE]
         return {"name": self.name, "leading": self.leading, "queries": dict(self.queries), "topics": shown}
 
@@ -411,10 +272,3 @@ class OFGate:
             "members": sorted(members),
             "senders": sorted(topic.senders),
         }
-
-    def _changed(self, topic: Topic) -> None:
-        if self.on_status is not None:
-            self.on_status(topic)
-
-    def _call_broker(self, member: Member, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
-        self._registry.call(f"{member.ref.name}!{OFM}", method, args, done)

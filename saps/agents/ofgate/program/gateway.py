@@ -71,10 +71,10 @@ class Gateway:
             mesh.node.delivery.broadcaster.tell,
             secrets.token_bytes,
             lease=self._lease,
+            on_status=_log,
+            on_lead=self._lead,
         )
         self.gate.obey(self._permits)
-        self.gate.on_status = _log
-        self.gate.on_lead = self._lead
         started = asyncio.Event()
         mesh.act(lambda: self.gate.start(started.set))
         await started.wait()
