@@ -24,9 +24,7 @@ ASSIGNED: dict[str, int] = {
     "saps.frontend.mqtt.driver.server": 1,
     "saps.overlay.delivery.multicast": 2,
     "saps.overlay.missed.catchup": 1,
-    "saps.storage.commits": 1,
     "saps.storage.driver.mesh": 1,
-    "saps.storage.driver.writer": 1,
 }
 """By module: functions that are assigned to an attribute of another object."""
 ASSERTED: dict[str, int] = {
@@ -54,7 +52,6 @@ ASSERTED: dict[str, int] = {
     "saps.overlay.sessions.sessions": 2,
     "saps.storage.driver.database": 1,
     "saps.storage.driver.store": 2,
-    "saps.storage.driver.writer": 4,
 }
 """By module: ``assert x.y is not None``."""
 

@@ -60,11 +60,42 @@ class Copier(Protocol):
 class Driver(Protocol):
     """What the commits ask of their driver."""
 
-    def write(self, batch: Batch) -> None:
-        """Write the batch; then call `Commits.written` or `Commits.failed`. One at a time."""
+    def write(self, batch: Batch, commits: Commits) -> None:
+        """Write a batch of these commits; then call their `written` or `failed`. One at a time."""
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
         """Run an action after so many seconds; 0: when the present input is handled."""
+
+
+class Health:
+    """Whether new things can be stored."""
+
+    def __init__(self, maximum_size: int, on_change: Callable[[StorageFault | None], None]) -> None:
+        """`maximum_size`: bytes of the file beyond which nothing new is taken; 0: any."""
+        self.fault: StorageFault | None = None
+        self._maximum_size = maximum_size
+        self._on_change = on_change
+
+    def written(self, size: int) -> None:
+        """A write has succeeded; the file uses so many bytes."""
+        full = self._maximum_size and size > self._maximum_size * (ROOM_AGAIN if self.fault else 1)
+        self._set(StorageFault(False, True, f"more than {self._maximum_size} bytes") if full else None)
+
+    def failed(self, full: bool, reason: str) -> StorageFault:
+        """A write has failed, because there is no space (`full`) or for another reason."""
+        fault = StorageFault(True, full, reason)
+        self._set(fault)
+        return fault
+
+    def _set(self, fault: StorageFault | None) -> None:
+        if fault == self.fault:
+            return
+        self.fault = fault
+        if fault is None:
+            logger.warning("storage: writing again")
+        else:
+            logger.error("storage: %s; sessions and messages that need it are refused", fault.text)
+        self._on_change(fault)
 
 
 class Commits:
@@ -82,9 +113,7 @@ class Commits:
         told of each change; `on_backlog` when publishers are to be held back, and when not any more."""
         self.journal = journal
         self.held: list[Held] = []
-        self.storage_fault: StorageFault | None = None
-        self.on_idle: Callable[[], None] = lambda: None
-        """Runs when everything is on disk."""
+        self.health = Health(maximum_size, on_storage_fault)
         self.on_pending: list[Callable[[bool], None]] = []
         """Told when something has changed that is not on disk, and when there is nothing any more."""
         self.copier: Copier | None = None
@@ -95,15 +124,12 @@ class Commits:
         """Who does not have the present batch yet."""
         self._told = False
         self._driver = driver
-        self._maximum_size = maximum_size
-        self._on_storage_fault = on_storage_fault
         self._on_backlog = on_backlog
         self._behind = False
         self._batch: Batch | None = None
         self._urgent = Urgent.NOTHING
         self._lingering = False
-        journal.on_urgent, journal.on_late = self._soon, self._linger
-        journal.on_much = lambda: self._hold_back(True)
+        journal.watcher = self
 
     @property
     def pending(self) -> bool:
@@ -125,10 +151,11 @@ class Commits:
             for told in self.on_pending:
                 told(pending)
 
-    def _soon(self) -> None:
+    def on_urgent(self) -> None:
+        """`saps.storage.journal.Watcher`, as the next two."""
         if self._batch is None and not self.journal.disk and (self.copier is None or self.copier.alone):
             self._urgent = Urgent.ALONE
-            self._linger()
+            self.on_late()
             return
         self._tell_pending(True)
         if self._urgent is Urgent.NOTHING and self._batch is None:
@@ -141,13 +168,16 @@ class Commits:
 
     def end_turn(self) -> None:
         """All that is read in this turn of the loop is handled: begin now what would begin with the next turn."""
-        if self._urgent is Urgent.SCHEDULED and self.storage_fault is None:
+        if self._urgent is Urgent.SCHEDULED and self.health.fault is None:
             self._begin()
 
-    def _linger(self) -> None:
+    def on_late(self) -> None:
         if not self._lingering:
             self._lingering = True
             self._driver.later(LINGER, self._lingered)
+
+    def on_much(self) -> None:
+        self._hold_back(True)
 
     def _lingered(self) -> None:
         self._lingering = False
@@ -173,14 +203,13 @@ class Commits:
             if self.copier is not None:
                 self._missing = 2
                 self.copier.append(batch, lambda: self._one_done(batch))
-            self._driver.write(batch)
+            self._driver.write(batch, self)
         else:
             self._settle()
 
     def written(self, size: int) -> None:
         """The batch is on disk, in a file that uses so many bytes."""
-        full = self._maximum_size and size > self._maximum_size * (ROOM_AGAIN if self.storage_fault else 1)
-        self._set_storage_fault(StorageFault(False, True, f"more than {self._maximum_size} bytes") if full else None)
+        self.health.written(size)
         self._one_done(self._batch)
 
     def _one_done(self, batch: Batch | None) -> None:
@@ -200,7 +229,7 @@ class Commits:
             self._begin()
             return
         if self.journal:
-            self._linger()
+            self.on_late()
         for held in self.held:
             held.cut()
             held.release()
@@ -208,7 +237,6 @@ class Commits:
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             action()
-        self.on_idle()
         self._tell_pending(self.pending)
 
     def failed(self, full: bool, reason: str) -> None:
@@ -216,22 +244,11 @@ class Commits:
         batch, self._batch = self._batch, None
         assert batch is not None
         self.journal.give_back(batch)
-        storage_fault = StorageFault(True, full, reason)
-        self._set_storage_fault(storage_fault)
+        storage_fault = self.health.failed(full, reason)
         for held in self.held:
             held.fail(storage_fault)
         self._urgent = Urgent.SCHEDULED
         self._driver.later(RETRY, self._begin)
-
-    def _set_storage_fault(self, storage_fault: StorageFault | None) -> None:
-        if storage_fault == self.storage_fault:
-            return
-        self.storage_fault = storage_fault
-        if storage_fault is None:
-            logger.warning("storage: writing again")
-        else:
-            logger.error("storage: %s; sessions and messages that need it are refused", storage_fault.text)
-        self._on_storage_fault(storage_fault)
 
     def _hold_back(self, behind: bool) -> None:
         if behind != self._behind:

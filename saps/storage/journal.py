@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from saps.local.batch import Batch as Single
 from saps.local.batch import Origin
@@ -62,8 +62,30 @@ class Stored:
         return self.origin
 
 
-def _nothing() -> None:
-    pass
+class Watcher(Protocol):
+    """Who takes what a journal has collected."""
+
+    def on_urgent(self) -> None:
+        """Runs at the first urgent change after `Journal.take`."""
+
+    def on_late(self) -> None:
+        """Runs at the first late change after `Journal.take`, unless an urgent one is before it."""
+
+    def on_much(self) -> None:
+        """Runs for each message noted while more than `MUCH` wait."""
+
+
+class Nobody:
+    """A `Watcher` of a journal that nobody takes anything from."""
+
+    def on_urgent(self) -> None:
+        pass
+
+    def on_late(self) -> None:
+        pass
+
+    def on_much(self) -> None:
+        pass
 
 
 def _nowhere() -> int:
@@ -84,12 +106,7 @@ class Journal:
     """
 
     def __init__(self) -> None:
-        self.on_urgent: Callable[[], None] = _nothing
-        """Runs at the first urgent change after `take`."""
-        self.on_late: Callable[[], None] = _nothing
-        """Runs at the first late change after `take`, unless an urgent one is before it."""
-        self.on_much: Callable[[], None] = _nothing
-        """Runs for each message noted while more than `MUCH` wait."""
+        self.watcher: Watcher = Nobody()
         self.epoch = 0.0
         """Seconds since the epoch at moment 0 of the machines' clock; the store sets it."""
         self._batch: Batch = {}
@@ -147,7 +164,7 @@ class Journal:
             self._hurry()
         elif not (self._urgent or self._late):
             self._late = True
-            self.on_late()
+            self.watcher.on_late()
         if rows is None:
             self._batch[table] = {key: None}
         else:
@@ -155,7 +172,7 @@ class Journal:
 
     def _hurry(self) -> None:
         self._urgent = True
-        self.on_urgent()
+        self.watcher.on_urgent()
 
     def take(self) -> Batch:
         """All changes so far; from now on others are collected."""
@@ -191,7 +208,7 @@ class Journal:
             self.put(Table.MESSAGES, stored.number, (stored.number, single.message, expires, stored))
             self.payload += single.size
             if self.payload > MUCH:
-                self.on_much()
+                self.watcher.on_much()
         stored.references += 1
         return stored
 

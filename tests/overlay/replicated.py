@@ -35,17 +35,14 @@ class Disk:
         self.mesh = mesh
         self.broker = broker
         self.tables = tables
-        self.commits: Commits | None = None
 
-    def write(self, batch: Batch) -> None:
-        assert self.commits is not None
+    def write(self, batch: Batch, commits: Commits) -> None:
         if self.tables is None:
-            self.commits.written(0)
+            commits.written(0)
         else:
-            self.later(self.mesh.rng.uniform(0.0005, 0.01), lambda: self._written(batch))
+            self.later(self.mesh.rng.uniform(0.0005, 0.01), lambda: self._written(batch, commits))
 
-    def _written(self, batch: Batch) -> None:
-        assert self.commits is not None
+    def _written(self, batch: Batch, commits: Commits) -> None:
         assert self.tables is not None
         for table, rows in batch.items():
             for key, row in rows.items():
@@ -53,7 +50,7 @@ class Disk:
                     self.tables.setdefault(table, {}).pop(key, None)
                 else:
                     self.tables.setdefault(table, {})[key] = row
-        self.commits.written(0)
+        commits.written(0)
 
     def later(self, delay: float, action: Any) -> None:
         self.mesh.at(self.mesh.now + delay, lambda: self.broker.act(action))
@@ -126,15 +123,15 @@ class Replicated(Roams):
         journal.disk, journal.life = tables is not None, (broker.ref.name, broker.ref.incarnation)
         journal.place = node.rendezvous.publishers.take_place
         journal.begin_after(broker.ref.incarnation << 40)
-        commits = disk.commits = Commits(journal, disk)
+        commits = Commits(journal, disk)
         held = frontend.turn.held = HeldOutput(commits)
         commits.held.append(held)
         gates = [HeldFrames(commits, lambda frames: self._send_all(broker, frames))]
         found = saved(tables or {})
         if tables is not None:
-            lane, others = Disk(self, broker, tables), Journal()
-            lane.commits = Commits(others, lane)
-            gates.append(HeldFrames(lane.commits, lambda frames: self._send_all(broker, frames), COPIED, degrades=True))
+            others = Journal()
+            lane = Commits(others, Disk(self, broker, tables))
+            gates.append(HeldFrames(lane, lambda frames: self._send_all(broker, frames), COPIED, degrades=True))
             node.replicas.restored.take(others, found.held)
         self._gate(broker, gates)
         commits.copier = node.replicas.source

@@ -26,13 +26,12 @@ class Disk:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.commits: Commits | None = None
-        self.writing: Batch | None = None
+        self.writing: tuple[Batch, Commits] | None = None
         self.waiting: deque[Callable[[], None]] = deque()
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: Batch, commits: Commits) -> None:
         assert self.writing is None, "two transactions at once"
-        self.writing = batch
+        self.writing = batch, commits
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
         self.waiting.append(action)
@@ -44,15 +43,16 @@ class Disk:
 
     def finish(self, good: bool = True) -> None:
         """The present transaction succeeds, or fails."""
-        batch, self.writing = self.writing, None
-        if batch is None or self.commits is None:
+        writing, self.writing = self.writing, None
+        if writing is None:
             return
+        batch, commits = writing
         if good:
             with closing(Database(self.path, "off")) as database:
                 database.write(batch)
-            self.commits.written(0)
+            commits.written(0)
         else:
-            self.commits.failed(True, "no space")
+            commits.failed(True, "no space")
 
 
 class Life:
@@ -66,7 +66,7 @@ class Life:
         self.frontend = Frontend(self.hub, Limits(), lambda: self.now, Random(1))
         self.disk = Disk(path)
         self.journal = self.frontend.storage.journal = Journal()
-        self.commits = self.disk.commits = Commits(self.journal, self.disk, on_storage_fault=self._trouble)
+        self.commits = Commits(self.journal, self.disk, on_storage_fault=self._trouble)
         held = self.frontend.turn.held = HeldOutput(self.commits)
         self.commits.held.append(held)
         restore(self.frontend, self.journal, saved, with_wills=True)

@@ -17,7 +17,7 @@ class Manual:
         self.written: list[Batch] = []
         self.due: list[tuple[float, Callable[[], None]]] = []
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: Batch, commits: Commits) -> None:
         self.written.append(batch)
 
     def later(self, delay: float, action: Callable[[], None]) -> None:

@@ -49,7 +49,7 @@ class HeldFrames:
         """Must this frame wait? If so, it is looked after here."""
         if type(frame) not in self._kinds or not self._commits.pending:
             return False
-        if self._degrades and self._commits.storage_fault is not None:
+        if self._degrades and self._commits.health.fault is not None:
             return False
         self._waiting.append((to, frame))
         return True

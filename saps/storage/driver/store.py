@@ -10,7 +10,7 @@ from pathlib import Path
 from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
 from saps.storage.driver.files import Sync
-from saps.storage.driver.writer import Lane, NoFile, Writer, later_on
+from saps.storage.driver.writer import NoFile, Writer, later_on
 from saps.storage.error import StorageFault
 from saps.storage.journal import Journal
 from saps.storage.saved import Saved
@@ -52,9 +52,9 @@ class Store:
             self._writer = Writer(self._open(path, sync))
         self.held = Journal()
         """Copies of other brokers' sessions, which wait for nobody else: two brokers may hold each other's."""
-        self.held_commits = _lane(self.held, self._writer) if isinstance(self._writer, Writer) else None
+        self.held_commits = Commits(self.held, self._writer) if isinstance(self._writer, Writer) else None
         """Their commits; None without a file."""
-        self.commits = self._writer.commits = Commits(self.journal, self._writer, maximum_size, self._tell, on_backlog)
+        self.commits = Commits(self.journal, self._writer, maximum_size, self._tell, on_backlog)
 
     def _open(self, path: Path, sync: Sync) -> Database:
         database = Database(path, sync)
@@ -86,11 +86,5 @@ class Store:
 
     async def close(self) -> None:
         """Write what is left and close the file."""
-        await self._writer.close()
-
-
-def _lane(journal: Journal, writer: Writer) -> Commits:
-    lane = Lane(writer)
-    lane.commits = Commits(journal, lane)
-    writer.lanes.append(lane.commits)
-    return lane.commits
+        held = () if self.held_commits is None else (self.held_commits,)
+        await self._writer.close(self.commits, *held)

@@ -36,31 +36,21 @@ class Writer:
     """Writes batches for an event loop. (A `saps.storage.commits.Driver`.)"""
 
     def __init__(self, database: Database) -> None:
-        self.commits: Commits | None = None
-        """Who is told how it went. To be set before the first batch."""
         self._database = database
         self._loop = asyncio.get_running_loop()
         self.later = later_on(self._loop)
-        self.lanes: list[Commits] = []
-        """Others that write to the same file."""
         self._work: SimpleQueue[tuple[Batch, Commits] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self._thread.start()
 
-    def write(self, batch: Batch) -> None:
-        assert self.commits is not None
-        self.put(batch, self.commits)
-
-    def put(self, batch: Batch, commits: Commits) -> None:
-        """Write a batch of these commits."""
+    def write(self, batch: Batch, commits: Commits) -> None:
         self._work.put((batch, commits))
 
-    async def close(self, patience: float = 10.0) -> None:
-        """Write what is left, within `patience` seconds, and close the file."""
-        assert self.commits is not None
+    async def close(self, *all_commits: Commits, patience: float = 10.0) -> None:
+        """Write what is left of these, within `patience` seconds, and close the file."""
         try:
             async with asyncio.timeout(patience):
-                for commits in (self.commits, *self.lanes):
+                for commits in all_commits:
                     await _written(commits)
         except TimeoutError:
             logger.error("%s: could not write everything", self._database.path)
@@ -83,37 +73,21 @@ class Writer:
 
 async def _written(commits: Commits) -> None:
     """Waits until everything is on disk, late changes too."""
-    idle = asyncio.Event()
-    commits.on_idle = idle.set
     while commits.pending or commits.journal:
-        idle.clear()
+        done = asyncio.Event()
         commits.hurry()
-        await idle.wait()
-
-
-class Lane:
-    """Writes the batches of other commits to the same file. (A `saps.storage.commits.Driver`.)"""
-
-    def __init__(self, writer: Writer) -> None:
-        self.commits: Commits | None = None
-        self._writer = writer
-        self.later = writer.later
-
-    def write(self, batch: Batch) -> None:
-        assert self.commits is not None
-        self._writer.put(batch, self.commits)
+        commits.then(done.set)
+        await done.wait()
 
 
 class NoFile:
     """Writes nothing: other brokers alone have what is committed. (A `saps.storage.commits.Driver`.)"""
 
     def __init__(self, later: Later) -> None:
-        self.commits: Commits | None = None
         self.later = later
 
-    def write(self, batch: Batch) -> None:
-        assert self.commits is not None
-        self.commits.written(0)
+    def write(self, batch: Batch, commits: Commits) -> None:
+        commits.written(0)
 
-    async def close(self) -> None:
+    async def close(self, *all_commits: Commits) -> None:
         """There is nothing left to write."""

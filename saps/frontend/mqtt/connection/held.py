@@ -44,7 +44,7 @@ class HeldOutput:
             or all(not packet or packet[0] in _FREE for packet in connection.outbound.out)
         ):
             return False
-        storage_fault = self._commits.storage_fault
+        storage_fault = self._commits.health.fault
         if storage_fault is not None and storage_fault.broken:
             if connection.session.stored:
                 _close(connection, storage_fault)
