@@ -29,6 +29,54 @@ LEAVE_AGAIN = 1.0
 LEAVE_ATTEMPTS = 5
 
 
+class Joining:
+    """Which trees this broker joins as a member, and when: each after a random wait."""
+
+    def __init__(self, port: Port, trees: Trees, wants: Callable[[str], bool], rng: random.Random) -> None:
+        self._port = port
+        self._trees = trees
+        self._wants = wants
+        self._rng = rng
+        self._barred: dict[str, int] = {}
+        """Topic -> epoch of the last tree that this broker must not join (again)."""
+        self._pending: dict[str, int] = {}
+        """Topic -> epoch of the tree that it is about to join."""
+
+    def heard(self, topic: str, tree: Tree) -> None:
+        """There is a tree, which brings a topic that has a subscriber here."""
+        known = self._trees.own(topic)
+        if known is not None and known.epoch >= tree.epoch:
+            return
+        if tree.epoch > max(self.barred(topic), self._pending.get(topic, 0)):
+            self._pending[topic] = tree.epoch
+            self._port.after(self._rng.uniform(0, LONGEST_WAIT), lambda: self._join(topic, tree))
+
+    def _join(self, topic: str, tree: Tree) -> None:
+        if self._pending.get(topic) == tree.epoch:
+            del self._pending[topic]
+            if tree.epoch > self.barred(topic) and self._wants(topic):
+                self._trees.join(topic, tree)
+
+    def barred(self, topic: str) -> int:
+        """The epoch up to which trees of the topic are not joined."""
+        return self._barred.get(topic, 0)
+
+    def bar(self, topic: str, epoch: int) -> None:
+        """Join no tree of the topic up to this epoch."""
+        self._barred[topic] = max(epoch, self.barred(topic))
+
+    def admit(self, topic: str, epoch: int) -> None:
+        """The tree of this epoch may be joined again, if it was the last that was not to be."""
+        if self.barred(topic) == epoch:
+            self._barred[topic] = epoch - 1
+
+    @property
+    def highest_epoch(self) -> int:
+        """Of all trees that it knows of, 0 for none."""
+        own = [tree.epoch for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
+        return max([*own, *self._barred.values()], default=0)
+
+
 class Both:
     """A `saps.agents.switchover.Delivery`. `use` tells the data path which tree serves whom, `wants` if a topic has a
     subscriber here."""
@@ -55,7 +103,7 @@ class Both:
         self._trees = trees
         self._outgrown = Outgrown(port, registry, publishers, self._gate, self._near, self._inside)
         self._wants = wants
-        self._rng = rng
+        self._joining = Joining(port, trees, wants, rng)
         self._told: dict[str, Tree] = {}
         """Trees that OFGate has told this broker of, because it asked for them."""
         self._streams: set[str] = set()
@@ -63,27 +111,11 @@ class Both:
         """Topic -> epoch of the last tree that OFGate has told of: this broker is in it, and has its key."""
         self._asked: dict[str, int] = {}
         """Topic -> epoch of the last tree that OFGate was asked to put this broker into as a sender."""
-        self._out: dict[str, int] = {}
-        """Topic -> epoch of the last tree that this broker must not join (again)."""
-        self._joining: dict[str, int] = {}
-        """Topic -> epoch of the tree that it is about to join."""
 
     # --- subscribers --------------------------------------------------------------------------------------------
 
     def heard(self, topic: str, tree: Tree) -> None:
-        known = self._trees.own(topic)
-        if known is not None and known.epoch >= tree.epoch:
-            return
-        if tree.epoch > max(self._out.get(topic, 0), self._joining.get(topic, 0)):
-            self._joining[topic] = tree.epoch
-            wait = self._rng.uniform(0, LONGEST_WAIT)
-            self._port.after(wait, lambda: self._join(topic, tree))
-
-    def _join(self, topic: str, tree: Tree) -> None:
-        if self._joining.get(topic) == tree.epoch:
-            del self._joining[topic]
-            if tree.epoch > self._out.get(topic, 0) and self._wants(topic):
-                self._trees.join(topic, tree)
+        self._joining.heard(topic, tree)
 
     def filter_ready(self, topic_filter: str) -> None:
         pass
@@ -96,7 +128,7 @@ class Both:
 
     def _leave(self, topic: str, tree: Tree) -> None:
         """Leave S(t$OFM), and then have OFGate take this broker out of the tree."""
-        self._bar(topic, tree.epoch)
+        self._joining.bar(topic, tree.epoch)
         if topic not in self._streams:  # a publisher that begins later is no sender of the tree any more: it must ask
             self._keyed.pop(topic, None)
             self._asked.pop(topic, None)
@@ -112,17 +144,11 @@ class Both:
             self._registry.discovery_call(self._gate, "left_tree", about, told)
 
     def admitted(self, topic: str, tree: Tree) -> None:
-        if self._out.get(topic) == tree.epoch:
-            self._out[topic] = tree.epoch - 1
-
-    def _bar(self, topic: str, epoch: int) -> None:
-        self._out[topic] = max(epoch, self._out.get(topic, 0))
+        self._joining.admit(topic, tree.epoch)
 
     @property
     def highest_epoch(self) -> int:
-        """Of all trees that it knows of, 0 for none."""
-        own = [tree.epoch for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
-        return max([*own, *self._out.values()], default=0)
+        return self._joining.highest_epoch
 
     # --- publishers ---------------------------------------------------------------------------------------------
 
@@ -137,7 +163,7 @@ class Both:
 
     def constructed(self, topic: str, tree: Tree) -> None:
         self._keyed[topic] = max(tree.epoch, self._keyed.get(topic, 0))
-        if tree.epoch <= self._out.get(topic, 0) and self._trees.own(topic) != tree:
+        if tree.epoch <= self._joining.barred(topic) and self._trees.own(topic) != tree:
             return
         if topic in self._streams:
             self._told[topic] = tree
@@ -182,7 +208,7 @@ class Both:
         self._registry.discovery_call(self._gate, "sends", (topic, self._me.plain()), lambda answers: None)
 
     def revoke(self, topic: str, epoch: int) -> bool:
-        self._bar(topic, epoch)
+        self._joining.bar(topic, epoch)
         told = self._told.get(topic)
         if told is not None and told.epoch <= epoch:
             del self._told[topic]

@@ -53,6 +53,36 @@ class _Tree:
     senders: frozenset[BrokerAddress]
 
 
+class _Transit:
+    """Copies under way to brokers: lost, doubled, late, and one after the other at a broker that is slow."""
+
+    def __init__(self, simulation: Simulation, faults: OfmFaults) -> None:
+        self._simulation = simulation
+        self._faults = faults
+        self._under_way: Counter[str] = Counter()
+        """Copies, by name of the broker they go to."""
+        self._busy_until: dict[str, float] = {}
+
+    def copy(self, broker: str, arrive: Callable[[], None]) -> None:
+        """Sends a copy to the broker of this name: `arrive` runs there once, twice or never."""
+        rng, faults = self._simulation.rng, self._faults
+        if broker in faults.deaf or (faults.loss and rng.random() < faults.loss):
+            return
+        if faults.buffer is not None and self._under_way[broker] >= faults.buffer:
+            return
+
+        def arrived() -> None:
+            self._under_way[broker] -= 1
+            arrive()
+
+        for _ in range(2 if faults.duplicate and rng.random() < faults.duplicate else 1):
+            self._under_way[broker] += 1
+            when = self._simulation.now + rng.uniform(*faults.latency)
+            if (service := faults.service.get(broker)) is not None:
+                when = self._busy_until[broker] = max(when, self._busy_until.get(broker, 0.0)) + service
+            self._simulation.at(when, arrived)
+
+
 class OfmNetwork:
     """Attach it to a simulation before brokers are added: each broker then has a data path and an OFM agent."""
 
@@ -81,9 +111,7 @@ class OfmNetwork:
         """Copies that reached a member the sender counted on, which still wants them, and could not be opened there."""
         self.sides: dict[str, int] = {}
         """Name of broker -> part of the switches' network that it is in, 0 by default: copies stay inside."""
-        self._under_way: Counter[BrokerAddress] = Counter()
-        """Copies, by where they go."""
-        self._busy_until: dict[BrokerAddress, float] = {}
+        self._transit = _Transit(simulation, self.faults)
         self._hosts: dict[str, BrokerAddress] = {}
         self._brokers: dict[BrokerAddress, SimBroker] = {}
         simulation.companions.append(self)
@@ -152,29 +180,18 @@ class OfmNetwork:
 
     def _copy(self, target: BrokerAddress, address: str, raw: bytes, counted_on: str | None) -> None:
         """`counted_on`: the topic, if the sender counts on the tree to bring it there."""
-        rng, faults = self.simulation.rng, self.faults
-        if self._brokers[target].name in faults.deaf or (faults.loss and rng.random() < faults.loss):
-            return
-        if faults.buffer is not None and self._under_way[target] >= faults.buffer:
-            return
+        broker = self._brokers[target]
 
         def arrive() -> None:
-            self._under_way[target] -= 1
             tree = self.trees.get(address)
             if tree is not None and target in tree.brokers | tree.senders:
-                broker = self._brokers[target]
                 if counted_on is not None and broker.node.rendezvous.subscriptions.wants(counted_on):
                     self.unreadable += self.keyrings[broker.name].peek(raw) is None
                 broker.act(lambda: broker.node.receive_datagrams([raw]))
             elif counted_on is not None:  # the tree has changed under it
                 self.ring_split += 1
 
-        for _ in range(2 if faults.duplicate and rng.random() < faults.duplicate else 1):
-            self._under_way[target] += 1
-            when = self.simulation.now + rng.uniform(*faults.latency)
-            if (service := faults.service.get(self._brokers[target].name)) is not None:
-                when = self._busy_until[target] = max(when, self._busy_until.get(target, 0.0)) + service
-            self.simulation.at(when, arrive)
+        self._transit.copy(broker.name, arrive)
 
 
 class SimulatedController:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from saps.agents.ofgate.calls import Calls
 from saps.agents.ofgate.record import Intent, Topic
 from saps.agents.ofgate.revocation import Call, Revocation
 from saps.agents.ofgate.roster import Roster
@@ -30,10 +31,6 @@ CALM = 10.0
 """Seconds after which a tree that was rebuilt is no longer suspected."""
 POLL = 0.1
 """Seconds between two questions to a controller that is at work."""
-CONTROLLER_PATIENCE = 3.0
-"""Seconds after which a call to the controller is taken for lost, and between two attempts to reach it."""
-
-Answered = Callable[[OfmState | None], None]
 
 
 class Construction:
@@ -56,6 +53,7 @@ class Construction:
         self._modes = modes
         self._roster = roster
         self._call = call
+        self._calls = Calls(port)
         self._revocation = Revocation(port, call)
         self._changed = changed
         self._epoch = port.me.incarnation << 12
@@ -67,6 +65,7 @@ class Construction:
     def close(self) -> None:
         """Begin nothing more, and take no answer into account."""
         self._closed = True
+        self._calls.close()
         self._revocation.close()
         self.keys.close()
 
@@ -138,16 +137,17 @@ class Construction:
         """The tree is not what was built: nobody is to use it until it is."""
         topic.busy = True
         self._now(topic, Status.UPDATING)
-        delay = min(DOUBT * 2 ** (topic.doubts - 1), DOUBT_AT_MOST) if topic.doubts else 0.0
-        topic.doubts += 1
+        trust = topic.trust
+        delay = min(DOUBT * 2 ** (trust.doubts - 1), DOUBT_AT_MOST) if trust.doubts else 0.0
+        trust.doubts += 1
 
         def calm(doubts: int) -> None:
-            if topic.doubts == doubts:
-                topic.doubts = 0
+            if trust.doubts == doubts:
+                trust.doubts = 0
 
         def again() -> None:
             self._port.after(delay, lambda: self._put_unless_closed(topic))
-            self._port.after(delay + CALM, partial(calm, topic.doubts))
+            self._port.after(delay + CALM, partial(calm, trust.doubts))
 
         self._revocation.take_back(topic, again)
 
@@ -161,8 +161,7 @@ class Construction:
         who were told of it, so nothing is to be taken back."""
         assert state.address is not None
         topic.tree = Tree(state.address, self._next_epoch())
-        topic.gone.clear()
-        topic.barred = False
+        topic.departures.clear()
         self.tell_constructed(topic)
 
     def remeasure(self, topic: Topic) -> None:
@@ -229,9 +228,11 @@ class Construction:
                 self._share_key(topic, intent, state.address)
             else:
                 topic.reason = state.reason
-                self._again(topic, POLL, self._put)
+                self._calls.later(topic.name, POLL, lambda: self._put(topic))
 
-        self._attempt(topic, lambda done: self._controller.put(request, done), answered, self._put)
+        self._calls.make(
+            topic.name, lambda done: self._controller.put(request, done), answered, lambda: self._put(topic)
+        )
 
     def _unwanted(self, topic: Topic) -> None:
         """What was to be built is not wished any more."""
@@ -257,41 +258,11 @@ class Construction:
             if state.status is Status.NONE:
                 self._deleted(topic)
             else:
-                self._again(topic, POLL, self._delete)
+                self._calls.later(topic.name, POLL, lambda: self._delete(topic))
 
-        self._attempt(topic, lambda done: self._controller.delete(topic.name, done), answered, self._delete)
-
-    def _attempt(
-        self,
-        topic: Topic,
-        call: Callable[[Answered], None],
-        answered: Callable[[OfmState], None],
-        again: Callable[[Topic], None],
-    ) -> None:
-        """Make a call to the controller; if it cannot be reached or the answer gets lost, `again`."""
-        topic.attempt += 1
-        attempt = topic.attempt
-
-        def done(state: OfmState | None) -> None:
-            if topic.attempt == attempt and not self._closed and state is not None:
-                topic.attempt += 1
-                answered(state)
-
-        def lost() -> None:
-            if topic.attempt == attempt and not self._closed:
-                again(topic)
-
-        self._port.after(CONTROLLER_PATIENCE, lost)
-        call(done)
-
-    def _again(self, topic: Topic, delay: float, step: Callable[[Topic], None]) -> None:
-        attempt = topic.attempt
-
-        def due() -> None:
-            if topic.attempt == attempt and not self._closed:
-                step(topic)
-
-        self._port.after(delay, due)
+        self._calls.make(
+            topic.name, lambda done: self._controller.delete(topic.name, done), answered, lambda: self._delete(topic)
+        )
 
     def _share_key(self, topic: Topic, intent: Intent, address: str) -> None:
         """The tree stands. Those who are in it, and nobody else, are to have its key."""
@@ -321,15 +292,15 @@ class Construction:
             self.tell_constructed(topic)
 
     def _built(self, topic: Topic, intent: Intent, address: str) -> None:
-        if topic.tree is None or topic.tree.address != address or topic.barred:
+        if topic.tree is None or topic.tree.address != address or topic.departures.all:
             topic.tree = Tree(address, self._next_epoch())
-            topic.gone.clear()
-            topic.barred = False
-        topic.built, topic.busy, topic.reason, topic.unsure, topic.refused = intent, False, None, None, None
+            topic.departures.clear()
+        topic.built, topic.busy, topic.reason, topic.refused = intent, False, None, None
+        topic.trust.unsure = None
         self._now(topic, Status.CONSTRUCTED)
-        for name in topic.gone & topic.members.keys():
+        for name in topic.departures.members & topic.members.keys():
             if topic.members[name].element in intent[0]:
-                topic.gone.discard(name)
+                topic.departures.members.discard(name)
                 self._call(topic.members[name], "admitted", (topic.name, *topic.tree), lambda answers: None)
         self.tell_constructed(topic)
         self.advance(topic)
@@ -337,8 +308,7 @@ class Construction:
     def _deleted(self, topic: Topic) -> None:
         topic.tree = topic.built = topic.refused = None
         self.keys.drop(topic.name)
-        topic.barred = False
-        topic.gone.clear()
+        topic.departures.clear()
         if not topic.wanted:
             topic.members.clear()
         topic.busy = False

@@ -193,7 +193,7 @@ class OFGate:
             return None
         record, name = term.topics.get(topic), self._roster.know(member).ref.name
         if record is not None and record.tree is not None and record.tree.epoch == epoch:
-            record.gone.add(name)
+            record.departures.members.add(name)
             left = record.members.pop(name, None)
             if sends and left is not None:
                 record.senders[name] = left

@@ -25,6 +25,36 @@ class Lease:
         self.uses_tree = uses_tree
 
 
+class Departures:
+    """BOTH: who has left the present tree."""
+
+    def __init__(self) -> None:
+        self.members: set[str] = set()
+        """They do not come back by themselves."""
+        self.all = False
+        """All have been made to leave, so only a tree with another epoch can be joined."""
+
+    def clear(self) -> None:
+        """There is another tree, or none."""
+        self.members.clear()
+        self.all = False
+
+
+class Trust:
+    """How far the tree is what had been built."""
+
+    def __init__(self) -> None:
+        self.doubts = 0
+        """How often in a row it was not."""
+        self.unsure: float | None = None
+        """Since when the controller has known nothing of the switches."""
+
+    def holds(self, now: float) -> bool:
+        """The controller knows nothing of the switches. Is the tree to be relied upon still?"""
+        self.unsure = now if self.unsure is None else self.unsure
+        return now - self.unsure < UNSURE
+
+
 class Topic:
     """A topic that somebody has asked for, or asked about."""
 
@@ -42,23 +72,15 @@ class Topic:
         """What the controller has refused for now: it goes on with it by itself when it can."""
         self.busy = False
         """A change is under way; what is wished meanwhile comes after it."""
-        self.attempt = 0
-        """Names the present call to the controller: answers to earlier ones count for nothing."""
         self.leases: dict[str, Lease] = {}
         self.members: dict[str, Member] = {}
         """BOTH: the wished members, by name."""
         self.senders: dict[str, Member] = {}
         """Publishers that want to use the tree, by name."""
-        self.gone: set[str] = set()
-        """BOTH: members that have left this tree, and do not come back by themselves."""
-        self.barred = False
-        """BOTH: all have been made to leave the present tree, so only a tree with another epoch can be joined."""
+        self.departures = Departures()
         self.renew = False
         """A new key is wished for, whoever the members are."""
-        self.doubts = 0
-        """How often in a row the tree was not what had been built."""
-        self.unsure: float | None = None
-        """Since when the controller has known nothing of the switches."""
+        self.trust = Trust()
 
     def reconsidered(self, state: OfmState | None) -> bool:
         """Does the controller not refuse any more what it has refused?"""
@@ -79,7 +101,6 @@ class Topic:
         if state is None or state.address != self.tree.address:
             return False
         if state.status is Status.UPDATING and not state.brokers:
-            self.unsure = now if self.unsure is None else self.unsure
-            return now - self.unsure < UNSURE
-        self.unsure = None
+            return self.trust.holds(now)
+        self.trust.unsure = None
         return state.status is Status.CONSTRUCTED and self.built[0] | self.built[1] <= set(state.brokers)

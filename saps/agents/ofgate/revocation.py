@@ -42,7 +42,7 @@ class Revocation:
             holders = {lease.member: lease.until for lease in leases}
         else:
             users = (topic.members | topic.senders).values()
-            topic.barred = True
+            topic.departures.all = True
             holders = dict.fromkeys(users, self._port.now + REVOKE_AT_MOST)
         waiting = {member.ref for member in holders}
 

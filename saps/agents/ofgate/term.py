@@ -9,7 +9,8 @@ from typing import Any
 from saps.agents.api import AgentRegistry, Answers
 from saps.agents.broker_list import gather
 from saps.agents.ofgate.audit import Audit
-from saps.agents.ofgate.construction import CONTROLLER_PATIENCE, Construction
+from saps.agents.ofgate.calls import PATIENCE
+from saps.agents.ofgate.construction import Construction
 from saps.agents.ofgate.record import Topic
 from saps.agents.ofgate.roster import Roster
 from saps.agents.switchover import OFM, Controller, Member, Mode, Modes
@@ -112,7 +113,7 @@ class Terms:
                 self._on_lead()
 
         self._controller.list(listed)
-        self._port.after(CONTROLLER_PATIENCE, lambda: self._recover(term))
+        self._port.after(PATIENCE, lambda: self._recover(term))
 
     def _found(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> None:
         """BOTH: who takes part in a topic whose tree was there before. The controller may have been told of fewer."""
