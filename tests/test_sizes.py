@@ -25,7 +25,6 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "attributes": {
         "saps.overlay.missed.catchup.CatchUp": 16,
         "saps.overlay.missed.lag.Lag": 16,
-        "saps.broker.broker.Broker": 23,
         "saps.overlay.sessions.replicas.source.Source": 20,
         "saps.overlay.sessions.sessions.Sessions": 17,
         "saps.overlay.sessions.migration.target._Transfer": 16,

@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -19,46 +18,37 @@ from saps.agents.api import AgentRegistry
 from saps.broker.drain import BrokerDrain
 from saps.broker.node_driver import LiveMesh
 from saps.broker.operations import Operations
+from saps.broker.options import Options
 from saps.broker.start import Entrance
 from saps.broker.status import BrokerWatch
-from saps.broker.storage import Testimony, keep_missed, open_store
 from saps.config import Address, BrokerSettings, SettingError
 from saps.drain.values import Order
 from saps.frontend.mqtt.driver.access_control import AccessControl
 from saps.frontend.mqtt.driver.access_files import AccessError
 from saps.frontend.mqtt.driver.server import MqttServer
-from saps.frontend.web.mesh.status import STATUS, StatusAgent
-from saps.identity.plain import say_plain, sealed
+from saps.identity.plain import sealed
 from saps.links import Links
-from saps.local.batch import Batch
 from saps.local.hub import Hub
-from saps.local.priority import Priorities
-from saps.local.reserved import COUNTS
-from saps.messages import Message
 from saps.overlay.delivery.express import by_express
 from saps.overlay.node import OverlayNode
 from saps.overlay.node_port import Driver
 from saps.overlay.rendezvous.domains import Domains
 from saps.overlay.ring.keys import BrokerRef
 from saps.policy.files_io import PolicyFiles
-from saps.policy.model import Policy
 from saps.runtime import process
 from saps.runtime.compiled import Modules, modules
 from saps.runtime.drain_signals import DRAINING
 from saps.runtime.logs import configure_logging
 from saps.runtime.memory import keep_freed
 from saps.runtime.systemd import announce
-from saps.storage.driver.mesh import restore_retained
 from saps.storage.driver.store import Store
 from saps.storage.witness import WITNESS, Witness
 
 if TYPE_CHECKING:
     from saps.agents.live_io import LiveOfm
-    from saps.broker.tracing import LiveTracing
     from saps.broker.web import BrokerWeb
     from saps.frontend.upstream.bridge_io import Upstream
     from saps.identity.live import LinkIdentity
-    from saps.statistics.files_io import StatisticsFiles
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +58,7 @@ class Broker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
-        self.tracing = _tracing(settings)
+        self.options = Options(self)
         self.hub = Hub()
         self.access = _access(settings)
         self.server = MqttServer(
@@ -76,16 +66,8 @@ class Broker:
         )
         self.web: BrokerWeb | None = None
         self.watch = BrokerWatch(self)
-        self.ref = BrokerRef("", 0, "", "")
-        self.links = _links(settings, self.ref, self._congestion)
+        self.links = _links(settings, BrokerRef("", 0, "", ""), self._congestion)
         self.agents = AgentRegistry()
-        self.upstream: Upstream | None = None
-        self.ofm: LiveOfm | None = None
-        self.statistics: StatisticsFiles | None = None
-        self.store: Store | None = None
-        self.policy: PolicyFiles | None = None
-        self._ends: list[Callable[[], object]] = []
-        """What ends what runs beside."""
         self._holders: set[str] = set()
         """What holds publishers back: the links to other brokers, the upstream."""
         self.drain: BrokerDrain | None = None
@@ -99,16 +81,15 @@ class Broker:
         """Listen, join the mesh or begin it, serve clients; returns when the mesh knows of the stored sessions, too.
         `on_left` is run when a drain has made the broker leave the mesh: it is to be stopped.
         Raises `SettingError` if an address cannot be had, or the mesh does not have this broker."""
-        if self.settings.upstream.url:
-            self.upstream = _upstream(self)
+        self.options.connect()
         await self._listen_for_brokers()
-        self.entrance = Entrance(self.settings, self.links)
+        entrance = Entrance(self.settings, self.links)
+        self.options.ends.append(entrance.close)
         try:
-            contact = await self.entrance.decide()
+            contact = await entrance.decide()
         except BaseException:
-            self.entrance.close()
+            entrance.close()
             raise
-        self.ref = self.links.side.me
         self.mesh = LiveMesh(self.links, self._node)
         node = self.mesh.node
         self.hub.mesh = node.mesh
@@ -116,18 +97,19 @@ class Broker:
         self.server.sources.append(self.watch.values)
         self.agents.bind(node.agents, self.hub.agents)
         self.agents.host(WITNESS, Witness())
-        self._add_options(node, begins=contact is None)
+        self.options.add(node, begins=contact is None)
         await self._listen_for_clients()
         self.drain = BrokerDrain(self, on_left)
-        await self.entrance.join(self.mesh, contact)
-        self._begin(node)
+        await entrance.join(self.mesh, contact)
+        if self.operations is not None:
+            self.operations.begin()
+        self.options.begin(node)
         await self.mesh.ready.wait()
 
     async def _listen_for_brokers(self) -> None:
         settings, listen = self.settings, self.settings.overlay.listen
         incarnation = time.time_ns() // 1_000_000
-        self.ref = BrokerRef(settings.name, incarnation, str(listen), settings.cluster, settings.zone)
-        self.links.side.me = self.ref
+        self.links.side.me = BrokerRef(settings.name, incarnation, str(listen), settings.cluster, settings.zone)
         self.links.side.speaks = settings.links.highest_version
         if sealed(settings):
             from saps.identity.chosen import link_identity  # here: brokers with plain links need none of it
@@ -157,29 +139,9 @@ class Broker:
             copies=settings.session.copies,
         )
         node.rendezvous.ways.domains = Domains(settings.ofm.domains)
-        if self.tracing is not None:
-            self.hub.tracer = node.delivery.multicast.tracer = self.tracing.tracer
+        if self.options.tracing is not None:
+            self.hub.tracer = node.delivery.multicast.tracer = self.options.tracing.tracer
         return node
-
-    def _add_options(self, node: OverlayNode, *, begins: bool) -> None:
-        """What the settings ask for beyond MQTT and the mesh. `begins`: this broker begins the mesh."""
-        settings = self.settings
-        if settings.ofm.listen:
-            from saps.agents.live_io import LiveOfm  # here: most brokers need none of it
-
-            self.ofm = LiveOfm(settings.ofm, self.mesh.datagrams)
-            self.ofm.listen()
-            self.ofm.attach(node, self.agents)
-        if settings.policy.file:
-            self.policy = PolicyFiles("policy.file", settings.policy.file, partial(self._obey, node))
-        if settings.priority.topics:
-            self._prioritise(node, settings.priority.priorities())
-        if settings.monitoring.directory or settings.monitoring.publish:
-            self.statistics = _statistics(self, node)
-        if settings.storage.file or settings.session.copies > 1:
-            self.server.store = open_store(self, with_wills=begins)
-            self.store = self.server.store if settings.storage.file else None
-        keep_missed(self)
 
     async def _listen_for_clients(self) -> None:
         settings = self.settings
@@ -188,7 +150,7 @@ class Broker:
         except OSError as error:
             raise SettingError("mqtt", process.refused(settings.mqtt, error)) from None
         self.operations = Operations(self)
-        self._ends.append(self.operations.close)
+        self.options.ends.append(self.operations.close)
         for address in settings.tls.listen:
             try:
                 await self.server.start_tls(*address)
@@ -203,42 +165,31 @@ class Broker:
             self.web = _web(self, self.operations)
             await self.web.listen()
 
-    def _begin(self, node: OverlayNode) -> None:
-        """Begin what needs the mesh: it has been joined."""
-        if self.operations is not None:
-            self.operations.begin()
-        if self.store is not None:
-            self.mesh.act(partial(restore_retained, self.store, node))
-            testimony = Testimony(self, self.store)
-            testimony.start()
-            self._ends.append(testimony.stop)
-        if self.upstream is not None:
-            self.upstream.start()
-        if self.ofm is not None:
-            self.mesh.act(self.ofm.agent.start)
-        status = StatusAgent(self.settings.name, self.watch, monotonic, lambda: self.hub.statistics)
-        self.agents.host(STATUS, status)
-        if self.statistics is not None:
-            from saps.statistics.agent import MonitorAgent  # here: most brokers need none of it
+    @property
+    def ref(self) -> BrokerRef:
+        """This broker, as others know it."""
+        return self.links.side.me
 
-            files = self.statistics
-            files.start()
-            self.mesh.act(lambda: self.agents.register("monitor", MonitorAgent(lambda: files.latest)))
-        if self.identity is not None:
-            watching = asyncio.create_task(self.identity.watch(self.links.review))
-            self._ends.append(watching.cancel)
-        else:
-            say_plain(self.settings)
+    @property
+    def upstream(self) -> Upstream | None:
+        return self.options.upstream
+
+    @property
+    def ofm(self) -> LiveOfm | None:
+        return self.options.ofm
+
+    @property
+    def store(self) -> Store | None:
+        return self.options.store
+
+    @property
+    def policy(self) -> PolicyFiles | None:
+        return self.options.policy
 
     @property
     def identity(self) -> LinkIdentity | None:
         """What the links show and demand; None: they are plain."""
         return self.links.side.identity
-
-    def _obey(self, node: OverlayNode, policy: Policy) -> None:
-        """From now on this policy holds for what leaves this broker, and for its subscribers."""
-        self.hub.routes.obey(lambda topic: policy.verdict(topic).receives(self.ref))
-        self.mesh.act(partial(node.mesh.obey, policy))
 
     def reload(self) -> None:
         """Read the files of access control, policies and the links' identity again (SIGHUP)."""
@@ -258,13 +209,6 @@ class Broker:
                 "drain", source="signal", subject=self.ref.name, after=msgspec.to_builtins(order)
             )
             self.drain.obey(order)
-
-    def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:
-        """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
-        node.delivery.multicast.prioritise(priorities.urgent)
-        self.hub.priorities = priorities
-        if self.ofm is not None:
-            self.ofm.datapath.mark = lambda topic: priorities.dscp if priorities.urgent(topic) else 0
 
     async def stop(self) -> None:
         """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing.
@@ -297,13 +241,11 @@ class Broker:
             self.drain.close()
         if self.ofm is not None:
             self.ofm.close()
-        for end in self._ends:
-            end()
-        self.entrance.close()
+        self.options.end()
         self.mesh.close()
         await self.links.close()
-        if self.tracing is not None:
-            await self.tracing.close()
+        if self.options.tracing is not None:
+            await self.options.tracing.close()
         if self.store is not None:
             await self.store.close()
 
@@ -317,8 +259,8 @@ class Broker:
         await self.server.stop()
         if self.upstream is not None:
             await self.upstream.stop()
-        if self.statistics is not None:
-            await self.statistics.stop()
+        if self.options.statistics is not None:
+            await self.options.statistics.stop()
         if self.mesh.node.joined:
             await self.mesh.leave()
 
@@ -398,59 +340,8 @@ def _links(settings: BrokerSettings, me: BrokerRef, on_congestion: Callable[[boo
     return Links(me, order, on_congestion=on_congestion, express=express, dscp=dscp)
 
 
-def _tracing(settings: BrokerSettings) -> LiveTracing | None:
-    """What traces messages, if they are to be. Raises `SettingError` without its libraries."""
-    if not settings.tracing.endpoint:
-        return None
-    from saps.broker.tracing import LiveTracing  # here: without traces none of it is loaded
-
-    return LiveTracing(settings)
-
-
-def _statistics(broker: Broker, node: OverlayNode) -> StatisticsFiles:
-    """Counting at a broker, and the agent that tells of it. Raises `SettingError` without pyarrow."""
-    from saps.statistics.files_io import StatisticsFiles  # here: most brokers need none of it
-
-    settings, streams = broker.settings.monitoring, node.rendezvous.publishers.streams
-
-    def reaches(topic: str) -> int:
-        stream = streams.get(topic)
-        return len(stream.members or ()) if stream is not None else 0
-
-    def level(topic: str) -> int:
-        return priorities.level(topic) or 0
-
-    priorities = broker.settings.priority.priorities()
-    counts = broker.hub.count(settings.topics)
-    node.delivery.multicast.count(counts)
-    me = (broker.ref.name, broker.ref.incarnation, broker.ref.cluster)
-    directory = Path(settings.directory) if settings.directory else None
-
-    def publish(payload: bytes) -> None:
-        broker.hub.publish(Batch.of(Message(COUNTS, payload, 1)))
-
-    try:
-        files = StatisticsFiles(
-            counts, directory, settings.interval, settings.keep, me, reaches, level,
-            publish=publish if settings.publish else None,
-        )  # fmt: skip
-    except ImportError:
-        name = "directory" if settings.directory else "publish"
-        raise SettingError(f"monitoring.{name}", "needs pyarrow: install saps[monitoring]") from None
-    return files
-
-
 def _tell_of_brokers(line: str, warning: bool) -> None:
     logger.log(logging.WARNING if warning else logging.INFO, "%s", line)
-
-
-def _upstream(broker: Broker) -> Upstream:
-    """The bridge to an existing broker. Raises `SettingError` without its library."""
-    try:
-        from saps.frontend.upstream.bridge_io import Upstream  # here: most brokers need none of its libraries
-    except ImportError:
-        raise SettingError("upstream.url", "needs aiomqtt: install saps[upstream]") from None
-    return Upstream(broker.hub, broker.settings.upstream, broker.settings.name, partial(broker.hold, "upstream"))
 
 
 def _web(broker: Broker, operations: Operations) -> BrokerWeb:

@@ -244,8 +244,8 @@ class _Core(Core):
             return
         if hasattr(self, "links"):
             await self.links.close()
-        if self.tracing is not None:
-            await self.tracing.close()
+        if self.options.tracing is not None:
+            await self.options.tracing.close()
 
 
 def _listed(addresses: str | Sequence[str]) -> str | None:

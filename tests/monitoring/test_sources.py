@@ -283,7 +283,7 @@ async def test_counts_of_all_brokers_come_by_one_of_them_and_again_while_they_ar
 
     async def roll(*brokers: saps.Broker) -> None:
         for broker in brokers:
-            files = broker._core.statistics
+            files = broker._core.options.statistics
             assert files is not None
             await files.roll()
 

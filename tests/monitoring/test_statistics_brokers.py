@@ -67,8 +67,8 @@ async def test_what_brokers_count_is_what_happened(tmp_path: Path) -> None:
         for client in clients[1:]:
             await client.expect("city/air", b"last")
         for broker in mesh:
-            assert broker.statistics is not None
-            await broker.statistics.roll()
+            assert broker.options.statistics is not None
+            await broker.options.statistics.roll()
         seen = {row.broker: row for row in rows_of(tmp_path) if row.topic == "city/air"}
         publisher = seen["b0"]
         assert (publisher.messages, publisher.publishers) == (21, 1)

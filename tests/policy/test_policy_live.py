@@ -62,7 +62,8 @@ async def test_what_another_broker_publishes_does_not_come_either(tmp_path: Path
     async with mesh(2, 2) as brokers, asyncio.timeout(PATIENCE):
         # Only the receiving broker has the policy: it obeys whatever the others think.
         (first, second) = brokers
-        second.policy = PolicyFiles("policy.file", [file], lambda p: second._obey(second.mesh.node, p))
+        options = second.options
+        options.policy = PolicyFiles("policy.file", [file], lambda policy: options._obey(second.mesh.node, policy))
         async with Client(second.server.address) as subscriber, Client(first.server.address) as publisher:
             await subscriber.subscribe("city/#")
             await publisher.publish("city/health/beds", b"x", 1)

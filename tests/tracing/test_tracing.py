@@ -259,7 +259,7 @@ async def test_a_small_share_is_traced_though_bursts_are_passed_on_unopened() ->
 async def test_without_an_endpoint_there_is_nothing_of_it() -> None:
     one = saps.Broker("b1")
     assert type(one._core.hub) is Hub
-    assert one._core.tracing is None
+    assert one._core.options.tracing is None
 
 
 # --- ways a message may come -------------------------------------------------------------------------------------
