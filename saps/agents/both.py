@@ -101,7 +101,7 @@ class Both:
         self._me = me
         self._use = use
         self._trees = trees
-        self._outgrown = Outgrown(port, registry, publishers, self._gate, self._near, self._inside)
+        self._outgrown = Outgrown(port, registry, me, publishers, self._gate, self._near, self._inside)
         self._wants = wants
         self._joining = Joining(port, trees, wants, rng)
         self._told: dict[str, Tree] = {}

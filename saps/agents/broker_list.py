@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from saps.agents.api import AgentRegistry, Answers
-from saps.agents.switchover import OFM
+from saps.agents.switchover import OFM, Member
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
@@ -31,12 +31,14 @@ def gather(registry: AgentRegistry, topic: str, done: Callable[[list[Any], list[
 class Outgrown:
     """The topics published here that have a tree, and subscribers outside it: they have come since.
 
-    Each newcomer is told to OFGate once; what gets lost, OFGate's own rounds find (`OFGate._sweep`)."""
+    Each newcomer is told to OFGate once, by the first of the topic's publishers in its domain, by name and incarnation;
+    what gets lost, OFGate's own rounds find (`OFGate._sweep`)."""
 
     def __init__(
         self,
         port: Port,
         registry: AgentRegistry,
+        me: Member,
         publishers: PublisherRegistry,
         gate: str,
         near: Callable[[BrokerRef], bool],
@@ -46,6 +48,7 @@ class Outgrown:
         incarnation of those in the tree of a topic published here, None if it has none."""
         self._port = port
         self._registry = registry
+        self._me = me
         self._publishers = publishers
         self._gate = gate
         self._near = near
@@ -79,6 +82,12 @@ class Outgrown:
         self._port.after(LOOK, lambda: self._look(topic))
 
     def _tell(self, topic: str, members: list[Any], senders: list[Any]) -> None:
+        publishing = [
+            (ref.name, ref.incarnation) for ref in (Member.of(plain).ref for plain in senders) if self._near(ref)
+        ]
+        if min(publishing, default=None) != (self._me.ref.name, self._me.ref.incarnation):
+            return
+
         def answered(answers: Answers) -> None:
             if topic in self._told and not any(answer.error is None and answer.value is not None for answer in answers):
                 self._told[topic] = frozenset()

@@ -430,3 +430,25 @@ def test_queries_to_ofgate_are_those_of_the_equations_less_what_leases_save() ->
     assert both["left_tree"] == leaves
     assert both.keys() == {"left_tree", "outgrown"}
     assert both["outgrown"] <= joins
+
+
+def test_of_several_publishers_one_tells_ofgate_who_has_come() -> None:
+    """Once for all who come between two looks, not once by each publisher."""
+    scene = steady(Mode.BOTH, brokers=10)
+    publishers = scene.brokers[:5]
+
+    def all_publish(seconds: float) -> None:
+        for _ in range(int(seconds * 20)):
+            for broker in publishers:
+                scene.recorder.publish(broker, "a/b", 0)
+            scene.simulation.run(0.05)
+
+    for broker in scene.brokers[7:]:
+        scene.recorder.unsubscribe(broker, "a/b")
+    all_publish(5)
+    scene.gate.queries.clear()
+    for broker in scene.brokers[7:]:
+        scene.recorder.subscribe(broker, "a/b")
+    all_publish(5)
+    assert scene.gate.queries == {"outgrown": 1}
+    assert {"b7", "b8", "b9"} <= set(scene.gate.describe()["topics"][0]["members"])
