@@ -20,8 +20,9 @@ JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js
 # together on one of them (tests/conftest.py).
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 3 ? 4 : n + 1)))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+ON_A_MESH = $(PYTEST) --mesh 3 tests/frontend/mqtt
 NONE_IS_FINE = || test $$? -eq 5
-SLOW := simulation or interop or network or chaos or spark
+SLOW := simulation or interop or network or chaos or spark or slow
 
 .PHONY: help setup ready pure demo lab-demo examples test soak fast slow check lint format bench chaos jepsen reproduce lock \
     deb image pictures clean
@@ -46,19 +47,22 @@ lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OF
 examples: setup ## Run five smaller applications, one after the other; about 2 minutes.
 	@for name in air_quality traffic_lights parking social_feed replay; do $(BIN)/python -m examples.$$name $(ARGS); done
 
-test: setup $(if $(FAST_DONE),,fast) slow ## Run all tests, those of MQTT against a mesh of three brokers as well: about 11 minutes on two processors.
+test: setup ## Run all tests, those of MQTT against a mesh of three brokers as well: about 11 minutes on two processors.
+	@$(PYTEST) $(ARGS) $(NONE_IS_FINE)
+	@$(ON_A_MESH)
 
 soak: setup ## Draw 40 times as many schedules as `make test`, and fresh ones: about 4,000 in the simulator, an hour.
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 7200 -m "simulation or soak" $(ARGS)
 
-fast: ready ## Run the tests that start no other programs.
+fast: ready ## Run the tests that start few programs and take little.
 	@$(PYTEST) -m "not ($(SLOW))" $(ARGS) $(NONE_IS_FINE)
 
 slow: setup ## Run all others.
 	@$(PYTEST) -m "$(SLOW)" $(ARGS) $(NONE_IS_FINE)
-	@$(PYTEST) --mesh 3 tests/frontend/mqtt
+	@$(ON_A_MESH)
 
-check: lint fast ## Check format, lint and types, and run the fast tests: about 4 minutes on two processors.
+check: ready ## Check format, lint and types, and run the fast tests beside it: about 4 minutes on two processors.
+	@$(MAKE) --jobs 2 lint fast
 
 lint: ready ## Check format, lint and types only.
 	@$(BIN)/ruff format --check $(CODE)

@@ -12,6 +12,7 @@ do, too.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -77,6 +78,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.get_closest_marker(mark) for mark in ("network", "chaos", "spark", "interop")
         ):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def pytest_collection_finish() -> None:
+    """What six thousand tests and their imports are made of stays: the collector need not look at it in each test."""
+    gc.collect()
+    gc.freeze()
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], wanted: Callable[[Any], bool]) -> None:

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import IN_ONE_PLACE, parsed
+
+pytestmark = IN_ONE_PLACE
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("saps", "monitoring", "research", "lab")
 
@@ -59,7 +62,7 @@ ASSERTED: dict[str, int] = {
 @cache
 def _trees() -> dict[str, ast.Module]:
     return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): parsed(path.read_text())
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
     }

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
 import pytest
+
+from tests.sources import IN_ONE_PLACE, parsed
+
+pytestmark = IN_ONE_PLACE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,6 +55,7 @@ class Import:
         self.line = line
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the packages by dotted name."""
     found = {}
@@ -71,7 +77,7 @@ def ring_of(module: str) -> str:
 
 def imports(source: str, package: str, *, types: bool = False) -> Iterator[Import]:
     """All imports at run time, wherever they stand; with `types` also those for type checkers only."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     for node in ast.walk(tree) if types else _walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -125,7 +131,7 @@ def _inside(module: str, package: str) -> bool:
 
 def _global_random(source: str) -> Iterator[tuple[str, int]]:
     """Uses of the shared generator: ``random.x``, but for the class a generator is handed in as."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if (
             isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
@@ -135,11 +141,15 @@ def _global_random(source: str) -> Iterator[tuple[str, int]]:
             yield node.attr, node.lineno
 
 
-@pytest.mark.parametrize("module", modules())
-def test_imports_point_inwards(module: str) -> None:
+def test_imports_point_inwards() -> None:
     known = modules()
-    path = known[module]
-    assert faults(module, path.read_text(), set(known), is_package=path.name == "__init__.py") == []
+    names = set(known)
+    found = [
+        fault
+        for module, path in known.items()
+        for fault in faults(module, path.read_text(), names, is_package=path.name == "__init__.py")
+    ]
+    assert found == []
 
 
 def test_every_package_that_is_named_is_there() -> None:

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import IN_ONE_PLACE, parsed
+
+pytestmark = IN_ONE_PLACE
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("saps", "monitoring", "research", "lab")
 LIMITS = {"function": 60, "methods": 30, "attributes": 15, "module": 500, "folder": 15}
@@ -55,7 +58,7 @@ def _measure() -> Iterator[tuple[str, str, int]]:
             folder = ".".join(parts[:-1])
             folders[folder] = folders.get(folder, 0) + (path.name != "__init__.py")
             yield "module", name, text.count("\n")
-            yield from _definitions(ast.parse(text), name)
+            yield from _definitions(parsed(text), name)
         for folder, count in folders.items():
             yield "folder", folder, count
 

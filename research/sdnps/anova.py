@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from research.sdnps.tables import Anova
 
-stats: Any = import_module("scipy.stats")
 SIMULATIONS = 999
 """Samples drawn for one Lilliefors test."""
 
@@ -43,6 +42,7 @@ def describe(values: Sequence[float], seed: int) -> Sample:
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
     if not deviation:
         return Sample(len(values), mean, 0.0, 0.0, 0.0)
+    stats = _stats()
     plain = stats.kstest(values, "norm", args=(mean, deviation)).pvalue
     fitted = stats.goodness_of_fit(stats.norm, values, statistic="ks", n_mc_samples=SIMULATIONS, rng=seed).pvalue
     return Sample(len(values), mean, deviation, float(plain), float(fitted))
@@ -55,6 +55,7 @@ def effect(columns: Sequence[Sequence[float]]) -> Effect:
     means = [statistics.fmean(column) for column in columns]
     between = sum(len(column) * (mean - overall) ** 2 for column, mean in zip(columns, means, strict=True))
     within = sum((value - mean) ** 2 for column, mean in zip(columns, means, strict=True) for value in column)
+    stats = _stats()
     tested = stats.f_oneway(*columns)
     anova = Anova(
         between,
@@ -65,3 +66,8 @@ def effect(columns: Sequence[Sequence[float]]) -> Effect:
         float(tested.pvalue),
     )
     return Effect(anova, float(stats.kruskal(*columns).pvalue))
+
+
+def _stats() -> Any:
+    """Importing it takes two seconds of a processor."""
+    return import_module("scipy.stats")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
-from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table as Grid
 
@@ -103,6 +102,8 @@ def show(cells: Sequence[Record], console: Console) -> None:
 
 def plot(cells: Sequence[Record], directory: Path) -> None:
     """tdcdoda-average.svg and tdcdoda-maximum.svg: our means as lines, the paper's cells as crosses."""
+    from matplotlib import pyplot  # takes half a second
+
     pyplot.switch_backend("svg")
     mpl.rcParams["svg.hashsalt"] = "tdcdoda"  # the same figures give the same file
     for maximum in (False, True):

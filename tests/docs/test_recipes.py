@@ -20,7 +20,7 @@ INSERTION = re.compile(
 LEFT_OUT = ignore_patterns(".*", "__pycache__", "node_modules", "*.so", "compiled.json", "dist", "build")
 BIN = Path(sys.executable).parent
 
-pytestmark = pytest.mark.xdist_group("test_recipes")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_recipes")]
 
 
 @pytest.fixture(scope="module")

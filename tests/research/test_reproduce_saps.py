@@ -27,6 +27,8 @@ from research.saps_paper.records import (
 from research.saps_paper.switches import resources
 from saps.agents.switchover import Mode
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_reproduce_saps")]
+"""On one worker, which computes the figures once."""
 SEED = 1
 Points = dict[tuple[str, int, int, str], Record]
 
@@ -88,7 +90,6 @@ def test_either_asks_more_than_both_whatever_the_rates() -> None:
         assert found["EITHER"] - found["BOTH"] == pytest.approx(10 + 100 * join)
 
 
-@pytest.mark.simulation
 def test_both_asks_no_more_than_the_equation_and_either_at_each_join_and_leave() -> None:
     rate, subscribers, seconds = 0.5, 6, 12.0
     asked = {mode: count(Case(mode, rate, subscribers, seconds), SEED) for mode in Mode}

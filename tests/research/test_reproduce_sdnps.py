@@ -13,7 +13,7 @@ from research.cli import app
 from research.sdnps.study import EVENTS, QUICK_TOPICS, THOROUGH, Instance, measure
 from saps.ofm.planner.command.instances import SHAPES
 
-pytestmark = pytest.mark.xdist_group("test_reproduce_sdnps")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_reproduce_sdnps")]
 """On one worker, which runs the command once."""
 
 Row = dict[str, Any]

@@ -13,7 +13,7 @@ from research.cli import app
 from research.stateless.networks import NETWORKS
 from research.stateless.study import BROKERS, MANY, PLANES, measure
 
-pytestmark = pytest.mark.xdist_group("test_reproduce_stateless")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_reproduce_stateless")]
 """On one worker, which runs the command once."""
 
 

@@ -15,7 +15,7 @@ from research.published import COLUMNS, TABLES, Setting
 from research.tdcdoda import report, study
 from saps.overlay.design.registry import ALGORITHMS
 
-pytestmark = pytest.mark.xdist_group("test_reproduce_tdcdoda")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_reproduce_tdcdoda")]
 """On one worker, which runs the command once for all tests but one."""
 
 Cells = dict[tuple[str, str, int], dict[str, Any]]

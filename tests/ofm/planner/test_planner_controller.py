@@ -133,6 +133,7 @@ for choice in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_machine_code_is_loaded_before_the_controller_is_ready() -> None:
     """Else the first link failure waits for it: seconds."""
     pytest.importorskip("numba")
