@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from saps.agents.api import remote
 from saps.local.batch import Batch
@@ -14,11 +14,37 @@ if TYPE_CHECKING:
     from saps.local.hub import Hub
 
 
+Action = Literal["publish", "subscribe"]
+
+
+class Asker(Protocol):
+    """Knows a client's rights topic by topic, from somebody who has to be asked. They allow only what is settled."""
+
+    patience: float
+    """Seconds for which a question may wait until it can be asked."""
+
+    def known(self, action: Action, topic: str) -> bool | None:
+        """Is it permitted? None: that has to be asked."""
+
+    def ask(self, action: Action, topic: str, done: Callable[[bool], None], /) -> bool:
+        """Ask and then, never before this returns, call `done`. False, and nothing happens: too many wait."""
+
+    def settle(self, action: Action, found: dict[str, bool]) -> None:
+        """What was found holds for the request at hand: until the next call with the same action."""
+
+    def may_keep(self, topic_filter: str) -> bool:
+        """May a subscription that was permitted go on?"""
+
+
 class Rights(Protocol):
     """What a client may publish and receive (`saps.frontend.mqtt.access.acl`)."""
 
     publishable: set[str]
     """Topics that are known to be permitted to publish to."""
+
+    @property
+    def asker(self) -> Asker | None:
+        """To be asked first, about each topic of a request; None: the answers here are whole."""
 
     def may_publish(self, topic: str) -> bool:
         """May it publish to the topic?"""

@@ -58,6 +58,14 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         str, knob("https:// address asked if a user may come in that auth.passwords does not have", check=url_fault)
     ] = _HTTP.login
     rights: Annotated[str, knob("https:// address asked what a client may do", check=url_fault)] = _HTTP.rights
+    topics: Annotated[
+        str,
+        knob(
+            "https:// address asked about each topic a client publishes to and each filter it subscribes to",
+            cost="a client's first publication to a topic waits for the answer",
+            check=url_fault,
+        ),
+    ] = _HTTP.topics
     token_file: Annotated[str, knob("File whose first line is shown as bearer token")] = _HTTP.token_file
     ca_file: Annotated[str, knob("Certificates (PEM) to trust; empty for those of the system")] = _HTTP.ca_file
     timeout: Annotated[

@@ -32,6 +32,7 @@ from saps.operations.values import (
 from saps.topics import shared
 
 if TYPE_CHECKING:
+    from saps.agents.user import Rights
     from saps.frontend.mqtt.connection.connection import Connection
     from saps.frontend.mqtt.frontend import Frontend
     from saps.frontend.mqtt.session.session import Session
@@ -179,7 +180,7 @@ class ClientsAgent:
                     no_local=each.no_local,
                     retain_as_published=each.retain_as_published,
                     identifier=each.identifier,
-                    permitted=rights is None or rights.may_subscribe(_of_topics(each.filter)),
+                    permitted=_permitted(rights, _of_topics(each.filter)),
                 )
                 for each in islice(session.subscriptions.values(), MOST_SHOWN)
             ],
@@ -191,6 +192,13 @@ class ClientsAgent:
         single, form = copy
         left = None if single.deadline is None else round(single.deadline - self._frontend.clock(), 1)
         return MessageRow(**_message(single.message) | {"qos": form.qos}, packet_id=packet_id, expires=left)
+
+
+def _permitted(rights: Rights | None, topic_filter: str) -> bool:
+    """May the client have this subscription, which it has?"""
+    if rights is None:
+        return True
+    return (rights.may_subscribe if rights.asker is None else rights.asker.may_keep)(topic_filter)
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -195,6 +195,8 @@ def test_subscribers_of_the_same_topics_get_the_same_object() -> None:
 class Allowed:
     """Rights to some topics."""
 
+    asker = None
+
     def __init__(self, *topics: str) -> None:
         self.publishable: set[str] = set()
         self._topics = topics

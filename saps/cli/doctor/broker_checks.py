@@ -133,6 +133,7 @@ def reachable(settings: BrokerSettings, alone: Verdict) -> Iterator[Finding]:
         "tracing.endpoint": settings.tracing.endpoint,
         "auth.http.login": settings.auth.http.login,
         "auth.http.rights": settings.auth.http.rights,
+        "auth.http.topics": settings.auth.http.topics,
         "auth.jwt.keys": settings.auth.jwt.keys if is_url(settings.auth.jwt.keys) else "",
     }
     for setting, url in wanted.items():

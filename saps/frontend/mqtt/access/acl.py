@@ -70,6 +70,8 @@ class Rights:
         self.publishable: set[str] = set()
         """Topics that are known to be permitted to publish to."""
 
+    asker = None
+
     def may_publish(self, topic: str) -> bool:
         """May the client publish to the topic?"""
         known = self._publish.get(topic)

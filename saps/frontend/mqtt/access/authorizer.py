@@ -54,7 +54,7 @@ class Authorizer(Protocol):
     def left(self) -> float:
         """Seconds for which the client may stay."""
 
-    def authorise(self, connection: Connection, client_id: str, packet: Connect) -> Rights | None:
+    def authorise(self, connection: Connection, client_id: str) -> Rights | None:
         """The client's rights; None: everything. Raises `ProtocolError` if it may not have this session."""
 
     def refused(self, connection: Connection, topics: list[str]) -> None:
@@ -76,7 +76,7 @@ class Anybody:
     def prove(self, method: str, data: bytes, named: str | None, first: bool) -> Proof:
         raise ProtocolError(f"there is no authentication method {method!r}", Reason.BAD_AUTHENTICATION_METHOD)
 
-    def authorise(self, connection: Connection, client_id: str, packet: Connect) -> Rights | None:
+    def authorise(self, connection: Connection, client_id: str) -> Rights | None:
         return None
 
     def refused(self, connection: Connection, topics: list[str]) -> None:

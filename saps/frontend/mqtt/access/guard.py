@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from saps.agents.user import Rights
 from saps.frontend.mqtt.access.acl import Policy
+from saps.frontend.mqtt.access.logins.asked import AskedRights
 from saps.frontend.mqtt.access.logins.grants import Narrowed
 from saps.frontend.mqtt.access.logins.service import Client, Service, Verdict
 from saps.frontend.mqtt.access.options import Anonymous
@@ -202,14 +203,15 @@ class Guard:
         self._check(user, password, stored, origin.host, login)
         return None
 
-    def rights(self, admission: Admission, client_id: str | None) -> Rights | None:
-        """What the client may do; None: everything. `client_id` is None for an operator, who is no MQTT client. Raises
-        `ProtocolError` if the rules cannot take its names."""
+    def rights(self, admission: Admission, client_id: str | None, host: str = "") -> Rights | None:
+        """What the client at this address may do; None: everything. `client_id` is None for an operator, who is no MQTT
+        client, and of whose topics no service is asked. Raises `ProtocolError` if the rules cannot take its names."""
         own = self._by(self.access.policy, admission.user, client_id)
         brought = self._by(admission.granted, admission.user, client_id)
-        if own is None or brought is None:
-            return own or brought
-        return Narrowed(own, brought)
+        rights = own or brought if own is None or brought is None else Narrowed(own, brought)
+        if self.service is None or not self.service.options.topics or client_id is None:
+            return rights
+        return AskedRights(rights, self.service, admission.user, client_id, host)
 
     def left(self, admission: Admission) -> float:
         """Seconds for which the login is good."""

@@ -68,14 +68,16 @@ class GuardedAuthorizer:
     def left(self) -> float:
         return self._guard.left(self.admission)
 
-    def authorise(self, connection: Connection, client_id: str, packet: Connect) -> Rights | None:
+    @property
+    def host(self) -> str:
+        """The client's address."""
+        return self._origin.host
+
+    def authorise(self, connection: Connection, client_id: str) -> Rights | None:
         session = connection.frontend.sessions.get(client_id)
         if session is not None and session.user != self.user:
             raise ProtocolError(f"the session of {client_id!r} is another user's", Reason.NOT_AUTHORIZED)
-        rights = self._guard.rights(self.admission, client_id)
-        if rights is not None and packet.will is not None and not rights.may_publish(packet.will.topic):
-            raise ProtocolError(f"the will's topic {packet.will.topic!r} is not permitted", Reason.NOT_AUTHORIZED)
-        return rights
+        return self._guard.rights(self.admission, client_id, self.host)
 
     def refused(self, connection: Connection, topics: list[str]) -> None:
         self._guard.counts.publications += len(topics)

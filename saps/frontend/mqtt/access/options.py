@@ -37,6 +37,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """URL that is asked if a user may come in; empty: none."""
     rights: str = ""
     """URL that is asked what a client may do which has been let in; empty: none."""
+    topics: str = ""
+    """URL that is asked if a client may publish to a topic or subscribe to a filter, for each; empty: none."""
     token_file: str = ""
     """Path of a file whose first line the broker shows as bearer; empty: nothing."""
     ca_file: str = ""

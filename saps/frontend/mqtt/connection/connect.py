@@ -22,6 +22,7 @@ from saps.frontend.mqtt.codec.packets import (
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.publish_cut import received_properties
 from saps.frontend.mqtt.codec.reasons import CONNACK_REASONS, RETURN_CODES_311, MqttError, ProtocolError, Reason
+from saps.frontend.mqtt.connection.asking import Asking
 from saps.frontend.mqtt.frontend import FOREVER
 from saps.frontend.mqtt.orders import elsewhere
 from saps.frontend.mqtt.session.session import LastWill
@@ -170,7 +171,7 @@ class Opening:
         expiry = _requested_expiry(packet)
         _check_banned(connection, client_id, connection.user)
         frontend.fairness.admit(client_id, keeps=expiry > 0 or not packet.clean_start)
-        rights = connection.authorizer.authorise(connection, client_id, packet)
+        rights = connection.authorizer.authorise(connection, client_id)
         if (
             expiry
             and frontend.storage.refusal is not None
@@ -181,6 +182,31 @@ class Opening:
         greeting = Greeting(
             client_id, expiry, will, rights, _answer(connection, packet, client_id, expiry, self._proof)
         )
+        self._check_will(packet, greeting, Asking(frontend.timers, frontend.clock, "publish"))
+
+    def _check_will(self, packet: Connect, greeting: Greeting, asking: Asking) -> None:
+        """Go on if the client may publish its will; or wait until that is known. Raises `ProtocolError`."""
+        connection, will, rights = self._connection, greeting.will, greeting.rights
+
+        def check_again() -> None:
+            now = connection.authorizer.authorise(connection, greeting.client_id)
+            self._check_will(packet, greeting._replace(rights=now), asking)
+
+        if will is not None and rights is not None:
+            topic = will.message.topic
+            if rights.asker is not None and not asking.settled(
+                rights.asker, [topic], lambda: self._go_on(packet.version, check_again)
+            ):
+                self._wait()
+                return
+            if not rights.may_publish(topic):
+                raise ProtocolError(f"the will's topic {topic!r} is not permitted", Reason.NOT_AUTHORIZED)
+        self._find_session(packet, greeting)
+
+    def _find_session(self, packet: Connect, greeting: Greeting) -> None:
+        """Enter, or wait until the session has come from another broker."""
+        connection, frontend = self._connection, self._connection.frontend
+        client_id, expiry = greeting.client_id, greeting.expiry
         migration = frontend.sessions.migration
         if migration is None or not migration.must_wait(client_id, not packet.client_id, expiry):
             self._enter(packet, greeting)

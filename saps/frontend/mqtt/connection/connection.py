@@ -109,6 +109,9 @@ class Connection:
                     break
                 end = self._handle_next(data, pos, size)
                 if end == pos:
+                    if flow.busy:  # else it is not complete
+                        postponed = True
+                        flow.postpone()
                     break
                 if self.tap is not None:
                     self.tap.received(self, data, pos, end)

@@ -7,10 +7,12 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from saps.agents.user import Asker
 from saps.frontend.mqtt.codec.packets import V5, Ack, PacketType
 from saps.frontend.mqtt.codec.properties import Property
-from saps.frontend.mqtt.codec.publish_cut import Cutter
+from saps.frontend.mqtt.codec.publish_cut import Cut, Cutter
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
+from saps.frontend.mqtt.connection.asking import Asking
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.local.batch import MOST, Batch
 from saps.local.hub import NOT_PUBLISHED
@@ -30,11 +32,24 @@ _HEADS = {1: 0x40, 2: 0x50}
 class PublishHandler:
     """Takes the publications of one client and acknowledges them."""
 
-    __slots__ = ("_connection", "_cutter", "begun", "ordinary", "tell_problems", "tell_reached")
+    __slots__ = (
+        "_asking",
+        "_connection",
+        "_cutter",
+        "_waiting",
+        "begun",
+        "ordinary",
+        "tell_problems",
+        "tell_reached",
+    )
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cutter: Cutter | None = None
+        self._asking: Asking | None = None
+        """Where somebody is asked about each topic."""
+        self._waiting: Cut | None = None
+        """The publications that wait for the answer; their end is counted from their beginning."""
         self.begun: set[int] = set()
         """Packet identifiers of QoS 2 that came on this connection and have not been released."""
         self.ordinary = False
@@ -47,6 +62,8 @@ class PublishHandler:
     def release(self, gone: Connection) -> None:
         """Its connection is over, and `gone` stands for it: the mesh may yet confirm what it has published."""
         self._connection = gone
+        if self._asking is not None:
+            self._asking.stop()
 
     @property
     def holdable(self) -> bool:
@@ -62,7 +79,10 @@ class PublishHandler:
         connection, cutter = self._connection, self._cutter or self._begin()
         session = connection.session
         assert session is not None
-        cut = cutter.cut(data, pos, self._room(session) if data[pos] & 0x06 else MOST)
+        most = self._room(session) if data[pos] & 0x06 else MOST
+        rights = session.rights
+        asker = None if rights is None else rights.asker
+        cut = cutter.cut(data, pos, most) if asker is None else self._settled(asker, cutter, data, pos, most)
         if cut is None:
             return pos
         batch, packet_ids, end = cut
@@ -74,6 +94,24 @@ class PublishHandler:
         if session.hub.priorities is not None and not self.ordinary:
             self.ordinary = not all(map(session.hub.priorities.urgent, batch.topics))
         return end
+
+    def _settled(self, asker: Asker, cutter: Cutter, data: bytes, pos: int, most: int) -> Cut | None:
+        """What is at `pos`, as `Cutter.cut`, once it is known which of its topics are permitted: until then, None, and
+        the client is not read. What was cut is kept meanwhile, as to cut is to follow the topic aliases."""
+        connection, asking = self._connection, self._asking
+        if asking is None:
+            asking = self._asking = Asking(connection.frontend.timers, connection.frontend.clock, "publish")
+        cut = self._waiting
+        if cut is None:
+            cut = cutter.cut(data, pos, most)
+            if cut is None:
+                return None
+            cut = cut[0], cut[1], cut[2] - pos
+        if not asking.settled(asker, cut[0].topics, connection.flow.finished):
+            self._waiting, connection.flow.busy = cut, True
+            return None
+        self._waiting = None
+        return cut[0], cut[1], pos + cut[2]
 
     def _begin(self) -> Cutter:
         frontend = self._connection.frontend

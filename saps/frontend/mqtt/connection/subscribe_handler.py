@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.codec.packets import V5, Suback, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import SUBACK_FAILURE_311, Reason
+from saps.frontend.mqtt.connection.asking import Asking
 from saps.messages import Subscription
 from saps.topics import shared
 
@@ -37,6 +40,7 @@ class Grants:
         self._under_way = 0
         self._complete = False
         """All slices have begun."""
+        self._asking = Asking(connection.frontend.timers, connection.frontend.clock, "subscribe")
         self._scheduled = True
         """Another slice follows, now or at a timer; False: when what is under way allows it."""
 
@@ -52,6 +56,8 @@ class Grants:
         fairness = self._connection.frontend.fairness
         if self._present and (wait := fairness.wait_to_subscribe(self._connection)):
             self._connection.frontend.timers.at(self._connection.frontend.clock() + wait, self._slice)
+            return
+        if self._present and not self._settled(self._packet.entries[begun : begun + AT_ONCE]):
             return
         if self._present:
             fairness.subscribed(self._connection, len(self._packet.entries[begun : begun + AT_ONCE]))
@@ -81,10 +87,16 @@ class Grants:
         """The client that has sent the packet is there, and has this session."""
         return self._session.connection is self._connection
 
+    def _settled(self, entries: Sequence[SubscribeEntry]) -> bool:
+        """It is known if these filters are permitted; False: the slice begins anew when it is."""
+        rights = self._session.rights
+        if rights is None or rights.asker is None:
+            return True
+        return self._asking.settled(rights.asker, [_wanted(each) for each in entries], partial(self._slice, 0.0))
+
     def _refusal(self, entry: SubscribeEntry) -> int | None:
         limits, subscriptions = self._connection.frontend.limits, self._session.subscriptions
-        parts = shared(entry.filter)
-        wanted = entry.filter if parts is None else parts.topic_filter
+        wanted = _wanted(entry)
         if wanted.count("/") >= limits.maximum_topic_levels:
             reason = Reason.TOPIC_FILTER_INVALID
         elif (rights := self._session.rights) is not None and not rights.may_subscribe(wanted):
@@ -142,3 +154,9 @@ class Grants:
         del self._retained[-AT_ONCE:]
         if self._retained:
             connection.frontend.timers.at(connection.frontend.clock() + PAUSE, self._replay)
+
+
+def _wanted(entry: SubscribeEntry) -> str:
+    """The filter, without ``$share`` and the group."""
+    parts = shared(entry.filter)
+    return entry.filter if parts is None else parts.topic_filter

@@ -67,12 +67,13 @@ class AccessControl:
         self._again = False
         anyone = auth.anonymous == "always" or (auth.anonymous == "loopback" and not exposed)
         users = auth.passwords or auth.jwt.keys or auth.http.login or self._naming
-        if users or auth.acl or auth.http.rights or not anyone:
+        asked = auth.http.login or auth.http.rights or auth.http.topics
+        if users or auth.acl or asked or not anyone:
             self._checker = ThreadedChecker(auth.hash_threads, auth.hash_queue)
             self.guard = Guard(files.access, self._checker, os.urandom(32), auth.anonymous, time.monotonic, time.time)
             if auth.jwt.keys:
                 self._beside.append(_key_source(auth, self.guard, files))
-            if auth.http.login or auth.http.rights:
+            if asked:
                 self._beside.append(_callout(auth, self.guard, files))
         if exposed and auth.anonymous == "loopback" and not users:
             logger.warning("clients are let in from this machine only: see auth.anonymous, auth.passwords")
@@ -225,7 +226,8 @@ def obey_for(guard: Guard, session: Session) -> ProtocolError | None:
     authorizer = session.connection.authorizer if session.connection is not None else None
     admission = authorizer.admission if isinstance(authorizer, GuardedAuthorizer) else Admission(session.user)
     try:
-        session.obey(guard.rights(admission, session.client_id))
+        host = authorizer.host if isinstance(authorizer, GuardedAuthorizer) else ""
+        session.obey(guard.rights(admission, session.client_id, host))
     except ProtocolError as error:
         session.obey(_NOTHING)
         return error

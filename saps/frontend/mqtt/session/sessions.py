@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from saps.agents.user import Rights
 from saps.frontend.mqtt.budget import Budget
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.asking import Asking
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.timers import Timer
+from saps.local.batch import Batch
 from saps.messages import Message
 
 if TYPE_CHECKING:
@@ -169,4 +171,15 @@ class Sessions(dict[str, Session]):
         will = session.will
         self.void_will(session)
         if will is not None:
-            session.publisher.publish(will.message)
+            self._publish_permitted(
+                session, Asking(self._frontend.timers, self._frontend.clock, "publish"), will.message
+            )
+
+    def _publish_permitted(self, session: Session, asking: Asking, message: Message) -> None:
+        """Publish in the name of a session, which may be over, when it is known if it may."""
+        asker = None if session.rights is None else session.rights.asker
+        if asker is None or asking.settled(
+            asker, [message.topic], partial(self._publish_permitted, session, asking, message)
+        ):
+            session.publisher.published += 1
+            session.hub.publish(Batch.of(message), session)

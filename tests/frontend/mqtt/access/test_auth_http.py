@@ -35,11 +35,13 @@ PATIENCE = 20
 class ServiceBench(GuardedBench):
     """A broker that asks a service, which the test answers for."""
 
-    def __init__(self, login: str = LOGIN, rights: str = "", cache: float = 60.0, **given: Any) -> None:
+    def __init__(
+        self, login: str = LOGIN, rights: str = "", topics: str = "", cache: float = 60.0, **given: Any
+    ) -> None:
         super().__init__(**given)
         self.asked: list[tuple[str, dict[str, Any], str, Callable[[Answer | None], None]]] = []
         self.room = 100
-        options = HttpOptions(login=login, rights=rights, cache=cache)
+        options = HttpOptions(login=login, rights=rights, topics=topics, cache=cache)
         self.guard.service = Service(options, b"s" * 32, lambda: self.now)
         self.guard.service.ask = self.ask
         self.hub.routes.restricted = self.guard.restricts

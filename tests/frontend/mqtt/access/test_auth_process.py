@@ -218,7 +218,13 @@ async def test_the_service_and_the_scram_user_of_the_page(folder: Path) -> None:
         anonymous = asked[-1]["user"] is None  # sees it all
         return web.json_response({"allow": True} if anonymous else json.loads(example('{"allow"')))
 
+    async def topics(request: web.Request) -> web.Response:
+        wish = await request.json()
+        assert set(wish) == set(json.loads(example('{"user": "ann"')))
+        return web.json_response({"allow": wish["topic"] != "water/ann/y"})
+
     app = web.Application()
+    app.router.add_post("/mqtt/topics", topics)
     app.router.add_post("/mqtt/login", login)
     app.router.add_post("/mqtt/rights", login)
     runner = web.AppRunner(app)
@@ -238,7 +244,7 @@ async def test_the_service_and_the_scram_user_of_the_page(folder: Path) -> None:
             await local.subscribe("#", qos=1)
             for who in (ann, pump):
                 async with running.client(**who) as publisher:
-                    for topic in ("air/x", "water/ann/x"):
+                    for topic in ("air/x", "water/ann/y", "water/ann/x"):
                         await publisher.publish(topic, "1", qos=1)
             assert await next_topic(local) == "water/ann/x"
             await local.publish("end", "1", qos=1)

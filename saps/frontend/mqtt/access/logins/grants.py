@@ -63,6 +63,8 @@ class Narrowed:
         self._one, self._other = one, other
         self.publishable: set[str] = set()
 
+    asker = None
+
     def may_publish(self, topic: str) -> bool:
         if topic in self.publishable:
             return True

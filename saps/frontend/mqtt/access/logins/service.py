@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from saps.agents.user import Action
 from saps.frontend.mqtt.access.acl import Policy
 from saps.frontend.mqtt.access.logins.grants import NOTHING, Grants, policy_of
 from saps.frontend.mqtt.access.options import HttpOptions
@@ -19,6 +20,8 @@ from saps.frontend.mqtt.access.users import MAX_NAME_BYTES
 
 KEPT = 10_000
 """Answers that are remembered, about 0.5 KiB each."""
+KEPT_TOPICS = 100_000
+"""Answers about topics that are remembered, about 0.5 KiB each."""
 KEPT_REFUSAL = 5.0
 """Seconds for which a refusal is remembered, at most: a device that goes on trying costs no question each time."""
 
@@ -32,6 +35,17 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     client: str
     """The client identifier; empty: the broker will choose one, or the client is an operator."""
     address: str
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service is told of a publication or subscription, as a JSON object."""
+
+    user: str | None
+    client: str
+    address: str
+    action: Action
+    topic: str
+    """Of a publication; or the filter of a subscription, without ``$share`` and the group."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +100,8 @@ class Service:
         self._wall = wall
         self._known: dict[bytes, tuple[float, Verdict]] = {}
         """Until when, and what."""
+        self._wishes: dict[Wish, tuple[float, bool]] = {}
+        """The same of topics."""
 
     def known(self, url: str, client: Client) -> Verdict | None:
         """What is remembered; None: the service has to be asked."""
@@ -103,6 +119,26 @@ class Service:
     def forget(self) -> None:
         """Ask anew from now on."""
         self._known.clear()
+        self._wishes.clear()
+
+    def permits(self, wish: Wish) -> bool | None:
+        """What is remembered of a topic; None: the service has to be asked."""
+        until, allowed = self._wishes.get(wish, (0.0, False))
+        return allowed if until > self._wall() else None
+
+    def inquire_topic(self, wish: Wish, done: Callable[[bool], None]) -> bool:
+        """As `ask`; what nobody answers is not permitted."""
+
+        def answered(answer: Answer | None) -> None:
+            if answer is not None:
+                keep = self.options.cache if answer.allow else min(self.options.cache, KEPT_REFUSAL)
+                self._wishes.pop(wish, None)
+                while len(self._wishes) >= KEPT_TOPICS:
+                    del self._wishes[next(iter(self._wishes))]
+                self._wishes[wish] = self._wall() + keep, answer.allow
+            done(answer is not None and answer.allow)
+
+        return self.ask(self.options.topics, msgspec.json.encode(wish), wish.address, answered)
 
     def _remembered(self, url: str, client: Client, answer: Answer) -> Verdict:
         now = self._wall()

@@ -1,0 +1,63 @@
+"""Rights that an HTTP service knows topic by topic, within what other rules allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saps.agents.user import Action, Rights
+from saps.frontend.mqtt.access.logins.service import Service, Wish
+
+
+class AskedRights:
+    """Of one client. What was not settled for the request at hand is not permitted. A filter that the service permits
+    is permitted with all its topics. (A `saps.agents.user.Rights`, and its own `saps.agents.user.Asker`.)"""
+
+    __slots__ = ("_base", "_client_id", "_host", "_service", "_subscribable", "_user", "patience", "publishable")
+
+    def __init__(self, base: Rights | None, service: Service, user: str | None, client_id: str, host: str) -> None:
+        """`base`: what other rules allow; None: everything. `host`: the client's address."""
+        self._base = base
+        self._service = service
+        self._user, self._client_id, self._host = user, client_id, host
+        self._subscribable: set[str] = set()
+        self.patience = service.options.timeout
+        self.publishable: set[str] = set()
+
+    @property
+    def asker(self) -> AskedRights:
+        return self
+
+    # ---- the rights
+
+    def may_publish(self, topic: str) -> bool:
+        return topic in self.publishable
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        return topic_filter in self._subscribable
+
+    def may_read(self, topic: str) -> bool:
+        return self._base is None or self._base.may_read(topic)
+
+    # ---- the asker
+
+    def known(self, action: Action, topic: str) -> bool | None:
+        base = self._base
+        if base is not None and not (base.may_publish if action == "publish" else base.may_subscribe)(topic):
+            return False
+        return self._service.permits(self._wish(action, topic))
+
+    def ask(self, action: Action, topic: str, done: Callable[[bool], None], /) -> bool:
+        return self._service.inquire_topic(self._wish(action, topic), done)
+
+    def settle(self, action: Action, found: dict[str, bool]) -> None:
+        permitted = {topic for topic, allowed in found.items() if allowed}
+        if action == "publish":
+            self.publishable = permitted
+        else:
+            self._subscribable = permitted
+
+    def may_keep(self, topic_filter: str) -> bool:
+        return self._base is None or self._base.may_subscribe(topic_filter)
+
+    def _wish(self, action: Action, topic: str) -> Wish:
+        return Wish(user=self._user, client=self._client_id, address=self._host, action=action, topic=topic)
