@@ -21,24 +21,19 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("saps", "monitoring", "research", "lab")
 
 ASSIGNED: dict[str, int] = {
-    "saps.agents.live_io": 1,
-    "saps.agents.ofm": 7,
+    "saps.agents.ofm": 4,
     "saps.broker.storage": 1,
     "saps.frontend.mqtt.driver.server": 1,
-    "saps.overlay.delivery.multicast": 2,
     "saps.overlay.missed.catchup": 1,
-    "saps.storage.driver.mesh": 1,
 }
 """By module: functions that are assigned to an attribute of another object."""
 ASSERTED: dict[str, int] = {
     "lab.programs": 1,
     "research.sdnps.lab": 1,
-    "saps.agents.live_io": 1,
     "saps.agents.ofgate.construction": 1,
     "saps.agents.ofgate.decisions_io": 1,
     "saps.drain.parting": 1,
     "saps.frontend.mqtt.connection.connection": 1,
-    "saps.frontend.mqtt.connection.waiters": 1,
     "saps.frontend.mqtt.driver.tcp_client": 4,
     "saps.frontend.mqtt.session.message_queue": 1,
     "saps.local.batch": 1,
@@ -46,14 +41,11 @@ ASSERTED: dict[str, int] = {
     "saps.ofm.controller.driver.service": 1,
     "saps.ofm.controller.driver.standby_service": 1,
     "saps.ofm.datapath.trial": 1,
-    "saps.ofm.northbound.driver.server": 2,
     "saps.ofm.simulated": 2,
     "saps.ofm.switch.sockets_io": 1,
-    "saps.ofm.trees.barriers": 1,
     "saps.overlay.sessions.migration.source": 1,
     "saps.overlay.sessions.migration.target": 2,
     "saps.overlay.sessions.sessions": 2,
-    "saps.storage.driver.database": 1,
     "saps.storage.driver.store": 2,
 }
 """By module: ``assert x.y is not None``."""

@@ -28,7 +28,7 @@ def modes_of(settings: OfmSettings) -> Modes:
 
 
 class LiveOfm:
-    """OFM at one broker. `listen` before it joins the mesh, `start` after, `close` at its end."""
+    """OFM at one broker. `attach` it before it joins the mesh, start its agent after, `close` it at its end."""
 
     def __init__(self, settings: OfmSettings, received: Callable[[list[bytes]], None]) -> None:
         """`received` hands datagrams to the node."""
@@ -38,12 +38,11 @@ class LiveOfm:
         )
         self.element: BrokerAddress | None = None
 
-    def listen(self) -> None:
+    def _listen(self) -> BrokerAddress:
         """Raises `SettingError` if the address cannot be had."""
         host, port = Address.parse(self._settings.listen)
         if isinstance(self._endpoint, AttachedEndpoint):
-            self.element = self._plug_in(self._endpoint, host, port)
-            return
+            return self._plug_in(self._endpoint, host, port)
         try:
             host, port = self._endpoint.listen(host, port)
         except OSError as error:
@@ -54,7 +53,7 @@ class LiveOfm:
             if mac == NO_MAC:
                 raise SettingError("ofm.listen", f"{host} is on this machine only: switches cannot send there")
             raise SettingError("ofm.mac", f"is needed: no interface has the address {host}")
-        self.element = BrokerAddress(host, mac, port)
+        return BrokerAddress(host, mac, port)
 
     def _plug_in(self, endpoint: AttachedEndpoint, host: str, port: int) -> BrokerAddress:
         """Be the host at a software switch's port. Raises `SettingError`."""
@@ -66,8 +65,9 @@ class LiveOfm:
         return element
 
     def attach(self, node: OverlayNode, registry: AgentRegistry) -> OfmAgent:
-        """Give the node its data path and its OFM agent. After `listen`."""
-        assert self.element is not None
+        """Listen, and give the node its data path and its OFM agent. Raises `SettingError` if the address cannot be
+        had."""
+        element = self.element = self._listen()
         keys = Keyring(node.port.me, self._admit)
         self._admit(())
         self.datapath = Datapath(
@@ -82,8 +82,7 @@ class LiveOfm:
         )
         node.delivery.multicast.tree_path = self.datapath
         rng = random.Random(f"{node.port.me.name} {node.port.me.incarnation}")
-        self.agent = OfmAgent(node, registry, self.datapath, keys, self.element, modes_of(self._settings), rng)
-        self.agent.of_socket = self._counts
+        self.agent = OfmAgent(node, registry, self.datapath, keys, element, modes_of(self._settings), rng, self._counts)
         return self.agent
 
     def _admit(self, labels: Iterable[bytes]) -> None:

@@ -34,7 +34,9 @@ class OfmAgent:
         element: BrokerAddress,
         modes: Modes,
         rng: random.Random,
+        of_socket: Callable[[], dict[str, int]] = dict,
     ) -> None:
+        """`of_socket`: what the socket counts, for `describe`."""
         self._registry = registry
         self._datapath = datapath
         self._multicast = node.delivery.multicast
@@ -49,8 +51,7 @@ class OfmAgent:
         datapath.receiver.represents = lambda sender, origin: domains.of(sender) != domains.of(origin)
         self._trees = node.rendezvous.trees
         self._keys = keys
-        self.of_socket: Callable[[], dict[str, int]] = dict
-        """What the socket counts, for `describe`."""
+        self._of_socket = of_socket
         node.delivery.broadcaster.take = lambda body: keys.take(body, node.port.now)
         self._either = Either(
             node.port, registry, self.me, datapath.use, keys.use, tells=modes.has(Mode.EITHER), gate=self._gate
@@ -66,9 +67,9 @@ class OfmAgent:
             rng,
             modes,
         )
-        node.rendezvous.subscriptions.on_change = self._filter_changed
-        node.rendezvous.publishers.on_stream = self._stream_changed
-        node.rendezvous.trees.on_change = lambda topic: self._of(topic).group_changed(topic)
+        node.rendezvous.subscriptions.on_change.append(self._filter_changed)
+        node.rendezvous.publishers.on_stream.append(self._stream_changed)
+        node.rendezvous.trees.on_change.append(lambda topic: self._of(topic).group_changed(topic))
         datapath.receiver.on_heard = lambda topic, tree: self._of(topic).heard(topic, tree)
         datapath.on_failed = lambda topic, tree: self._of(topic).failed(topic, tree)
 
@@ -161,5 +162,5 @@ class OfmAgent:
             "disowned": self._inbox.disowned,
             **self._datapath.counts,
             "ceilings": self._datapath.ceilings(),
-            **self.of_socket(),
+            **self._of_socket(),
         }

@@ -60,7 +60,6 @@ class Options:
             from saps.agents.live_io import LiveOfm  # here: most brokers need none of it
 
             self.ofm = LiveOfm(settings.ofm, self._broker.mesh.datagrams)
-            self.ofm.listen()
             self.ofm.attach(node, self._broker.agents)
         if settings.policy.file:
             self.policy = PolicyFiles("policy.file", settings.policy.file, partial(self._obey, node))
@@ -107,7 +106,7 @@ class Options:
 
     def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:
         """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
-        node.delivery.multicast.prioritise(priorities.urgent)
+        node.rendezvous.ways.prioritise(priorities.urgent)
         self._broker.hub.priorities = priorities
         if self.ofm is not None:
             self.ofm.datapath.mark = lambda topic: priorities.dscp if priorities.urgent(topic) else 0

@@ -51,16 +51,16 @@ class Barriers:
     def check(self, topic: str, topology: Topology, brokers: Collection[BrokerAddress]) -> None:
         """Raises `BarredError` if a broker that the network could reach is in a barred cluster, or behind one."""
         rest = self.around(topic, topology)
-        if rest is topology:
+        if self.policy is None or rest is topology:
             return
         cut = reachable(topology, brokers) - reachable(rest, brokers)
         if cut:
-            raise BarredError(f"{self._reason(topic)}, and no other path leads to {_macs(cut)}")
+            raise BarredError(f"{_reason(self.policy, topic)}, and no other path leads to {_macs(cut)}")
 
-    def _reason(self, topic: str) -> str:
-        assert self.policy is not None
-        clusters = ", ".join(sorted(self.policy.verdict(topic).clusters))
-        return f"policy {self.policy.version} forbids {clusters} to carry {topic!r}"
+
+def _reason(policy: Policy, topic: str) -> str:
+    clusters = ", ".join(sorted(policy.verdict(topic).clusters))
+    return f"policy {policy.version} forbids {clusters} to carry {topic!r}"
 
 
 def _macs(brokers: Collection[BrokerAddress]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from saps.overlay.delivery.express import FIRST as EXPRESS
@@ -13,6 +12,7 @@ from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.delivery import DefineBroker, DefineSlice, Publish
 from saps.overlay.frames.link_ids import ReceivedLinkIds, SentLinkIds
 from saps.overlay.port import Port
+from saps.overlay.rendezvous.ways import Ways
 from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
 
@@ -34,13 +34,12 @@ class Outbox(Port, Protocol):
 class Forwarder:
     """What one broker sends on, and what the numbers in that which it gets stand for."""
 
-    def __init__(self, port: Outbox) -> None:
+    def __init__(self, port: Outbox, ways: Ways) -> None:
         self._port = port
+        self._ways = ways
         self._outbound: dict[str, SentLinkIds] = {}
         self._express: dict[str, SentLinkIds] = {}
         self._inbound: dict[str, ReceivedLinkIds] = {}
-        self.urgent: Callable[[str], bool] | None = None
-        """Which topics go by the express lane (`saps.overlay.delivery.express`); None: none."""
         self.statistics: Statistics | None = None
         """Counts by topic, if they are wanted."""
         self.sent = 0
@@ -54,7 +53,7 @@ class Forwarder:
             for onward in divide(self._port.me, slice, self._port.order):
                 self.forward(origin, frame, onward, 0)
             return
-        urgent = self.urgent is not None and self.urgent(frame.parts[0].topic)
+        urgent = self._ways.is_urgent(frame.parts[0].topic)
         lane = self._express if urgent else self._outbound
         outbound = lane.get(child.name)
         if outbound is None or (outbound.to is not child and outbound.to != child):

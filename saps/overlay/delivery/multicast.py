@@ -88,7 +88,7 @@ class Multicast:
         self._inbox = inbox
         self._keep = keep
         self._share = share
-        self.forwarder = Forwarder(port)
+        self.forwarder = Forwarder(port, publishers.ways)
         self.acknowledgements = Acknowledgements(port, publishers, self.forwarder)
         self.open: list[Way] = []
         """The ways on which something leaves that has not been sent yet."""
@@ -109,10 +109,6 @@ class Multicast:
     def count(self, statistics: Statistics) -> None:
         """From now on count by topic."""
         self.forwarder.statistics = self.acknowledgements.statistics = statistics
-
-    def prioritise(self, urgent: Callable[[str], bool]) -> None:
-        """From now on these topics go by the express lane (`saps.overlay.delivery.express`)."""
-        self.forwarder.urgent = self._publishers.ways.urgent = urgent
 
     @property
     def sent(self) -> int:

@@ -81,7 +81,7 @@ class Trees:
         self._own: dict[str, _Membership] = {}
         self._known: dict[str, dict[str, _Entry]] = {}
         """Topic -> name of broker -> what it said last."""
-        self.on_change: Callable[[str], None] | None = None
+        self.on_change: list[Callable[[str], None]] = []
         """Called with each topic whose S(t$OFM) has changed here, as its publisher sees it."""
 
     # --- own memberships ------------------------------------------------------------------------------------
@@ -210,5 +210,5 @@ class Trees:
                 self._changed(topic)
 
     def _changed(self, topic: str) -> None:
-        if self.on_change is not None:
-            self.on_change(topic)
+        for changed in self.on_change:
+            changed(topic)

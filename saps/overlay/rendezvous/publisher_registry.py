@@ -61,7 +61,7 @@ class PublisherRegistry:
         self._calls = calls
         self._trees = trees
         self.ways = ways
-        self.on_stream: Callable[[str, bool], None] | None = None
+        self.on_stream: list[Callable[[str, bool], None]] = []
         """Called when this broker begins (True) or ends to publish to a topic."""
         self.catch_up: Absent | None = None
         """Sees to brokers that have missed something, or are lost."""
@@ -149,8 +149,8 @@ class PublisherRegistry:
         stream.divide_again()
         stream.tree = None
         self._trees.closed(stream.topic)
-        if self.on_stream is not None:
-            self.on_stream(stream.topic, False)
+        for changed in self.on_stream:
+            changed(stream.topic, False)
         for prefix in (*ancestors(stream.topic), None):
             self._uncover(prefix, stream)
         self.filters.drop_all(stream.topic)
@@ -213,8 +213,8 @@ class PublisherRegistry:
         stream.used = True
         stream.members = None
         self.route(stream)
-        if self.on_stream is not None:
-            self.on_stream(stream.topic, True)
+        for changed in self.on_stream:
+            changed(stream.topic, True)
         queue, stream.queue = stream.queue, []
         for batch, done in queue:
             self._publish(batch, done)

@@ -144,7 +144,7 @@ class Subscriptions:
         """What publishers have answered to announcements."""
         self._collected_by = Baselines()
         """What those have said that began to publish after the announcement."""
-        self.on_change: Callable[[str, bool], None] | None = None
+        self.on_change: list[Callable[[str, bool], None]] = []
         """Called when a filter is ready (True), and when it has been withdrawn."""
 
     def subscribe(self, topic_filter: str, done: Done) -> None:
@@ -345,8 +345,8 @@ class Subscriptions:
             waiters, registration.waiters = registration.waiters, []
             if not present:
                 self._drop(registration.topic_filter)
-            if self.on_change is not None:
-                self.on_change(registration.topic_filter, present)
+            for changed in self.on_change:
+                changed(registration.topic_filter, present)
             for waiter in waiters:
                 waiter()
         if registration.wanted != present or (present and registration.stale):

@@ -24,9 +24,17 @@ class Ways:
         """The designed overlay, in a mesh that has one."""
         self.domains = Domains()
         """The OpenFlow domains of the mesh; the same at all brokers."""
-        self.urgent: Callable[[str], bool] | None = None
-        """Which topics leave by the express lane, and so in frames of their own; None: none."""
+        self._urgent: Callable[[str], bool] | None = None
         self._known: dict[Hashable, Way] = {}
+
+    def prioritise(self, urgent: Callable[[str], bool]) -> None:
+        """From now on these topics leave by the express lane (`saps.overlay.delivery.express`), in frames of their
+        own."""
+        self._urgent = urgent
+
+    def is_urgent(self, topic: str) -> bool:
+        """Does the topic leave by the express lane?"""
+        return self._urgent is not None and self._urgent(topic)
 
     def find(self, stream: Stream, members: Sequence[BrokerRef]) -> None:
         """Set the way of a stream to its members, sorted by place: the same object for topics that may leave in one
@@ -42,7 +50,7 @@ class Ways:
             branches, shape = self.designs.divide(topic, members), self.designs.trees.get(topic)
         else:
             branches = self.divide(topic, members)
-        urgent = self.urgent is not None and self.urgent(topic)
+        urgent = self.is_urgent(topic)
         name = tuple(branches), id(shape), urgent
         way = self._known.get(name)
         if way is None:

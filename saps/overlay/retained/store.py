@@ -84,7 +84,7 @@ class ReplicatedStore(Holder[_Partition]):
         """By serial: what to run when the broker asked has answered."""
         self._serial = 0
         self.leaving = False
-        self.on_record: Callable[[str, Record | None], None] | None = None
+        self.on_record: list[Callable[[str, Record | None], None]] = []
         """Told of what is kept here, and of what is not any more, by topic: a broker with storage keeps it there."""
 
     def __len__(self) -> int:
@@ -153,8 +153,8 @@ class ReplicatedStore(Holder[_Partition]):
         for record in records:
             topic = record.message.topic
             taken = newer(record, partition.records.get(topic)) and partition.records.put(topic, record)
-            if taken and self.on_record is not None:
-                self.on_record(topic, record)
+            if taken:
+                self._tell(topic, record)
 
     # --- who holds a partition ------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class ReplicatedStore(Holder[_Partition]):
             self._give_up(partition)
 
     def _dropped(self, partition: _Partition) -> None:
-        for record in partition.records.values() if self.on_record is not None else ():
+        for record in partition.records.values() if self.on_record else ():
             self._forgotten(record.message.topic)
 
     def _sweep(self, partition: _Partition) -> None:
@@ -260,8 +260,11 @@ class ReplicatedStore(Holder[_Partition]):
                 self._forgotten(record.message.topic)
 
     def _forgotten(self, topic: str) -> None:
-        if self.on_record is not None:
-            self.on_record(topic, None)
+        self._tell(topic, None)
+
+    def _tell(self, topic: str, record: Record | None) -> None:
+        for told in self.on_record:
+            told(topic, record)
 
     def purge(self, kept: Callable[[str], bool]) -> None:
         """Hold nothing any more of the topics that are not to be `kept`."""

@@ -94,7 +94,8 @@ class Database:
             except BaseException:
                 self._marks.close()
                 raise
-        self._sums: dict[Table, dict[Any, int]] | None = None
+        self._sums: dict[Table, dict[Any, int]] = {}
+        """Of each record, its checksum; empty until `load`."""
         self.size = 0
         """Bytes of the file that are in use, since the last transaction."""
         self.quarantined = 0
@@ -136,9 +137,8 @@ class Database:
 
     def write(self, batch: Batch) -> None:
         """Write all changes in one transaction, or none of them. Raises `sqlite3.Error` or `OSError`."""
-        if self._sums is None:
+        if not self._sums:
             self.load()
-        assert self._sums is not None
         totals, changes = dict(self.state.totals), []
         for table, rows in batch.items():
             change, name = _Change(table, rows, self._sums[table]), table.value

@@ -80,7 +80,7 @@ def keep_retained(store: Store, node: OverlayNode) -> None:
         else:
             journal.put(Table.RETAINED, topic, (topic, record))
 
-    node.retained.store.on_record = on_record
+    node.retained.store.on_record.append(on_record)
 
 
 def restore_retained(store: Store, node: OverlayNode) -> None:

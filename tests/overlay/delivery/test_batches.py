@@ -66,7 +66,7 @@ class Prioritised(Counted):
         super().__init__(seed, order, latency)
 
     def attach(self, broker: SimBroker) -> None:
-        broker.node.delivery.multicast.prioritise(URGENT.__contains__)
+        broker.node.rendezvous.ways.prioritise(URGENT.__contains__)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
         if isinstance(frame, Publish):

@@ -33,7 +33,7 @@ class TwoLanes(Simulation):
         self._clear_at: dict[tuple[str, str], float] = defaultdict(float)
 
     def attach(self, broker: SimBroker) -> None:
-        broker.node.delivery.multicast.prioritise(urgent)
+        broker.node.rendezvous.ways.prioritise(urgent)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
         if not by_express(frame, urgent):

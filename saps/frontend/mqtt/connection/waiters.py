@@ -31,12 +31,12 @@ class Waiters:
 
     def add(self, publisher: FlowControl) -> bool:
         """The publisher is to wait until the client can take messages again. False if it need not, or may not."""
-        if not self._outbound.behind or not (self._list is not None or self._begin()):
+        if not self._outbound.behind:
             return False
-        assert self._list is not None
-        if publisher in self._list:
+        waiting = self._begin() if self._list is None else self._list
+        if waiting is None or publisher in waiting:
             return False
-        self._list.append(publisher)
+        waiting.append(publisher)
         return True
 
     def caught_up(self) -> None:
@@ -57,22 +57,24 @@ class Waiters:
         """The client is gone, and `gone` stands for it."""
         self._outbound = gone
 
-    def _begin(self) -> bool:
-        """From now on publishers wait for this client. False if no time is left for it.
+    def _begin(self) -> list[FlowControl] | None:
+        """From now on publishers wait for this client, in this list. None if no time is left for it.
 
         Where only its acknowledgements are missing it has its turn first, which does not count: they may have
         arrived, and not been read as its publishers were served before it.
         """
         now = self._frontend.clock()
         if self._outbound.writable:
-            self._list = []
-            self._frontend.timers.at(now + TURN, partial(self._in_turn, self._list))
-            return True
+            waiting: list[FlowControl] = []
+            self._list = waiting
+            self._frontend.timers.at(now + TURN, partial(self._in_turn, waiting))
+            return waiting
         if self._time_left(now) < TURN:
-            return False
-        self._list = []
-        self._count(self._list, now)
-        return True
+            return None
+        waiting = []
+        self._list = waiting
+        self._count(waiting, now)
+        return waiting
 
     def _in_turn(self, waiting: list[FlowControl], now: float) -> None:
         self._frontend.timers.at(now + TURN, partial(self._count, waiting))

@@ -6,6 +6,7 @@ import logging
 import math
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -101,7 +102,6 @@ class NorthboundServer:
         for a controller that is one of two. `visitors`: what is asked of a certificate beyond that."""
         self._visitors = visitors
         self._asked = asked
-        self._pair = pair
         self._ip_version = ip_version
         self._token = token.encode()
         self._tls = tls
@@ -122,7 +122,11 @@ class NorthboundServer:
                 web.get("/v1/topology", self._topology),
                 web.get("/v1/budgets", self._budgets),
                 web.get("/v1/ports", self._ports),
-                *([web.get(PATH, self._word), web.get(STATE_PATH, self._saved)] if pair is not None else []),
+                *(
+                    []
+                    if pair is None
+                    else [web.get(PATH, partial(_word, pair)), web.get(STATE_PATH, partial(_saved, pair))]
+                ),
             ]
         )
         self._runner = web.AppRunner(
@@ -219,14 +223,6 @@ class NorthboundServer:
     async def _ports(self, _request: web.Request) -> web.Response:
         return _answer(await self._asked.ports())
 
-    async def _word(self, request: web.Request) -> web.Response:
-        assert self._pair is not None
-        return _answer(await self._pair.word(request.query.get("run", ""), _after(request), _wait(request)))
-
-    async def _saved(self, _request: web.Request) -> web.Response:
-        assert self._pair is not None
-        return web.Response(body=self._pair.saved() or b"null", content_type="application/json")
-
     def _intent(self, body: bytes) -> Intent:
         """An intent that can be planned. Raises `ProblemError`."""
         try:
@@ -284,6 +280,14 @@ def _wait(request: web.Request) -> float:
     if not 0 <= wait <= LONGEST_WAIT:
         raise ProblemError(400, "Bad request", f"wait must be 0 to {LONGEST_WAIT:g} seconds: {text!r}")
     return wait
+
+
+async def _word(pair: OfPair, request: web.Request) -> web.Response:
+    return _answer(await pair.word(request.query.get("run", ""), _after(request), _wait(request)))
+
+
+async def _saved(pair: OfPair, _request: web.Request) -> web.Response:
+    return web.Response(body=pair.saved() or b"null", content_type="application/json")
 
 
 def _answer(value: object, status: int = 200) -> web.Response:
