@@ -21,15 +21,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from saps.overlay.design.balanced_stars import centres
+from research.overlay_designs.balanced_stars import centres
+from research.overlay_designs.greedy_merge import greedy_merge
+from research.overlay_designs.interest import Interest, Ints
+from research.overlay_designs.overlay import Statistics, statistics
+from research.overlay_designs.registry import ALGORITHMS
+from research.overlay_designs.two_level_trees import parents
 from saps.overlay.design.compiled import COMPILED
-from saps.overlay.design.greedy_merge import greedy_merge
 from saps.overlay.design.growth import WORN, Load, fresh, load, overlay_of, trees_of
-from saps.overlay.design.interest import Interest, Ints
 from saps.overlay.design.live import LiveOverlay, live
-from saps.overlay.design.overlay import Statistics, statistics
-from saps.overlay.design.registry import ALGORITHMS
-from saps.overlay.design.two_level_trees import parents
 
 PAGE = Path(__file__).parent.parent / "docs" / "reproduction" / "overlay-design-speed.md"
 PLOT = "overlay-design-speed.svg"

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from research.planner_instances import random_network
 from saps.ofm.planner.balanced import balanced
-from saps.ofm.planner.command.instances import random_network
 from saps.ofm.planner.graph import Demands, Graph
 from saps.ofm.planner.registry import Design
 from saps.ofm.planner.sdnps import sdnps

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import pyspark
 
 from research.engine import Engine, sweep
+from research.overlay_designs.overlay import Statistics
 from research.tdcdoda import study
-from saps.overlay.design.overlay import Statistics
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Java asks for the address of the machine's own name
 SPARK = Path(pyspark.__file__).parent

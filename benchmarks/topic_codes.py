@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.section import update_page
+from research.weighted_codes import WeightedCode, recoded
 from saps.ofm.topics.aggregate import aggregate
 from saps.ofm.topics.coding import TopicCode
 from saps.ofm.topics.delimited import DelimitedCode
 from saps.ofm.topics.sibling import SiblingCode
 from saps.ofm.topics.tree import TopicTree
-from saps.ofm.topics.weighted import WeightedCode, recoded
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "topic-codes.md"
 CITIES, WARDS, SENSORS = 10, 12, 10

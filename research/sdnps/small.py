@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saps.ofm.planner.command.instances import random_network
+from research.planner_instances import random_network
 from saps.ofm.planner.frugal import frugal_tree
 
 NODES = 40

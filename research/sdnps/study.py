@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from research.engine import Progress, Sweep
-from saps.ofm.planner.bounds import load_bound, node_bound
-from saps.ofm.planner.command.instances import SHAPES, random_network, with_rates, zipf
+from research.planner_bounds import load_bound, node_bound
+from research.planner_instances import SHAPES, random_network, with_rates, zipf
 from saps.ofm.planner.graph import Demands, Graph
 from saps.ofm.planner.registry import ALGORITHMS
 from saps.ofm.planner.trees import Figures, figures, loads

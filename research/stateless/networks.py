@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from research.planner_instances import random_network
 from saps.ofm.network.topology import BrokerAddress, Port, Topology
-from saps.ofm.planner.command.instances import random_network
 
 _HOSTS = 1000
 """Ports of brokers: above all those of links."""

@@ -9,9 +9,9 @@ import matplotlib as mpl
 from rich.console import Console
 from rich.table import Table as Grid
 
+from research.overlay_designs.registry import ALGORITHMS
 from research.published import COLUMNS, TABLES
 from research.tdcdoda.study import TEXT_NOTE, Record
-from saps.overlay.design.registry import ALGORITHMS
 
 PARAMETER = {table.number: table.parameter for table in TABLES}
 MAXIMUM = {table.number: table.maximum for table in TABLES}

@@ -19,19 +19,19 @@ from typing import NamedTuple
 import numpy as np
 
 from research.engine import Progress, Sweep
-from research.published import TABLES, Setting, Table
-from saps.overlay.design.greedy_merge import greedy_merge
-from saps.overlay.design.greedy_stars import (
+from research.overlay_designs.greedy_merge import greedy_merge
+from research.overlay_designs.greedy_stars import (
     DENSITY,
     DISTRIBUTION,
     DISTRIBUTION_OF_ALL,
     DISTRIBUTION_OF_REMAINING,
     greedy_stars,
 )
-from saps.overlay.design.interest import Interest
-from saps.overlay.design.overlay import Statistics, statistics
-from saps.overlay.design.registry import ALGORITHMS, Design
-from saps.overlay.design.two_d_oda import two_d_oda
+from research.overlay_designs.interest import Interest
+from research.overlay_designs.overlay import Statistics, statistics
+from research.overlay_designs.registry import ALGORITHMS, Design
+from research.overlay_designs.two_d_oda import two_d_oda
+from research.published import TABLES, Setting, Table
 
 REPETITIONS = 20
 """Instances of each setting."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from saps.frontend.mqtt.systree import totals
+from saps.frontend.mqtt.totals import totals
 from saps.frontend.web.http.metrics import Histogram, Sample
 from saps.overlay.membership.members import What
 from saps.statistics import LATENCY_BOUNDS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from saps.frontend.mqtt.systree import totals
+from saps.frontend.mqtt.totals import totals
 from saps.frontend.web.mesh import report
 from saps.frontend.web.mesh.status import MOST_TOPICS, Watched
 from saps.overlay.delivery.tree import divide

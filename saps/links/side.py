@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from saps.identity.verdict import Presented
 
 
-class Start(Protocol):
+class Starting(Protocol):
     """How far this broker's start is."""
 
     def probed(self, probe: StartProbe) -> There:
@@ -33,7 +33,7 @@ class Side:
         self.dscp = dscp
         self.user: LinkUser = user or Nobody()
         """Is told what the links bring."""
-        self.start: Start | None = None
+        self.start: Starting | None = None
         """Answers brokers that are starting; None: this one has started."""
         self.hidden = False
         """This broker is not in a mesh yet: it answers brokers that start, and nobody else hears who it is."""

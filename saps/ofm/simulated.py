@@ -1,7 +1,7 @@
 """OFM in the simulator: a network that copies datagrams along trees, and the controller that installs them.
 
 A tree is the set of its brokers: what one sends reaches the others and comes back to it. (That the switches' tables do
-exactly this is shown with `saps.ofm.switch.fabric` and on Open vSwitch.) Loss, duplicates, disorder, slow
+exactly this is shown with software switches and on Open vSwitch.) Loss, duplicates, disorder, slow
 installation, a controller that crashes or forgets can be injected; everything random comes from the simulation's seed.
 """
 

@@ -14,8 +14,8 @@ from saps.ofm.flows.plan import Loopback, Ofm, Plan, Service, baseline
 from saps.ofm.flows.reconcile import difference
 from saps.ofm.flows.tables import ETH_IPV4, ETH_IPV6, Tables, mac
 from saps.ofm.network.topology import BrokerAddress, Port, Topology
-from saps.ofm.switch.fabric import Fabric, Outcome
 from saps.ofm.switch.packets import Packet
+from tests.ofm.fabric import Fabric, Outcome
 
 OUTSIDER = 900
 """On every switch this port has a host that takes part in nothing."""

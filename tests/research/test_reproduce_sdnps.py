@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from research.cli import app
+from research.planner_instances import SHAPES
 from research.sdnps.study import EVENTS, QUICK_TOPICS, THOROUGH, Instance, measure
-from saps.ofm.planner.command.instances import SHAPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_reproduce_sdnps")]
 """On one worker, which runs the command once."""

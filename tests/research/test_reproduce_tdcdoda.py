@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from research.cli import app
 from research.engine import in_turn
+from research.overlay_designs.registry import ALGORITHMS
 from research.published import COLUMNS, TABLES, Setting
 from research.tdcdoda import report, study
-from saps.overlay.design.registry import ALGORITHMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_reproduce_tdcdoda")]
 """On one worker, which runs the command once for all tests but one."""

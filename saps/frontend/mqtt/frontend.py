@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.turn import Turn
@@ -14,13 +14,20 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.orders import Orders
 from saps.frontend.mqtt.session.sessions import Sessions
 from saps.frontend.mqtt.timers import Timers
+from saps.local.batch import Batch
 from saps.local.hub import Hub
 from saps.storage.journal import Journal
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
     from saps.frontend.mqtt.connection.outbound import Outbound
-    from saps.frontend.mqtt.systree import SysTree
+
+
+class Status(Protocol):
+    """What the broker says about itself (`saps.frontend.mqtt.systree`)."""
+
+    def matching(self, topic_filter: str) -> list[Batch]:
+        """What a new subscription with this filter gets, as if it were retained."""
 
 
 class Storage:
@@ -81,7 +88,7 @@ class Frontend:
         self.fairness = Fairness(self)
         self.sessions = Sessions(self, rng)
         self.storage = Storage()
-        self.status: SysTree | None = None
+        self.status: Status | None = None
         """The ``$SYS`` tree, if there is one."""
 
     def pause_publishers(self, paused: bool) -> None:

@@ -7,9 +7,10 @@ once and then, once an interval, those that have changed, with QoS 0. Clients ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.load import LoadAverage
+from saps.frontend.mqtt.totals import Totals, totals
 from saps.local.batch import Batch
 from saps.messages import Message
 from saps.topics import matches
@@ -124,33 +125,3 @@ class SysTree:
             "subscriptions/count": found.subscriptions,
             **loads,
         }
-
-
-class Totals(NamedTuple):
-    """What all sessions, past and present, have counted, and what the present ones keep."""
-
-    published: int
-    delivered: int
-    dropped: int
-    connected: int
-    away: int
-    subscriptions: int
-    inflight: int
-    queued: int
-
-
-def totals(frontend: Frontend) -> Totals:
-    """Sum up. Costs about a microsecond for each session."""
-    counts = frontend.counts
-    published, delivered, dropped = counts.published, counts.delivered, counts.dropped
-    connected = subscriptions = inflight = queued = 0
-    for session in frontend.sessions.values():
-        published += session.publisher.published
-        delivered += session.delivered
-        dropped += session.dropped
-        connected += session.connection is not None
-        subscriptions += len(session.subscriptions)
-        inflight += len(session.window.inflight)
-        queued += len(session.queue.copies or ())
-    away = len(frontend.sessions) - connected
-    return Totals(published, delivered, dropped, connected, away, subscriptions, inflight, queued)

@@ -31,7 +31,7 @@ from saps.ofm.flows.tables import (
 from saps.ofm.openflow.ofp import ofproto
 from saps.ofm.openflow.values import PortInfo
 from saps.ofm.switch.ethernet import parse, rewritten
-from saps.ofm.switch.fabric import Learning
+from saps.ofm.switch.learning import Learning
 from saps.ofm.switch.packets import Packet
 from saps.ofm.switch.requests import (
     ALL_GROUPS,

@@ -14,9 +14,10 @@ from dataclasses import replace
 from saps.ofm.network.topology import Port
 from saps.ofm.openflow.values import PortInfo
 from saps.ofm.switch.bridge import Bridge, Handed
-from saps.ofm.switch.fabric import MOST_HOPS
 from saps.ofm.switch.topologies import Topology
 
+MOST_HOPS = 64
+"""Switches one copy may pass before it is taken for lost in a loop."""
 SPEED = 10_000_000
 """kb/s that ports say they have."""
 _MAC = 0x025A_0000_0000

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:  # not at run time: a mesh that runs a designed overlay needs no numpy
-    from saps.overlay.design.interest import Interest, Ints
+    from research.overlay_designs.interest import Interest, Ints
 
 Node = TypeVar("Node", bound=Hashable)
 Topic = TypeVar("Topic", bound=Hashable)

@@ -12,7 +12,8 @@ from saps.frontend.mqtt.codec.packets import Pingreq, Pingresp
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.load import LoadAverage
-from saps.frontend.mqtt.systree import SysTree, Value, totals
+from saps.frontend.mqtt.systree import SysTree, Value
+from saps.frontend.mqtt.totals import totals
 from tests.frontend.mqtt.bench import Bench, Client, puback
 
 LOADS = ("messages/received", "messages/sent", "publish/dropped", "publish/received", "publish/sent", "bytes/received",

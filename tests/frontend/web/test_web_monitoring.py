@@ -14,6 +14,7 @@ from aiohttp import WSServerHandshakeError
 from prometheus_client.parser import text_string_to_metric_families
 
 from saps.frontend.mqtt.driver.access_files import edit_users
+from saps.frontend.mqtt.systree import SysTree
 from tests.batches import frame as publication
 from tests.frontend.web.conftest import PATIENCE, Site, Start, authorization
 from tests.frontend.web.test_web_mesh import mesh_of
@@ -104,7 +105,7 @@ async def test_what_is_kept_for_brokers_taken_for_dead_is_told_everywhere(site: 
     (row,) = (await site.json("/v1/brokers"))["brokers"]
     assert {name: row[f"missed_{name}"] for name in expected} == expected
     status = site.broker.server.frontend.status
-    assert status is not None
+    assert isinstance(status, SysTree)
     told = status.values()
     assert {name: int(told[f"$SYS/saps/missed/{name}"]) for name in expected} == expected
     kept.end()

@@ -35,9 +35,9 @@ from saps.ofm.flows.tables import Change, PutFlow, Room
 from saps.ofm.network.topology import BrokerAddress, Link, Port
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.ofm.openflow.base import BASE_FLOWS
-from saps.ofm.switch.fabric import Fabric
 from saps.ofm.switch.packets import Packet
 from saps.ofm.switch.switch import RefusedError
+from tests.ofm.fabric import Fabric
 from tests.ofm.networks import Network, came_out, received_by, sent_by
 
 LOOPBACK = Loopback("10.0.255.254", "02:ff:00:00:00:01")

@@ -35,10 +35,10 @@ from saps.ofm.flows.tables import (
     ToGroup,
 )
 from saps.ofm.network.topology import BrokerAddress, Port
-from saps.ofm.switch.fabric import Fabric
 from saps.ofm.switch.packets import Packet
 from saps.ofm.switch.switch import RefusedError, Switch
 from saps.ofm.trees.tree import SharedTree, Tree
+from tests.ofm.fabric import Fabric
 from tests.ofm.networks import (
     BASELINE,
     Network,

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from saps.ofm.planner.command.instances import SHAPES, random_network, zipf
+from research.planner_instances import SHAPES, random_network, zipf
 from saps.ofm.planner.graph import Demands, Floats, Graph
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networkx.algorithms.approximation import steiner_tree
 
-from saps.ofm.planner.command.instances import random_network
+from research.planner_instances import random_network
 from saps.ofm.planner.frugal import frugal_tree
 from saps.ofm.planner.graph import Demands, Floats, Graph, Ints
 from saps.ofm.planner.sdnps import sdnps

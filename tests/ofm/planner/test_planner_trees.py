@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from research.planner_bounds import load_bound, node_bound, tree_bound
 from saps.ofm.planner.balanced import balanced
-from saps.ofm.planner.bounds import load_bound, node_bound, tree_bound
 from saps.ofm.planner.graph import Demands, Graph
 from saps.ofm.planner.registry import ALGORITHMS
 from saps.ofm.planner.trees import Trees, entries, figures, loads, validate

@@ -17,9 +17,9 @@ from saps.ofm.network.topology import BrokerAddress, Port, Topology
 from saps.ofm.stateless.address import BITS, Receivers, bits_of, read
 from saps.ofm.stateless.planes import behind, crossed, lay_planes
 from saps.ofm.stateless.tables import Layout, TooFewTablesError, assign, rollout, tables
-from saps.ofm.switch.fabric import Fabric
 from saps.ofm.switch.packets import Packet
 from saps.ofm.trees.tree import UnreachableError
+from tests.ofm.fabric import Fabric
 from tests.ofm.networks import OUTSIDER, Network, broker_at, came_out, networks
 
 

@@ -39,9 +39,10 @@ from saps.ofm.flows.tables import (
 )
 from saps.ofm.network.topology import Port, Topology
 from saps.ofm.switch.counters import Count, MeterCount
-from saps.ofm.switch.fabric import Fabric, Learning, LoopError
+from saps.ofm.switch.learning import Learning
 from saps.ofm.switch.packets import Packet
 from saps.ofm.switch.switch import RefusedError, Switch
+from tests.ofm.fabric import Fabric, LoopError
 from tests.ofm.networks import broker_at
 
 PACKET = Packet(eth_src=2, eth_dst=4, ip_src=1, ip_dst=2, udp_src=1, udp_dst=2, payload=b"12345")

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from research.weighted_codes import WeightedCode, huffman, recoded
 from saps.ofm.topics.address import RANGE, EventType, address, identifier, match, network
 from saps.ofm.topics.coding import WORD_BITS, CodeTooLongError, TopicCode
 from saps.ofm.topics.delimited import DelimitedCode, delta, numbers
 from saps.ofm.topics.tree import TopicTree, father_of
-from saps.ofm.topics.weighted import WeightedCode, huffman, recoded
 from tests.ofm.topics.topic_trees import OURS, TOPICS, tree_of, weighted
 
 CodeOf = Callable[[TopicTree], TopicCode]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 from hypothesis import strategies as st
 
+from research.weighted_codes import WeightedCode
 from saps.ofm.topics.coding import TopicCode
 from saps.ofm.topics.delimited import DelimitedCode
 from saps.ofm.topics.tree import TopicTree
-from saps.ofm.topics.weighted import WeightedCode
 
 LEVELS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
 TOPICS = st.lists(LEVELS.map("/".join), min_size=1, max_size=25)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from saps.overlay.design.balanced_stars import centres
-from saps.overlay.design.interest import Interest
+from research.overlay_designs.balanced_stars import centres
+from research.overlay_designs.interest import Interest
+from research.overlay_designs.two_level_trees import parents
 from saps.overlay.design.live import Change, LiveOverlay, live
-from saps.overlay.design.two_level_trees import parents
 
 NODES = st.integers(0, 11)
 TOPICS = st.integers(0, 4)

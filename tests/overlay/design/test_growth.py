@@ -46,9 +46,9 @@ def test_trees_that_are_too_deep_are_refused() -> None:
 @pytest.mark.parametrize(("levels", "at_most"), [(1, 1.1), (2, 1.4)])
 def test_the_greatest_degree_is_near_that_of_the_compiled_designs(levels: int, at_most: float) -> None:
     np = pytest.importorskip("numpy")
-    from saps.overlay.design.balanced_stars import balanced_stars
-    from saps.overlay.design.interest import Interest
-    from saps.overlay.design.two_level_trees import two_level_trees
+    from research.overlay_designs.balanced_stars import balanced_stars
+    from research.overlay_designs.interest import Interest
+    from research.overlay_designs.two_level_trees import two_level_trees
 
     rng = random.Random(5)
     wanted = [sorted(rng.sample(range(60), 8)) for _ in range(80)]

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
-    from saps.frontend.mqtt.connection.held import HeldOutput
 
 
 def _nothing(end: Callable[[], None]) -> None:
     pass
+
+
+class Held(Protocol):
+    """Output that waits for the storage (`saps.frontend.mqtt.connection.held`)."""
+
+    def holds(self, connection: Connection) -> bool:
+        """Must this connection's output wait? If so, it is looked after there."""
+
+    def end_turn(self) -> None:
+        """The connections of this turn have been asked for their output."""
 
 
 class Turn:
@@ -24,7 +33,7 @@ class Turn:
         """Connections with output since the last flush."""
         self.call_soon: Callable[[Callable[[], None]], object] = _nothing
         """Runs something at the end of the turn; without it whoever gives input is to `flush`."""
-        self.held: HeldOutput | None = None
+        self.held: Held | None = None
         """What must wait for the storage, if there is one."""
         self._ending = False
         """The end of this turn is scheduled."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from saps.overlay.design.greedy_stars import DENSITY, NEIGHBOURS, WEIGHT, greedy_stars
-from saps.overlay.design.interest import Interest
-from saps.overlay.design.overlay import Overlay
+from research.overlay_designs.greedy_stars import DENSITY, NEIGHBOURS, WEIGHT, greedy_stars
+from research.overlay_designs.interest import Interest
+from research.overlay_designs.overlay import Overlay
 
 
 def cd_oda(interest: Interest, rng: np.random.Generator) -> Overlay:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.overlay.design.balanced_stars import balanced_stars, star_bound
-from saps.overlay.design.greedy_merge import greedy_merge
-from saps.overlay.design.greedy_stars import (
+from research.overlay_designs.balanced_stars import balanced_stars, star_bound
+from research.overlay_designs.greedy_merge import greedy_merge
+from research.overlay_designs.greedy_stars import (
     DENSITY,
     DISTRIBUTION,
     DISTRIBUTION_OF_ALL,
@@ -23,11 +23,11 @@ from saps.overlay.design.greedy_stars import (
     WEIGHT,
     greedy_stars,
 )
-from saps.overlay.design.interest import Interest
-from saps.overlay.design.overlay import DISCONNECTED, Overlay, statistics, topic_diameters
-from saps.overlay.design.registry import ALGORITHMS, Algorithm
-from saps.overlay.design.two_d_oda import two_d_oda
-from tests.overlay.design import references
+from research.overlay_designs.interest import Interest
+from research.overlay_designs.overlay import DISCONNECTED, Overlay, statistics, topic_diameters
+from research.overlay_designs.registry import ALGORITHMS, Algorithm
+from research.overlay_designs.two_d_oda import two_d_oda
+from tests.research import overlay_references as references
 
 
 @st.composite
@@ -124,8 +124,8 @@ def test_without_numba_the_same_overlay(name: str) -> None:
         "import sys; sys.modules['numba'] = None\n"
         "import numpy as np\n"
         "from saps.overlay.design.compiled import COMPILED\n"
-        "from saps.overlay.design.interest import Interest\n"
-        "from saps.overlay.design.registry import ALGORITHMS\n"
+        "from research.overlay_designs.interest import Interest\n"
+        "from research.overlay_designs.registry import ALGORITHMS\n"
         "interest = Interest.uniform(30, 12, 4, np.random.default_rng(3))\n"
         f"overlay = ALGORITHMS[{name!r}].design(interest, np.random.default_rng(4))\n"
         "print(COMPILED, overlay.edges.tolist())\n"

@@ -6,14 +6,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from saps.overlay.design.balanced_stars import balanced_stars
-from saps.overlay.design.cd_oda import cd_oda, cd_oda_i, cd_oda_ii
-from saps.overlay.design.greedy_merge import greedy_merge
-from saps.overlay.design.interest import Interest
-from saps.overlay.design.overlay import Overlay
-from saps.overlay.design.td_cd_oda import td_cd_oda
-from saps.overlay.design.two_d_oda import two_d_oda
-from saps.overlay.design.two_level_trees import two_centres, two_level_trees
+from research.overlay_designs.balanced_stars import balanced_stars
+from research.overlay_designs.cd_oda import cd_oda, cd_oda_i, cd_oda_ii
+from research.overlay_designs.greedy_merge import greedy_merge
+from research.overlay_designs.interest import Interest
+from research.overlay_designs.overlay import Overlay
+from research.overlay_designs.td_cd_oda import td_cd_oda
+from research.overlay_designs.two_d_oda import two_d_oda
+from research.overlay_designs.two_level_trees import two_centres, two_level_trees
 
 
 class Design(Protocol):

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from research.overlay_designs.effort import largest_first, rounds_within
+from research.overlay_designs.interest import Interest, Ints, Offsets
+from research.overlay_designs.links import NONE, Links, no_links, release, use
+from research.overlay_designs.overlay import Overlay
 from saps.overlay.design.compiled import compiled
-from saps.overlay.design.effort import largest_first, rounds_within
-from saps.overlay.design.interest import Interest, Ints, Offsets
-from saps.overlay.design.links import NONE, Links, no_links, release, use
-from saps.overlay.design.overlay import Overlay
 
 POWER = 16.0
 """Of the degree in the cost of a link. Large: the maximum counts; 1: the number of edges."""

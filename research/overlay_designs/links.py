@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from research.overlay_designs.interest import Ints
 from saps.overlay.design.compiled import compiled
-from saps.overlay.design.interest import Ints
 
 NONE = -1
 """The end of a list; no such edge."""

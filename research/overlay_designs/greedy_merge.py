@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from research.overlay_designs.interest import Interest, Ints
+from research.overlay_designs.overlay import Overlay
 from saps.overlay.design.compiled import compiled
-from saps.overlay.design.interest import Interest, Ints
-from saps.overlay.design.overlay import Overlay
 
 
 def greedy_merge(interest: Interest, rng: np.random.Generator, *, random_ties: bool = False) -> Overlay:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from saps.overlay.design.interest import Interest
+from research.overlay_designs.interest import Interest
 
 
 def largest_first(interest: Interest, rng: np.random.Generator) -> NDArray[np.int64]:

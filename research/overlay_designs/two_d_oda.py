@@ -12,9 +12,9 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
+from research.overlay_designs.interest import Interest, Ints
+from research.overlay_designs.overlay import Overlay
 from saps.overlay.design.compiled import compiled
-from saps.overlay.design.interest import Interest, Ints
-from saps.overlay.design.overlay import Overlay
 
 
 def two_d_oda(interest: Interest, rng: np.random.Generator, *, as_printed: bool = False) -> Overlay:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from research.overlay_designs.interest import Interest, Ints, Offsets
 from saps.overlay.design.compiled import compiled
-from saps.overlay.design.interest import Interest, Ints, Offsets
 
 DISCONNECTED = -1
 """The diameter of a topic whose nodes do not reach each other over nodes of the topic."""

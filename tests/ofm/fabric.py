@@ -14,11 +14,9 @@ from typing import NamedTuple, TypeAlias
 from saps.ofm.flows.tables import CONTROLLER
 from saps.ofm.network.topology import Port, Topology
 from saps.ofm.switch.counters import Count
+from saps.ofm.switch.network import MOST_HOPS
 from saps.ofm.switch.packets import Packet
 from saps.ofm.switch.switch import Normal, Switch
-
-MOST_HOPS = 64
-"""Switches one copy may pass before it is taken for lost in a loop."""
 
 
 class LoopError(Exception):
@@ -142,22 +140,3 @@ class Fabric:
             self._outcome.crossed[out, far] += 1
             self.links.setdefault((out, far), Count()).add(packet)
             self._flying.append(_Flight(far, packet, hops))
-
-
-class Learning:
-    """A plain learning switch's forwarding, for the output `NORMAL`. It floods over `ports`, which must close no loop
-    with those of the other switches; multicast is always flooded."""
-
-    def __init__(self, ports: set[int]) -> None:
-        self.ports = ports
-        self._seen: dict[int, int] = {}
-
-    def __call__(self, port: int, packet: Packet) -> list[int]:
-        """The port of the destination, if it was seen; else all others."""
-        if port not in self.ports:
-            return []
-        self._seen[packet.eth_src] = port
-        known = self._seen.get(packet.eth_dst)
-        if known is not None:
-            return [known]
-        return sorted(self.ports - {port})

@@ -8,7 +8,7 @@ from itertools import combinations, product
 
 import networkx as nx
 
-from saps.overlay.design.interest import Interest
+from research.overlay_designs.interest import Interest
 
 Edges = set[tuple[int, int]]
 

@@ -15,9 +15,9 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
+from research.overlay_designs.interest import Interest, Ints
+from research.overlay_designs.overlay import Overlay
 from saps.overlay.design.compiled import compiled
-from saps.overlay.design.interest import Interest, Ints
-from saps.overlay.design.overlay import Overlay
 
 NEIGHBOURS = 0
 """Score: most neighbours, n_u of Eq. (1)."""
