@@ -26,7 +26,6 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "function": {},
     "methods": {},
     "attributes": {
-        "saps.overlay.missed.catchup.CatchUp": 16,
         "saps.overlay.missed.lag.Lag": 16,
         "saps.overlay.sessions.replicas.source.Source": 20,
         "saps.overlay.sessions.sessions.Sessions": 17,

@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 from saps.local.batch import Batch
 from saps.marks import hit
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
-from saps.overlay.delivery.publications import first_seq, select, together, unaddressed
-from saps.overlay.frames.calls import Bequeathed, Inherit, Missing
+from saps.overlay.delivery.publications import unaddressed
+from saps.overlay.frames.calls import Inherit, Missing
 from saps.overlay.frames.delivery import Caught, MadeUp, Missed, WantedFilters
-from saps.overlay.frames.sessions import Bequest
-from saps.overlay.missed.lag import Lag, State, Wanted
+from saps.overlay.missed.heirs import Heirs
+from saps.overlay.missed.lag import Lag, State
 from saps.overlay.missed.log import Fate, Head, Segment
 from saps.overlay.missed.returned import Returned
 from saps.overlay.missed.sending import Sending, Share
@@ -48,8 +47,6 @@ ASK_ALL = 6.0
 """Seconds from the end of a cut until all are told: then the rings are to be one."""
 TELL_AGAIN = 1.0
 """Seconds until those are told that could not be reached; doubled each time, up to `LINGER`."""
-UNNOTICED = 15.0
-"""Seconds for which a broker may have been dead before this one notices."""
 
 
 class CatchUp:
@@ -74,10 +71,7 @@ class CatchUp:
         self.lags: dict[BrokerRef, Lag] = {}
         self._known: set[BrokerRef] = set()
         """Who has got all since the last cut has ended."""
-        self._over: dict[str, tuple[int, float]] = {}
-        """Of brokers the last life that is over, and when that was heard: later ones have missed nothing before."""
-        self._done: dict[BrokerRef, int] = {}
-        """Up to which number somebody has got all."""
+        self.heirs = Heirs(port, multicast.missed, publishers, multicast.acknowledgements, self.lags)
         self._rounds = 0
         self._told = 0, 0.0
         """The round in which all were told, and when."""
@@ -100,7 +94,7 @@ class CatchUp:
     @property
     def bodies(self) -> Bodies:
         return {
-            Inherit: lambda body, keys: [self._bequeath(body)],
+            Inherit: lambda body, keys: [self.heirs.bequeath(body)],
             Missing: self.returned.missing,
         }
 
@@ -171,8 +165,7 @@ class CatchUp:
         elif now - self._event >= LINGER:
             self.log.end()
             self._known.clear()
-            self._done.clear()
-            self._over.clear()
+            self.heirs.clear()
             self.sending.end()
             self._publishers.divide_again(self._publishers.streams)
             self._looking = False
@@ -205,10 +198,8 @@ class CatchUp:
         self._publishers.forget(broker)
 
     def _is_over(self, lag: Lag) -> None:
-        """A later life was heard. The failure detector and the publishers' side may both tell: the first counts."""
-        name, incarnation = lag.broker.name, lag.broker.incarnation
-        if self._over.get(name, (-1, 0.0))[0] < incarnation:
-            self._over[name] = incarnation, self._port.now
+        """A later life was heard."""
+        self.heirs.is_over(lag.broker)
         self._port.after(KEPT, lambda: self._gone(lag))
 
     def _gone(self, lag: Lag) -> None:
@@ -249,7 +240,7 @@ class CatchUp:
     def _behind_since(self, broker: BrokerRef, seq: int) -> Lag:
         """A broker that may have missed what has a greater number: it may have been cut off before anyone noticed."""
         log = self.log
-        seq = max(seq, self._done.get(broker, 0), log.first - 1)
+        seq = max(seq, self.heirs.done.get(broker, 0), log.first - 1)
         place = log.place_of(seq + 1)
         lag = self.lags[broker] = Lag(broker, place, seq, self._port.now)
         return lag
@@ -258,7 +249,7 @@ class CatchUp:
         """It has got all, and is live again."""
         self._drop(lag)
         self._known.add(lag.broker)
-        self._done[lag.broker] = lag.passed
+        self.heirs.done[lag.broker] = lag.passed
         self._publishers.divide_again(self._publishers.streams)
 
     def rejoined(self) -> None:
@@ -301,8 +292,7 @@ class CatchUp:
         lag.serial += 1
         lag.progress = self._port.now
         if frame.owner is not None:  # it has adopted sessions with these filters, perhaps while both were cut off
-            self._owed_for(frame.owner, [each.topic_filter for each in frame.filters], lag.wanted.of(frame.owner))
-            lag.inherit(frame.owner, self.lags.get(frame.owner), self.log)
+            self.heirs.adopted(lag, frame.owner, [each.topic_filter for each in frame.filters])
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # whatever its clock did while it stood still
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
@@ -313,17 +303,6 @@ class CatchUp:
                 lag.reading, lag.passed = self.log.last, self._publishers.seq
             self.sending.pump()
 
-    def _owed_for(self, owner: BrokerRef, topic_filters: Iterable[str], wanted: Wanted) -> Wanted:
-        """What a broker is owed for its sessions' filters is wanted by an heir."""
-        lag = self.lags.get(owner)
-        had = self._publishers.baselines(owner) if lag is None else lag.baselines
-        for topic_filter in topic_filters:
-            if topic_filter in had:
-                wanted.add(topic_filter, math.inf, had[topic_filter])
-            else:
-                wanted.add(topic_filter, -math.inf, 0)
-        return wanted
-
     def _something(self, lag: Lag) -> bool:
         """May the log have something for it?"""
         if lag.wanted.adopted:
@@ -333,37 +312,3 @@ class CatchUp:
             if missed and (lag.wanted.wants(topic, math.inf, seq) or lag.wanted.groups(topic, math.inf, seq)):
                 return True
         return False
-
-    # ---- heirs of sessions
-
-    def _bequeath(self, inherit: Inherit) -> Bequeathed:
-        """Send an heir what a broker has missed of this one's publications."""
-        lag = self.lags.get(inherit.owner)
-        wanted = self._owed_for(inherit.owner, inherit.topic_filters, Wanted())
-        if lag is None:
-            bodies, unsure = self._acknowledgements.unacknowledged(inherit.owner), set[int]()
-            place, since, taken = self.log.start, self._port.now - UNNOTICED, 0
-        else:
-            bodies, unsure, taken = list(lag.doubts.before), set(lag.doubts.seqs), lag.taken
-            place, since = lag.place, -math.inf
-        life, heard = self._over.get(inherit.owner.name, (inherit.owner.incarnation, since))
-        if inherit.owner.incarnation > life:
-            since = max(since, heard)
-        known = {seq for body in bodies for seq in body.seqs}
-        for record, _ in self.log.read(place):
-            indexes = [
-                index
-                for index, (number, seq) in enumerate(zip(record.body.which, record.body.seqs, strict=True))
-                if (seq in unsure or (seq > taken and inherit.owner not in self.log.went_to(record.sent[number])))
-                and seq not in known and record.at >= since
-                and wanted.wants(record.body.parts[number].topic, record.at, seq)
-            ]  # fmt: skip
-            if indexes:
-                bodies.append(select(record.body, indexes))
-        bodies.sort(key=first_seq)
-        frames = 0
-        for origin, part in groupby(bodies, key=lambda body: self.log.life_of(first_seq(body))):
-            for body in together(part):
-                frames += 1
-                self._port.send(inherit.heir, Bequest(inherit.serial, inherit.turn, body, origin))
-        return Bequeathed(self._port.me.name, frames)

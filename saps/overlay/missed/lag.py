@@ -122,8 +122,8 @@ class Lag:
         self.answered = 0
         """Up to this one it has said that it has taken it."""
         self.doubts = Doubts()
-        self.start = seq
-        """As in `Missed`."""
+        self.restored = False
+        """An earlier life of this broker had lost it."""
         self.round = 0
         self.wanted = Wanted()
         self.baselines: dict[str, int] = {}
@@ -138,12 +138,16 @@ class Lag:
         self.progress = now
         """When it was asked, sent something after a pause, or answered."""
 
+    @property
+    def start(self) -> int:
+        """As in `Missed`."""
+        return min([self.taken, *(seq - 1 for seq in self.doubts.seqs)])
+
     def lost(self, bodies: Iterable[Publish], log: MissedLog, now: float) -> None:
         """It is taken for dead, and may not have these."""
         self.state, self.since = State.LOST, now
         self.doubts.remove(self.answered)
         self.doubts.add(bodies, log.first)
-        self.start = min([self.taken, *(seq - 1 for seq in self.doubts.seqs)])
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
             self.place = min(self.place, log.place_of(min(late)))
 
@@ -153,6 +157,7 @@ class Lag:
 
     def restore(self, fate: Fate) -> None:
         """It was lost to an earlier life of this broker."""
+        self.restored = True
         self.baselines = fate.baselines
         self.doubts.seqs = fate.doubts
         self.doubts.before = fate.before
@@ -164,19 +169,18 @@ class Lag:
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.unanswered.clear()
 
-    def inherit(self, owner: BrokerRef, missed: Lag | None, log: MissedLog) -> None:
-        """It has adopted the sessions of a broker that has `missed` something: what that one has perhaps not got is in
-        doubt here, too. Reads the log from there on; what it has taken for itself stays taken."""
+    def inherit(self, owner: BrokerRef, doubts: Doubts | None, place: Place, taken: int) -> None:
+        """It has adopted the sessions of a broker: what that one has perhaps not got is in doubt here, too. Reads the
+        log from `place` on, behind what that one has `taken`; what it has taken for itself stays taken."""
         wanted = self.wanted.of(owner)
-        if missed is not None:
-            fresh = {seq: topic for seq, topic in missed.doubts.seqs.items() if seq not in self.doubts.seqs}
+        if doubts is not None:
+            fresh = {seq: topic for seq, topic in doubts.seqs.items() if seq not in self.doubts.seqs}
             seqs = {seq: topic for seq, topic in fresh.items() if wanted.wants(topic, math.inf, seq)}
             self.doubts.seqs |= seqs
-            for body in missed.doubts.before:
+            for body in doubts.before:
                 if indexes := [index for index, seq in enumerate(body.seqs) if seq in seqs]:
                     self.doubts.before.append(select(body, indexes))
             self.doubts.add((), 0)
-        place, taken = (log.start, log.first - 1) if missed is None else (missed.place, missed.taken)
         self.place = self.reading = min(self.place, place)
         self.passed = min([self.passed, self.taken, taken, *(seq - 1 for seq in self.doubts.seqs)])
 

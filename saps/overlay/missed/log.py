@@ -271,6 +271,11 @@ class MissedLog:
 
     # ---- an earlier life's
 
+    @property
+    def earlier(self) -> int:
+        """The number of the last publication of earlier lives."""
+        return self.lives[-1][0] if self.lives else 0
+
     def restore(self, found: Iterable[tuple[int, Segment]], epoch: float) -> list[Fate]:
         """Go on with these segments, in their order. `epoch`: as in `Head`, of this life. Returns who is lost."""
         fates: dict[BrokerRef, Fate] = {}

@@ -325,6 +325,6 @@ def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:
     heir.lost([frame("t", 3)], log, 0.0)
     owner.lost([frame("t", 3), frame("t", 4)], log, 0.0)
     heir.wanted.of(owner.broker).add("t", 0.0, 0)
-    heir.inherit(owner.broker, owner, log)
-    heir.inherit(owner.broker, owner, log)
+    for _ in range(2):
+        heir.inherit(owner.broker, owner.doubts, owner.place, owner.taken)
     assert [body.seqs for body in heir.doubts.before] == [[3], [4]]

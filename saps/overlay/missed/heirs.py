@@ -1,0 +1,128 @@
+"""What the heirs of a broker's sessions are sent of what it had missed.
+
+An owner that is a later life's earlier one has missed only what was published before; what an owner has taken, and what
+went to its own clients where it was published, its heirs have in the copies of its sessions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import groupby
+
+from saps.overlay.delivery.acknowledgements import Acknowledgements
+from saps.overlay.delivery.publications import first_seq, select, together
+from saps.overlay.frames.calls import Bequeathed, Inherit
+from saps.overlay.frames.delivery import Publish
+from saps.overlay.frames.sessions import Bequest
+from saps.overlay.missed.lag import Lag, Wanted
+from saps.overlay.missed.log import MissedLog, Place
+from saps.overlay.port import Port
+from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
+from saps.overlay.ring.keys import BrokerRef
+
+UNNOTICED = 15.0
+"""Seconds for which a broker may have been dead before this one notices."""
+
+
+class Heirs:
+    """The publishers' side, at one broker."""
+
+    def __init__(
+        self,
+        port: Port,
+        log: MissedLog,
+        publishers: PublisherRegistry,
+        acknowledgements: Acknowledgements,
+        lags: dict[BrokerRef, Lag],
+    ) -> None:
+        self._port = port
+        self._log = log
+        self._publishers = publishers
+        self._acknowledgements = acknowledgements
+        self._lags = lags
+        self._over: dict[str, tuple[int, float]] = {}
+        """Of brokers the last life that is over, and when that was heard: later ones have missed nothing before."""
+        self.done: dict[BrokerRef, int] = {}
+        """Up to which number somebody has got all."""
+
+    def is_over(self, life: BrokerRef) -> None:
+        """A later life was heard. The failure detector and the publishers' side may both tell: the first counts."""
+        if self._over.get(life.name, (-1, 0.0))[0] < life.incarnation:
+            self._over[life.name] = life.incarnation, self._port.now
+
+    def clear(self) -> None:
+        """The log is over."""
+        self._over.clear()
+        self.done.clear()
+
+    def adopted(self, lag: Lag, owner: BrokerRef, topic_filters: Iterable[str]) -> None:
+        """A broker that was cut off says that it has adopted sessions with these filters, perhaps meanwhile."""
+        if owner.name == self._port.me.name:
+            return
+        missed = self._lags.get(owner)
+        place, taken = self._missed(owner)
+        self._owed(owner, topic_filters, lag.wanted.of(owner))
+        lag.inherit(owner, None if missed is None else missed.doubts, place, taken)
+
+    def bequeath(self, inherit: Inherit) -> Bequeathed:
+        """Send an heir what a broker has missed of this one's publications."""
+        owner, me = inherit.owner, self._port.me.name
+        bodies = self._missed_by(owner, inherit.topic_filters) if owner.name != me else []
+        frames = 0
+        for origin, part in groupby(bodies, key=lambda body: self._log.life_of(first_seq(body))):
+            for body in together(part):
+                frames += 1
+                self._port.send(inherit.heir, Bequest(inherit.serial, inherit.turn, body, origin))
+        return Bequeathed(me, frames)
+
+    def _missed_by(self, owner: BrokerRef, topic_filters: Iterable[str]) -> list[Publish]:
+        """Publications that an owner has perhaps not got, in their order."""
+        lag, (place, taken) = self._lags.get(owner), self._missed(owner)
+        wanted = self._owed(owner, topic_filters, Wanted())
+        if lag is None:
+            bodies, unsure = self._acknowledgements.unacknowledged(owner), set[int]()
+        else:
+            bodies, unsure = list(lag.doubts.before), set(lag.doubts.seqs)
+        since = self._since(owner, lag)
+        known = {seq for body in bodies for seq in body.seqs}
+        for record, _ in self._log.read(place):
+            indexes = [
+                index
+                for index, (number, seq) in enumerate(zip(record.body.which, record.body.seqs, strict=True))
+                if (seq in unsure or (seq > taken and owner not in self._log.went_to(record.sent[number])))
+                and seq not in known and record.at >= since
+                and wanted.wants(record.body.parts[number].topic, record.at, seq)
+            ]  # fmt: skip
+            if indexes:
+                bodies.append(select(record.body, indexes))
+        bodies.sort(key=first_seq)
+        return bodies
+
+    def _since(self, owner: BrokerRef, lag: Lag | None) -> float:
+        """When the first of what an owner has missed can have been published."""
+        since = -math.inf if lag is not None else self._port.now - UNNOTICED
+        life, heard = self._over.get(owner.name, (owner.incarnation, since))
+        return max(since, heard) if owner.incarnation > life else since
+
+    def _missed(self, owner: BrokerRef) -> tuple[Place, int]:
+        """Where in the log, and behind which number, what an owner has missed begins. One that is not known to have
+        missed anything had all of earlier lives' publications: else their log would say so."""
+        lag = self._lags.get(owner)
+        if lag is not None:
+            return lag.place, lag.taken
+        taken = max(self._log.earlier, self.done.get(owner, 0), self._log.first - 1)
+        return self._log.place_of(taken + 1), taken
+
+    def _owed(self, owner: BrokerRef, topic_filters: Iterable[str], wanted: Wanted) -> Wanted:
+        """What an owner is owed for its sessions' filters is wanted by an heir."""
+        lag, (_, taken) = self._lags.get(owner), self._missed(owner)
+        had = self._publishers.baselines(owner) if lag is None else lag.baselines
+        for topic_filter in topic_filters:
+            if topic_filter in had:
+                wanted.add(topic_filter, math.inf, max(had[topic_filter], taken))
+            elif lag is not None and lag.restored:  # it was announced to an earlier life, nobody knows when
+                wanted.add(topic_filter, -math.inf, 0)
+            else:
+                wanted.add(topic_filter, math.inf, max(taken, self._log.earlier))
+        return wanted
