@@ -293,7 +293,8 @@ class OverlayNode:
         return self.delivery.settled and self.retained.settled and not self.sessions.migrations.source.leaving
 
     def _withdraw(self, done: Callable[[], None]) -> None:
-        """Give up what is kept for the mesh, filters, presence and trees; `done` runs when all concerned know."""
+        """Give up what is kept for the mesh, presence and trees, and filters if no session goes on elsewhere; `done`
+        runs when all concerned know."""
         missing = 2
 
         def one_done() -> None:
@@ -303,7 +304,7 @@ class OverlayNode:
                 done()
 
         self.retained.store.leave(one_done)
-        self.rendezvous.withdraw(one_done)
+        self.rendezvous.withdraw(self.sessions.keeps(), one_done)
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant of this broker's state does not hold."""

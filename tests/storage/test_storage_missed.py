@@ -12,6 +12,7 @@ import pytest
 from saps.overlay.missed.log import Fate, Head, MissedLog
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.driver.missed import FileSegment, left, segments
+from tests import marks
 from tests.batches import frame
 
 
@@ -27,7 +28,7 @@ def numbers(log: MissedLog) -> list[int]:
 def test_the_log_is_in_files_of_its_own_and_gone_when_it_is_over(tmp_path: Path) -> None:
     (tmp_path / "s.db.missed-7").write_bytes(b"of nobody knows whom")
     log = MissedLog(segments(tmp_path / "s.db"))
-    log.restore(left(tmp_path / "s.db"), 0.0)
+    log.restore(left(tmp_path / "s.db"), 0.0, 1e9)
     log.size = 1 << 20
     log.begin(1)
     write(log, 1, 2000)
@@ -50,14 +51,14 @@ def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) ->
         log.size = 1 << 20
         head = Head(BrokerRef("me", life, "h:2", "c"), 100.0 * life, first - 1, [Fate(5.0, lost, True)])
         log.head = partial(copy, head)
-        log.restore(left(tmp_path / "s.db"), 100.0 * life)
+        log.restore(left(tmp_path / "s.db"), 100.0 * life, 1e9)
         log.tell(Fate(6.0, BrokerRef("back", 1, "h:3", "c"), False))
         write(log, first, first + 99)
         file = max(tmp_path.iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
         if torn and life == 1:
             file.write_bytes(file.read_bytes()[:-3])
     log = MissedLog(segments(tmp_path / "s.db"))
-    (fate,) = log.restore(left(tmp_path / "s.db"), 300.0)
+    (fate,) = log.restore(left(tmp_path / "s.db"), 300.0, 1e9)
     assert (fate.broker, fate.at) == (lost, -95.0)
     there = [number for number in range(1, 201) if not (torn and number == 100)]
     assert numbers(log) == there
@@ -68,6 +69,24 @@ def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) ->
     assert next(log.read(log.start))[0].at == 1.0 - 200.0
     log.end()
     assert list(tmp_path.iterdir()) == []
+
+
+@marks.expect("log of a time to come")
+def test_what_an_earlier_life_has_logged_is_not_later_than_this_one(tmp_path: Path) -> None:
+    """The machine's clock was set back by 10,000 s meanwhile: no filter is as old as it says."""
+    lost = BrokerRef("lost", 1, "h:1", "c")
+    for life in (1, 2):
+        log = MissedLog(segments(tmp_path / "s.db"))
+        head = Head(BrokerRef("me", life, "h:2", "c"), 1e4 + life, 10 * life, [Fate(5.0, lost, True)])
+        log.head = partial(copy, head)
+        log.restore(left(tmp_path / "s.db"), 1e4 + life, 1e9)
+        write(log, 10 * life + 1, 10 * life + 5)
+    log = MissedLog(segments(tmp_path / "s.db"))
+    (fate,) = log.restore(left(tmp_path / "s.db"), 0.0, 7.0)
+    assert fate.at <= 7.0
+    times = [record.at for record, _ in log.read(log.start)]
+    assert max(times) == 7.0
+    assert min(times) > -10.0
 
 
 def test_a_changed_byte_is_found(tmp_path: Path) -> None:
@@ -129,7 +148,7 @@ def test_a_write_that_fails_once_costs_the_publication_alone(tmp_path: Path, fai
     write(log, 1, 5)
     assert log.dropped == 1
     log = MissedLog(segments(tmp_path / "s.db"))
-    log.restore(left(tmp_path / "s.db"), 0.0)
+    log.restore(left(tmp_path / "s.db"), 0.0, 1e9)
     assert numbers(log) == [seq for seq in range(1, 6) if seq != max(failing - 1, 1)]
     assert log.damaged == 0
 

@@ -104,8 +104,8 @@ class Peers:
 
     def _on_leave(self, sender: BrokerRef, frame: Leave) -> None:
         self._port.detector.left(sender)
-        self._forget(sender)
         self._delivery.catch_up.left(sender)
+        self._forget(sender)
         self._wills.left(sender)
         self._replicas.died(sender)
         self._port.send(sender, LeaveAck())

@@ -122,7 +122,7 @@ class CatchUp:
         self.log.head = lambda: Head(
             self._port.me, epoch, self._publishers.seq, [lag.fate(lag.since) for lag in self.lags.values()]
         )
-        for fate in self.log.restore(found, epoch):
+        for fate in self.log.restore(found, epoch, self._port.now):
             lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, 0, fate.at)
             lag.restore(fate)
         if self.log.active:
@@ -207,9 +207,9 @@ class CatchUp:
             self._drop(lag)
 
     def left(self, broker: BrokerRef) -> None:
-        """It has left in order: it wants nothing."""
-        if (lag := self.lags.get(broker)) is not None:
-            self._drop(lag)
+        """It has left in order. What it has not withdrawn its heirs want, and its next life."""
+        if broker in self.lags or self._publishers.baselines(broker):
+            self.lost(broker, True)
 
     def give_up(self, name: str) -> None:
         """A broker is gone for good: nothing is kept for it any more."""

@@ -116,13 +116,16 @@ class Heirs:
 
     def _owed(self, owner: BrokerRef, topic_filters: Iterable[str], wanted: Wanted) -> Wanted:
         """What an owner is owed for its sessions' filters is wanted by an heir."""
-        lag, (_, taken) = self._lags.get(owner), self._missed(owner)
-        had = self._publishers.baselines(owner) if lag is None else lag.baselines
+        lag = self._lags.get(owner)
+        if lag is None:
+            had, least = self._publishers.baselines(owner), self._missed(owner)[1]
+        else:
+            had, least = lag.baselines, 0
         for topic_filter in topic_filters:
             if topic_filter in had:
-                wanted.add(topic_filter, math.inf, max(had[topic_filter], taken))
+                wanted.add(topic_filter, math.inf, max(had[topic_filter], least))
             elif lag is not None and lag.restored:  # it was announced to an earlier life, nobody knows when
                 wanted.add(topic_filter, -math.inf, 0)
             else:
-                wanted.add(topic_filter, math.inf, max(taken, self._log.earlier))
+                wanted.add(topic_filter, math.inf, max(least, self._log.earlier))
         return wanted

@@ -276,7 +276,7 @@ class MissedLog:
         """The number of the last publication of earlier lives."""
         return self.lives[-1][0] if self.lives else 0
 
-    def restore(self, found: Iterable[tuple[int, Segment]], epoch: float) -> list[Fate]:
+    def restore(self, found: Iterable[tuple[int, Segment]], epoch: float, now: float) -> list[Fate]:
         """Go on with these segments, in their order. `epoch`: as in `Head`, of this life. Returns who is lost."""
         fates: dict[BrokerRef, Fate] = {}
         for number, segment in found:
@@ -298,7 +298,22 @@ class MissedLog:
             else:
                 segment.close()
         self.active = bool(self._parts)
-        return [fate for fate in fates.values() if fate.lost]
+        self._end_by(now)
+        lost = [fate for fate in fates.values() if fate.lost]
+        for fate in lost:
+            fate.at = min(fate.at, now)
+        return lost
+
+    def _end_by(self, now: float) -> None:
+        """Nothing was published in the future, wherever the machine's clock has been set meanwhile: no filter of today
+        is to match it."""
+        for part in reversed(self._parts):
+            ahead = part.at - now
+            if ahead > 0:
+                hit("log of a time to come")
+                part.shift -= ahead
+                part.at = now
+            now = part.at
 
     def _restore(self, part: _Part, fates: dict[BrokerRef, Fate], epoch: float) -> None:
         """Raises `msgspec.MsgspecError`."""

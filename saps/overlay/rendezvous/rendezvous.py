@@ -94,9 +94,11 @@ class Rendezvous:
         self.trees.announce_again()
         self.publishers.collect_again()
 
-    def withdraw(self, done: Callable[[], None]) -> None:
-        """Give up filters, presence and trees; `done` runs when all concerned know."""
-        filters, streams = list(self.subscriptions.registrations), list(self.publishers.streams.values())
+    def withdraw(self, owed: bool, done: Callable[[], None]) -> None:
+        """Give up presence, trees and, unless something is `owed` for them, filters; `done` runs when all concerned
+        know."""
+        filters = [] if owed else list(self.subscriptions.registrations)
+        streams = list(self.publishers.streams.values())
         topics = self.trees.topics
         missing = 1 + len(filters) + len(streams) + len(topics)
 

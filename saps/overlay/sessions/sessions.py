@@ -228,6 +228,10 @@ class Sessions:
         """Of all sessions here that last, as the journal has them."""
         return () if self.host is None else self.host.rows()
 
+    def keeps(self) -> bool:
+        """Are there sessions here that go on elsewhere when this broker goes?"""
+        return self.host is not None and any(map(self._keeps, self.host.clients()))
+
     def _keeps(self, client: str) -> bool:
         return self._copied and self.host is not None and self.host.lasting(client)
 
