@@ -2,6 +2,7 @@
 
 In this order: own publications arrive, filters and presence are withdrawn, the keys are taken out of the ring; then
 `Leave` goes to everyone that has sent to this broker in this life, and it is gone when each has answered `LeaveAck`.
+Filters stay if sessions go on elsewhere: publishers' brokers then keep for these what this one can take no more.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Leaving:
     def __init__(
         self, port: Port, graph: SkipGraph, settled: Callable[[], bool], withdraw: Withdraw, timeout: float
     ) -> None:
-        """`settled`: nothing of its own is under way. `withdraw` gives up filters and presence, and calls what it is
-        handed when all concerned know. After `timeout` seconds it goes even if not everyone has answered."""
+        """`settled`: nothing of its own is under way. `withdraw` gives up what the mesh keeps of this broker, and calls
+        what it is handed when all concerned know. After `timeout` seconds it goes even if not everyone has answered."""
         self._port = port
         self._graph = graph
         self._settled = settled

@@ -59,6 +59,32 @@ def test_a_session_outlives_its_broker(seed: int, disks: bool) -> None:
 
 
 @DISKS
+@SCHEDULES
+def test_an_orderly_leave_costs_nothing(seed: int, disks: bool) -> None:
+    """A session is at the broker, offline, and all others publish while it leaves and until the session is adopted."""
+    mesh = Replicated(seed, disks=disks)
+    one, *others = mesh.build(4)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    nomad.lose()
+    owed: dict[tuple[str, int], list[int]] = {(broker.name, qos): [] for broker in others for qos in (1, 2)}
+    for number in range(500):
+        if number == 100:
+            mesh.leave(one)
+        publisher, qos = mesh.rng.choice(others), 1 + number % 2
+        mesh.tell(publisher, number, qos)
+        owed[publisher.name, qos].append(number)
+        mesh.run(mesh.rng.uniform(0, 0.02))
+    mesh.run(1)
+    assert nomad.arrive(mesh.rng.choice(others))
+    nomad.until(lambda: len(nomad.got[1]) + len(nomad.got[2]) >= 500)
+    mesh.run(5)
+    nomad.hear()
+    assert {(name, qos): numbers(nomad.got[qos], name) for name, qos in owed} == owed
+
+
+@DISKS
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("away", [3, 60], ids=["soon", "later"])
 def test_what_was_published_beyond_a_cut_before_an_adoption_reaches_the_heir(seed: int, disks: bool, away: int) -> None:
