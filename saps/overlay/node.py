@@ -296,6 +296,8 @@ class OverlayNode:
         """Give up what is kept for the mesh, presence and trees, and filters if no session goes on elsewhere; `done`
         runs when all concerned know."""
         missing = 2
+        host = self.sessions.host
+        owed = host is not None and any(map(self.sessions.goes_on, host.clients()))
 
         def one_done() -> None:
             nonlocal missing
@@ -304,7 +306,7 @@ class OverlayNode:
                 done()
 
         self.retained.store.leave(one_done)
-        self.rendezvous.withdraw(self.sessions.keeps(), one_done)
+        self.rendezvous.withdraw(owed, one_done)
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant of this broker's state does not hold."""

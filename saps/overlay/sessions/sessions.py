@@ -136,7 +136,7 @@ class Sessions:
         self._copied = copies > 1
         self.copied: CopiesHere
         """Set by whoever puts the two together."""
-        self.notices: Notices[Claiming | None] = Notices(port, calls, joined, self.leases, self._keeps, self._answered)
+        self.notices: Notices[Claiming | None] = Notices(port, calls, joined, self.leases, self.goes_on, self._answered)
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
@@ -228,11 +228,8 @@ class Sessions:
         """Of all sessions here that last, as the journal has them."""
         return () if self.host is None else self.host.rows()
 
-    def keeps(self) -> bool:
-        """Are there sessions here that go on elsewhere when this broker goes?"""
-        return self.host is not None and any(map(self._keeps, self.host.clients()))
-
-    def _keeps(self, client: str) -> bool:
+    def goes_on(self, client: str) -> bool:
+        """Does the client's session go on elsewhere when this broker goes?"""
         return self._copied and self.host is not None and self.host.lasting(client)
 
     def release(self, client: str) -> None:
@@ -262,7 +259,7 @@ class Sessions:
         me, leases = self._port.me, self.leases
         mine = {client: 0 for client in self.host.clients() if partition_of(client) == body.partition}
         mine.update((client, stamp) for client, stamp in leases.items() if partition_of(client) == body.partition)
-        found = [SessionLease(client, me, stamp, self._keeps(client)) for client, stamp in mine.items()]
+        found = [SessionLease(client, me, stamp, self.goes_on(client)) for client, stamp in mine.items()]
         found += [lease for lease in self.copied.leases() if partition_of(lease.client) == body.partition]
         return [SessionLeases(me, True, found)] if found else []
 
@@ -405,7 +402,7 @@ class Sessions:
         if mine is None or client in self.claimings or self.migrations.offer(client):
             return
         others = [lease for lease in others if not self._port.lost(lease.broker)]
-        if others and others[0].stamp == mine + 1 and client not in self._unsure and self._keeps(client):
+        if others and others[0].stamp == mine + 1 and client not in self._unsure and self.goes_on(client):
             assert self.host is not None  # it was adopted while this broker was taken for dead
             claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits)
             claiming.branch, claiming.since = True, self._port.now
