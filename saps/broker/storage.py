@@ -14,7 +14,7 @@ from saps.overlay.missed.log import IN_MEMORY
 from saps.storage.commits import Commits
 from saps.storage.damage import StorageError
 from saps.storage.driver.mesh import COPIED, HeldFrames, keep_retained
-from saps.storage.driver.missed import left, segments
+from saps.storage.driver.missed import boot, left, segments
 from saps.storage.driver.store import Store
 from saps.storage.witness import EVERY, Notes
 
@@ -80,7 +80,7 @@ def keep_missed(broker: Parts) -> None:
     catch_up.log.size = settings.overlay.missed_size
     catch_up.log.segment = segments(Path(settings.storage.file))
     try:
-        catch_up.restore(left(Path(settings.storage.file)), broker.mesh.node.port.timers.wall())
+        catch_up.restore(left(Path(settings.storage.file)), broker.mesh.node.port.timers.wall(), boot())
     except OSError as error:
         raise SettingError("storage.file", str(error)) from None
 

@@ -89,6 +89,20 @@ def test_what_an_earlier_life_has_logged_is_not_later_than_this_one(tmp_path: Pa
     assert min(times) > -10.0
 
 
+@pytest.mark.parametrize(("boot", "at"), [("a", 5.0), ("b", 2.0), ("", 2.0)], ids=["", "after a reboot", "not known"])
+def test_what_a_process_has_logged_is_as_old_as_it_is_though_the_clock_was_set(
+    tmp_path: Path, boot: str, at: float
+) -> None:
+    """Set forth by 3 s: within one boot of the machine the monotonic clock tells."""
+    log = MissedLog(segments(tmp_path / "s.db"))
+    log.head = lambda: Head(BrokerRef("me", 1, "h:2", "c"), 100.0, 0, [], "a")
+    log.begin(1)
+    log.append(5.0, frame("t", 1), [()], [[]])
+    log = MissedLog(segments(tmp_path / "s.db"))
+    log.restore(left(tmp_path / "s.db"), 103.0, 9.0, boot)
+    assert [record.at for record, _ in log.read(log.start)] == [at]
+
+
 def test_a_changed_byte_is_found(tmp_path: Path) -> None:
     log = MissedLog(segments(tmp_path / "s.db"))
     log.size = 1 << 20

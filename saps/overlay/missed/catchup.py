@@ -115,14 +115,14 @@ class CatchUp:
     def owes(self, broker: BrokerRef, topic: str, seq: int) -> bool:
         return self.sending.owes(broker, topic, seq)
 
-    def restore(self, found: Iterable[tuple[int, Segment]], wall: float) -> None:
+    def restore(self, found: Iterable[tuple[int, Segment]], wall: float, boot: str = "") -> None:
         """Go on with what an earlier life has left. To be called before anything is published. `wall`: seconds since
-        the epoch."""
+        the epoch; `boot`: as in `Head`."""
         epoch = wall - self._port.now
         self.log.head = lambda: Head(
-            self._port.me, epoch, self._publishers.seq, [lag.fate(lag.since) for lag in self.lags.values()]
+            self._port.me, epoch, self._publishers.seq, [lag.fate(lag.since) for lag in self.lags.values()], boot
         )
-        for fate in self.log.restore(found, epoch, self._port.now):
+        for fate in self.log.restore(found, epoch, self._port.now, boot):
             lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, 0, fate.at)
             lag.restore(fate)
         if self.log.active:

@@ -63,6 +63,8 @@ class Head(msgspec.Struct, array_like=True, tag=2):
     """The number of its last publication before."""
     fates: list[Fate]
     """All brokers that are lost."""
+    boot: str = ""
+    """Names the start of the machine that its clock counts from; empty: not known."""
 
 
 class Record(msgspec.Struct, array_like=True, tag=3):
@@ -276,14 +278,15 @@ class MissedLog:
         """The number of the last publication of earlier lives."""
         return self.lives[-1][0] if self.lives else 0
 
-    def restore(self, found: Iterable[tuple[int, Segment]], epoch: float, now: float) -> list[Fate]:
-        """Go on with these segments, in their order. `epoch`: as in `Head`, of this life. Returns who is lost."""
+    def restore(self, found: Iterable[tuple[int, Segment]], epoch: float, now: float, boot: str = "") -> list[Fate]:
+        """Go on with these segments, in their order. `epoch`, `boot`: as in `Head`, of this life. Returns who is
+        lost."""
         fates: dict[BrokerRef, Fate] = {}
         for number, segment in found:
             self._next = number + 1
             part = _Part(number, segment, earlier=True)
             try:
-                self._restore(part, fates, epoch)
+                self._restore(part, fates, epoch, boot)
                 whole = not segment.read(part.size, 1)
             except msgspec.MsgspecError:
                 whole = False
@@ -315,11 +318,12 @@ class MissedLog:
                 part.at = now
             now = part.at
 
-    def _restore(self, part: _Part, fates: dict[BrokerRef, Fate], epoch: float) -> None:
+    def _restore(self, part: _Part, fates: dict[BrokerRef, Fate], epoch: float, boot: str) -> None:
         """Raises `msgspec.MsgspecError`."""
         for item, end in self._items(part, 0, whole=True):
             if isinstance(item, Head):
-                part.shift = part.at = item.epoch - epoch
+                same = boot and item.boot == boot  # the same clock, whatever has become of the time of day
+                part.shift = part.at = 0.0 if same else item.epoch - epoch
                 if not self.lives or self.lives[-1][1] != item.life:
                     self.lives.append((item.last, item.life))
                 self.first = self.first or item.last + 1

@@ -52,5 +52,14 @@ def left(database: Path) -> list[tuple[int, FileSegment]]:
     return [(number, FileSegment(_path(database, number), new=False)) for number in numbers]
 
 
+def boot() -> str:
+    """Names the last start of the machine: until the next one all processes have the same monotonic clock. Empty where
+    the system has no name for it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def _path(database: Path, number: int) -> Path:
     return database.with_name(f"{database.name}.missed-{number}")
