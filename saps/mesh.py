@@ -192,7 +192,7 @@ class SessionHost(Protocol):
 
     def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
         """All that it has to deliver and to acknowledge. None: something is not settled yet, come again; or, with
-        `force`, do without. `branch`: but not what it had when it was adopted."""
+        `force`, do without. `branch`: but not what it had when it was adopted, or its repaired file had."""
 
     def depart(self, client: str) -> None:
         """Another broker has it now."""

@@ -91,6 +91,12 @@ class Saved(msgspec.Struct):
     """Seconds by which the machine's clock jumped while the file was not in use. Sessions, wills and messages have been
     moved by it (`move`); retained messages go by the mesh's clock."""
 
+    @property
+    def repaired(self) -> bool:
+        """The file was made of a damaged one, and no broker has begun with it before: it may be older than what other
+        brokers have of the sessions in it."""
+        return bool(self.sessions) and "" not in self.held
+
     def move(self, seconds: float) -> None:
         """Sessions, wills and messages end later by so many seconds."""
         self.jump = seconds

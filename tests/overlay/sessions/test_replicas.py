@@ -127,6 +127,47 @@ def test_what_was_published_beyond_a_cut_before_an_adoption_reaches_the_heir(see
         assert nomad.got[qos] == [b"%s %d" % (four.name.encode(), n) for n in range(50) if 1 + n % 2 == qos]
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("home", [True, False], ids=["comes back to it", "stays elsewhere"])
+def test_what_a_repaired_file_has_of_a_session_that_has_gone_on_does_not_come_again(seed: int, home: bool) -> None:
+    """The owner is killed, and starts again with what was saved of its file: the session as it was before its client
+    took what waited, and more messages than anybody remembers."""
+    mesh = Replicated(seed, disks=True)
+    assert mesh.disks is not None
+    one, two, three = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    nomad.lose()
+    for number in range(10):
+        mesh.tell(three, number, 1 + number % 2)
+    mesh.run(2)
+    sound = {table: dict(rows) for table, rows in mesh.disks["b0"].items()}
+    del sound[Table.HELD]  # `saps storage repair` leaves the lives of the broker out
+    nomad.arrive(one)
+    for number in range(10, 10 + RECENT):
+        mesh.tell(three, number, 1 + number % 2)
+        mesh.run(0.01)
+        nomad.hear()
+        nomad.answer()
+    nomad.until(lambda: len(nomad.got[1]) + len(nomad.got[2]) >= 10 + RECENT)
+    mesh.run(1)
+    mesh.crash("b0")
+    mesh.run(5)
+    assert nomad.arrive(two)
+    mesh.disks["b0"] = sound
+    again = mesh.restart("b0", "b1")
+    mesh.run(10)
+    if home:
+        nomad.arrive(again)
+    mesh.tell(three, 10 + RECENT, 1 + RECENT % 2)
+    nomad.until(lambda: len(nomad.got[1]) + len(nomad.got[2]) >= 11 + RECENT)
+    mesh.run(15)
+    nomad.hear()
+    for qos in (1, 2):
+        assert nomad.got[qos] == [b"b2 %d" % n for n in range(11 + RECENT) if 1 + n % 2 == qos]
+
+
 @marks.expect("restored copy adopted")
 @pytest.mark.parametrize("back", [False, True], ids=["gone", "back without its disk"])
 def test_a_session_outlives_a_loss_of_power_of_all_brokers_and_the_disk_of_its_own(back: bool) -> None:

@@ -41,7 +41,18 @@ def _ignore() -> None:
 class DurableSession(Session):
     """A session of a broker with storage. It is stored as soon as `persist` finds that it is to last."""
 
-    __slots__ = ("_came", "_came_until", "_copies", "_journal", "_number", "_row", "base", "birth", "stored")
+    __slots__ = (
+        "_came",
+        "_came_until",
+        "_copies",
+        "_journal",
+        "_number",
+        "_row",
+        "base",
+        "birth",
+        "repaired",
+        "stored",
+    )
 
     def __init__(
         self, hub: Hub, client_id: str, limits: Limits, budget: Budget, journal: Journal, birth: int, number: int = 0
@@ -51,6 +62,8 @@ class DurableSession(Session):
         self.birth = birth
         self.base: frozenset[Origin] = frozenset()
         """What was in it when it was adopted: its old broker has it, too, or had."""
+        self.repaired: frozenset[Origin] = frozenset()
+        """What a repaired file had of it: if it goes on elsewhere it had that there, or has it."""
         self.stored = False
         self._came: set[Origin] = set()
         """What came with the session, or a branch of it, until `_came_until`: the mesh may bring it once more."""
@@ -264,6 +277,9 @@ def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool
         )
         frontend.sessions[found.client_id] = session
         session.load(found, batch_of, now)
+        if saved.repaired:
+            origins = (saved.messages[copy.message].origin for copy in found.copies)
+            session.repaired = frozenset(origin for origin in origins if origin is not None)
         if not with_wills:
             session.will = None
     for restored in list(frontend.sessions.values()):

@@ -198,8 +198,15 @@ class SessionMigration:
         return described(settings, session.subscriptions.values())
 
     def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
+        session = self._frontend.sessions[client]
+        known = (
+            session.base | session.repaired if branch and isinstance(session, DurableSession) else frozenset[Origin]()
+        )
+        return self._pack(session, force, known)
+
+    def _pack(self, session: Session, force: bool, known: frozenset[Origin]) -> list[bytes] | None:
+        """`known`: what is left out."""
         frontend = self._frontend
-        session = frontend.sessions[client]
         incoming = session.incoming or {}
         if -1 in incoming.values() and not force:
             return None
@@ -213,8 +220,7 @@ class SessionMigration:
         items = items_of(session, journal.life if journal is not None else ("", 0), frontend.clock())
         if not isinstance(session, DurableSession):
             return packed(items, taken)
-        base = session.base if branch else ()
-        return packed((item for item in items if item.origin not in base), taken, session.had)
+        return packed((item for item in items if item.origin not in known), taken, session.had)
 
     def depart(self, client: str) -> None:
         session = self._frontend.sessions[client]
@@ -244,7 +250,9 @@ class SessionMigration:
         frontend = self._frontend
         self._beside.pop(client, None)
         if (old := frontend.sessions.get(client)) is not None:  # of before the client was elsewhere, or a branch of it
-            beside = self.pack(client, True) if settings.birth and self.birth(client) == settings.birth else None
+            beside = None
+            if settings.birth and isinstance(old, DurableSession) and self.birth(client) == settings.birth:
+                beside = self._pack(old, True, old.repaired)
             frontend.sessions.void_will(old)
             frontend.sessions.end(old)
             if beside is not None:

@@ -47,13 +47,15 @@ class Shelf:
     def begin(self, journal: Journal, me: BrokerRef, held: dict[str, dict[str, bytes]]) -> list[Copy]:
         """From now on copies are kept in a file, in which this was `held`. Returns the copies that are whole."""
         self.journal = journal
-        lives = sorted(int(name) for name in held.pop("", {}))
+        lives = sorted(int(name) for name in held.get("", {}))
         for life in lives[:-LIVES]:
             journal.drop(Table.HELD, ("", str(life)))
         self.lives = set(lives[-LIVES:])
         journal.put(Table.HELD, ("", str(me.incarnation)), ("", str(me.incarnation), b""))
         found = []
         for owner, rows in held.items():
+            if not owner:
+                continue
             copy = _read(rows)
             if copy is not None and copy.whole and copy.sessions:
                 found.append(copy)
