@@ -202,25 +202,7 @@ class SessionMigration:
         known = (
             session.base | session.repaired if branch and isinstance(session, DurableSession) else frozenset[Origin]()
         )
-        return self._pack(session, force, known)
-
-    def _pack(self, session: Session, force: bool, known: frozenset[Origin]) -> list[bytes] | None:
-        """`known`: what is left out."""
-        frontend = self._frontend
-        incoming = session.incoming or {}
-        if -1 in incoming.values() and not force:
-            return None
-        for topic_filter in session.subscriptions:
-            if shared(topic_filter) is not None:  # what a group gets from now on is not for this one
-                session.hub.unsubscribe(session, topic_filter)
-        # What is not confirmed yet this broker goes on repeating. What an earlier life of it may have done by half is
-        # published anew.
-        taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
-        journal = frontend.storage.journal
-        items = items_of(session, journal.life if journal is not None else ("", 0), frontend.clock())
-        if not isinstance(session, DurableSession):
-            return packed(items, taken)
-        return packed((item for item in items if item.origin not in known), taken, session.had)
+        return _contents(self._frontend, session, force, known)
 
     def depart(self, client: str) -> None:
         session = self._frontend.sessions[client]
@@ -252,7 +234,7 @@ class SessionMigration:
         if (old := frontend.sessions.get(client)) is not None:  # of before the client was elsewhere, or a branch of it
             beside = None
             if settings.birth and isinstance(old, DurableSession) and self.birth(client) == settings.birth:
-                beside = self._pack(old, True, old.repaired)
+                beside = _contents(frontend, old, True, old.repaired)
             frontend.sessions.void_will(old)
             frontend.sessions.end(old)
             if beside is not None:
@@ -390,3 +372,21 @@ class SessionMigration:
             self.unpack(client, packed((), {}), lambda single: False)
         else:
             self._frontend.sessions.end(self._frontend.sessions[client])
+
+
+def _contents(frontend: Frontend, session: Session, force: bool, known: frozenset[Origin]) -> list[bytes] | None:
+    """As `SessionMigration.pack`. `known`: what is left out."""
+    incoming = session.incoming or {}
+    if -1 in incoming.values() and not force:
+        return None
+    for topic_filter in session.subscriptions:
+        if shared(topic_filter) is not None:  # what a group gets from now on is not for this one
+            session.hub.unsubscribe(session, topic_filter)
+    # What is not confirmed yet this broker goes on repeating. What an earlier life of it may have done by half is
+    # published anew.
+    taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
+    journal = frontend.storage.journal
+    items = items_of(session, journal.life if journal is not None else ("", 0), frontend.clock())
+    if not isinstance(session, DurableSession):
+        return packed(items, taken)
+    return packed((item for item in items if item.origin not in known), taken, session.had)
