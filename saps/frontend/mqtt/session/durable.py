@@ -50,7 +50,6 @@ class DurableSession(Session):
         "_row",
         "base",
         "birth",
-        "repaired",
         "stored",
     )
 
@@ -62,8 +61,6 @@ class DurableSession(Session):
         self.birth = birth
         self.base: frozenset[Origin] = frozenset()
         """What was in it when it was adopted: its old broker has it, too, or had."""
-        self.repaired: frozenset[Origin] = frozenset()
-        """What a repaired file had of it: if it goes on elsewhere it had that there, or has it."""
         self.stored = False
         self._came: set[Origin] = set()
         """What came with the session, or a branch of it, until `_came_until`: the mesh may bring it once more."""
@@ -113,6 +110,15 @@ class DurableSession(Session):
     def had(self) -> dict[Origin, None]:
         """What it has had of late, delivered or not; the oldest first."""
         return self._copies.had
+
+    @property
+    def repaired(self) -> frozenset[Origin]:
+        """What a repaired file had of it: if it goes on elsewhere it had that there, or has it."""
+        return self._copies.repaired
+
+    @repaired.setter
+    def repaired(self, had: frozenset[Origin]) -> None:
+        self._copies.repaired = had
 
     def remember(self, had: Iterable[Origin]) -> None:
         """It had these elsewhere. They take the place of nothing that it had here."""

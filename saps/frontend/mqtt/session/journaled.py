@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 class Copies:
     """The rows of what one client is still to get, or to acknowledge."""
 
-    __slots__ = ("journal", "number", "recent")
+    __slots__ = ("journal", "number", "recent", "repaired")
 
     def __init__(self, journal: Journal, number: int) -> None:
         """`number`: the session's."""
@@ -37,6 +37,8 @@ class Copies:
         self.number = number
         self.recent: deque[Stored | Origin] = deque(maxlen=RECENT)
         """What the session has had of late, delivered or not."""
+        self.repaired: frozenset[Origin] = frozenset()
+        """What a repaired file had for it."""
 
     @property
     def had(self) -> dict[Origin, None]:
