@@ -29,7 +29,7 @@ from benchmarks.chaos.ground import Ground, in_lab, on_loopback, topology
 from benchmarks.chaos.history import judge, write
 from benchmarks.chaos.report import COUNTS, FAULTS, Result, count_rows, fault_rows, markdown, together, verdict
 from benchmarks.chaos.run import Outcome, Run, Traffic
-from benchmarks.chaos.schedule import CLOCKS, OPENFLOW, Kind, Step, phases, singly
+from benchmarks.chaos.schedule import CLOCKS, OPENFLOW, VOLUMES, Kind, Step, phases, singly
 from benchmarks.machine import this_machine
 from benchmarks.section import update_page
 from examples.smart_city.processes import BrokerError
@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = available(lab, disks, lab and chosen.spark, full=chosen.sync == "full")
     if chosen.kinds:
         kinds = [kind for kind in kinds if kind in chosen.kinds]
+    disks = disks and (chosen.sync == "full" or not VOLUMES.isdisjoint(kinds))
     if not kinds:
         print("chaos: none of these faults can be brought about here", file=sys.stderr)
         return 2

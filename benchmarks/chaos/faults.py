@@ -46,7 +46,7 @@ def reach(step: Step, ground: Ground) -> Reach:
             return Reach(sides=(frozenset(ground.sites), frozenset(ground.sites)), kept=True)
         case Kind.PARTITION | Kind.CUT | Kind.ONE_WAY | Kind.LOSS | Kind.MANGLE:
             return Reach(sides=ground.sides, kept=True)
-        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.DAMAGE | Kind.FREEZE | Kind.POWER:
+        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.GONE | Kind.DAMAGE | Kind.FREEZE | Kind.POWER:
             return Reach(frozenset({step.broker}), kept=True)
         case Kind.BLACKOUT:
             return Reach(frozenset(ground.sites), kept=True)
@@ -78,6 +78,7 @@ class Faults:
             Kind.CLOCK: self._jump,
             Kind.REBOOT: self._reboot,
             Kind.WIPE: self._wipe,
+            Kind.GONE: self._replace,
             Kind.DAMAGE: self._damage,
             Kind.BLACKOUT: self._black_out,
             Kind.POWER: self._cut_power,
@@ -104,8 +105,15 @@ class Faults:
     async def _wipe(self, step: Step) -> None:
         site = self._ground.sites[step.broker]
         await site.end(signal.SIGKILL)
-        for file in site.folder.iterdir():
-            file.unlink()
+        site.wipe()
+        await asyncio.sleep(step.seconds)
+        await site.start()
+
+    async def _replace(self, step: Step) -> None:
+        site = self._ground.sites[step.broker]
+        await site.end(signal.SIGKILL)
+        site.wipe()
+        site.succeed()
         await asyncio.sleep(step.seconds)
         await site.start()
 

@@ -33,6 +33,9 @@ class Site(ABC):
 
     def __init__(self, name: str, cluster: str, overlay: str, folder: Path) -> None:
         self.name, self.cluster, self.overlay, self.folder = name, cluster, overlay, folder
+        self.broker_name = name
+        """Of the broker that is there now."""
+        self._successors = 0
         self.file = folder / "broker.db"
         self.settings: dict[str, str] = {}
         self.others: list[str] = []
@@ -58,6 +61,16 @@ class Site(ABC):
         guest = self.guest({name: value for name, value in self.settings.items() if not name.startswith("storage.")})
         await guest.start(START)
         return guest
+
+    def wipe(self) -> None:
+        """Its disk is gone. Its process has ended."""
+        for file in self.folder.iterdir():
+            file.unlink()
+
+    def succeed(self) -> None:
+        """From the next start on another broker is in its place."""
+        self._successors += 1
+        self.broker_name = f"{self.name}-{self._successors}"
 
     async def repair(self) -> None:
         """Put what is sound of its damaged file in the file's place, or nothing if nothing can be had. Its process has
@@ -115,7 +128,8 @@ class LoopbackSite(Site):
         self._port = ports[0]
 
     def broker(self, settings: Mapping[str, str]) -> BrokerProcess:
-        return saps_broker(self.name, self.cluster, f"127.0.0.1:{self._port}", self.overlay, self.others, settings)
+        mqtt = f"127.0.0.1:{self._port}"
+        return saps_broker(self.broker_name, self.cluster, mqtt, self.overlay, self.others, settings)
 
     def guest(self, settings: Mapping[str, str]) -> BrokerProcess:
         mqtt, overlay = (f"127.0.0.1:{port}" for port in free_ports(2, random.Random()))
@@ -133,7 +147,7 @@ class LabSite(Site):
         self._space = lab.host(host)
 
     def broker(self, settings: Mapping[str, str]) -> BrokerProcess:
-        return self._in_space(self.name, f"127.0.0.1:{MQTT}", self.overlay, self.others, settings)
+        return self._in_space(self.broker_name, f"127.0.0.1:{MQTT}", self.overlay, self.others, settings)
 
     def guest(self, settings: Mapping[str, str]) -> BrokerProcess:
         own = {name: value for name, value in settings.items() if not name.startswith("ofm.")}

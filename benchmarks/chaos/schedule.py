@@ -22,6 +22,7 @@ class Kind(StrEnum):
     CLOCK = "clock"
     REBOOT = "reboot"
     WIPE = "wipe"
+    GONE = "gone"
     DAMAGE = "damage"
     BLACKOUT = "blackout"
     POWER = "power"
@@ -52,6 +53,8 @@ WHAT = {
     Kind.CLOCK: "the clock of a broker jumps, up to a day ahead or back, and back again (1 to 2 s)",
     Kind.REBOOT: "`kill -9` of a broker; it is started again with a clock that is up to a day ahead or behind",
     Kind.WIPE: "`kill -9` of a broker, and its disk is gone; it is started again after 0 to 4 s, with an empty one",
+    Kind.GONE: "`kill -9` of a broker that never comes back, nor its disk; one with another name takes its place after"
+    " 0 to 8 s",
     Kind.DAMAGE: "`kill -9` of a broker, and its storage is damaged: a bit flipped, a file cut in half or gone, a block"
     " copied over another; it is started again, after `saps storage repair` if it refuses",
     Kind.BLACKOUT: "`kill -9` of all brokers at once, and with `storage.sync = full` what their disks had not synced is"
@@ -85,6 +88,7 @@ LENGTH = {
     Kind.CLOCK: (1.0, 2.0),
     Kind.REBOOT: (0.0, 2.0),
     Kind.WIPE: (0.0, 4.0),
+    Kind.GONE: (0.0, 8.0),
     Kind.DAMAGE: (0.0, 4.0),
     Kind.BLACKOUT: (0.0, 4.0),
     Kind.POWER: (0.0, 4.0),
@@ -117,10 +121,21 @@ BETWEEN = frozenset({Kind.PARTITION, Kind.CUT, Kind.ONE_WAY, Kind.LOSS, Kind.MAN
 OPENFLOW = frozenset({Kind.SWITCH, Kind.CONTROLLER, Kind.OFGATE, Kind.SPARK})
 """What happens to the programs and switches of OpenFlow multicast."""
 ENDS = frozenset(
-    {Kind.KILL, Kind.FREEZE, Kind.RESTART, Kind.DISK, Kind.REBOOT, Kind.WIPE, Kind.DAMAGE, Kind.POWER, Kind.BROKEN}
+    {
+        Kind.KILL,
+        Kind.FREEZE,
+        Kind.RESTART,
+        Kind.DISK,
+        Kind.REBOOT,
+        Kind.WIPE,
+        Kind.GONE,
+        Kind.DAMAGE,
+        Kind.POWER,
+        Kind.BROKEN,
+    }
 )
 """What takes a broker, or its disk, away."""
-DISKS = frozenset({Kind.WIPE, Kind.DAMAGE})
+DISKS = frozenset({Kind.WIPE, Kind.GONE, Kind.DAMAGE})
 """What takes the disk's content away, or some of it."""
 VOLUMES = frozenset({Kind.DISK, Kind.POWER, Kind.BROKEN, Kind.SYNC})
 """What needs disks of one's own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -229,12 +229,12 @@ class Nomad:
         if answers:
             self.broker.act(partial(self.client.send, *answers))
 
-    def wander(self, rng: random.Random, moves: float) -> None:
-        """Do something by chance; `moves`: how often it connects, to any broker."""
+    def wander(self, rng: random.Random, moves: float, without: Collection[str] = ()) -> None:
+        """Do something by chance; `moves`: how often it connects, to any broker but some."""
         dice = rng.random()
         self.hear()
         if dice < moves:
-            self.connect(rng.choice(self.mesh.alive()))
+            self.connect(rng.choice([broker for broker in self.mesh.alive() if broker.name not in without]))
         elif dice < 0.3:
             self.lose()
         elif self.alive:

@@ -208,9 +208,11 @@ class Sessions:
 
     def await_heir(self, claiming: Claiming) -> bool:
         """The session was at a broker that is dead, and has copies elsewhere: somebody is about to adopt it. False if
-        that has been waited for long enough, or is not wanted."""
+        that has been waited for long enough, or is not wanted, or this one has adopted it."""
+        assert self.host is not None
         late = self._port.now - claiming.since >= HEIRS_SHARE * self.patience
-        if late or not claiming.keep or claiming.given is not None:
+        here = claiming.client not in self._unsure and self.host.birth(claiming.client)
+        if late or here or not claiming.keep or claiming.given is not None:
             return False
 
         def again() -> None:

@@ -64,6 +64,8 @@ class SessionMigration:
         """Clients whose session is being handed over, with the times at which it would end and its will be due."""
         self._coming: set[str] = set()
         """Clients whose session comes from another broker."""
+        self._unclaimed: set[str] = set()
+        """Clients whose session was adopted here, and which have not connected since."""
         self._beside: dict[str, list[bytes]] = {}
         """What was here of a session that comes from another broker: it is to have it, too."""
         self._ended: list[str] = []
@@ -83,7 +85,7 @@ class SessionMigration:
             self._asked[client] = expiry
             self._sessions.refresh(client)
             del self._asked[client]
-        return client in self._arrivals or not self._sessions.at_home(client)
+        return client in self._arrivals or client in self._unclaimed or not self._sessions.at_home(client)
 
     def wait(self, connection: Connection, client: str, clean_start: bool, expiry: int, enter: Enter) -> None:
         """Run `enter` when it is known where the client's session is, and it is here. That may be at once."""
@@ -91,6 +93,7 @@ class SessionMigration:
         if waiting is not None:
             waiting.append((connection, enter))
             return
+        self._unclaimed.discard(client)
         self._arrivals[client] = [(connection, enter)]
         self._asked[client] = expiry
         self._sessions.claim(client, connection.user, not clean_start, partial(self._arrived, client))
@@ -143,6 +146,7 @@ class SessionMigration:
         ended, self._ended = self._ended, []
         for client in ended:
             if client not in self._frontend.sessions and client not in self._arrivals:
+                self._unclaimed.discard(client)
                 self._sessions.release(client)
 
     # ---- a session that leaves
@@ -207,6 +211,7 @@ class SessionMigration:
     def depart(self, client: str) -> None:
         session = self._frontend.sessions[client]
         del self._leaving[client]
+        self._unclaimed.discard(client)
         session.hand_off()
         self._frontend.sessions.void_will(session)
         self._frontend.sessions.end(session)
@@ -285,7 +290,7 @@ class SessionMigration:
         epoch = self._epoch()
         now = frontend.clock() + epoch
         first, second = snapshot_of(saved, messages, now)
-        self._arrivals.setdefault(client, [])
+        claimed = bool(self._arrivals.setdefault(client, []))
         filters = self.receive(client, first, subscribed)
         session = frontend.sessions[client]
         if saved.ends is not None:
@@ -295,10 +300,21 @@ class SessionMigration:
             self.unpack(client, second, lambda single: False)
             if isinstance(session, DurableSession):
                 session.base = frozenset(item.origin for part in unpacked(second) for item in part.items if item.origin)
+            if not claimed:
+                self._unclaimed.add(client)
             self.admit(session)
             session.obey(session.rights)
 
-        return filters, partial(self._arrived, client), complete
+        def arrived(arrival: Arrival) -> None:
+            if claimed:
+                self._arrived(client, arrival)
+                return
+            waiting, self._arrivals[client] = self._arrivals[client], []
+            self._arrived(client, arrival)
+            for connection, enter in waiting:  # later than the adoption: the old owner must not have it back
+                self.wait(connection, client, False, session.expiry, enter)
+
+        return filters, arrived, complete
 
     def absorb(self, saved: SavedSession, messages: dict[int, SavedMessage]) -> None:
         client, frontend = saved.client_id, self._frontend
