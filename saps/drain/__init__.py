@@ -1,1 +1,1 @@
-"""Draining a broker: its clients go elsewhere, its sessions go to other brokers, and then it leaves."""
+"""Drains a broker: redirects its clients, moves its sessions to other brokers, and then has it leave the mesh."""

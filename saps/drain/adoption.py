@@ -1,11 +1,10 @@
-"""The other broker's side of a drain: it takes sessions over that nobody has asked for.
+"""The receiving side of a drain: a broker adopts sessions whose clients have not connected to it.
 
-An offer makes a claim to the client that any CONNECT made since counts as later than
-(`saps.overlay.sessions.sessions`); then
-the session is handed over as if its client had connected here and gone again
-(`saps.overlay.sessions.migration.migration`), and only when
-this broker has all of it, on disk if it stores sessions, does the other one forget it. A will that waits, and how long
-the session lasts yet, come with the offer.
+1. The offer makes a claim to the client; any CONNECT since then counts as later (`saps.overlay.sessions.sessions`).
+2. The session migrates as if its client had connected here and left again (`saps.overlay.sessions.migration`).
+3. The draining broker forgets the session only when this broker has all of it, on disk if it stores sessions.
+
+The offer also carries the client's waiting will and the remaining life of the session.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from saps.overlay.frames.calls import SessionLease
 
 
 class Claims(Protocol):
-    """What a drain needs of the sessions of the mesh (`saps.overlay.sessions.sessions.Sessions`)."""
+    """The part of `saps.overlay.sessions.sessions.Sessions` that a drain needs."""
 
     leases: dict[str, int]
 
@@ -33,18 +32,18 @@ class Claims(Protocol):
 
 
 class Adopter:
-    """Takes over sessions for one broker."""
+    """Adopts offered sessions for one broker."""
 
     def __init__(self, frontend: Frontend, claims: Claims, welcome: Callable[[Session], None] = lambda session: None):
-        """`welcome` is told of each session that has come, to give it the rights of its user."""
+        """`welcome` is called with each adopted session, to give it the rights of its user."""
         self._frontend = frontend
         self._claims = claims
         self._welcome = welcome
         self.adopted = 0
-        """Sessions that have come."""
+        """Sessions adopted since the start."""
 
     def adopt(self, offer: Offer) -> str:
-        """Begin to take a session over. Why not, or an empty text."""
+        """Begin to adopt a session. Returns an empty text, or the reason for refusing."""
         frontend, migration = self._frontend, self._frontend.sessions.migration
         limits, budget = frontend.limits, frontend.sessions.budget
         if migration is None:
@@ -69,7 +68,7 @@ class Adopter:
         return "" if begun else "there is one here"
 
     def _settle(self, offer: Offer, since: float, session: Session) -> None:
-        """The session is here: what came with the offer holds for it."""
+        """Give a session that has arrived the expiry and will of its offer."""
         frontend = self._frontend
         self.adopted += 1
         session.ends_at = since + min(offer.remaining, session.expiry)

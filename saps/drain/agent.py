@@ -1,7 +1,7 @@
-"""The agent that brokers ask about each other's drains: ``!drain`` at every broker, called by way of its broker.
+"""The agent through which brokers coordinate drains: ``!drain`` at every broker, called by the broker's name.
 
-As an agent it needs no frame of its own: a broker of an older version answers that it has none, and is not asked to
-take anything.
+An agent needs no frame of its own: a broker of an older version answers that it has no such agent, and is then offered
+nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from saps.drain.adoption import Adopter
 from saps.drain.values import Drained, Host, Offer, Order
 
 DRAIN = "drain"
-"""Name of each broker's agent; it costs the overlay no key."""
+"""Name of the agent at each broker; it needs no key in the overlay."""
 
 
 class DrainAgent:
-    """Answers for one broker."""
+    """Answers calls about drains for one broker."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class DrainAgent:
         obey: Callable[[Order], None],
         progress: Callable[[], Drained],
     ) -> None:
-        """`host`: what this broker offers; None: nothing, as it is drained itself. `connected`: is a client here?
-        `obey`: carries out an operator's order."""
+        """`host` returns the room that this broker offers, or None while it is drained itself; `connected`, whether a
+        client is connected here; `progress`, the state of the drain. `obey` carries out an operator's order."""
         self._obey = obey
         self._progress = progress
         self._host = host
@@ -40,12 +40,13 @@ class DrainAgent:
 
     @remote
     def host(self) -> Any:
-        """A `Host` as plain values, or None."""
+        """Return this broker's `Host` as plain values, or None while it is drained itself."""
         return msgspec.to_builtins(self._host())
 
     @remote
     def obey(self, order: Any) -> Any:
-        """Begin or end a drain, for an operator at another broker: a `Drained` as plain values. Raises `ValueError`."""
+        """Start or cancel a drain for an operator at another broker. Returns a `Drained` as plain values; raises
+        `ValueError` for an invalid number."""
         wanted = msgspec.convert(order, Order)
         if (fault := wanted.fault()) is not None:
             raise ValueError(f"{fault} is not a number that can be used")
@@ -54,12 +55,12 @@ class DrainAgent:
 
     @repeatable
     def progress(self) -> Any:
-        """How far it is: a `Drained` as plain values."""
+        """Return the progress of the drain, a `Drained` as plain values."""
         return msgspec.to_builtins(self._progress())
 
     @remote
     def adopt(self, offers: list[Any]) -> Any:
-        """Take over the sessions of these offers, if possible: for each why not, or an empty text."""
+        """Adopt the offered sessions. Returns for each an empty text, or the reason for refusing it."""
         host = self._host()
         room = host.room if host is not None else 0
         answers = []
@@ -70,5 +71,5 @@ class DrainAgent:
 
     @remote
     def connected(self, clients: list[str]) -> Any:
-        """Those of these clients that are connected here."""
+        """Return those of these clients that are connected here."""
         return [client for client in clients if self._connected(client)]

@@ -1,12 +1,12 @@
-"""One broker's drain: its clients are sent away at a pace, their sessions follow them or are given away.
+"""Drains one broker: its clients are redirected at a limited rate, and their sessions move to other brokers.
 
-1. Nobody is let in any more; other brokers are asked what they can take (`saps.drain.agent`).
-2. Clients are sent away, `Options.rate` a second. Each finds another broker, which takes its session over as ever.
-3. A session whose client has been away for `Options.grace`, or before, is offered to another broker.
-4. When none is left the broker may leave.
+1. The broker admits no more clients and asks the other brokers how much room they have (`saps.drain.agent`).
+2. It redirects `Options.rate` clients a second. Each connects to another broker, to which its session migrates.
+3. It offers the session of each client that has been away for `Options.grace` seconds to another broker.
+4. When no session is left, the broker may leave.
 
-So each session is at one broker at any time, whose own it stays until the other has all of it; a drain that is
-cancelled, or gets nowhere, leaves everything in order. Pure: driven by the timers of the frontend.
+Each session belongs to one broker at any time, and to the next one only when that has all of it. A drain may therefore
+be cancelled or get stuck without harm. Pure: the frontend's timers drive it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from saps.frontend.mqtt.orders import Redirect
 from saps.overlay.ring.keys import BrokerRef
 
 TICK = 0.1
-"""Seconds from one step to the next."""
+"""Seconds between two steps."""
 LOOK = 2.0
-"""Seconds between two questions to the other brokers, and between two looks for sessions whose clients have gone by
-themselves; also how long clients stay before they are sent away without an address."""
+"""Seconds between two queries to the other brokers, and between two searches for sessions whose clients have left by
+themselves; also how long the drain waits for an answer before it redirects clients without an address."""
 ANSWERS = 50.0
-"""Answers a second of other brokers, at most: in a large mesh they are asked less often."""
+"""Most answers of other brokers a second: a larger mesh is queried less often."""
 
 
 class _Run:
     """One drain, from its start to its end or its cancellation."""
 
     def __init__(self, began: float, before: Progress) -> None:
-        """`before`: how much there was."""
+        """`began`: seconds on the frontend's clock; `before`: the clients, sessions and keys at that time."""
         self.began = began
         self.before = before
 
 
 class Drain:
-    """Drains one broker when it is told to."""
+    """The drain of one broker, started and cancelled by an operator."""
 
     def __init__(
         self,
@@ -59,8 +59,9 @@ class Drain:
         addresses: Callable[[], set[str]] = set,
         on_empty: Callable[[], None] = lambda: None,
     ) -> None:
-        """`kind`: how a client is connected. `keys`: how many this broker has in the overlay. `addresses`: where
-        clients reach it. `on_empty`: all that can go has gone; it is to leave."""
+        """`kind` returns how a client is connected, `keys` the number of this broker's keys in the overlay, `addresses`
+        where clients reach this broker. `on_empty` is called when nothing is left that can move: the broker should
+        leave."""
         self._me = me
         self._frontend = frontend
         self._claims = claims
@@ -84,7 +85,7 @@ class Drain:
         return self.stage is not Stage.SERVING
 
     def start(self, options: Options) -> None:
-        """Begin, or go on with other options."""
+        """Start the drain, or continue it with other options."""
         self.options = options
         if self.stage in (Stage.LEAVING, Stage.LEFT):
             return
@@ -103,14 +104,15 @@ class Drain:
         self._direct()
 
     def cancel(self) -> None:
-        """Serve again. What has gone has gone; once the broker leaves it is too late."""
+        """Cancel the drain and serve again; clients and sessions that have moved stay where they are. Has no effect
+        once the broker is leaving."""
         if self.stage in (Stage.DRAINING, Stage.STUCK):
             self.stage = Stage.SERVING
             self._frontend.orders.redirect = None
             self.offering.end()
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Return the progress of the drain."""
         frontend, before = self._frontend, self._run.before
         keys = self._keys()
         running = self.draining
@@ -162,18 +164,18 @@ class Drain:
                 self.stage = Stage.STUCK
 
     def _away(self, client: str) -> None:
-        """A client has been sent away."""
+        """Schedule the session of a redirected client to be offered."""
         self.offering.later(client, self._frontend.clock() + self.options.grace)
 
     # ---- the other brokers
 
     @property
     def _staying(self) -> bool:
-        """Nobody takes sessions."""
+        """Return whether all other brokers have answered, and none has room."""
         return self.hosts.known and not self.hosts.able
 
     def _look(self, now: float) -> None:
-        """Ask the other brokers what they offer, and look which sessions have been left meanwhile."""
+        """Query the other brokers for room, and schedule sessions whose clients have left meanwhile."""
         run = self._run
 
         def answered(answers: Answers) -> None:
@@ -187,7 +189,7 @@ class Drain:
         self.offering.look(now + self.options.grace)
 
     def _direct(self) -> None:
-        """What clients are told from now on."""
+        """Set the reason code and the addresses that clients are told from now on."""
         hosts, kind = self.hosts, self._kind
         if self._staying:  # they are to come back: elsewhere they would begin anew
             refusal, leave_ack = Reason.SERVER_UNAVAILABLE, Reason.SERVER_SHUTTING_DOWN

@@ -1,4 +1,4 @@
-"""Where clients and sessions of a broker that is drained go: to brokers that can take them, those of its site first."""
+"""Chooses the brokers that take the clients and sessions of a draining broker, those of its own cluster first."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from saps.drain.values import Host, Kind
 from saps.overlay.ring.keys import BrokerRef
 
 LONGEST = 300
-"""Characters of an address."""
+"""Most characters of an address."""
 REFERENCES = 3
-"""Addresses in one Server Reference: the client may try them in turn."""
+"""Most addresses in one Server Reference (MQTT 5.0, 4.11); the client may try them in turn."""
 
 
 class Hosts:
-    """What the other brokers have answered."""
+    """The other brokers, by their latest answers."""
 
     def __init__(self) -> None:
         self.known = False
-        """They have been asked, and have answered."""
+        """Whether the other brokers have answered."""
         self._hosts: list[Host] = []
         self._near: set[str] = set()
-        """Those of the same cluster."""
+        """Names of the brokers in the same cluster."""
         self._given: dict[str, int] = {}
-        """By broker: sessions offered since it was asked."""
+        """By broker: sessions offered since its last answer."""
         self._refusals: dict[str, set[str]] = {}
-        """By client: the brokers that do not take its session."""
+        """By client: the brokers that have refused its session."""
         self._turn = 0
         self._own: Collection[str] = ()
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """The number of other brokers."""
         return len(self._hosts)
 
     @property
     def able(self) -> list[Host]:
-        """The brokers that can take sessions over."""
+        """The brokers that have room for sessions."""
         return [host for host in self._hosts if host.room]
 
     def learn(self, values: Iterable[Any], me: BrokerRef, addresses: Collection[str] = ()) -> None:
-        """The answers of all brokers; those that are drained themselves have answered None. Nobody is sent to this
-        broker's own `addresses`: others may have them too, behind one load balancer."""
+        """Take in the answers of all brokers, None from those that are drained themselves. No client is sent to this
+        broker's own `addresses`, which other brokers behind the same load balancer may share."""
         found = []
         for value in values:
             try:
@@ -61,8 +61,8 @@ class Hosts:
         self.known = True
 
     def reference(self, kind: Kind) -> str:
-        """Addresses for a client that is connected in this way, separated by spaces (MQTT 5.0, section 4.11): of the
-        brokers of this site, in turns, then of others. Empty if none is known."""
+        """Return the Server Reference for a client with this kind of connection: addresses separated by spaces (MQTT
+        5.0, 4.11), of brokers in this cluster in rotation, then of others. Empty if none is known."""
         if not self.able or not kind:
             return ""
         self._turn += 1
@@ -73,8 +73,8 @@ class Hosts:
         return " ".join([address for address in addresses if address and address not in self._own][:REFERENCES])
 
     def choose(self, client: str) -> str | None:
-        """The broker to offer a client's session to: of those that have not refused it the one with the fewest, of
-        this site if there is one there. None if all have: they are asked anew, later."""
+        """Choose the broker to offer a client's session to: the one with the fewest sessions among those that have not
+        refused it, in this cluster if possible. Returns None if all have refused; then all may be tried again."""
         refused = self._refusals.get(client, set())
         able = [host for host in self.able if host.room > self._given.get(host.broker, 0)]
         able = [host for host in able if host.broker not in refused]
@@ -87,7 +87,7 @@ class Hosts:
         return chosen.broker
 
     def refused(self, client: str, broker: str) -> None:
-        """A broker does not take a client's session."""
+        """Record that a broker has refused a client's session."""
         self._refusals.setdefault(client, set()).add(broker)
 
 
@@ -97,7 +97,7 @@ def _turned(hosts: list[Host], turn: int) -> list[Host]:
 
 
 def _address(text: str) -> str:
-    """What another broker says is an address, if it is one that clients can be told."""
+    """Return an address that another broker has sent if clients can be told it, else an empty text."""
     try:
         return str(Address.parse(text)) if text.isascii() and len(text) <= LONGEST else ""
     except ValueError:

@@ -1,6 +1,6 @@
-"""Sessions of a broker that is drained: each is offered to another one until it has it.
+"""Offers each session of a draining broker to other brokers, until one of them has adopted it.
 
-A session stays this broker's own until the other has all of it, so an offer that fails or is forgotten costs time only.
+A session belongs to this broker until the other has all of it, so a failed or lost offer costs only time.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from saps.frontend.mqtt.session.session import Session
 from saps.overlay.ring.keys import BrokerRef
 
 AT_ONCE = 64
-"""Sessions that are offered or on the way at the same time. More is faster; each costs a few round trips, and what
-its messages weigh."""
+"""Most sessions offered or under way at once. More is faster; each takes a few round trips and the memory of its
+messages."""
 OVERDUE = 15.0
-"""Seconds after which a session that was offered and is still here is offered to another broker."""
+"""Seconds after an offer until a session that is still here is offered to another broker."""
 AGAIN = 1.0
-"""Seconds until a session that was refused is offered again."""
+"""Seconds until a refused session is offered again."""
 
 Call = Callable[[str, str, tuple[Any, ...], Callable[[Answers], None]], None]
 """Calls a method of an agent by name (`saps.agents.api.AgentRegistry.call`)."""
 
 
 class Offering:
-    """The sessions of one broker whose clients are away."""
+    """The sessions of a draining broker whose clients are away."""
 
     def __init__(self, me: Callable[[], BrokerRef], frontend: Frontend, claims: Claims, call: Call) -> None:
         self._me = me
@@ -41,35 +41,35 @@ class Offering:
         self._claims = claims
         self._call = call
         self._hosts = Hosts()
-        """Of the present drain: an answer for another one's does not count."""
+        """Those of the current drain; an answer to an earlier drain is ignored."""
         self._due: dict[str, float] = {}
-        """Sessions of clients that are away, and when they are to be offered."""
+        """By client: when to offer the session."""
         self.moving: dict[str, float] = {}
-        """Sessions that were offered, and when that has failed."""
+        """By client: when the pending offer counts as failed."""
 
     def begin(self, hosts: Hosts, now: float) -> None:
-        """A drain begins: what has no client is due at once."""
+        """Start a drain: sessions without a connected client are due at once."""
         self._hosts = hosts
         sessions = self._frontend.sessions
         self._due = {client: now for client, session in sessions.items() if session.connection is None}
 
     def end(self) -> None:
-        """The drain is cancelled."""
+        """Forget everything: the drain was cancelled."""
         self._due.clear()
         self.moving.clear()
 
     def later(self, client: str, due: float) -> None:
-        """A client has been sent away: its session is offered then, unless it has followed by itself."""
+        """Schedule the session of a redirected client, unless it follows its client before."""
         self._due[client] = due
 
     def look(self, due: float) -> None:
-        """Sessions that have been left meanwhile are offered then."""
+        """Schedule sessions whose clients have left meanwhile."""
         for client, session in self._frontend.sessions.items():
             if session.connection is None:
                 self._due.setdefault(client, due)
 
     def offer(self, now: float) -> None:
-        """Offer what is due, and see what has become of what was offered."""
+        """Offer the sessions that are due, and check on those offered before."""
         sessions = self._frontend.sessions
         for client, overdue in list(self.moving.items()):
             if client not in sessions:
@@ -90,7 +90,7 @@ class Offering:
             self._offer(host, batch)
 
     def _offers(self, now: float) -> Iterator[Offer]:
-        """Of sessions that are due, as many as may go at once."""
+        """Yield offers for the sessions that are due, at most `AT_ONCE` under way."""
         room = AT_ONCE - len(self.moving)
         for client, due in list(self._due.items()):
             if due > now or client in self.moving:

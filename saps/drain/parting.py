@@ -1,8 +1,8 @@
-"""Sending clients away, at a pace, and seeing to their wills.
+"""Redirects clients at a limited rate, and keeps their wills meanwhile.
 
-A client that is sent elsewhere has not died. So its will waits until it has had time to connect to another broker, and
-is published if it is at none then: the same that its guardians do when a broker leaves (`saps.overlay.wills`), who see
-to the wills whose time has not come when the broker goes.
+A redirected client has not died. Its will waits until the client has had time to connect to another broker, and is
+published if it is connected nowhere by then. When the broker leaves before that, the will's guardians do the same
+(`saps.overlay.wills`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ClientEviction:
-    """The clients of one broker that is drained."""
+    """Redirects the clients of a draining broker."""
 
     def __init__(self, frontend: Frontend, call: Call) -> None:
         self._frontend = frontend
@@ -32,7 +32,7 @@ class ClientEviction:
         self._queue: deque[Connection] = deque()
         self._allowed = 0.0
         self.wills: dict[str, tuple[Message, float]] = {}
-        """By client, with the time at which it is to be found elsewhere."""
+        """By client: the will, and the time by which the client must be connected elsewhere."""
 
     def begin(self) -> None:
         self._queue.clear()
@@ -40,18 +40,18 @@ class ClientEviction:
 
     @property
     def connected(self) -> bool:
-        """There are clients yet."""
+        """Whether any client is still connected."""
         return any(connection.session is not None for connection in self._frontend.connections)
 
     def send_away(self, count: float, away: Callable[[str], None]) -> None:
-        """Send away so many clients more, on average. `away` is told of each that may come for its session."""
+        """Redirect `count` more clients on average. `away` is called with each that has a session to fetch."""
         self._allowed = min(self._allowed + count, max(1.0, count))
         while self._allowed >= 1 and (connection := self._next()) is not None:
             self._allowed -= 1
             self._part(connection, away)
 
     def _next(self) -> Connection | None:
-        """A client that is connected, each in its turn."""
+        """Return the next connected client, in rotation, or None."""
         queue = self._queue
         if not queue:
             queue.extend(each for each in self._frontend.connections if each.session is not None)
@@ -72,13 +72,13 @@ class ClientEviction:
             away(session.client_id)
 
     def keep_will(self, session: Session, due: float) -> None:
-        """Take over a session's will: to be published if the client is connected nowhere at that time."""
+        """Keep a session's will, to publish it if the client is connected nowhere at the time `due`."""
         will = self._frontend.sessions.lay_aside_will(session)
         if will is not None:
             self.wills[session.client_id] = will, due
 
     def see_to_wills(self, now: float) -> None:
-        """Publish those that are due, of clients that are nowhere."""
+        """Publish the wills that are due of clients that are connected nowhere."""
         due = {client: will for client, (will, when) in self.wills.items() if when <= now}
         if not due:
             return

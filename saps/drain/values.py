@@ -1,4 +1,4 @@
-"""What is said about a drain: how it is to go, how far it is, what other brokers offer, and what they are offered."""
+"""Values of a drain: options, an operator's order, progress, the room of other brokers, and offered sessions."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from saps.overlay.ring.keys import BrokerRef
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a drain is to go."""
+    """Options of a drain."""
 
     rate: float = 100.0
-    """Clients a second that are sent away. Each connects to another broker, which takes its session over."""
+    """Clients redirected per second. Each connects to another broker, to which its session migrates."""
     grace: float = 5.0
-    """Seconds for which a client that was sent away may ask for its session elsewhere before it is given away."""
+    """Seconds that a redirected client has to fetch its session elsewhere before the session is offered."""
     timeout: float = 300.0
-    """Seconds after which the broker leaves with the sessions that nobody takes, if they are stored; and else stays,
-    drained as far as it went."""
+    """Seconds after which the broker leaves with the sessions that no broker takes, if they are stored; else it stays,
+    drained as far as possible."""
     moved: bool = False
-    """The broker will not come back: clients are told "server moved" (0x9D) in place of "use another server"."""
+    """Whether the broker will not come back: clients are told "server moved" (0x9D) instead of "use another server"."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator wants of a broker; what is not said goes as the settings have it."""
+    """An operator's order. The settings apply to what is None."""
 
     cancel: bool = False
-    """End the drain: the broker serves again."""
+    """Cancel the drain: the broker serves again."""
     rate: float | None = None
     grace: float | None = None
     timeout: float | None = None
     moved: bool = False
 
     def options(self, default: Options) -> Options:
-        """The drain that is meant."""
+        """Return the options of the ordered drain."""
         said = {name: getattr(self, name) for name in ("rate", "grace", "timeout")}
         given = {name: value for name, value in said.items() if value is not None}
         return msgspec.structs.replace(default, **given, moved=self.moved)
 
     def fault(self) -> str | None:
-        """The name of a number that cannot be used, or None."""
+        """Return the name of an invalid number, or None."""
         for name in ("rate", "grace", "timeout"):
             value = getattr(self, name)
             if value is not None and not (0 <= value < 1e9 and (value or name != "rate")):
@@ -51,40 +51,40 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Stage(StrEnum):
-    """How far a drain is."""
+    """The stage of a drain."""
 
     SERVING = "serving"
-    """There is none."""
+    """No drain."""
     DRAINING = "draining"
     STUCK = "stuck"
-    """Its time is over, and there are sessions that nobody takes. It goes on trying."""
+    """The time-out is over, and no broker takes the remaining sessions. The drain keeps trying."""
     LEAVING = "leaving"
-    """All clients and sessions have gone; the broker leaves the mesh."""
+    """All clients and sessions have moved; the broker leaves the mesh."""
     LEFT = "left"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to do yet."""
+    """The progress of a drain: what is left, and how much there was."""
 
     broker: str
     stage: Stage
     seconds: float = 0.0
-    """Since it began."""
+    """Seconds since the start of the drain."""
     clients: int = 0
-    """Connected."""
+    """Connected clients."""
     clients_before: int = 0
     sessions: int = 0
-    """Here, of clients that are connected or away."""
+    """Sessions here, of clients that are connected or away."""
     sessions_before: int = 0
     moving: int = 0
-    """Of these, offered to another broker or on the way to it."""
+    """Sessions offered to another broker or on their way to it."""
     staying: bool = False
-    """No other broker can take sessions: those that are stored will be here when this broker comes back."""
+    """Whether no other broker has room: stored sessions stay until this broker comes back."""
     keys: int = 0
-    """In the overlay."""
+    """This broker's keys in the overlay."""
     keys_before: int = 0
     hosts: list[str] = []
-    """Brokers that take sessions."""
+    """Names of the brokers that take sessions."""
 
 
 class Drained(Progress, frozen=True, kw_only=True):
@@ -95,39 +95,39 @@ class Drained(Progress, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, array_like=True):
-    """What a broker says that may take clients and sessions of others."""
+    """A broker that may take clients and sessions, as it describes itself."""
 
     broker: str
     cluster: str
     mqtt: str
-    """Where clients reach it, for a Server Reference; empty: nowhere that it knows of."""
+    """Address for clients, for a Server Reference; empty if it knows none."""
     mqtts: str
-    """The same with TLS."""
+    """Address for clients that use TLS."""
     sessions: int
-    """How many it has."""
+    """Sessions that it has."""
     room: int
-    """How many more it takes; 0: it cannot take over any."""
+    """Sessions that it can take in addition."""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True):
-    """A session that another broker is to have."""
+    """A session offered to another broker."""
 
     client: str
     user: str | None
     source: BrokerRef
     stamp: int
-    """Of the source's claim."""
+    """Time stamp of the source's claim to the client."""
     remaining: float
-    """Seconds until it ends."""
+    """Seconds until the session expires."""
     queued: int
-    """Messages that wait."""
+    """Queued messages."""
     bytes: int
-    """Of these."""
+    """Bytes of the queued messages."""
     will: Message | None = None
-    """The client's, which waits for its delay."""
+    """The client's will, waiting for its delay."""
     will_in: float = 0.0
-    """Seconds."""
+    """Seconds until the will is due."""
 
 
 Kind = Literal["mqtt", "mqtts", ""]
-"""How a client is connected; empty: by something that a Server Reference does not name (WebSocket, HTTP)."""
+"""How a client is connected; empty for a transport that a Server Reference cannot name (WebSocket, HTTP)."""

@@ -1,1 +1,1 @@
-"""A broker inside a program of one's own: `saps.Broker` (`docs/embedding.md`)."""
+"""A broker inside another program: `saps.Broker` (`docs/embedding.md`)."""

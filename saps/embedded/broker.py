@@ -1,6 +1,6 @@
-"""A broker that a program runs in its own event loop: the same one as `saps broker`, with a door for the program.
+"""A broker that a program runs in its own event loop: that of `saps broker`, with an interface for the program.
 
-Nothing outside it is touched: no signal handlers, no limits of the process, no logging, no garbage collector.
+It leaves the process alone: signal handlers, limits, logging and garbage collector stay as they are.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from saps.messages import Message, Properties, Reached, Subscription
 from saps.topics import subscription_fault, topic_fault
 
 ANY_PORT = "127.0.0.1:0"
-"""Where an embedded broker listens unless it is told: a free port of this machine."""
+"""Default address of an embedded broker: a free port of this machine."""
 ROOM = 1000
-"""Messages that wait for the program, of one subscription."""
+"""Default limit of the messages that wait for the program in one subscription."""
 BURST = 64
-"""Publications after which others have their turn: what they send leaves together, and nobody starves."""
+"""Publications after which `publish` yields to other tasks: they leave together, and no task starves."""
 
 _serial = count(1)
 
 
 class Broker:
-    """One broker of the mesh in this process. Use as an asynchronous context manager, or `start` and `stop` it; once.
+    """One broker of the mesh in this process. Use it once: as an asynchronous context manager, or by `start`, `stop`.
 
         async with saps.Broker("b1", cluster="tokyo/ward1") as broker:
             await broker.publish("air/ward1", b"21.5", qos=1)
 
-    The program itself is trusted: access rules are for clients, which attach to it as to any broker.
+    The program itself is trusted. Access rules apply to clients, which connect to it as to any broker.
     """
 
     def __init__(
@@ -71,22 +71,22 @@ class Broker:
 
     @property
     def name(self) -> str:
-        """Of this broker in the mesh."""
+        """The broker's name in the mesh."""
         return self._core.settings.name
 
     @property
     def mqtt(self) -> str:
-        """Where MQTT clients attach: ``127.0.0.1:1883``. After the start, as the next two."""
+        """The address for MQTT clients, such as ``127.0.0.1:1883``. Known after the start, like `overlay` and `web`."""
         return str(Address(*self._core.server.address))
 
     @property
     def overlay(self) -> str:
-        """Where other brokers reach it; for their `join`."""
+        """The address for other brokers, for their `join`."""
         return self._core.ref.address
 
     @property
     def web(self) -> tuple[str, ...]:
-        """Where Web clients attach, if `web` was given."""
+        """The addresses for Web clients; none unless `web` was given."""
         return tuple(str(Address(*at)) for at in (self._core.web.addresses if self._core.web is not None else ()))
 
     async def __aenter__(self) -> Self:
@@ -97,7 +97,7 @@ class Broker:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen, join the mesh, serve clients. Raises `SettingError` if it cannot; then nothing of it is left."""
+        """Listen, join the mesh and serve clients. Raises `SettingError` if that fails, after undoing all of it."""
         if self._begun:
             raise RuntimeError("a broker is started once")
         self._begun = True
@@ -110,9 +110,9 @@ class Broker:
         self._publisher = PublisherAgent(self._hub, f"$app/{self.name}")
 
     async def stop(self) -> None:
-        """End the subscriptions, disconnect the clients, leave the mesh in order. A second call does nothing.
+        """End the subscriptions, disconnect the clients and leave the mesh in order. A second call does nothing.
 
-        Cancelled, it waits for nobody any more; nothing of it is left then, either."""
+        If cancelled, it stops at once without waiting for clients or other brokers."""
         if self._publisher is None or self._ended:
             return
         self._ended = True
@@ -138,10 +138,10 @@ class Broker:
     ) -> Reached:
         """Publish a message; text is sent as UTF-8. Waits while the broker cannot take more.
 
-        With QoS 1 and 2 it returns when every broker with a matching subscriber has the message (or is dead), and gives
-        how many other brokers and how many subscribers in the whole mesh these are. With QoS 0: how many subscribers
-        at this broker. Raises `ValueError` for what cannot be published, and `ClosedError`; after that, or if it is
-        cancelled, the message may have been published.
+        With QoS 1 and 2 it returns when every broker with a matching subscriber has the message or is dead: the number
+        of other brokers, and of subscribers in the whole mesh. With QoS 0 it returns the number of subscribers at this
+        broker. Raises `ValueError` for what cannot be published, and `ClosedError`. After `ClosedError` or a
+        cancellation the message may still have been published.
         """
         message = Message(
             topic, payload.encode() if isinstance(payload, str) else bytes(payload), qos, retain, properties
@@ -166,12 +166,12 @@ class Broker:
                 self._awaited.discard(future)
 
     def subscribe(self, topic_filter: str, *, qos: int = 0, room: int = ROOM, retained: bool = True) -> Messages:
-        """Messages to topics that match, those of this program among them; `qos` is the highest they come with.
+        """Subscribe to a topic filter; this program's own messages are included. `qos` is the highest for delivery.
 
-        Use it as `Messages` says. At most `room` of them wait for the program. Beyond that, messages of QoS 0 are
-        dropped (`Messages.dropped`), and one of QoS 1 or 2 ends the subscription with `TooSlowError`: nothing is lost
-        in silence. `retained`: begin with what is retained. ``$share/group/filter`` takes turns with the other members
-        of the group. Raises `ValueError` for a filter that is none.
+        Use the result as `Messages` describes. At most `room` messages wait for the program. Beyond that, messages of
+        QoS 0 are dropped (`Messages.dropped`), and one of QoS 1 or 2 ends the subscription with `TooSlowError`, so that
+        nothing is lost silently. `retained`: begin with the retained messages. ``$share/group/filter`` takes turns with
+        the other members of the group. Raises `ValueError` for an invalid filter.
         """
         fault = subscription_fault(topic_filter)
         if fault is not None:
@@ -194,14 +194,14 @@ class Broker:
         return self._publisher
 
     async def _turn(self) -> None:
-        """After a burst others have their turn: much of what `publish` waits for is there at once."""
+        """Yield to other tasks after each `BURST` publications, as `publish` itself often has nothing to wait for."""
         self._in_burst += 1
         if self._in_burst >= BURST:
             self._in_burst = 0
             await asyncio.sleep(0)
 
     async def _ready(self) -> PublisherAgent:
-        """The publisher agent, once publishers are not held back."""
+        """Return the publisher agent as soon as publishers are not held back."""
         publisher = self._running()
         while not self._core.flowing.is_set():
             await self._core.flowing.wait()
@@ -222,12 +222,12 @@ class Broker:
 
 
 class _Core(Core):
-    """The broker, which tells when publishers are held back."""
+    """The broker, with an event that tells whether publishers are held back."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         super().__init__(settings)
         self.flowing = asyncio.Event()
-        """Publishers are not held back."""
+        """Set while publishers are not held back."""
         self.flowing.set()
 
     def hold(self, holder: str, held: bool) -> None:
@@ -238,7 +238,7 @@ class _Core(Core):
             self.flowing.set()
 
     async def give_up(self) -> None:
-        """Undo a start that has failed, however far it came."""
+        """Undo a failed start at any stage."""
         if hasattr(self, "mesh"):
             await self.stop()
             return
@@ -253,7 +253,7 @@ def _listed(addresses: str | Sequence[str]) -> str | None:
 
 
 def _settings(name: str, given: dict[str, Any], config: Path | None, others: Mapping[str, Any]) -> BrokerSettings:
-    """The settings. Raises `SettingError`, which names a setting, not a flag."""
+    """Load the settings. Raises `SettingError`, which names a setting and not a flag."""
     flags = {"name": name} | {key: value for key, value in given.items() if value is not None} | dict(others)
     try:
         named = read_file(config) if config is not None else {}

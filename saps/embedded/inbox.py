@@ -1,6 +1,4 @@
-"""What a program has subscribed to waits here: a user agent on the hub, beside those of the MQTT clients, with a queue
-that cannot grow beyond its room.
-"""
+"""The queue of a program's subscription: a user agent on the hub, like those of MQTT clients, with a bounded queue."""
 
 from __future__ import annotations
 
@@ -23,26 +21,26 @@ if TYPE_CHECKING:
 
 
 class Inbox(SubscriberAgent):
-    """Takes from the hub what is subscribed, and keeps it until it is taken."""
+    """Receives a subscription's messages from the hub and keeps them until the program takes them."""
 
     __slots__ = ("_backlog", "_begun", "_ended", "_news", "_on_overrun", "_qos", "_queue", "overrun", "room")
 
     def __init__(self, hub: Hub, name: str, room: int, on_overrun: Callable[[], None]) -> None:
         super().__init__(hub, name)
         self._queue: deque[tuple[Batch, int, bool]] = deque()
-        """Each with its quality of service here, and whether its retain flag is told."""
+        """Each message with its QoS here, and whether to keep its retain flag."""
         self._backlog: Iterator[Batch] = iter(())
-        """What was retained when the subscription began, and was not taken yet: it waits where it is kept."""
+        """The retained messages of the start that were not taken yet, still in the retained store."""
         self._news = asyncio.Event()
         self._on_overrun = on_overrun
         self._begun = self._ended = False
         self._qos = 0
         self.room = room
         self.overrun = False
-        """A message that must not be dropped came when there was no room."""
+        """Whether a message of QoS 1 or 2 came when there was no room."""
 
     async def begin(self, subscription: Subscription) -> None:
-        """Subscribe. Returns when no later message can be missed; ended meanwhile, at once."""
+        """Subscribe. Returns when no later message can be missed, or at once if ended meanwhile."""
         self._qos = subscription.qos
 
         def done() -> None:
@@ -77,7 +75,7 @@ class Inbox(SubscriberAgent):
                 self._lose(single)
 
     async def take(self) -> Message | None:
-        """The next message; waits for it. None at the end."""
+        """Wait for the next message and return it; None at the end."""
         while True:
             found = self._next()
             if found is not None:
@@ -92,8 +90,8 @@ class Inbox(SubscriberAgent):
             await self._news.wait()
 
     def end(self) -> None:
-        """Unsubscribe. What waits on behalf of a group goes to another member; what else waits can still be taken
-        if it is the end because there was no room."""
+        """Unsubscribe. Waiting messages of a group go to another member. Other waiting messages can still be taken if
+        the subscription ends for lack of room."""
         self._ended = True
         self.close()
         waiting, self._queue = self._queue, deque()
@@ -128,8 +126,8 @@ class Inbox(SubscriberAgent):
 
 
 def handed(single: Batch, qos: int, as_published: bool, now: float) -> Message:
-    """A publication as its subscriber sees it: what is between brokers only is not in it, and its lifetime is what is
-    left of it."""
+    """Convert a publication to what its subscriber sees: without properties used between brokers only, and with its
+    remaining lifetime."""
     message, deadline = single.message, single.deadline
     properties = message.properties
     if properties is not None:

@@ -1,4 +1,4 @@
-"""What a program has subscribed to, message by message."""
+"""A program's subscription as an asynchronous iterator of messages."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from saps.messages import Message, Subscription
 
 
 class ClosedError(Exception):
-    """The broker has stopped: nothing can be published or subscribed any more."""
+    """The broker has stopped, so that nothing can be published or subscribed."""
 
 
 class TooSlowError(Exception):
-    """More messages with QoS 1 or 2 have come than there was room for: those after the ones that were handed out are
-    lost to this subscription, which has ended."""
+    """The subscription has ended since a message of QoS 1 or 2 found no room. Messages after those already returned are
+    lost to it."""
 
 
 class Messages:
     """A subscription: an asynchronous iterator of `saps.Message`, made by `saps.Broker.subscribe`.
 
-    With ``async with`` it is in force from then on to the end of the block; no message published after its beginning,
-    anywhere in the mesh, is missed. Iterated without, it is in force from the first step to the end of the loop. The
-    loop ends when the broker stops; it raises `TooSlowError`.
+    With ``async with`` it lasts to the end of the block, and misses no message published anywhere in the mesh after its
+    start. Without, it lasts from the first step of a loop to the loop's end. The loop ends when the broker stops, and
+    raises `TooSlowError` when the program is too slow.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class Messages:
         begun: Callable[[Messages], None],
         ended: Callable[[Messages], None],
     ) -> None:
-        """`inbox` makes the agent, which calls its argument when there is no room. `begun` is told of the beginning,
-        and may refuse it with `ClosedError`; `ended` of the end."""
+        """`inbox` makes the agent, which calls its argument when there is no room. `begun` is called at the start and
+        may raise `ClosedError`; `ended` is called at the end."""
         self._make = inbox
         self._subscription = subscription
         self._begun = begun
@@ -45,7 +45,7 @@ class Messages:
 
     @property
     def dropped(self) -> int:
-        """Messages with QoS 0 that there was no room for, and those that expired while they waited."""
+        """Messages of QoS 0 dropped for lack of room, and messages that expired while waiting."""
         return self._inbox.dropped if self._inbox is not None else 0
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""Who a broker is, shown by a certificate: names, an authority that issues them, and links that stand on them.
+"""Broker identity: certificates, the authority that issues them, and TLS links that require them.
 
-`names` and `verdict` decide, without I/O. `certificates` makes and reads them, `folder` keeps an authority's files,
-`secret` makes an authority out of a pre-shared secret. `credentials` turns files into TLS contexts, `live` holds them
-for the links of a broker and reads them again, `listener` accepts sealed connections, `https` does the same for HTTP.
+`names` and `verdict` decide, without I/O. `certificates` makes and reads certificates, `folder` keeps an authority's
+files, `secret` derives an authority from a pre-shared secret. `credentials` turns files into TLS contexts, `live` keeps
+a broker's contexts up to date, `listener` accepts TLS links, and `https` checks the certificates of HTTPS clients.
 """

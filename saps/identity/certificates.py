@@ -1,4 +1,4 @@
-"""Certificates and revocation lists (X.509, RFC 5280), made and read. Times are seconds since the epoch."""
+"""Makes and reads X.509 certificates and revocation lists (RFC 5280). All times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from saps.identity.verdict import Presented, Serial
 
 Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 SKEW = 3600.0
-"""Seconds before its making from which a certificate holds: clocks differ."""
+"""Seconds by which a new certificate is backdated, since the clocks of two machines may differ."""
 _LIST_HOLDS = 36500 * 86400.0
-"""Seconds: X.509 wants an end of a list. It is not looked at: the certificates in it end by themselves."""
+"""Seconds until a revocation list expires. X.509 requires a date; nothing checks it, as revoked certificates expire by
+themselves."""
 
 
 class CertificateError(ValueError):
-    """Bytes that are no certificate or list as they should be; the text says what is wrong."""
+    """A malformed certificate or revocation list; the text says what is wrong."""
 
 
 class Authority(NamedTuple):
-    """Who vouches for the brokers of a mesh."""
+    """A certificate authority: it vouches for the brokers of a mesh."""
 
     certificate: x509.Certificate
     key: Key
 
     @property
     def pem(self) -> bytes:
-        """The certificate: what each broker must know."""
+        """The certificate as PEM text. Every broker needs it."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -47,24 +48,26 @@ class Issued(NamedTuple):
 
     @property
     def pem(self) -> bytes:
-        """Both in one text, so that one file changes at once: the key, then the certificate."""
+        """The key, then the certificate, as PEM text: one file, so that both are replaced at once."""
         return key_pem(self.key) + self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def key_pem(key: Key) -> bytes:
-    """A private key as text, not encrypted (PKCS #8)."""
+    """Return a private key as unencrypted PEM text (PKCS #8)."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A fresh key on the curve P-256."""
+    """Generate a key on the curve P-256."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def make_authority(name: str, key: Key, begins: float, ends: float, number: int | None = None) -> Authority:
-    """A certificate of `key`, signed by itself. With an Ed25519 key and a `number` it is the same each time."""
+    """Make an authority with a self-signed certificate of `key`, valid from `begins` to `ends`.
+
+    An Ed25519 key and a serial `number` give the same certificate, byte for byte, each time."""
     subject = _name(name)
     usage = _usage(signs=False, certifies=True)
     builder = (
@@ -76,8 +79,9 @@ def make_authority(name: str, key: Key, begins: float, ends: float, number: int 
 
 
 def issue(authority: Authority, identity: Identity, begins: float, ends: float, hosts: Iterable[str] = ()) -> Issued:
-    """A certificate for one identity. `hosts`: names and IP addresses by which HTTPS clients may know it.
-    Raises ValueError if one cannot stand in a certificate."""
+    """Issue a broker's certificate. `hosts` are the names and IP addresses by which HTTPS clients reach the broker.
+
+    Raises `ValueError` for an identity or a host that a certificate cannot hold."""
     names = [x509.UniformResourceIdentifier(identity.uri), *(_host(host) for host in hosts)]
     key = new_key()
     builder = (
@@ -97,8 +101,10 @@ def issue(authority: Authority, identity: Identity, begins: float, ends: float, 
 
 
 def issue_plain(authority: Authority, name: str, begins: float, ends: float, hosts: Sequence[str] | None) -> Issued:
-    """A certificate that is no broker's identity: of an MQTT server with these hosts, or, without (None), of a client
-    whose user is `name`. Raises ValueError if one of them cannot stand in a certificate."""
+    """Issue a certificate for MQTT over TLS, which identifies no broker: for a server with these `hosts`, or, if
+    `hosts` is None, for a client that logs in as the user `name`.
+
+    Raises `ValueError` for a name or a host that a certificate cannot hold."""
     key = new_key()
     usage = ExtendedKeyUsageOID.CLIENT_AUTH if hosts is None else ExtendedKeyUsageOID.SERVER_AUTH
     named = [_host(host) for host in hosts] if hosts is not None else [x509.DNSName(name)]
@@ -117,7 +123,7 @@ def issue_plain(authority: Authority, name: str, begins: float, ends: float, hos
 
 
 def presented(der: bytes) -> Presented:
-    """What a verified certificate says. Raises `CertificateError`."""
+    """Read a certificate (DER) that TLS has verified. Raises `CertificateError`."""
     try:
         return describe(x509.load_der_x509_certificate(der))
     except ValueError as error:
@@ -125,7 +131,8 @@ def presented(der: bytes) -> Presented:
 
 
 def describe(certificate: x509.Certificate) -> Presented:
-    """The same of a certificate that has been read. Raises ValueError for malformed extensions."""
+    """Return the identities, serial number and validity of a certificate. Raises `ValueError` for malformed
+    extensions."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
@@ -140,7 +147,7 @@ def describe(certificate: x509.Certificate) -> Presented:
 
 
 def read_certificates(pem: bytes) -> list[x509.Certificate]:
-    """All certificates of a text, at least one. Raises `CertificateError`."""
+    """Return all certificates of a PEM text, at least one. Raises `CertificateError`."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
@@ -148,7 +155,10 @@ def read_certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def make_list(authority: Authority, revoked: Iterable[tuple[int, float]], number: int, now: float) -> bytes:
-    """A revocation list (CRL), as text: numbers of certificates, each with the time since when it does not hold."""
+    """Make a revocation list (CRL) as PEM text.
+
+    `revoked` has the serial number and the time of revocation of each certificate; `number` is that of the list and
+    must grow with each new one."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(authority.certificate.subject)
@@ -164,18 +174,18 @@ def make_list(authority: Authority, revoked: Iterable[tuple[int, float]], number
 
 
 class Revoked(NamedTuple):
-    """What revocation lists say."""
+    """The content of one or several revocation lists."""
 
     serials: frozenset[Serial]
     numbers: dict[bytes, int]
-    """The number of each issuer's list: it grows."""
+    """By issuer (DER): the number of its newest list."""
 
 
 _END = b"-----END X509 CRL-----"
 
 
 def read_lists(pem: bytes, authorities: Sequence[x509.Certificate]) -> Revoked:
-    """All revocation lists of a text, each signed by one of the authorities. Raises `CertificateError`."""
+    """Read all revocation lists of a PEM text; an authority must have signed each. Raises `CertificateError`."""
     serials: set[Serial] = set()
     numbers: dict[bytes, int] = {}
     blocks = [block + _END for block in pem.split(_END)[:-1]]

@@ -1,4 +1,4 @@
-"""The identity that a broker's settings ask for."""
+"""Loads the identity that a broker's settings name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def link_identity(settings: BrokerSettings) -> LinkIdentity:
-    """The identity of a broker whose links are to be sealed (`saps.identity.plain.sealed`). Raises `SettingError`."""
+    """Load the identity of a broker that uses TLS links (`saps.identity.plain.sealed`). Raises `SettingError`."""
     links, me = settings.links, Identity(settings.cluster, settings.name)
     try:
         if links.secret_file:

@@ -1,6 +1,7 @@
-"""What a broker shows and whom it believes, as TLS contexts: out of files, or out of a secret.
+"""A broker's TLS contexts, built from certificate files or from a shared secret.
 
-TLS 1.3 and nothing older, both sides with a certificate, no session tickets: each connection is proven anew.
+They allow TLS 1.3 only, require a certificate from both sides, and issue no session tickets, so that every connection
+checks the certificates again.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from saps.identity.secret import SecretError, authority_of
 from saps.identity.verdict import Presented
 
 OWN_INCARNATION = 7 * 86400.0
-"""Seconds that a certificate holds which a broker issues to itself, by a secret. At half of it, it makes a new one."""
+"""Validity in seconds of the certificate that a broker with a shared secret issues to itself; it renews it at half."""
 _NOTHING = Revoked(frozenset(), {})
 
 
 class CredentialError(Exception):
-    """A file that cannot be used: which one (`certificate`, `key`, `authority`, `revoked` or `secret`), and why."""
+    """An unusable file: `which` is `certificate`, `key`, `authority`, `revoked` or `secret`; `reason` says why."""
 
     def __init__(self, which: str, reason: str) -> None:
         super().__init__(which, reason)
@@ -42,22 +43,22 @@ class CredentialError(Exception):
 
 
 class Credentials(NamedTuple):
-    """In force until they are replaced as a whole."""
+    """One set of TLS contexts and what they were made from; only ever replaced as a whole."""
 
     own: Presented
     server: ssl.SSLContext
-    """For connections that are accepted."""
+    """For accepted links."""
     client: ssl.SSLContext
-    """For links that are made."""
+    """For outgoing links."""
     https: ssl.SSLContext
-    """For requests to ``https:`` addresses: the host in the address must be in the certificate there."""
+    """For HTTPS requests: the server's certificate must contain the host of the address."""
     revoked: Revoked
     chain: bytes
     """Own key and certificates, PEM."""
 
 
 class FileSet(NamedTuple):
-    """Paths; empty: there is none."""
+    """The paths of the files; an empty text means that there is none."""
 
     certificate: str
     key: str
@@ -66,12 +67,12 @@ class FileSet(NamedTuple):
 
     @property
     def paths(self) -> list[Path]:
-        """Of the files that there are to be."""
+        """The paths that are set."""
         return [Path(name) for name in self if name]
 
 
 def from_files(files: FileSet) -> Credentials:
-    """Read all of them. Raises `CredentialError`."""
+    """Read the files and build the contexts. Raises `CredentialError` for the first file that is at fault."""
     chain = _read("certificate", files.certificate)
     key = _read("key", files.key) if files.key else b""
     trusted = _read("authority", files.authority)
@@ -98,7 +99,7 @@ def from_files(files: FileSet) -> Credentials:
 
 
 def secret_in(file: str) -> Authority:
-    """The authority of the secret in a file's first line. Raises `CredentialError`."""
+    """Derive an authority from the secret in a file's first line. Raises `CredentialError`."""
     text = _read("secret", file).decode(errors="replace").partition("\n")[0].strip()
     try:
         return authority_of(text)
@@ -107,14 +108,16 @@ def secret_in(file: str) -> Authority:
 
 
 def from_secret(authority: Authority, identity: Identity, now: float) -> Credentials:
-    """A fresh certificate of one's own, that holds for `OWN_INCARNATION`."""
+    """Issue a certificate to oneself, valid for `OWN_INCARNATION` seconds from `now`, and build the contexts."""
     issued = issue(authority, identity, now - SKEW, now + OWN_INCARNATION)
     return Credentials(describe(issued.certificate), *contexts(issued.pem, authority.pem), _NOTHING, issued.pem)
 
 
 def contexts(own: bytes, authorities: bytes) -> tuple[ssl.SSLContext, ssl.SSLContext, ssl.SSLContext]:
-    """The contexts `server`, `client` and `https`. `own`: key and chain, `authorities`: certificates, all PEM. Raises
-    ssl.SSLError, ValueError."""
+    """Build the contexts `server`, `client` and `https`.
+
+    `own` is the key and certificate chain, `authorities` the trusted certificates, both PEM. Raises `ssl.SSLError` and
+    `ValueError`."""
     server = _context(ssl.PROTOCOL_TLS_SERVER, own, authorities)
     server.num_tickets = 0
     client, https = (_context(ssl.PROTOCOL_TLS_CLIENT, own, authorities) for _ in range(2))
@@ -135,14 +138,15 @@ def _context(protocol: int, own: bytes, authorities: bytes) -> ssl.SSLContext:
 
 
 def show(context: ssl.SSLContext, own: bytes) -> None:
-    """From now on connections of this context show this certificate. Raises ssl.SSLError, ValueError."""
+    """Use this key and certificate (PEM) for new connections of a context. Raises `ssl.SSLError` and `ValueError`."""
     with _as_file(own) as path:
         context.load_cert_chain(path, password=_no_passphrase)
 
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """`ssl` takes keys from files only: one in memory where the system has such, else one that nobody else can read."""
+    """Provide the content as a file, since `ssl` reads keys from files only: in memory on Linux, elsewhere as a
+    temporary file with mode 0600."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("saps")
         try:

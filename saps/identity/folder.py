@@ -1,10 +1,9 @@
-"""The files of an authority: its certificate and key, the register of what it has issued, and the list of what it has
-revoked.
+"""The directory of an authority: its certificate and key, a register of issued certificates, and a revocation list.
 
 | file | what it is | who needs it |
 | --- | --- | --- |
 | ``authority.pem`` | its certificate | each broker |
-| ``authority.key`` | its private key; who has it can be any broker | nobody: keep the folder off the brokers |
+| ``authority.key`` | its private key: its owner can pose as any broker | nobody: keep it away from the brokers |
 | ``revoked.pem`` | the revocation list | each broker |
 | ``register.jsonl`` | one line for each certificate | nobody |
 | ``issued/NAME.pem`` | a broker's certificate and key | that broker alone |
@@ -41,7 +40,7 @@ from saps.runtime.atomic_file import sync_directory
 
 
 class FolderError(Exception):
-    """The folder is none of an authority, or what is asked for cannot be done there; the text says why."""
+    """The directory holds no authority, or cannot do what was asked; the text says why."""
 
 
 class Entry(msgspec.Struct, kw_only=True):
@@ -50,17 +49,17 @@ class Entry(msgspec.Struct, kw_only=True):
     serial: str
     """Hexadecimal."""
     broker: str
-    """Or the name of a server or client of MQTT."""
+    """The broker's name, or that of an MQTT server or client."""
     cluster: str
-    """Or ``(server)``, ``(client)``."""
+    """The broker's cluster; ``(server)`` or ``(client)`` for a certificate for MQTT over TLS."""
     begins: float
     ends: float
     revoked: float | None = None
-    """Since when, if it is."""
+    """The time of its revocation, or None."""
 
 
 class Folder:
-    """The authority in a directory."""
+    """An authority kept in a directory. Changes hold a lock, so that two commands cannot interfere."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -70,7 +69,7 @@ class Folder:
         self.register = directory / "register.jsonl"
 
     def create(self, name: str, ends: float, now: float) -> None:
-        """A new authority in an empty directory, made if missing. Raises `FolderError`, OSError."""
+        """Create an authority valid until `ends` in an empty or missing directory. Raises `FolderError`, `OSError`."""
         if self.certificate.exists() or self.key.exists():
             raise FolderError(f"{self.directory} holds an authority already")
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,8 +83,9 @@ class Folder:
     def issue(
         self, identity: Identity, ends: float, now: float, hosts: Sequence[str] = (), to: Path | None = None
     ) -> Path:
-        """A certificate for a broker, in `to` or in ``issued/NAME.pem``; that file is replaced in one step. Returns
-        the file. Raises `FolderError`, OSError, ValueError."""
+        """Issue a broker's certificate and write it, with its key, to `to` or ``issued/NAME.pem`` in one step.
+
+        Returns the file. Raises `FolderError`, `OSError`, `ValueError`."""
         file = to or self.directory / "issued" / f"{identity.broker}.pem"
         entry = Entry(serial="", broker=identity.broker, cluster=identity.cluster, begins=now, ends=ends)
         return self._issue(file, entry, lambda authority: issue(authority, identity, now - SKEW, ends, hosts))
@@ -93,8 +93,8 @@ class Folder:
     def issue_plain(
         self, name: str, ends: float, now: float, hosts: Sequence[str] | None = None, to: Path | None = None
     ) -> Path:
-        """A certificate for MQTT over TLS that is no broker's identity: of a server with these hosts, in
-        ``issued/NAME.server.pem``, or of a client (None), in ``issued/NAME.client.pem``. Raises as `issue`."""
+        """Issue a certificate for MQTT over TLS: for a server with these `hosts`, in ``issued/NAME.server.pem``, or, if
+        `hosts` is None, for a client, in ``issued/NAME.client.pem``. Returns and raises as `issue`."""
         kind = "client" if hosts is None else "server"
         file = to or self.directory / "issued" / f"{name}.{kind}.pem"
         entry = Entry(serial="", broker=name, cluster=f"({kind})", begins=now, ends=ends)
@@ -113,8 +113,9 @@ class Folder:
         return file
 
     def revoke(self, broker: str | None, serial: str | None, now: float) -> list[Entry]:
-        """Revoke the certificates of a broker that have not ended, or the one with a number. Returns those that held
-        until now. Raises `FolderError`, OSError."""
+        """Revoke all valid certificates of a broker, or the one with this serial number (hexadecimal).
+
+        Returns the entries that were revoked now. Raises `FolderError`, `OSError`."""
         with self._alone():
             authority, entries = self._authority(), self.entries()
             wanted = [
@@ -130,7 +131,7 @@ class Folder:
         return wanted
 
     def entries(self) -> list[Entry]:
-        """The register, oldest first. Raises `FolderError`, OSError."""
+        """Read the register, oldest entry first. Raises `FolderError`, `OSError`."""
         try:
             return msgspec.json.Decoder(Entry).decode_lines(self.register.read_bytes())
         except FileNotFoundError:
@@ -164,7 +165,7 @@ class Folder:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One change of the folder at a time."""
+        """Hold the directory's lock: one change at a time."""
         descriptor = os.open(self.directory, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -174,8 +175,7 @@ class Folder:
 
 
 def write(file: Path, content: bytes, *, secret: bool = False) -> None:
-    """Put a file in the place of the one before, in one step. `secret`: nobody but its owner may read it at any time.
-    Raises OSError."""
+    """Replace a file in one step. A `secret` file has mode 0600 from the beginning. Raises `OSError`."""
     partial = file.with_name(f".{file.name}.partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)

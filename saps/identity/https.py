@@ -1,4 +1,4 @@
-"""Who may use an HTTPS door: holders of certificates of the mesh, by name."""
+"""Checks the client certificates of an HTTPS interface against the mesh's authority, by broker name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from saps.identity.verdict import Presented, standing_fault
 
 
 class Visitors:
-    """What is asked of a visitor whose certificate TLS has verified."""
+    """Decides which clients may use an HTTPS interface, after TLS has verified their certificates."""
 
     def __init__(self, names: Collection[str] = (), authority: Path | None = None, revoked: Path | None = None) -> None:
-        """`names` of brokers that may come in; none: every certificate will do. `revoked`: lists of the authorities in
-        `authority`. Raises OSError, `CertificateError`."""
+        """`names` are the brokers to admit; without any, every certificate of the mesh will do. `revoked` is a file of
+        revocation lists, signed by the certificates in the file `authority`. Raises `OSError`, `CertificateError`."""
         self._names = frozenset(names)
         self._authority = authority
         self._file = revoked
@@ -25,13 +25,13 @@ class Visitors:
         self.reload()
 
     def reload(self) -> None:
-        """Read the list again. Raises OSError, `CertificateError`; then the one before stays."""
+        """Read the revocation lists again. Raises `OSError`, `CertificateError`; then the old lists stay in force."""
         if self._file is not None and self._authority is not None:
             authorities = read_certificates(self._authority.read_bytes())
             self._revoked = read_lists(self._file.read_bytes(), authorities)
 
     def fault(self, transport: asyncio.BaseTransport | None) -> str | None:
-        """Why the visitor may not come in, or None if it may."""
+        """Return why the client is refused, or None if it is admitted."""
         der = certificate_of(transport)
         if der is None:
             return "it shows no certificate"
@@ -44,7 +44,7 @@ class Visitors:
 
 
 def name_fault(shown: Presented, names: Collection[str]) -> str | None:
-    """Why the holder is none of these brokers, or None if it is one, or there are no names."""
+    """Return why a certificate belongs to none of these brokers; None if it does, or if there are no names."""
     if not names or any(identity.broker in names for identity in shown.identities):
         return None
     whose = " and ".join(map(str, shown.identities)) or "no broker"
@@ -52,6 +52,6 @@ def name_fault(shown: Presented, names: Collection[str]) -> str | None:
 
 
 def certificate_of(transport: asyncio.BaseTransport | None) -> bytes | None:
-    """The verified certificate (DER) at the other end of a connection, if it has shown one."""
+    """Return the verified certificate (DER) of a connection's peer, or None if it has shown none."""
     over_tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport is not None else None
     return over_tls.getpeercert(binary_form=True) if over_tls is not None else None

@@ -1,7 +1,7 @@
-"""Accepts sealed connections: nothing of a connection reaches the broker before TLS has verified its certificate.
+"""Accepts TLS links: no byte of a connection reaches the broker before TLS has verified the peer's certificate.
 
-Each connection takes the context that is in force when it comes. So many handshakes go on at once at most, a quarter of
-them with one address: strangers can hold up new links, but neither those that stand nor the broker.
+Each connection uses the TLS context in force when it arrives. At most `HANDSHAKES` handshakes run at once, a quarter of
+them with one address, so strangers can delay new links but disturb neither existing links nor the broker.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 HANDSHAKES = 256
-"""Handshakes at once at most. More costs memory, about 50 KiB each, while strangers hammer at the door."""
+"""Most handshakes at once. Each takes about 50 KiB, so a flood of connections takes at most 12.5 MiB."""
 _BACKLOG = 256
 _PAUSE = 0.1
-"""Seconds to wait when the process has no file descriptors left."""
+"""Seconds to wait before accepting again when the process has run out of file descriptors."""
 _QUIET = 5.0
-"""Seconds between two log lines about connections that were refused."""
+"""Least seconds between two log lines about refused connections."""
 
 
 class SealedListener:
-    """Listens from `open` to `close`."""
+    """A listening TLS server for links, from `open` to `close`."""
 
     def __init__(
         self, factory: Callable[[], asyncio.Protocol], context: Callable[[], ssl.SSLContext], timeout: float
     ) -> None:
-        """`timeout`: seconds that a handshake may take."""
+        """`factory` makes the protocol of a verified connection, `context` returns the TLS context for the next one,
+        and `timeout` is the limit of a handshake in seconds."""
         self._factory = factory
         self._context = context
         self._timeout = timeout
@@ -43,7 +44,7 @@ class SealedListener:
         self._spoke = -_QUIET
 
     async def open(self, host: str, port: int) -> int:
-        """Listen at all addresses of a host. Returns the port. Raises OSError if one cannot be had."""
+        """Listen at all addresses of a host and return the port. Raises `OSError` if an address is not available."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         sockets: list[socket.socket] = []
         try:
@@ -65,12 +66,12 @@ class SealedListener:
         return port
 
     def close(self) -> None:
-        """Take no new connections, and give up those that are not established."""
+        """Accept no more connections and abort pending handshakes."""
         for task in (*self._accepting, *self._shaking):
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Returns when it is."""
+        """Wait until all pending handshakes have ended after `close`."""
         await asyncio.gather(*self._accepting, *self._shaking, return_exceptions=True)
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -107,7 +108,7 @@ class SealedListener:
                 del self._by_host[host]
 
     def _refuse(self, host: str, why: str) -> None:
-        """One line, unless there was one just now: whoever knocks may not fill the disk."""
+        """Log a refused connection, at most one line in `_QUIET` seconds: strangers must not fill the disk."""
         self._refused += 1
         if self._loop.time() - self._spoke >= _QUIET:
             self._spoke = self._loop.time()
@@ -117,7 +118,7 @@ class SealedListener:
 
 
 def fault_of(error: BaseException) -> str:
-    """What a failed handshake says, in words."""
+    """Return the reason of a failed handshake as a phrase for the log."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate does not hold: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -1,4 +1,4 @@
-"""The identity of a broker's links while it runs: shown, demanded, read again from its files, and looked after."""
+"""A running broker's identity: it presents and checks certificates, and reloads them when their files change."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from saps.overlay.frames.framing import WireError
 logger = logging.getLogger(__name__)
 
 LOOK = 1.0
-"""Seconds between two looks at the files and at the links."""
+"""Seconds between two checks of the files and of the links."""
 HANDSHAKE = 3.0
-"""Seconds that TLS may take."""
+"""Limit of a TLS handshake in seconds."""
 WARN = 1 / 4
-"""Part of a certificate's life that is left when the log says that it ends."""
+"""Fraction of a certificate's life that remains when the log warns of its end."""
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class LinkIdentity:
-    """The credentials in force, for `saps.links.Links`."""
+    """The credentials that `saps.links.Links` uses, kept up to date."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class LinkIdentity:
         clock: Callable[[], float] = time.time,
         renews: bool = False,
     ) -> None:
-        """`load` makes the credentials, out of `files`; `renews`: by itself, each time with a longer life. `grace`:
-        seconds for which a link goes on after a certificate's end. Raises `CredentialError`."""
+        """`load` makes credentials from `files`. With `renews`, `load` issues them itself and is called again at half
+        of their life. `grace` is how many seconds a link may outlive a certificate. Raises `CredentialError`."""
         self._load = load
         self._files = files
         self._me = me
@@ -52,25 +52,26 @@ class LinkIdentity:
         self._stamp = self._stamps()
         self._warned = False
         self.taken = True
-        """The files as they are now are in force: False after a reload that was refused."""
+        """False after a refused reload: the files on disk are not those in force."""
         self.credentials = self._checked(load())
         self.https = self.credentials.https
-        """Stays the same object, and shows the certificate in force."""
+        """The HTTPS client context: one object for the broker's life, which always shows the certificate in force."""
 
     # --- for the links ------------------------------------------------------------------------------------------
 
     def dial(self) -> dict[str, Any]:
-        """Arguments of `create_connection`."""
+        """Return the TLS arguments for `create_connection`."""
         return {"ssl": self.credentials.client, "server_hostname": "", "ssl_handshake_timeout": HANDSHAKE}
 
     async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> tuple[SealedListener, int]:
-        """Accept links, and at which port. Raises OSError."""
+        """Start to accept links; return the listener and its port. Raises `OSError`."""
         listener = SealedListener(factory, lambda: self.credentials.server, HANDSHAKE)
         return listener, await listener.open(host, port)
 
     def admit(self, transport: asyncio.BaseTransport, name: str, cluster: str) -> Presented:
-        """The certificate of a peer that says to be this broker; without a name: of one that is a guest. Raises
-        `WireError` if it may not."""
+        """Check the peer's certificate against the broker name and cluster that it claims, and return the certificate.
+
+        An empty `name` accepts any broker of the mesh. Raises `WireError` if the certificate does not permit it."""
         shown = self.shown(transport)
         fault = standing_fault(shown, self.credentials.revoked.serials, self.clock())
         if fault is None and name:
@@ -82,8 +83,8 @@ class LinkIdentity:
         return shown
 
     def visitor_fault(self, transport: asyncio.BaseTransport | None, names: Collection[str]) -> str | None:
-        """Why whoever is at the other end of an HTTPS connection may not come in, or None if it may: one of these
-        brokers, or any if there are no names."""
+        """Return why the client of an HTTPS connection is refused, or None if it is one of the brokers `names`, or any
+        broker if `names` is empty."""
         if transport is None:
             return "the connection is gone"
         try:
@@ -92,7 +93,7 @@ class LinkIdentity:
             return str(error)
 
     def shown(self, transport: asyncio.BaseTransport) -> Presented:
-        """What the peer of a TLS connection has shown. Raises `WireError`."""
+        """Return the certificate that the peer of a TLS connection has shown. Raises `WireError`."""
         der = certificate_of(transport)
         if der is None:
             raise WireError("it shows no certificate")
@@ -102,24 +103,24 @@ class LinkIdentity:
             raise WireError(str(error)) from None
 
     def fault(self, shown: Presented, grace: float) -> str | None:
-        """Why a link that stands may not go on; `grace`: seconds for which an end is overlooked."""
+        """Return why an established link must close, or None. `grace`: seconds that it may outlive its certificate."""
         return standing_fault(shown, self.credentials.revoked.serials, self.clock(), grace)
 
     def revoked(self, shown: Presented) -> bool:
-        """The certificate has been called back."""
+        """Return whether the certificate is revoked."""
         return shown.serial in self.credentials.revoked.serials
 
     # --- looking after it -----------------------------------------------------------------------------------------
 
     async def watch(self, review: Callable[[], None]) -> None:
-        """Until cancelled: take files that have changed, and have the links reviewed."""
+        """Reload changed files and call `review`, which checks the links, each `LOOK` seconds until cancelled."""
         while True:
             await asyncio.sleep(LOOK)
             self.look()
             review()
 
     def look(self) -> None:
-        """Take the files if they have changed; say so if the certificate ends."""
+        """Reload the files if they have changed, and warn once if the certificate is about to expire."""
         now, own = self.clock(), self.credentials.own
         if self._stamps() != self._stamp or (self._renews and now > (own.begins + own.ends) / 2):
             self.reload()
@@ -128,7 +129,8 @@ class LinkIdentity:
             logger.warning("the certificate of the links ends in %.0f s: renew it", max(0.0, own.ends - now))
 
     def reload(self) -> bool:
-        """Take the files as they are now, all or none. False if one has a fault: then the log says which."""
+        """Load all files anew and put them in force. If one is at fault, logs it, keeps the old credentials and returns
+        False."""
         self._stamp = self._stamps()
         before = self.credentials
         try:
@@ -159,7 +161,7 @@ class LinkIdentity:
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """Changes when the file does."""
+    """Return a value that changes whenever the file does; None if it cannot be read."""
     try:
         found = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The name in a certificate: which broker of which cluster its holder may say to be."""
+"""The name in a broker's certificate: its cluster and broker name, as a URI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME = re.compile(rf"{PREFIX}(?P<cluster>{_LEVEL}(?:/{_LEVEL}){{0,7}})/(?P<brok
 
 
 class Identity(NamedTuple):
-    """A broker's name, bound to its cluster."""
+    """A broker's name together with its cluster."""
 
     cluster: str
     """Path of the site, such as ``tokyo/ward1``."""
@@ -19,7 +19,7 @@ class Identity(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """As it stands in a certificate: ``saps://mesh/tokyo/ward1/b1``. Raises ValueError if it cannot."""
+        """The form used in certificates: ``saps://mesh/tokyo/ward1/b1``. Raises `ValueError` if a name does not fit."""
         uri = f"{PREFIX}{self.cluster}/{self.broker}"
         if identity_in(uri) != self:
             raise ValueError(f"{self.broker!r} of cluster {self.cluster!r} cannot stand in a certificate")
@@ -30,6 +30,6 @@ class Identity(NamedTuple):
 
 
 def identity_in(uri: str) -> Identity | None:
-    """The identity that a URI writes, or None if it writes none."""
+    """Parse the URI of an identity; return None for any other URI."""
     found = _NAME.fullmatch(uri)
     return Identity(found["cluster"], found["broker"]) if found is not None else None

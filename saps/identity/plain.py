@@ -1,4 +1,4 @@
-"""Links without an identity: where they are let pass, and what the log says of them."""
+"""Plain links: where they are permitted, and what the log says about them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ logger = logging.getLogger(__name__)
 
 
 def sealed(settings: BrokerSettings) -> bool:
-    """True if the links are to be sealed. Raises `SettingError` if nothing is said, and it must be."""
+    """Return whether the settings ask for TLS links.
+
+    Raises `SettingError` if they neither name credentials nor permit plain links beyond loopback."""
     links, listen = settings.links, settings.overlay.listen
     if links.tls.certificate or links.secret_file:
         return True
@@ -26,7 +28,7 @@ def sealed(settings: BrokerSettings) -> bool:
 
 
 def say_plain(settings: BrokerSettings) -> None:
-    """Links are not sealed: the log says what that means."""
+    """Log that links are plain, and what that means."""
     listen = settings.overlay.listen
     if is_loopback(listen.host):
         logger.info("links to other brokers are plain, on loopback only: see links.tls and links.secret_file")

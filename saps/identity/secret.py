@@ -1,8 +1,8 @@
-"""An authority out of a pre-shared secret, for small meshes: who knows the secret can vouch for any broker.
+"""Derives an authority from a pre-shared secret, for small meshes: whoever knows the secret can pose as any broker.
 
-The secret is stretched (scrypt) into an Ed25519 key. Its certificate is the same on all brokers, bit by bit, and each
-broker issues one of its own with it. So such a mesh uses the same TLS as one with an authority, and nothing that is
-derived from the secret ever leaves a process but signatures.
+scrypt stretches the secret into an Ed25519 key. The authority's certificate is the same on all brokers, byte for byte,
+and each broker uses it to issue a certificate to itself. Such a mesh therefore uses the same TLS as one with a separate
+authority, and nothing derived from the secret leaves a process except signatures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from saps.identity.certificates import Authority, make_authority
 
 SHORTEST = 32
-"""Characters of a secret at least. Whoever connects sees a signature, with which secrets can be tried at leisure."""
+"""Least characters of a secret. A client that connects sees a signature, against which it can try secrets offline."""
 _SALT = b"SAPS mesh authority, version 1"
 _COST, _BLOCK = 1 << 15, 8
 """scrypt (RFC 7914): 32 MiB and about 0.1 s, once at a start."""
@@ -24,16 +24,16 @@ _BEGINS, _ENDS = 1577836800.0, 253402300799.0
 
 
 class SecretError(ValueError):
-    """A secret that cannot be used."""
+    """An unusable secret; the text says why."""
 
 
 def new_secret() -> str:
-    """A secret of 256 random bits, as text."""
+    """Return 256 random bits as text."""
     return secrets.token_urlsafe(32)
 
 
 def authority_of(secret: str) -> Authority:
-    """The authority that a secret stands for. Raises `SecretError`."""
+    """Derive the authority from a secret; takes about 0.1 s. Raises `SecretError` for a short one."""
     if len(secret) < SHORTEST:
         raise SecretError(f"has {len(secret)} characters, at least {SHORTEST} are needed: `saps ca secret` makes one")
     seed = hashlib.scrypt(secret.encode(), salt=_SALT, n=_COST, r=_BLOCK, p=1, maxmem=1 << 26, dklen=32)

@@ -1,4 +1,4 @@
-"""What a certificate permits: the one place where it is decided who may say to be which broker, and for how long."""
+"""Decides what a certificate permits: which broker its holder may claim to be, and until when. The only such place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saps.identity.names import Identity
 
 
 class Serial(NamedTuple):
-    """Names one certificate."""
+    """The serial number that identifies a certificate."""
 
     issuer: bytes
     """The issuer's name, DER."""
@@ -17,7 +17,7 @@ class Serial(NamedTuple):
 
 
 class Presented(NamedTuple):
-    """What a peer has shown: a certificate whose chain TLS has verified."""
+    """A peer's certificate, whose chain TLS has verified."""
 
     identities: tuple[Identity, ...]
     serial: Serial
@@ -27,7 +27,7 @@ class Presented(NamedTuple):
 
 
 def claim_fault(shown: Presented, name: str, cluster: str) -> str | None:
-    """Why the holder may not say to be this broker of this cluster, or None if it may."""
+    """Return why the certificate's holder may not claim to be this broker of this cluster, or None if it may."""
     if Identity(cluster, name) in shown.identities:
         return None
     if not shown.identities:
@@ -36,7 +36,7 @@ def claim_fault(shown: Presented, name: str, cluster: str) -> str | None:
 
 
 def standing_fault(shown: Presented, revoked: Collection[Serial], now: float, grace: float = 0.0) -> str | None:
-    """Why the certificate does not hold at `now`, or None if it does. `grace`: seconds that it holds beyond its end."""
+    """Return why the certificate is not valid at `now`, or None if it is. `grace` extends its validity, in seconds."""
     if shown.serial in revoked:
         return "its certificate is revoked"
     if now >= shown.ends + grace:

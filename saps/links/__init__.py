@@ -1,8 +1,7 @@
 """TCP links between brokers (asyncio): one connection for each direction, made when there is something to send.
 
-What is sent until `Links.flush` leaves in one write. A link that cannot keep up first holds back this broker's
-publishers (`on_congestion`), then, past `MAX_QUEUED` bytes, is broken; whoever sent over it is told
-(`LinkUser.link_down`).
+`Links.flush` writes all frames queued for a link at once. A slow link first holds back this broker's publishers
+(`on_congestion`); past `MAX_QUEUED` bytes it is broken, which `LinkUser.link_down` reports.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ T = TypeVar("T")
 
 
 class Congestion:
-    """Which links have more to send than they should; one is enough to hold the publishers back."""
+    """The congested links of a broker: one of them is enough to hold back its publishers."""
 
     def __init__(self, on_change: Callable[[bool], None]) -> None:
         self._on_change = on_change
@@ -63,22 +62,24 @@ class Links:
         express: Callable[[Frame], bool] | None = None,
         dscp: int = 0,
     ) -> None:
-        """`user` is told what they bring; it may come later (`Side.user`). `express`: which frames go by the express
-        lane, a connection of its own (`saps.overlay.delivery.express`); None: none. `dscp`: of that lane's packets."""
+        """`user` receives what the links bring; it may be set later (`Side.user`). `express` returns whether a frame
+        uses the express lane, a connection of its own (`saps.overlay.delivery.express`); None: there is no such lane.
+        `dscp` is the code point of that lane's packets. `on_congestion` is called when publishers are to be held back,
+        and when no longer."""
         self.side = Side(me, order, user, dscp=dscp)
         self.express = express
         self.congestion = Congestion(on_congestion)
         self._outbound: dict[BrokerRef, Outbound] = {}
-        """By life: that others tell of a later one does not end the link to the one that is there."""
+        """By incarnation: hearing of a later one does not end the link to the present one."""
         self._expresses: dict[BrokerRef, Outbound] = {}
         self.dialling = Dialling()
         self._unwritten: set[Outbound] = set()
-        """The links with frames for the next `flush`."""
+        """Links with frames for the next `flush`."""
         self.receiver = Receiver(self.side)
         self._listener: asyncio.Server | SealedListener | None = None
 
     async def listen(self, host: str, port: int) -> int:
-        """Accept links. Returns the port; raises OSError if the address cannot be had."""
+        """Start to accept links and return the port. Raises `OSError` if the address is not available."""
         if self.side.identity is not None:
             self._listener, port = await self.side.identity.listen(
                 lambda: Inbound(self.side, self.receiver), host, port
@@ -93,17 +94,17 @@ class Links:
         return int(listener.sockets[0].getsockname()[1])
 
     async def meet(self, host: str, port: int) -> BrokerRef:
-        """Ask who listens at an address. Raises `LinkError`."""
+        """Ask which broker listens at an address. Raises `LinkError`."""
         asked: asyncio.Future[BrokerRef] = asyncio.get_running_loop().create_future()
         return await self._ask(host, port, lambda: Meeting(self.side.order, asked, self.side.admit), asked)
 
     async def whois(self, host: str, port: int, name: str) -> BrokerRef | None:
-        """Ask the broker at an address which broker of its mesh has a name. Raises `LinkError`."""
+        """Ask the broker at an address for the broker of its mesh with this name. Raises `LinkError`."""
         asked: asyncio.Future[BrokerRef | None] = asyncio.get_running_loop().create_future()
         return await self._ask(host, port, lambda: NameInquiry(self.side.order, name, asked, self.side.admit), asked)
 
     async def start_probe(self, host: str, port: int, start_probe: StartProbe) -> There:
-        """Ask who is at an address, and how far its start is. Raises `LinkError`."""
+        """Ask which broker is at an address, and for the stage of its start. Raises `LinkError`."""
         asked: asyncio.Future[There] = asyncio.get_running_loop().create_future()
         return await self._ask(
             host, port, lambda: StartInquiry(self.side.order, start_probe, asked, self.side.admit), asked
@@ -130,7 +131,7 @@ class Links:
                 transport.close()
 
     def traffic(self) -> dict[str, tuple[int, float | None]]:
-        """By broker: bytes written to it over links that are up, and seconds to it and back."""
+        """Return by broker name: bytes written over links that are up, and the round trip in seconds if known."""
         found: dict[str, tuple[int, float | None]] = {}
         for link in [*self._expresses.values(), *self._outbound.values()]:
             if link.ready:
@@ -139,7 +140,8 @@ class Links:
         return found
 
     def review(self) -> None:
-        """End the links that stand on certificates which do not hold any more; those made by this broker in order."""
+        """Close links whose certificates are no longer valid. Those made by this broker first send what is queued,
+        unless the certificate is revoked."""
         identity = self.side.identity
         if identity is None:
             return
@@ -155,7 +157,7 @@ class Links:
                 inbound.cut(fault)
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
-        """Queue a frame; it leaves with the next `flush`."""
+        """Queue a frame for the next `flush`."""
         if self.express is not None:
             if self.express(frame):
                 self._queue(self._expresses, to, frame)
@@ -178,8 +180,8 @@ class Links:
         link.send(frame)
 
     def _end_express(self, to: BrokerRef, frame: Frame) -> bool:
-        """The end goes by the express lane, too, if there is one. True: it will go by the common lane once the other
-        side knows of the express lane, and not before."""
+        """Send a frame that ends a link over the express lane as well, if there is one. Returns True if the common lane
+        must wait until the other side knows of the express lane."""
         link = self._expresses.get(to)
         if link is None:
             return False
@@ -189,14 +191,15 @@ class Links:
         return not link.ready
 
     def express_ready(self, to: BrokerRef, frames: list[Frame]) -> None:
-        """What had to wait for an express lane may follow."""
+        """Send the frames that have waited for an express lane."""
         for frame in frames:
             self._queue(self._outbound, to, frame)
         self.flush()
 
     def flush(self) -> None:
-        """Write what `send` has queued, one write for each link that is up; the others write once they are. Express
-        lanes go first. A link that fails is broken, and keeps no other from being written."""
+        """Write the queued frames, one write for each link that is up; other links write as soon as they are up.
+
+        Express lanes go first. A link that fails is broken and does not keep others from being written."""
         links = list(self._unwritten)
         self._unwritten.clear()
         if self._expresses and len(links) > 1:
@@ -209,14 +212,14 @@ class Links:
                     link.fail()
 
     def drop(self, to: BrokerRef) -> None:
-        """The broker is dead: what waits to be sent to it is thrown away."""
+        """Drop the links to a dead broker with all that is queued on them."""
         for lanes in (self._outbound, self._expresses):
             for link in [lane for lane in lanes.values() if lane.to.same_incarnation(to)]:
                 link.abandon()
                 self.forget(link)
 
     def forget(self, link: Outbound) -> None:
-        """A link is no more."""
+        """Remove a link that has ended."""
         self.dialling.ended(link)
         lanes = self._expresses if link.express else self._outbound
         if lanes.get(link.to) is link:
@@ -224,7 +227,7 @@ class Links:
         self.congestion.note(link, False)
 
     def broke(self, link: Outbound) -> None:
-        """A connection was lost, and with it what the numbers sent over the other lane refer to."""
+        """Handle a lost connection. The other lane ends too: its frames refer to link ids announced on this one."""
         self.forget(link)
         twin = (self._outbound if link.express else self._expresses).get(link.to)
         if twin is not None:
@@ -233,7 +236,7 @@ class Links:
         self.side.user.link_down(link.to)
 
     async def close(self) -> None:
-        """Send what is queued, then close every connection."""
+        """Send what is queued, then close all connections."""
         self.side.closing = True
         if self._listener is not None:
             self._listener.close()

@@ -1,4 +1,4 @@
-"""Connections to other brokers that are being made: how many at once, and how long one waits after a failure."""
+"""Dials other brokers: limits the number of attempts at once, and waits after failures."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from saps.overlay.ring.keys import BrokerRef
 logger = logging.getLogger(__package__)
 
 DIALS = 256
-"""Connections that are being made at once. More costs file descriptors when many brokers cannot be reached."""
+"""Most connection attempts at once. More cost file descriptors while many brokers are unreachable."""
 UNMADE = 8192
-"""Links, at most, that wait to be made; beyond it a broker cannot be reached. Each costs about 4 KiB, and what is to be
-sent. More than a broker has to begin with at once."""
+"""Most links waiting for a connection; further ones fail at once. Each takes about 4 KiB and its queued frames. A
+broker never needs to start as many at once."""
 BACKOFF = (0.05, 1.0)
-"""Least and greatest wait in seconds before a peer that could not be reached is tried again; doubles each time."""
+"""Least and greatest wait in seconds before an unreachable peer is tried again; the wait doubles each time."""
 
 
 class Unmade(Protocol):
-    """A link that is to get a connection: an `asyncio.Protocol` (`saps.links.outbound.Outbound`)."""
+    """A link that needs a connection: an `asyncio.Protocol` (`saps.links.outbound.Outbound`)."""
 
     to: BrokerRef
     express: bool
@@ -33,50 +33,50 @@ class Unmade(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be sent."""
+        """Whether nothing is queued."""
 
     def drop(self) -> None:
-        """What is queued cannot be sent."""
+        """Drop what is queued: it cannot be sent."""
 
     def forget(self) -> None:
-        """Nothing is queued, and nobody answers: the link is no more."""
+        """Remove the link: nothing is queued, and the peer does not answer."""
 
 
 class Dialling:
-    """All the links of a broker that are not up yet."""
+    """All links of a broker that are not up yet."""
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(DIALS)
         self._unmade: set[Unmade] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        """Attempts to make links that have not ended."""
+        """Pending connection attempts."""
 
     @property
     def full(self) -> bool:
-        """No further link may be begun."""
+        """Whether no further link may be started."""
         return len(self._unmade) >= UNMADE
 
     def begun(self, link: Unmade) -> None:
         self._unmade.add(link)
 
     def ended(self, link: Unmade) -> None:
-        """It is up, or no more."""
+        """Take note that a link is up, or has ended."""
         self._unmade.discard(link)
 
     def attempt(self, dialler: Dialler) -> asyncio.Task[None]:
-        """Make a link; `settled` waits until nobody does so any more."""
+        """Run a dialler as a task that `settled` waits for."""
         task = asyncio.get_running_loop().create_task(dialler.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def settled(self) -> None:
-        """Returns when no attempt is under way."""
+        """Wait until no attempt is pending."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class Dialler:
-    """Makes the connection of one link, as often as it takes."""
+    """Connects one link, and tries until it succeeds."""
 
     def __init__(self, link: Unmade, side: Side, dialling: Dialling) -> None:
         self._link = link
@@ -87,11 +87,11 @@ class Dialler:
         self._task = dialling.attempt(self)
 
     def stop(self) -> None:
-        """Try no more."""
+        """Stop trying."""
         self._task.cancel()
 
     async def run(self) -> None:
-        """Returns when the link has a connection, is over, or has nothing more to send."""
+        """Try until the link has a connection, has ended, or has nothing more to send."""
         link = self._link
         host, _, port = link.to.address.rpartition(":")
         while not link.over:
@@ -129,7 +129,7 @@ class Dialler:
             raise
 
     def accuse(self, error: ssl.SSLError) -> None:
-        """Say why there is no link; once, however often it is tried."""
+        """Log why TLS failed, once for all attempts."""
         if not self._accused:
             to = self._link.to
             logger.warning("no link to %s at %s: TLS: %s", to.name, to.address, error.reason or error)

@@ -1,4 +1,4 @@
-"""A connection that another broker has made: what it says, or asks."""
+"""An accepted connection of another broker: its frames, or a guest's questions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__package__)
 
 
 class Inbound(asyncio.Protocol):
-    """A connection made by another broker: its frames to this one."""
+    """A connection made by another broker, which carries its frames to this one."""
 
     def __init__(self, side: Side, receiver: Receiver) -> None:
         self.lane = Lane()
@@ -35,12 +35,12 @@ class Inbound(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._peer: BrokerRef | None = None
         self.shown: Presented | None = None
-        """The certificate of the other side, once it has said hello; None if links are plain."""
+        """The peer's certificate once its hello has arrived; None on a plain link."""
         self.express = False
         self.begun = False
-        """A frame has come: it is a session, and not an attempt to reach another life of this broker."""
+        """Whether a frame has come. Before that it may be an attempt to reach another incarnation of this broker."""
         self.over = False
-        """A later session has begun."""
+        """Whether a later session has begun."""
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,7 +92,7 @@ class Inbound(asyncio.Protocol):
         self._receiver.greeted(self, theirs.broker)
 
     def _inform(self, frames: list[Frame]) -> None:
-        """Answer a guest's questions. Raises `ProtocolError` if it does anything but ask."""
+        """Answer a guest's questions. Raises `ProtocolError` for any other frame."""
         for frame in frames:
             if isinstance(frame, StartProbe):
                 self._side.admit(self._transport, frame.broker)
@@ -114,13 +114,13 @@ class Inbound(asyncio.Protocol):
             self._handshake.cancel()
 
     def end(self) -> None:
-        """A later session has begun: nothing that still comes counts."""
+        """End the session, since a later one has begun: frames that still arrive are ignored."""
         self.over = True
         if self._transport is not None:
             self._transport.abort()
 
     def cut(self, why: str) -> None:
-        """Break the connection, whatever is on its way."""
+        """Abort the connection and log why."""
         if self._transport is not None and not self._transport.is_closing():
             logger.warning("link from %s cut: %s", self._peer.name if self._peer is not None else "?", why)
             self._transport.abort()

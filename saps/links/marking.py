@@ -1,4 +1,4 @@
-"""Packets of a connection that ask the network to let them go first."""
+"""Marks the packets of a connection for priority in the network (DSCP)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def mark(made: socket.socket, dscp: int) -> None:
-    """All that the socket sends from now on carries the differentiated services code point (RFC 2474)."""
+    """Have a socket send its packets with this differentiated services code point (RFC 2474)."""
     if made.family == socket.AF_INET6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
     else:

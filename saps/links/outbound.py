@@ -1,4 +1,4 @@
-"""A connection that this broker has made: what it has to say to one other."""
+"""A connection to another broker, which carries this broker's frames."""
 
 from __future__ import annotations
 
@@ -24,55 +24,55 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__package__)
 
 HIGH_WATER = 1 << 20
-"""Bytes queued on one link above which publishers are held back. More costs memory and delay per slow peer."""
+"""Bytes queued on one link above which publishers are held back. More cost memory and delay for each slow peer."""
 MAX_QUEUED = 64 << 20
-"""Bytes queued on one link above which it is broken."""
+"""Bytes queued on one link above which the link is broken."""
 PIECE = 1 << 18
-"""Bytes given to TLS at once: what it has taken in one piece does not count as queued, however long it waits."""
+"""Most bytes passed to TLS at once: the write buffer's size does not include a piece that TLS has taken."""
 _TCP_INFO = getattr(socket, "TCP_INFO", 11)
 _RTT, _RTT_AT = struct.Struct("=I"), 68
 """`tcpi_rtt`, microseconds, in Linux's struct tcp_info."""
 
 
 class Sealed(NamedTuple):
-    """What a connection stands on."""
+    """The certificates of a TLS connection."""
 
     shown: Presented
-    """The certificate of the other side."""
+    """The peer's certificate."""
     until: float
-    """When the first of the two certificates ends, s since the epoch."""
+    """When the first of both certificates expires, in seconds since the epoch."""
 
 
 class Outbound(asyncio.Protocol):
-    """The connection to one broker, and what waits to be sent over it."""
+    """The connection to one broker, and the frames queued for it."""
 
     def __init__(self, links: Links, to: BrokerRef, *, express: bool = False) -> None:
         self.to = to
         self.express = express
         self.when_ready: list[Frame] = []
-        """What may go by the common lane once this one is ready."""
+        """Frames for the common lane that must wait until this express lane is ready."""
         self._links = links
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._reader = FrameReader()
         self.written = 0
-        """Bytes, ever."""
+        """Bytes written since the start."""
         self.ready = False
-        """Both sides have said hello."""
+        """Whether both sides have said hello."""
         self.sealed: Sealed | None = None
-        """By which certificates; None if links are plain."""
+        """The certificates; None on a plain link."""
         self.version: int | None = None
-        """Of the protocol, as agreed; None: not yet."""
+        """The agreed protocol version, or None before the peer's hello."""
         self._waiting: list[Frame] = []
-        """What is not of the lowest version, until it is known which one the other side speaks."""
+        """Frames of later protocol versions, queued until the peer's version is known."""
         self.over = False
-        """It is to have no connection any more."""
+        """Whether the link has ended for good."""
         self._handshake: asyncio.TimerHandle | None = None
         self._dialler = Dialler(self, links.side, links.dialling)
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be sent."""
+        """Whether nothing is queued."""
         return not self._buffer and not self._waiting
 
     def send(self, frame: Frame) -> None:
@@ -93,8 +93,8 @@ class Outbound(asyncio.Protocol):
             self.fail()
 
     def fail(self) -> None:
-        """To be called when an exception is handled: the link cannot be written. It breaks, as anything lost with a
-        link does: what follows must not pass for all."""
+        """Break the link after an exception while writing, which is being handled: the receiver must not take the
+        frames that follow for complete."""
         logger.exception("link to %s broken: cannot write", self.to.name)
         if self._transport is None:
             self.drop()
@@ -104,7 +104,7 @@ class Outbound(asyncio.Protocol):
         self._transport.abort()
 
     def _reword(self, frame: Frame, version: int) -> None:
-        """For a broker that does not speak the version of the frame."""
+        """Send a simpler frame, or answer in the peer's place, if the peer does not speak the frame's version."""
         simpler = for_version(frame, version)
         if simpler is not None:
             self._encode(simpler)
@@ -113,7 +113,7 @@ class Outbound(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._answer, asking, answer)
 
     def _answer(self, asking: BrokerRef, answer: Frame) -> None:
-        """Answer a question in the place of the other side."""
+        """Answer a question in the peer's place."""
         if asking == self._links.side.me:
             self._links.side.user.answered_for(self.to, answer)
         else:
@@ -121,7 +121,7 @@ class Outbound(asyncio.Protocol):
             self._links.flush()
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write the queued frames."""
         if self._transport is None or not self._buffer:
             return
         buffer, self._buffer = self._buffer, bytearray()
@@ -138,7 +138,7 @@ class Outbound(asyncio.Protocol):
 
     @property
     def round_trip(self) -> float | None:
-        """Seconds to the other side and back, as the kernel sees it in TCP; None where it does not say."""
+        """The round trip in seconds as TCP has measured it; None where the kernel does not tell."""
         found = self._transport.get_extra_info("socket") if self._transport is not None else None
         if found is None:
             return None
@@ -217,18 +217,18 @@ class Outbound(asyncio.Protocol):
             self._links.broke(self)
 
     def forget(self) -> None:
-        """The link is no more."""
+        """Remove the link."""
         self._links.forget(self)
 
     def drop(self) -> None:
-        """What is queued cannot be sent."""
+        """Drop what is queued, and report the link as down."""
         self._buffer = bytearray()
         self._waiting = []
         if not self.over:
             self._links.side.user.link_down(self.to)
 
     def renew(self, why: str, *, at_once: bool = False) -> None:
-        """End the connection when all is sent, or `at_once`; the next frame makes a new one."""
+        """Close the connection when everything is sent, or `at_once`; the next frame makes a new one."""
         if self._transport is None or self._transport.is_closing():
             return
         logger.info("link to %s ended: %s", self.to.name, why)
@@ -240,7 +240,7 @@ class Outbound(asyncio.Protocol):
         self._transport.close()
 
     def abandon(self) -> None:
-        """The peer has a newer life."""
+        """End the link at once and drop what is queued: the peer is dead or has a newer incarnation."""
         self.over = True
         self._dialler.stop()
         if self._transport is not None:

@@ -1,4 +1,4 @@
-"""Connections that are made only to ask the broker that listens there: who is it, and whom does it know?"""
+"""Short connections that ask a broker a question: its identity, the broker of a name, or the stage of its start."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from saps.overlay.frames.ring import Known, StartProbe, There, Whois
 from saps.overlay.ring.keys import BrokerRef
 
 GUEST = BrokerRef("", 0, "", "")
-"""Who says hello in order to ask, without having joined: nobody must take note of it as of a broker."""
+"""The reference in the hello of a guest: it asks questions and is no broker of the mesh."""
 
 HANDSHAKE = 3.0
-"""Seconds a connection may take until both sides have said hello."""
+"""Limit in seconds until both sides of a connection have said hello."""
 
 T = TypeVar("T")
 Admit = Callable[[asyncio.BaseTransport | None, BrokerRef], object]
@@ -26,16 +26,16 @@ class LinkError(Exception):
     """A broker could not be reached; the text says why."""
 
     def __init__(self, text: str, refused: bool = False) -> None:
-        """`refused`: somebody is there, and the two are not set up for each other."""
+        """`refused`: the broker is there, but its configuration does not match this one's."""
         super().__init__(text)
         self.refused = refused
 
 
 class Question(asyncio.Protocol, Generic[T]):
-    """A connection that is made only to ask the broker that listens there."""
+    """A connection made only to ask the broker that listens there."""
 
     def __init__(self, order: str, asked: asyncio.Future[T], admit: Admit) -> None:
-        """`admit` raises `WireError` if the peer may not be the broker it says to be."""
+        """`admit` raises `WireError` if the peer's certificate does not permit the identity that it claims."""
         self._order = order
         self._asked = asked
         self._admit = admit
@@ -60,7 +60,7 @@ class Question(asyncio.Protocol, Generic[T]):
                 self._asked.set_exception(LinkError(str(error), refused=True))
 
     def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
-        """The broker has said hello, now or before, and these frames."""
+        """Handle frames of the broker, whose hello has arrived."""
         raise NotImplementedError
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -71,14 +71,14 @@ class Question(asyncio.Protocol, Generic[T]):
 
 
 class Meeting(Question[BrokerRef]):
-    """Who is there? The hello says it."""
+    """Asks for the broker's identity, which its hello tells."""
 
     def answered(self, broker: BrokerRef, frames: list[Frame]) -> None:
         self._asked.set_result(broker)
 
 
 class Inquiry(Question[T]):
-    """A question that a guest asks with a frame."""
+    """Asks with a frame, as a guest."""
 
     def __init__(self, order: str, frame: Frame, asked: asyncio.Future[T], admit: Admit) -> None:
         super().__init__(order, asked, admit)
@@ -92,7 +92,7 @@ class Inquiry(Question[T]):
 
 
 class NameInquiry(Inquiry["BrokerRef | None"]):
-    """Who has this name?"""
+    """Asks for the broker with a name."""
 
     def __init__(self, order: str, name: str, asked: asyncio.Future[BrokerRef | None], admit: Admit) -> None:
         super().__init__(order, Whois(name), asked, admit)
@@ -105,7 +105,7 @@ class NameInquiry(Inquiry["BrokerRef | None"]):
 
 
 class StartInquiry(Inquiry[There]):
-    """Who is there, and how far? It shows that it may be the broker that it says to be."""
+    """Asks for the broker's identity, which its certificate must permit, and for the stage of its start."""
 
     def __init__(self, order: str, start_probe: StartProbe, asked: asyncio.Future[There], admit: Admit) -> None:
         super().__init__(order, start_probe, asked, admit)

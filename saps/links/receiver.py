@@ -1,4 +1,4 @@
-"""The receiving half of a broker's links: the connections that other brokers have made, and the sessions on them."""
+"""The receiving half of a broker's links: accepted connections, and the sessions on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saps.overlay.validation.senders import check_sender
 
 
 class Receiver:
-    """Checks what comes and passes it on (`LinkUser.receive`)."""
+    """Checks arriving frames and passes them on (`LinkUser.receive`)."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
@@ -28,12 +28,12 @@ class Receiver:
         self._deliver(self._endings.closed(inbound.lane))
 
     def greeted(self, inbound: Inbound, peer: BrokerRef) -> None:
-        """A broker that has connected has said who it is."""
+        """Handle the hello of a broker."""
         inbound.lane.peer = peer
         self._deliver(self._endings.released())
 
     def arrived(self, inbound: Inbound, peer: BrokerRef, frames: list[Frame]) -> None:
-        """Frames from a broker. Raises `ProtocolError` if they say what it cannot say."""
+        """Handle frames of a broker. Raises `ProtocolError` for content that this sender may not send."""
         check_sender(peer, frames, self._keys)
         if not inbound.begun:
             self._begin(inbound, peer)
@@ -43,11 +43,12 @@ class Receiver:
             self._side.user.receive(peer, frames)
 
     def _begin(self, inbound: Inbound, peer: BrokerRef) -> None:
-        """The first frames have come by a connection: a new session. Not so with its hello, which also comes from who
-        looks for another life of this broker, and then goes.
+        """Begin a new session with the first frames of a connection. A hello alone does not begin one, as it may come
+        from a broker that looks for another incarnation of this one.
 
-        The sender has given up the sessions before, and takes what it sent by them for lost. The network may still hold
-        some of it (a cut, then a heal): it would be read by the numbers of the new session, so it must not count."""
+        The sender has given up its earlier sessions and takes what it sent over them for lost. The network may still
+        deliver some of it (a cut that heals), which would be decoded with the link ids of the new session. So earlier
+        sessions end here."""
         inbound.begun = True
         for other in self.connections:
             if other is not inbound and other.begun and other.lane.peer == peer and other.express is inbound.express:

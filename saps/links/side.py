@@ -1,4 +1,4 @@
-"""This broker's side of all its links: who it says it is, what it demands of the others, and who is told of them."""
+"""What all links of a broker share: its identity, its demands on peers, and the receiver of frames."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Starting(Protocol):
-    """How far this broker's start is."""
+    """The start of this broker."""
 
     def probed(self, probe: StartProbe) -> There:
-        """The answer for a broker that is starting as well."""
+        """Answer a broker that is starting as well."""
 
 
 class Side:
-    """Read by every link when it is made."""
+    """The configuration that every link reads."""
 
     def __init__(self, me: BrokerRef, order: str, user: LinkUser | None = None, *, dscp: int = 0) -> None:
         """`dscp`: differentiated services code point of the express lane's packets."""
@@ -32,29 +32,29 @@ class Side:
         self.order = order
         self.dscp = dscp
         self.user: LinkUser = user or Nobody()
-        """Is told what the links bring."""
+        """Receives what the links bring."""
         self.start: Starting | None = None
-        """Answers brokers that are starting; None: this one has started."""
+        """Answers brokers that are starting; None once this broker has started."""
         self.hidden = False
-        """This broker is not in a mesh yet: it answers brokers that start, and nobody else hears who it is."""
+        """Whether this broker is not in a mesh yet: it then answers only brokers that are starting."""
         self.identity: LinkIdentity | None = None
-        """What is shown to other brokers and demanded of them; None: links are plain."""
+        """The certificates to show and to demand; None: links are plain."""
         self.speaks = VERSION
-        """Highest version of the protocol."""
+        """Highest protocol version."""
         self.closing = False
 
     @property
     def shown(self) -> BrokerRef:
-        """Who this broker says to be to those that connect."""
+        """The reference that this broker's hello shows."""
         return GUEST if self.hidden else self.me
 
     def sealing(self) -> dict[str, Any]:
-        """What `create_connection` needs to know beside the address."""
+        """Return the TLS arguments for `create_connection`; none on plain links."""
         return self.identity.dial() if self.identity is not None else {}
 
     def admit(self, transport: asyncio.BaseTransport | None, peer: BrokerRef) -> Presented | None:
-        """What a peer has shown that says to be this broker; None if links are plain. Raises `WireError` if it may not
-        be that one."""
+        """Return the certificate of a peer that claims to be this broker; None on plain links. Raises `WireError` if
+        the certificate does not permit it."""
         if self.identity is None:
             return None
         if transport is None:
@@ -62,5 +62,5 @@ class Side:
         return self.identity.admit(transport, peer.name, peer.cluster)
 
     def probed(self, probe: StartProbe) -> There:
-        """How far this broker's start is, for one that is starting as well."""
+        """Return the stage of this broker's start, for a broker that is starting as well."""
         return There(self.me, 2, 0.0) if self.start is None else self.start.probed(probe)

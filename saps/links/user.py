@@ -1,4 +1,4 @@
-"""Who is told what the links of a broker bring."""
+"""The receiver of what a broker's links bring."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ Answer = Callable[[BrokerRef | None], None]
 
 
 class LinkUser(Protocol):
-    """What a mesh does with it (`saps.broker.node_driver`)."""
+    """Handles the events of all links; the mesh's implementation is `saps.broker.node_driver`."""
 
     def receive(self, sender: BrokerRef, frames: list[Frame], /) -> None:
-        """Frames from another broker."""
+        """Handle frames from another broker."""
 
     def session_started(self, sender: BrokerRef, /) -> None:
-        """A new session of the link from a broker begins."""
+        """Handle the start of a new session of the link from a broker."""
 
     def express_started(self, sender: BrokerRef, /) -> None:
-        """The same of an express lane."""
+        """Handle the start of a new session of the express lane from a broker."""
 
     def link_down(self, peer: BrokerRef, /) -> None:
-        """The link to a broker broke, or could not be made."""
+        """Handle a link to a broker that broke or could not be made."""
 
     def met(self, broker: BrokerRef, /) -> None:
-        """It was found at the address of another broker, or of its earlier life."""
+        """Take note of a broker found at the address of another one, or of its earlier incarnation."""
 
     def answered_for(self, peer: BrokerRef, frame: Frame, /) -> None:
-        """An answer that was not asked of the peer, as it does not speak the version: no sign of life."""
+        """Handle an answer given in the place of a peer that does not speak the version; it is no sign of life."""
 
     def whois(self, name: str, answer: Answer, /) -> None:
-        """A guest asks for the broker of a name."""
+        """Answer a guest that asks for the broker with a name."""
 
 
 class Nobody:
-    """A `LinkUser` that does not care."""
+    """A `LinkUser` that ignores everything."""
 
     def receive(self, sender: BrokerRef, frames: list[Frame], /) -> None: ...
 

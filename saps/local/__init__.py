@@ -1,1 +1,1 @@
-"""A broker by itself: batches, the hub, local subscriptions, retained messages."""
+"""The local half of a broker, without the mesh: batches, the hub, subscriptions, retained messages."""

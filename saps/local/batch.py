@@ -1,4 +1,4 @@
-"""Publications on their way through a broker.
+"""The unit of publications that passes through a broker.
 
 Every station takes a `Batch`: the frontend cuts one out of each read, the hub hands it to subscribers and to the mesh,
 the mesh carries it in one frame, a session queues it, the encoder writes it. A single message is a batch of one.
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol
 from saps.messages import Message, Properties
 
 MOST = 512
-"""Publications in one batch, at most. More would save nothing; fewer let the first of them arrive sooner."""
+"""Most publications in one batch. More would save nothing; with fewer the first of them arrives sooner."""
 
 
 class Form(NamedTuple):
-    """What can differ between the copies of a publication that its subscribers get (MQTT 5.0, section 3.3)."""
+    """The fields in which the copies of a publication for its subscribers can differ (MQTT 5.0, 3.3)."""
 
     qos: int
     retain: bool
@@ -27,21 +27,21 @@ _FORMS = [Form(qos, retain, ()) for qos in (0, 1, 2) for retain in (False, True)
 
 
 def form(qos: int, retain: bool, identifiers: tuple[int, ...] = ()) -> Form:
-    """The form with these values; the same object for all without identifiers."""
+    """Return the form with these values; without subscription identifiers it is always the same object."""
     return Form(qos, retain, identifiers) if identifiers else _FORMS[qos << 1 | retain]
 
 
 class Share(NamedTuple):
-    """Why one member of a shared subscription gets a publication."""
+    """The shared subscription for which one of its members gets a publication."""
 
     topic_filter: str
     """``$share/group/filter``."""
     settled: Callable[[], None]
-    """To be called when the member has the message, or it is lost."""
+    """Must be called when the member has the message, or when the message is lost."""
 
 
 class Publisher(Protocol):
-    """The life of the broker at which something was published."""
+    """The incarnation of the broker at which something was published."""
 
     @property
     def name(self) -> str: ...
@@ -51,7 +51,7 @@ class Publisher(Protocol):
 
 
 class Origin(NamedTuple):
-    """A publication's name in the whole mesh."""
+    """The identity of a publication in the whole mesh."""
 
     broker: str
     incarnation: int
@@ -62,11 +62,11 @@ _ALONE = (0,)
 
 
 class Batch:
-    """Publications of one publisher that follow each other: one QoS, one retain flag, any topics, any properties.
+    """Consecutive publications of one publisher: one QoS, one retain flag, any topics, any properties.
 
-    Shared by all who get it: nobody changes the publications. `encoded` is the encoder's cache, kept with the batch so
-    that subscribers with the same protocol version and `Form` share their packets; whoever cuts the batch out of
-    packets may seed it with these.
+    All receivers share the batch, so its publications must not change. `encoded` is the encoder's cache: subscribers
+    with the same protocol version and `Form` share their packets. The cutter may seed it with the packets that it cut
+    the batch from.
     """
 
     __slots__ = (
@@ -96,25 +96,25 @@ class Batch:
         properties: Sequence[Properties | None] | None = None,
         source: tuple[bytes, list[int], list[int]] | None = None,
     ) -> None:
-        """`payloads` None: they are cut out of `source` (bytes, where each begins, where each ends) when needed."""
+        """If `payloads` is None they are cut out of `source` (bytes, start of each, end of each) when first needed."""
         self.topics = topics
-        """Each once, in the order of its first publication."""
+        """Each topic once, in the order of its first publication."""
         self.which = which
-        """Of each publication, the place of its topic in `topics`."""
+        """For each publication the index of its topic in `topics`."""
         self.qos = qos
         self.retain = retain
         self.properties = properties
-        """Of each publication; None: none has any."""
+        """The properties of each publication; None if no publication has any."""
         self.deadlines: list[float | None] | None = None
-        """When it is too late to deliver each, in seconds on the hub's clock; None: never (`set_deadlines`)."""
+        """When each publication expires, in seconds on the hub's clock; None: never (`set_deadlines`)."""
         self.publisher: Publisher | None = None
-        """Where it was published; None: it has not been given to the mesh."""
+        """Where it was published; None before it is given to the mesh."""
         self.seqs: Sequence[int] = ()
         """The sequence number of each publication at its broker; 0: none."""
         self.share: Share | None = None
-        """It is for one member of a shared subscription."""
+        """Set if the batch is for one member of a shared subscription."""
         self.replayed = False
-        """It is sent because of a new subscription, not because it was published just now."""
+        """Whether it is sent because of a new subscription, and was not published just now."""
         self.encoded: dict[Any, Any] = {}
         self._payloads = payloads
         self._source = source
@@ -122,7 +122,7 @@ class Batch:
 
     @classmethod
     def of(cls, message: Message) -> Batch:
-        """A batch of this message alone."""
+        """Return a batch of one message."""
         properties = message.properties
         return cls(
             [message.topic],
@@ -138,7 +138,7 @@ class Batch:
 
     @property
     def payloads(self) -> list[bytes]:
-        """Of each publication."""
+        """The payload of each publication."""
         payloads = self._payloads
         if payloads is None:
             assert self._source is not None
@@ -149,7 +149,7 @@ class Batch:
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of each payload."""
+        """The size of each payload in bytes."""
         if self._source is None:
             return list(map(len, self.payloads))
         _, starts, ends = self._source
@@ -157,12 +157,12 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Bytes of all payloads."""
+        """The sum of the payloads' sizes in bytes."""
         return sum(self.sizes)
 
     @property
     def totals(self) -> list[tuple[int, int]]:
-        """Of each topic: publications, and bytes of their payloads."""
+        """For each topic the number of its publications and the bytes of their payloads."""
         if len(self.topics) == 1:
             return [(len(self.which), self.size)]
         counts, sizes = [0] * len(self.topics), [0] * len(self.topics)
@@ -174,7 +174,7 @@ class Batch:
     # ---- parts
 
     def select(self, indexes: Sequence[int]) -> Batch:
-        """The publications at these places, ascending, as a batch; this one if that is all of them."""
+        """Return the publications at these ascending indexes as a batch; this batch itself if those are all."""
         count = len(self.which)
         if len(indexes) == count:
             return self
@@ -199,7 +199,7 @@ class Batch:
         return part
 
     def divide(self, groups: Sequence[Sequence[int]]) -> list[Batch]:
-        """For each group of topics, by their places in `topics`, the publications to them as a batch."""
+        """Return a batch for each group of topics, given by indexes into `topics`, with the publications to them."""
         places: list[list[int]] = [[] for _ in groups]
         of_topic = {number: found for group, found in zip(groups, places, strict=True) for number in group}
         for index, number in enumerate(self.which):
@@ -209,10 +209,10 @@ class Batch:
 
     @property
     def singles(self) -> list[Batch]:
-        """Each publication as a batch of one: always the same objects, which keep nothing else of this batch."""
+        """Each publication as a batch of one. They are always the same objects, and do not keep this batch alive."""
         payloads = self.payloads
         if len(payloads) == 1:
-            return [self]  # not kept: it would keep itself
+            return [self]  # not cached: the batch would refer to itself
         singles = self._singles
         if singles is None:
             singles = self._singles = [self._single(index) for index in range(len(payloads))]
@@ -235,7 +235,7 @@ class Batch:
         return single
 
     def copies(self, form: Form) -> list[tuple[Batch, Form]]:
-        """Each publication as a batch of one, in a form: the same objects for all subscribers that get it so."""
+        """Return each publication as a batch of one with a form; all subscribers with that form share the objects."""
         if len(self.which) == 1:
             return [(self, form)]
         copies: list[tuple[Batch, Form]] | None = self.encoded.get(form)
@@ -257,7 +257,7 @@ class Batch:
 
     @property
     def deadline(self) -> float | None:
-        """When it is too late to deliver a batch of one; None: never."""
+        """When a batch of one expires, in seconds on the hub's clock; None: never."""
         return None if self.deadlines is None else self.deadlines[0]
 
     @property
@@ -267,13 +267,13 @@ class Batch:
 
     @property
     def origin(self) -> Origin | None:
-        """Which publication a batch of one is; None if it has not been given to the mesh."""
+        """The identity of a batch of one in the mesh; None before it is given to the mesh."""
         if self.publisher is None or not self.seqs or not self.seqs[0]:
             return None
         return Origin(self.publisher.name, self.publisher.incarnation, self.seqs[0])
 
     def for_member(self, share: Share) -> Batch:
-        """This batch of one, for a member of a shared subscription."""
+        """Return a copy of this batch of one for a member of a shared subscription."""
         taken = Batch(self.topics, self.which, self.payloads, self.qos, self.retain, self.properties)
         taken.deadlines, taken.publisher, taken.seqs, taken.share = self.deadlines, self.publisher, self.seqs, share
         return taken
@@ -291,7 +291,7 @@ class Batch:
         ]
 
     def set_deadlines(self, now: float) -> None:
-        """It has arrived at this broker `now`: the lifetimes of its publications begin (3.3.2.3.3)."""
+        """Start the lifetimes of the publications at their arrival at this broker `now` (3.3.2.3.3)."""
         if self.properties is None:
             return
         lifetimes = [None if each is None else each.message_expiry for each in self.properties]
@@ -299,11 +299,11 @@ class Batch:
             self.deadlines = [None if lifetime is None else now + lifetime for lifetime in lifetimes]
 
     def number(self, publisher: Publisher, seqs: Sequence[int]) -> None:
-        """The broker gives each publication a sequence number; 0: none."""
+        """Set the broker and the sequence number of each publication; 0: none."""
         self.publisher, self.seqs = publisher, seqs
         for single, seq in zip(self._singles or (), seqs, strict=False):
             single.publisher, single.seqs = publisher, (seq,)
 
     def replace(self, properties: Sequence[Properties | None]) -> Batch:
-        """The same publications with other properties."""
+        """Return the same publications with other properties."""
         return Batch(self.topics, self.which, self.payloads, self.qos, self.retain, properties)

@@ -1,4 +1,4 @@
-"""Shared subscriptions at one broker: which member gets a message, and what if none is ready (MQTT 5.0, 4.8.2)."""
+"""Shared subscriptions at one broker: chooses the member that gets a message (MQTT 5.0, 4.8.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _nothing() -> None:
 
 
 class Groups:
-    """Those of one hub."""
+    """The shared subscriptions of one hub."""
 
     def __init__(self, index: SubscriptionIndex, routes: Routes, clock: Callable[[], float]) -> None:
         self._index = index
@@ -24,15 +24,15 @@ class Groups:
         self._clock = clock
         self.mesh: Mesh = Alone()
         self.delivered = 0
-        """Messages handed to members here."""
+        """Messages delivered to members here."""
 
     def publish(self, group: Group, single: Batch) -> None:
-        """Give a publication of this broker, a batch of one, to one member, here if there is one that is ready."""
+        """Deliver a publication of this broker, a batch of one, to one member: here if one is ready, else elsewhere."""
         if not self._offer(group, single, False, _nothing):
             self._share_elsewhere(group.name, single.message, _nothing)
 
     def _share_elsewhere(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
-        """No member is ready here."""
+        """Have the mesh find a member, as none is ready here."""
         if isinstance(self.mesh, Alone):
             if not self.take(topic_filter, message, True, settled):
                 settled()
@@ -40,7 +40,7 @@ class Groups:
             self.mesh.share(topic_filter, message, settled)
 
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
-        """Give a message to one member of a shared subscription: `saps.mesh.Local.take`."""
+        """Deliver a message to one member of a shared subscription: `saps.mesh.Local.take`."""
         group = self._index.group(topic_filter) if self._routes.may_get(message.topic) else None
         if group is None:
             return False
@@ -49,13 +49,13 @@ class Groups:
         return self._offer(group, single, forced, settled)
 
     def redeliver(self, single: Batch) -> None:
-        """The member that had this publication has gone before it acknowledged it: it is another one's turn."""
+        """Deliver a publication to another member, as its member has left without acknowledging it."""
         share = single.share
         if share is not None and not self.take(share.topic_filter, single.message, False, share.settled):
             self._share_elsewhere(share.topic_filter, single.message, share.settled)
 
     def _offer(self, group: Group, single: Batch, forced: bool, settled: Callable[[], None]) -> bool:
-        """Give a batch of one to the member whose turn it is."""
+        """Deliver a batch of one to the member whose turn it is. Returns False if there is none."""
         target = group.pick(single.topic, away=forced)
         if target is None:
             return False

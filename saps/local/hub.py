@@ -1,7 +1,7 @@
-"""A broker's local half: it joins the subscribers of this broker with each other and with the mesh.
+"""The hub of a broker: it connects local publishers and subscribers with each other and with the mesh.
 
-A publication goes to every matching local subscriber once, and to the mesh if somebody elsewhere may want it.
-Frontends (MQTT, Web) and in-process agents stand on one side, `saps.mesh.Mesh` on the other.
+A publication goes once to every matching local subscriber, and to the mesh if a subscriber elsewhere may want it.
+Frontends (MQTT, Web) and in-process agents are on one side of the hub, `saps.mesh.Mesh` is on the other.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from saps.agents.user import PublisherAgent, SubscriberAgent
 
 NOT_PUBLISHED = -1
-"""In the place of a number of subscribers: the publisher may not publish to the topic."""
+"""Returned instead of a number of subscribers if the publisher may not publish to the topic."""
 
 
 class Hub:
-    """The local half of a broker (a `saps.mesh.Local`). Synchronous; callbacks may run before a call returns."""
+    """The local half of a broker (a `saps.mesh.Local`). Synchronous: callbacks may run before a call returns."""
 
     def __init__(self, mesh: Mesh | None = None, clock: Callable[[], float] = lambda: 0.0) -> None:
-        """`clock` gives seconds, for message expiry; the driver of a frontend sets it."""
+        """`clock` returns seconds for message expiry; the driver of a frontend sets it."""
         self.clock = clock
         self.index = SubscriptionIndex()
         self.routes = Routes(self.index)
@@ -46,14 +46,14 @@ class Hub:
         self.published = 0
         """Messages published at this broker."""
         self.received = 0
-        """Messages that came from other brokers."""
+        """Messages received from other brokers."""
         self._delivered = 0
         self.statistics: Statistics | None = None
-        """Counts by topic, if they are wanted (`count`)."""
+        """Counts by topic, if enabled (`count`)."""
         self.priorities: Priorities | None = None
-        """Which topics go first between brokers, if any do."""
+        """The topics with priority between brokers, if there are any."""
         self.tracer: Tracer | None = None
-        """Follows publications, if some are to be followed."""
+        """Traces publications, if enabled."""
         self._mesh: Mesh = Alone()
         self.mesh = self._mesh if mesh is None else mesh
 
@@ -68,11 +68,11 @@ class Hub:
 
     @property
     def delivered(self) -> int:
-        """Copies handed to local subscribers."""
+        """Copies delivered to local subscribers."""
         return self._delivered + self.groups.delivered
 
     def count(self, topics: int) -> Statistics:
-        """From now on count by topic, in a table of so many."""
+        """Start to count by topic, in a table of so many topics."""
         self.statistics = self.routes.statistics = Statistics(topics)
         self.routes.clear()
         return self.statistics
@@ -80,7 +80,7 @@ class Hub:
     # ---- subscriptions
 
     def subscribe(self, agent: SubscriberAgent, subscription: Subscription, done: Callable[[], None]) -> None:
-        """Subscribe the agent. `done` runs once no message published later, anywhere in the mesh, can be missed."""
+        """Subscribe an agent. `done` runs when it can miss no message published later anywhere in the mesh."""
         self.routes.count_members(subscription.filter, before=True)
         self.index.add(agent, subscription)
         self.routes.count_members(subscription.filter)
@@ -94,7 +94,7 @@ class Hub:
         self._mesh.subscribe(subscription.filter, done)
 
     def unsubscribe(self, agent: SubscriberAgent, topic_filter: str) -> None:
-        """End the agent's subscription with this filter, if there is one."""
+        """End an agent's subscription with this filter, if there is one."""
         self.routes.count_members(topic_filter, before=True)
         last = self.index.remove(agent, topic_filter)
         self.routes.count_members(topic_filter)
@@ -106,25 +106,27 @@ class Hub:
                 self.retained.drop(topic_filter)
 
     def forget_agent_routes(self, agent: SubscriberAgent) -> None:
-        """To be called when the agent's rights changed."""
+        """Forget the routes to an agent. Must be called when its rights have changed."""
         for topic_filter in agent.subscriptions:
             self.routes.forget(topic_filter)
 
     # ---- publishing
 
     def tell(self, message: Message) -> None:
-        """The broker itself has something to say to its own clients, under a reserved topic."""
+        """Deliver a message of the broker itself to its own clients, under a reserved topic."""
         batch = Batch.of(message)
         for target in self.routes.readers(message.topic):
             target.agent.deliver(batch, target)
 
     def publish(self, batch: Batch, sender: SubscriberAgent | None = None, done: Done | None = None) -> Sequence[int]:
-        """Publish at this broker: the one way in for publications of clients, wills and programs.
+        """Publish at this broker: the only entry for publications of clients, wills and programs.
 
-        `sender` is the subscribing side of the publisher, for no-local and for what it may publish. `done` is told whom
-        the publications of each topic have reached in the whole mesh; with QoS 1 or 2 only when all brokers have them.
-        Returns how many subscribers each topic has here. For topics that the sender may not publish to that is
-        `NOT_PUBLISHED`, and `done` gets `REFUSED`.
+        `sender` is the subscriber agent of the publisher, for no-local and for its rights. `done` gets for each topic
+        how many brokers and subscribers its publications have reached in the whole mesh; with QoS 1 or 2 only when all
+        brokers have them.
+
+        Returns the number of subscribers here for each topic: `NOT_PUBLISHED` for one that the sender may not publish
+        to, for which `done` gets `REFUSED`.
         """
         known, rights = self.routes.known, None if sender is None else sender.rights
         routes: list[Route] = []
@@ -159,7 +161,7 @@ class Hub:
         return matched
 
     def publish_remote(self, single: Batch, sender: SubscriberAgent, done: Done) -> Sequence[int]:
-        """`publish` for a batch of one that the subscribers here have already."""
+        """Publish a batch of one to the mesh alone, since the subscribers here have it already; as `publish`."""
         if not _may_publish(sender, single.topic):
             done([REFUSED])
             return [NOT_PUBLISHED]
@@ -168,11 +170,11 @@ class Hub:
         return matched
 
     def _stamped(self, batch: Batch) -> Batch:
-        """A batch that is to be retained, with stamps that say which of a topic's messages is the last."""
+        """Return a batch to be retained, with stamps that order the retained messages of a topic."""
         return batch.replace([self._mesh.stamp(each) for each in batch.properties or [None] * len(batch)])
 
     def _publish_permitted(self, batch: Batch, sender: SubscriberAgent | None, done: Done | None) -> Sequence[int]:
-        """Publish what the sender may publish. What it may not leaves nothing behind, here or in the mesh."""
+        """Publish the part of a batch that the sender may publish. The rest leaves no trace here or in the mesh."""
         permitted = [_may_publish(sender, topic) for topic in batch.topics]
         if self.tracer is not None:
             self.tracer.denied(sender, [t for t, may in zip(batch.topics, permitted, strict=True) if not may])
@@ -192,7 +194,7 @@ class Hub:
         return [next(counts) if is_permitted else NOT_PUBLISHED for is_permitted in permitted]
 
     def _publish_here(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
-        """Retain if asked to, and deliver here. Returns how many subscribers each topic has."""
+        """Retain the batch if asked to, and deliver it here. Returns the number of subscribers of each topic."""
         self.published += len(batch.which)
         if self.statistics is not None:
             _count_published(self.statistics, batch, routes, sender)
@@ -208,7 +210,7 @@ class Hub:
         return matched
 
     def _deliver_local(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
-        """Hand the batch to the subscribers of its topics. Returns how many each topic has."""
+        """Deliver the batch to the subscribers of its topics. Returns the number of subscribers of each topic."""
         targets = routes[0].targets
         if len(routes) > 1 and not all([route.targets is targets for route in routes]):
             return self._deliver_parts(batch, routes, sender)
@@ -225,15 +227,15 @@ class Hub:
         return [matched] * len(routes)
 
     def _deliver_parts(self, batch: Batch, routes: list[Route], sender: SubscriberAgent | None) -> list[int]:
-        """`_deliver_local` where topics have different subscribers: each gets its part of the batch in one piece, and
-        who wants the same part gets the same object."""
+        """Deliver a batch whose topics have different subscribers: each gets its part in one piece. Subscribers of the
+        same part share one object."""
         places: dict[int, list[int]] = {}
-        """By the subscribers: where in the batch what they want is."""
+        """By the identity of a tuple of subscribers: the indexes of the publications for them."""
         of_topic = [places.setdefault(id(route.targets), []) for route in routes]
         for index, number in enumerate(batch.which):
             of_topic[number].append(index)
         wanted: dict[tuple[object, ...], tuple[Target, list[int]]] = {}
-        """By agent and form: what it gets, as which target."""
+        """By agent and form: the target, and the indexes of its publications."""
         matched: dict[int, int] = {}
         for route in routes:
             name = id(route.targets)
@@ -266,7 +268,8 @@ class Hub:
     # ---- from other brokers
 
     def deliver(self, batch: Batch) -> list[int]:
-        """Publications from another broker, for the local subscribers. Returns how many each topic has."""
+        """Deliver publications of another broker to the local subscribers. Returns the number of subscribers of each
+        topic."""
         known = self.routes.known
         routes = [known.get(topic) or self.routes.find(topic) for topic in batch.topics]
         self.received += len(batch.which)
@@ -281,7 +284,7 @@ class Hub:
         return matched
 
     def _deliver_retained(self, batch: Batch, routes: list[Route]) -> list[int]:
-        """Each to those that have not been given it, or a later one, as a retained message."""
+        """Deliver each publication to the subscribers that have not got it, or a later one, as a retained message."""
         for single, number in zip(batch.singles, batch.which, strict=True):
             if single.properties is not None and stamp_in(single.properties[0]):
                 self.retained.published(single)
@@ -292,15 +295,16 @@ class Hub:
         return [len(route.targets) for route in routes]
 
     def matching(self, topic: str) -> int:
-        """How many local subscribers a message from another broker to `topic` has now."""
+        """Return the number of local subscribers for a message of another broker to a topic."""
         return len(self.routes.find(topic).targets)
 
     # ---- retained messages
 
     def retained_for(self, topic_filter: str, agent: SubscriberAgent | None = None) -> list[Batch]:
-        """The retained messages a new subscription with this filter gets, once it is done, each a batch of one.
-        `agent`: whose subscription it is; it gets none that it may not read, and none again that it was sent, as it was
-        published, since it subscribed."""
+        """Return the retained messages for a new subscription when it is done, each as a batch of one.
+
+        `agent` is the subscriber; it gets no message that it may not read, and none again that it got as a publication
+        since it subscribed."""
         found = self.retained.matching(topic_filter, agent)
         if self.routes.receives is not None:
             found = [each for each in found if self.routes.may_get(each.topic)]
@@ -309,11 +313,11 @@ class Hub:
         return found
 
     def kept(self, message: Message) -> None:
-        """A retained message published here is kept in the mesh: here it stays only where it is subscribed."""
+        """Drop a retained message published here, which the mesh holds now, unless its topic is subscribed here."""
         self.retained.drop(message.topic)
 
     def _recall(self, topic_filter: str, done: Callable[[], None]) -> None:
-        """A filter has been taken up by the mesh: find what is retained elsewhere."""
+        """Fetch the retained messages for a new filter from the mesh."""
 
         def found(recalled: Sequence[Recalled]) -> None:
             self.retained.recalled(recalled)
@@ -327,26 +331,25 @@ class Hub:
     # ---- wills
 
     def expect_acknowledgement(self, client: str, will: Message | None, delay: float = 0.0) -> None:
-        """The will of a client, None if it is void: another broker publishes it, after `delay` seconds, if this one
-        dies."""
+        """Have another broker publish a client's will `delay` seconds after this broker's death; None revokes it."""
         self._mesh.expect_acknowledgement(client, will, delay)
 
     def connected(self, client: str) -> bool:
-        """Is this client connected here?"""
+        """Return whether this client is connected here."""
         agent = self.agents.get(f"{client}/sub")
         return agent is not None and agent.present
 
     def bequeath(self, will: Message) -> None:
-        """Publish the will of a client of a broker that has died."""
+        """Publish the will of a client whose broker has died."""
         if not is_reserved(will.topic):
             self.publish(Batch.of(will))
 
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
-        """Give a message to one member of a shared subscription: `saps.mesh.Local.take`."""
+        """Deliver a message to one member of a shared subscription: `saps.mesh.Local.take`."""
         return self.groups.take(topic_filter, message, forced, settled)
 
     def describe(self) -> dict[str, int]:
-        """Counts, for status pages and logs."""
+        """Return counts for status pages and logs."""
         return {
             "agents": len(self.agents),
             "filters": len(self.index),
@@ -369,7 +372,7 @@ def _in_all(matched: Sequence[int], done: Done, reached: Sequence[Reached]) -> N
 
 
 def _count_of(statistics: Statistics, route: Route) -> TopicCount:
-    """The counts of a route's topic, with its subscribers."""
+    """Return the counters of a route's topic, with the number of its subscribers set."""
     count = statistics.of(route.topic)
     if count.subscribers < 0:
         count.members(len(route.targets))

@@ -1,7 +1,7 @@
-"""Priority topics: those whose messages pass others on the way from broker to broker, and in the network between them.
+"""Priority topics: their messages overtake others between brokers, and in the network between these.
 
-A property of the topic, not of the message: within a topic a publisher's order is kept, so a message could never arrive
-before one that it was to pass.
+Priority belongs to a topic and not to a message: the order of a publisher and topic is kept, so a message could never
+overtake others of its topic.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from saps.topics import matches
 
 REMEMBERED = 65_536
-"""Topics whose answer is kept at hand; beyond it the memory starts anew."""
+"""Most cached topics; beyond that the cache starts anew."""
 CLASS_SELECTOR = 8
 """Ratio of a DSCP to the level it selects (RFC 2474, 4.2.2.2): level 5 is CS5, 40."""
 
 
 class Priorities:
-    """Which topics go first. Brokers of one mesh must agree, as must OFGate."""
+    """The topics with priority. All brokers of a mesh and OFGate must agree on them."""
 
     def __init__(self, filters: Iterable[str] = (), level: int = 5) -> None:
         """`level`: 1 to 7, the class selector of the packets' DSCP and their queue in switches; 7 passes everything."""
@@ -26,7 +26,7 @@ class Priorities:
         self._known: dict[str, bool] = {}
 
     def __bool__(self) -> bool:
-        """Some topics have priority."""
+        """Whether any topic has priority."""
         return bool(self.filters)
 
     @property
@@ -35,7 +35,7 @@ class Priorities:
         return CLASS_SELECTOR * self._level
 
     def urgent(self, topic: str) -> bool:
-        """Does this topic have priority?"""
+        """Return whether a topic has priority."""
         known = self._known.get(topic)
         if known is None:
             if len(self._known) >= REMEMBERED:
@@ -44,5 +44,5 @@ class Priorities:
         return known
 
     def level(self, topic: str) -> int | None:
-        """The topic's level; None if it has none."""
+        """Return the level of a topic, or None if it has no priority."""
         return self._level if self.urgent(topic) else None

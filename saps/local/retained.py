@@ -1,4 +1,4 @@
-"""Values kept by topic and found by topic filter: how retained messages are stored (MQTT 5.0, section 3.3.1.3)."""
+"""The store of retained messages: values kept by topic and found by topic filter (MQTT 5.0, 3.3.1.3)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ V = TypeVar("V")
 
 
 class RetainedStore(Generic[V]):
-    """At most one value a topic, in a trie over the topic's levels."""
+    """At most one value for each topic, in a trie over the levels of topics."""
 
     def __init__(self, capacity: int = 100_000) -> None:
         """`capacity`: topics with a value; each costs the value and about 1 KiB."""
         self.capacity = capacity
         self.refused = 0
-        """Values not taken because the store was full."""
+        """Values refused because the store was full."""
         self._root: _Node[V] = _Node()
         self._size = 0
 
@@ -23,7 +23,7 @@ class RetainedStore(Generic[V]):
         return self._size
 
     def put(self, topic: str, value: V) -> bool:
-        """Keep the value in place of the topic's earlier one. False if the store is full and the topic new."""
+        """Set the value of a topic. Returns False if the store is full and the topic new."""
         levels = topic.split("/")
         if self._size >= self.capacity and self.get(topic) is None:
             self.refused += 1
@@ -39,14 +39,14 @@ class RetainedStore(Generic[V]):
         return True
 
     def get(self, topic: str) -> V | None:
-        """The topic's value."""
+        """Return the value of a topic, or None."""
         node: _Node[V] | None = self._root
         for level in topic.split("/"):
             node = node.children.get(level) if node is not None else None
         return node.value if node is not None else None
 
     def remove(self, topic: str) -> None:
-        """Keep nothing for the topic any more."""
+        """Remove the value of a topic, if there is one."""
         levels = topic.split("/")
         path = [self._root]
         for level in levels:
@@ -64,11 +64,11 @@ class RetainedStore(Generic[V]):
             del parent.children[level]
 
     def matching(self, topic_filter: str) -> list[V]:
-        """The values of the topics that the filter matches."""
+        """Return the values of the topics that a filter matches."""
         return list(self._match(topic_filter.split("/")))
 
     def values(self) -> list[V]:
-        """All values, of ``$`` topics too."""
+        """Return all values, including those of ``$`` topics."""
         return list(self._root.below(hide=False))
 
     def _match(self, levels: list[str]) -> Iterator[V]:
@@ -100,7 +100,7 @@ class _Node(Generic[V]):
         self.value: V | None = None
 
     def below(self, hide: bool) -> Iterator[V]:
-        """This node's value and all its descendants', those under a ``$`` level left out if `hide`."""
+        """Yield the values of this node and all below it; with `hide` without those below a ``$`` level."""
         stack = [self]
         while stack:
             node = stack.pop()

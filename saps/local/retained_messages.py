@@ -1,7 +1,7 @@
-"""The retained messages that one broker knows, and who has been given which (MQTT 5.0, section 3.3.1.3).
+"""The retained messages that one broker knows, and which subscriber has got which (MQTT 5.0, 3.3.1.3).
 
-In a mesh these are the messages of the topics that are subscribed here: what is retained when a filter is subscribed
-comes from elsewhere (`saps.mesh.Mesh.recall`), what changes later comes as publications. Without a mesh it is all.
+In a mesh the broker knows those of topics subscribed here: a new filter fetches what is retained elsewhere
+(`saps.mesh.Mesh.recall`), and later changes arrive as publications. Without a mesh it knows all of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from saps.mesh import Recalled
 from saps.messages import BROKER_BITS, stamp_in
 
 TOMBSTONE = 60.0
-"""Seconds for which it is remembered that a retained message was deleted."""
+"""Seconds for which the deletion of a retained message is remembered."""
 PATIENCE = 3.0
-"""Seconds for which a retained message may be on its way here as a publication."""
+"""Most seconds for which a retained message may be on its way here as a publication."""
 MAX_GIVEN = 4096
-"""Retained messages given to new subscribers that are remembered, should they come once more as publications."""
+"""Most remembered retained messages that were sent to new subscribers and may also come as publications."""
 NEVER, COMING = 0, 1 << 62
-"""Moments before and after all others: it was not, or it will be, delivered here as it was published."""
+"""Moments before and after all others, of messages that never were, or are yet to be, delivered as publications."""
 
 
 class Retained:
@@ -31,27 +31,27 @@ class Retained:
 
     def __init__(self, batch: Batch, moment: int) -> None:
         self.batch = batch
-        """As it is sent to new subscribers: a batch of one."""
+        """The batch of one for new subscribers."""
         self.moment = moment
-        """When it was delivered here as it was published."""
+        """When it was delivered here as a publication."""
 
 
 class RetainedMessages:
     """The last retained message of each topic."""
 
     def __init__(self, clock: Callable[[], float], subscribed: Callable[[str], bool]) -> None:
-        """`clock` gives seconds; `subscribed` says if a topic is subscribed here."""
+        """`clock` returns seconds; `subscribed` returns whether a topic is subscribed here."""
         self._clock = clock
         self._subscribed = subscribed
         self._store: RetainedStore[Retained] = RetainedStore()
         self._now = 1
-        """The present moment: counts the retained messages published or received."""
+        """The current moment: the number of retained messages published or received so far."""
         self._since: dict[tuple[Subscriber, str], int] = {}
-        """When each new subscription began that has not been given the retained messages yet."""
+        """The moment at which each new subscription began, until it gets the retained messages."""
         self._given: dict[tuple[Subscriber, str], int] = {}
-        """Stamps of messages from elsewhere that an agent was given; newest last."""
+        """By agent and topic: the stamp of the message from elsewhere that the agent got; newest last."""
         self._coming: dict[str, float] = {}
-        """Topics whose message is on its way here as a publication, and since when that is known."""
+        """Topics whose message is on its way here as a publication, with the time when that became known."""
 
     def __len__(self) -> int:
         return len(self._store)
@@ -59,16 +59,16 @@ class RetainedMessages:
     # --- subscriptions ----------------------------------------------------------------------------------------
 
     def begin(self, agent: Subscriber, topic_filter: str) -> None:
-        """The agent subscribes; from now on it gets what is published."""
+        """Begin a subscription: from now on the agent gets publications."""
         self._since[agent, topic_filter] = self._now
 
     def end(self, agent: Subscriber, topic_filter: str) -> None:
-        """The agent's subscription has ended."""
+        """End a subscription."""
         self._since.pop((agent, topic_filter), None)
 
     def matching(self, topic_filter: str, agent: Subscriber | None) -> list[Batch]:
-        """What a new subscription gets. With `agent` only once, without what the agent was sent since it subscribed,
-        and nothing if the subscription has ended meanwhile."""
+        """Return the retained messages for a new subscription. With an `agent` it does so once, leaves out messages
+        that the agent got since it subscribed, and returns none if the subscription has ended meanwhile."""
         since = self._now if agent is None else self._since.pop((agent, topic_filter), None)
         if since is None:
             return []
@@ -84,7 +84,7 @@ class RetainedMessages:
         return found
 
     def _moment(self, retained: Retained, now: float) -> int:
-        """When it was delivered as it was published. One that was to come and did not has been lost."""
+        """Return when a message was delivered as a publication. One that has not come within `PATIENCE` was lost."""
         topic = retained.batch.topic
         if retained.moment == COMING and now - self._coming.get(topic, -PATIENCE) >= PATIENCE:
             retained.moment = NEVER
@@ -92,27 +92,27 @@ class RetainedMessages:
         return retained.moment
 
     def _give(self, agent: Subscriber, batch: Batch) -> None:
-        """The agent gets a message as a retained one that may be under way to it as a publication."""
+        """Remember that an agent gets a retained message, which may also be on its way to it as a publication."""
         if stamp := _stamp(batch):
             self._given[agent, batch.topic] = stamp
             if len(self._given) > MAX_GIVEN:
                 del self._given[next(iter(self._given))]
 
     def was_given(self, agent: Subscriber, batch: Batch) -> bool:
-        """Has the agent got this one, or a later one of the same broker, as a retained message? Then it was published
-        before the agent's subscription counted, and is here for the sake of another, earlier one."""
+        """Return whether an agent got this message, or a later one of the same broker, as a retained message. Then it
+        was published before the agent's subscription began, and comes because of another, earlier subscription."""
         given, stamp = self._given.get((agent, batch.topic), 0), _stamp(batch)
         return 0 < stamp <= given and (stamp ^ given) & BROKER_BITS == 0
 
     # --- messages ---------------------------------------------------------------------------------------------
 
     def published(self, batch: Batch) -> None:
-        """A batch of one is delivered to the subscribers now."""
+        """Store a batch of one that is delivered to the subscribers now."""
         self._now += 1
         self._put(batch, self._now)
 
     def recalled(self, found: Sequence[Recalled]) -> None:
-        """These were found elsewhere."""
+        """Store messages found elsewhere in the mesh."""
         now = self._clock()
         for message, coming in found:
             batch = Batch.of(message)
@@ -122,13 +122,13 @@ class RetainedMessages:
                 self._coming.setdefault(message.topic, now)
 
     def drop(self, topic_filter: str) -> None:
-        """Forget what matches, but for what is subscribed: of the rest the mesh does not tell any more."""
+        """Forget messages that match and whose topics are not subscribed here: the mesh reports no changes of those."""
         for retained in self._store.matching(topic_filter):
             if not self._subscribed(retained.batch.topic):
                 self._store.remove(retained.batch.topic)
 
     def _put(self, batch: Batch, moment: int) -> None:
-        """Remember it, unless a later one is known."""
+        """Store a message unless a later one is known."""
         topic, stamp = batch.topic, _stamp(batch)
         known = self._store.get(topic)
         if known is not None:
@@ -153,6 +153,6 @@ def _stamp(batch: Batch) -> int:
 
 
 def _age(batch: Batch) -> tuple[int, bytes]:
-    """By what the last one is found. In a mesh two stamps are the same only by a rare chance; without one all are."""
+    """Return the order of retained messages. In a mesh two stamps are hardly ever equal; without a mesh all are."""
     stamp = _stamp(batch)
     return stamp, batch.payload if stamp else b""

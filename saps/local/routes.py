@@ -1,4 +1,4 @@
-"""What one broker knows about each topic: who gets its messages here, and whether anyone wants them elsewhere."""
+"""The routing cache of a broker: for each topic its local subscribers, and whether brokers elsewhere want it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from saps.statistics import Statistics
 from saps.topics import is_wildcard
 
 MAX_ROUTES = 65_536
-"""Topics whose route is kept at hand (about 0.5 KiB each); beyond it the cache starts anew."""
+"""Most cached routes, of about 0.5 KiB each; beyond that the cache starts anew."""
 LONGEST_KEPT = 512
-"""Characters of the longest topic whose route is: 65,536 topics of 64 KiB would be 4 GiB that any client can fill."""
+"""Most characters of a topic with a cached route: else any client could fill 4 GiB with 65,536 topics of 64 KiB."""
 
 
 class Route:
-    """What is known about one topic: who gets its messages here, and whether anyone wants them elsewhere.
+    """The local subscribers of a topic, and its route in the mesh.
 
-    Do not keep a route beyond one publication: it is replaced when subscriptions change.
+    Use a route for one publication only: it is replaced when subscriptions change.
     """
 
     __slots__ = ("groups", "mesh", "targets", "topic")
@@ -30,32 +30,32 @@ class Route:
         self.topic = topic
         self.mesh = mesh
         self.targets = targets
-        """Its subscribers here: the same tuple for topics with the same ones."""
+        """The local subscribers; topics with the same subscribers share one tuple."""
         self.groups = groups
-        """The shared subscriptions with members here."""
+        """The matching shared subscriptions with members here."""
 
 
 class Routes:
-    """The routes of one hub. They are found by its subscriptions, its mesh, and what may be received here."""
+    """The routes of one hub, derived from its subscriptions, its mesh, and its policy."""
 
     def __init__(self, index: SubscriptionIndex) -> None:
         self._index = index
         self.mesh: Mesh = Alone()
         self.known: dict[str, Route] = {}
-        """Routes by topic; only topics that clients may publish to are in it."""
+        """Cached routes by topic, only of topics that clients may publish to."""
         self.restricted = False
-        """There are access rules: whether an agent may get a topic is looked at."""
+        """Whether access rules exist, so that the rights of each agent must be checked."""
         self.receives: Callable[[str], bool] | None = None
-        """Says if subscribers here may get a topic; None: all of them (`obey`)."""
+        """Returns whether subscribers here may receive a topic; None: all topics (`obey`)."""
         self.statistics: Statistics | None = None
-        """Counts by topic, if they are wanted."""
+        """Counts by topic, if enabled."""
 
     def clear(self) -> None:
-        """What the routes are found by has changed."""
+        """Forget all routes, as something that they derive from has changed."""
         self.known.clear()
 
     def obey(self, receives: Callable[[str], bool] | None) -> None:
-        """From now on subscribers here get messages only of topics that may be received, whichever way they come."""
+        """Restrict the topics that subscribers here receive, whichever way messages come; None: no restriction."""
         self.receives = receives
         self.known.clear()
 
@@ -63,7 +63,7 @@ class Routes:
         return self.receives is None or self.receives(topic)
 
     def count_members(self, topic_filter: str, before: bool = False) -> None:
-        """The subscribers of a filter are about to change (`before`), or have; with wildcards the routes tell."""
+        """Count the subscribers of a filter without wildcards, before a change (`before`) or after it."""
         if self.statistics is not None and not is_wildcard(topic_filter):
             count = self.statistics.of(topic_filter)
             if not before or count.subscribers < 0:
@@ -76,7 +76,7 @@ class Routes:
             self.known.pop(topic_filter, None)
 
     def find(self, topic: str) -> Route:
-        """The route of a valid topic name; from the cache, or built now."""
+        """Return the route of a valid topic name, from the cache or newly built."""
         route = self.known.get(topic)
         if route is None:
             allowed = self.may_get(topic)
@@ -91,7 +91,7 @@ class Routes:
         return route
 
     def readers(self, topic: str) -> tuple[Target, ...]:
-        """The subscribers of a topic that may read it."""
+        """Return the subscribers of a topic that have the right to read it."""
         targets = self._index.targets(topic)
         if self.restricted and not all([target.agent.may_read(topic) for target in targets]):
             return tuple([target for target in targets if target.agent.may_read(topic)])

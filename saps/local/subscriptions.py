@@ -1,4 +1,4 @@
-"""Who subscribes to what at this broker: the index of local subscriptions (MQTT 5.0, sections 3.8.3 and 4.7)."""
+"""The index of a broker's local subscriptions (MQTT 5.0, 3.8.3 and 4.7)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from saps.messages import Subscription
 from saps.topics import is_wildcard, shared
 
 MERGED = 4096
-"""Sets of filters whose subscribers together are kept at hand; beyond it that begins anew."""
+"""Most cached unions of the subscribers of several filters; beyond that the cache starts anew."""
 
 
 class Takes(IntEnum):
-    """Whether a subscriber can take one message more, for a group that takes turns."""
+    """Whether a member of a group can take one more message."""
 
     NEVER = 0
-    """It may not have it."""
+    """It must not receive the message."""
     AWAY = 1
-    """It must be kept until the subscriber is back."""
+    """The message would wait until the member is back."""
     LATER = 2
-    """It would have to wait."""
+    """The message would have to wait in a queue."""
     NOW = 3
 
 
 class Subscriber:
-    """Who subscribes: the agent of a client (`saps.agents.user`)."""
+    """A subscriber: the agent of a client (`saps.agents.user`)."""
 
     __slots__ = ("client_id",)
 
@@ -36,24 +36,24 @@ class Subscriber:
 
     @property
     def present(self) -> bool:
-        """The client is connected."""
+        """Whether the client is connected."""
         raise NotImplementedError
 
     def takes(self, topic: str) -> Takes:
-        """Whether it can take a message to `topic` on behalf of a group."""
+        """Return whether it can take a message to a topic on behalf of a group."""
         raise NotImplementedError
 
     def may_read(self, topic: str) -> bool:
-        """May it receive messages to the topic?"""
+        """Return whether it may receive messages to a topic."""
         raise NotImplementedError
 
     def deliver(self, batch: Batch, target: Target) -> None:
-        """Take a batch; `target` says with which quality of service and identifiers."""
+        """Receive a batch, with the QoS and subscription identifiers of `target`."""
         raise NotImplementedError
 
 
 class Target:
-    """One subscriber of a topic: all its matching subscriptions, merged into the one copy it receives (3.3.4)."""
+    """One subscriber of a topic: all its matching subscriptions, merged into the one copy that it receives (3.3.4)."""
 
     __slots__ = ("_foreign", "_no_local", "agent", "identifiers", "qos", "retain_as_published")
 
@@ -64,9 +64,9 @@ class Target:
         self.identifiers: tuple[int, ...] = () if first.identifier is None else (first.identifier,)
         self.retain_as_published = first.retain_as_published
         self._no_local = first.no_local
-        """One of its subscriptions is."""
+        """Whether any of its subscriptions is no-local."""
         self._foreign: Target | None = None
-        """The target by those that are not, if there are any."""
+        """The target of the other subscriptions, if there are any."""
         if len(subscriptions) > 1:  # seldom, so that each target is made at the price of one subscription
             self._merge(subscriptions)
 
@@ -81,7 +81,7 @@ class Target:
 
     @property
     def own(self) -> Target | None:
-        """The target for the agent's own publications: without its no-local subscriptions; None if none is left."""
+        """The target for the agent's own publications, without no-local subscriptions; None if none is left."""
         return self._foreign if self._no_local else self
 
 
@@ -96,13 +96,13 @@ class Subscribers(dict["Subscriber", Subscription]):
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """As the subscribers of a topic that no other filter matches: the same tuple for all of them."""
+        """The targets of a topic that no other filter matches; all such topics share one tuple."""
         if self._targets is None:
             self._targets = tuple([Target(agent, (subscription,)) for agent, subscription in self.items()])
         return self._targets
 
     def changed(self) -> None:
-        """To be called after each change."""
+        """Forget the cached targets. Must be called after each change."""
         self._targets = None
 
 
@@ -113,14 +113,14 @@ class Group:
 
     def __init__(self, name: str, topic_filter: str) -> None:
         self.name = name
-        """The whole filter, ``$share/group/filter``."""
+        """The filter with its group, ``$share/group/filter``."""
         self.topic_filter = topic_filter
         self.members = Subscribers()
         self._turn = 0
 
     def pick(self, topic: str, away: bool = False) -> Target | None:
-        """The member whose turn it is: of those that can take a message now, else of those that are connected, else, if
-        `away`, of the others. None if there is none."""
+        """Choose the next member: among those that can take a message now, else among connected ones, else, if `away`,
+        among the others. Returns None if there is none."""
         members = list(self.members.items())
         first = self._turn % len(members) if members else 0
         in_turn = members[first:] + members[:first]
@@ -135,17 +135,17 @@ class Group:
 
 
 class SubscriptionIndex:
-    """Filters to subscribers: a dict for all filters, and a trie over the levels of those with wildcards."""
+    """Maps filters to subscribers: a dict of all filters, and a trie over the levels of those with wildcards."""
 
     def __init__(self) -> None:
         self._filters: dict[str, Subscribers] = {}
         self._root = FilterNode()
         self._groups: dict[str, Group] = {}
-        """By the whole filter; empty where nothing is shared."""
+        """Groups by ``$share/group/filter``."""
         self._shared = FilterNode()
-        """The groups by the filter that is shared: at each node by the whole filter."""
+        """A trie of the groups over the levels of their filters; each value is a dict by ``$share/group/filter``."""
         self._merged: dict[tuple[int, ...], tuple[Target, ...]] = {}
-        """Those that several filters have together, by the filters' `Subscribers`; until a subscription changes."""
+        """Cached targets of several filters together, by the ids of their `Subscribers`; any change clears it."""
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -159,7 +159,7 @@ class SubscriptionIndex:
         return self._filters.keys()
 
     def add(self, agent: Subscriber, subscription: Subscription) -> None:
-        """Add the subscription; it replaces the agent's earlier one with the same filter."""
+        """Add a subscription. It replaces the agent's earlier one with the same filter."""
         topic_filter = subscription.filter
         subscribers = self._filters.get(topic_filter)
         if subscribers is None:
@@ -172,7 +172,7 @@ class SubscriptionIndex:
         self._changed(subscribers)
 
     def remove(self, agent: Subscriber, topic_filter: str) -> bool:
-        """Remove the agent's subscription, if there is one. True if that leaves the filter without subscribers."""
+        """Remove an agent's subscription, if there is one. Returns True if the filter has no more subscribers."""
         subscribers = self._filters.get(topic_filter)
         if subscribers is None or subscribers.pop(agent, None) is None:
             return False
@@ -191,11 +191,11 @@ class SubscriptionIndex:
         self._merged.clear()
 
     def group(self, topic_filter: str) -> Group | None:
-        """The group of a shared subscription, if it has members here."""
+        """Return the group of a shared subscription, or None if it has no members here."""
         return self._groups.get(topic_filter)
 
     def groups(self, topic: str) -> tuple[Group, ...]:
-        """The groups with members here whose filter matches a topic."""
+        """Return the groups with members here whose filter matches a topic."""
         if not self._groups:
             return ()
         return tuple(group for found in self._shared.match(topic) for group in found.values())
@@ -219,7 +219,7 @@ class SubscriptionIndex:
                 self._shared.prune(levels)
 
     def targets(self, topic: str) -> tuple[Target, ...]:
-        """The subscribers of a topic, each once; the same tuple for all topics that match the same filters."""
+        """Return the subscribers of a topic, each once. Topics that match the same filters share one tuple."""
         found: list[Subscribers] = self._root.match(topic)
         exact = self._filters.get(topic)
         if exact is not None:
@@ -238,7 +238,7 @@ class SubscriptionIndex:
 
 
 def _merged(found: list[Subscribers]) -> tuple[Target, ...]:
-    """The subscribers of several filters, each once."""
+    """Merge the subscribers of several filters, each once."""
     merged: dict[Subscriber, list[Subscription]] = {}
     for subscribers in found:
         for agent, subscription in subscribers.items():
@@ -247,9 +247,9 @@ def _merged(found: list[Subscribers]) -> tuple[Target, ...]:
 
 
 class FilterNode:
-    """A level of the trie of wildcard filters; ``+`` and ``#`` are children like any other. The root stands for all.
+    """A node of the trie of wildcard filters, or its root; ``+`` and ``#`` are children like any other level.
 
-    What it takes to add a filter, to take one out, or to find those that match depends on levels, not on their number.
+    The cost to add, remove or match a filter depends on its number of levels, not on the number of filters.
     """
 
     __slots__ = ("children", "value")
@@ -257,17 +257,17 @@ class FilterNode:
     def __init__(self) -> None:
         self.children: dict[str, FilterNode] = {}
         self.value: Any = None
-        """What is kept for the filter that ends here; None for nothing."""
+        """The value of the filter that ends here, or None."""
 
     def find(self, levels: list[str]) -> FilterNode | None:
-        """The node of a filter."""
+        """Return the node of a filter, or None."""
         node: FilterNode | None = self
         for level in levels:
             node = node.children.get(level) if node is not None else None
         return node
 
     def insert(self, levels: list[str], value: Any) -> None:
-        """Keep a value for a filter."""
+        """Set the value of a filter."""
         node = self
         for level in levels:
             child = node.children.get(level)
@@ -277,7 +277,7 @@ class FilterNode:
         node.value = value
 
     def prune(self, levels: list[str]) -> None:
-        """Take the filter out, and every node that only it needed."""
+        """Remove a filter, and every node that only it needed."""
         path = [self]
         for level in levels:
             path.append(path[-1].children[level])
@@ -288,7 +288,7 @@ class FilterNode:
             del parent.children[level]
 
     def match(self, topic: str) -> list[Any]:
-        """The values of the filters that match a topic."""
+        """Return the values of the filters that match a topic."""
         found: list[Any] = []
         if not self.children:
             return found

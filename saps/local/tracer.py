@@ -1,4 +1,5 @@
-"""Who follows publications through a broker: traces (`saps.tracing`), and operators (`saps.operations.following`)."""
+"""The interface for tracing publications through a broker: for OpenTelemetry (`saps.tracing`) and for operators
+(`saps.operations.following`)."""
 
 from __future__ import annotations
 
@@ -10,26 +11,26 @@ from saps.mesh import Done
 
 
 class Trace(Protocol):
-    """The publications of one batch that are traced."""
+    """The traced publications of one batch."""
 
     def delivered(self, matched: Sequence[int]) -> None:
-        """The subscribers here have it: so many of each topic."""
+        """Note that the local subscribers have the batch: so many for each topic."""
 
     def routed(self, done: Done | None) -> Done | None:
-        """The mesh is about to take it. Returns what the mesh is to call."""
+        """Note that the batch goes to the mesh. Returns the callback to give to the mesh instead of `done`."""
 
 
 class Tracer(Protocol):
-    """Asked by hub and sessions. `routes` are `saps.local.routes.Route`, `sender` and `agent` subscriber agents."""
+    """Called by hub and sessions. `routes` are `saps.local.routes.Route`, `sender` and `agent` subscriber agents."""
 
     def published(self, batch: Batch, routes: Sequence[Any], sender: Any) -> tuple[Batch, Trace | None]:
-        """A batch is published here. Returns it, with what marks the publications that are traced."""
+        """Note a batch published here. Returns the batch, marked if any of it is traced, and its trace."""
 
     def arrived(self, batch: Batch, routes: Sequence[Any]) -> Trace | None:
-        """A batch has come from another broker."""
+        """Note a batch from another broker. Returns its trace, if any of it is traced."""
 
     def denied(self, agent: Any, topics: Sequence[str]) -> None:
-        """A client may not publish to these topics."""
+        """Note that a client may not publish to these topics."""
 
     def lost(self, agent: Any, batch: Batch, why: str) -> None:
-        """A subscriber does not get these publications."""
+        """Note that a subscriber does not get these publications, and why."""

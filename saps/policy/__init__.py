@@ -1,1 +1,1 @@
-"""Policies (SDNPS's "strategy"): which clusters must not carry a topic, and which brokers must not receive it."""
+"""Policies (SDNPS's "strategy"): the clusters that must not carry a topic, and the brokers that must not receive it."""

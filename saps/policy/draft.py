@@ -1,4 +1,4 @@
-"""A policy while its file is read: what both formats have in common. Faults are collected, not raised."""
+"""Builds a policy from the statements of a file, for both file formats. It collects faults instead of raising them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from saps.policy.model import Policy, Verdict
 from saps.topics import topic_fault
 
 MOST_BYTES = 1 << 20
-"""Longest file."""
+"""Largest policy file in bytes."""
 _DPID = re.compile(r"[0-9a-fA-F]{16}")
 
 
 class Draft:
-    """Say what the file says, in its order; then `policy`."""
+    """A policy under construction: call the other methods for each statement of the file, in order, then `policy`."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -26,43 +26,44 @@ class Draft:
         self._homes: dict[int, str] = {}
 
     def fault(self, line: int, reason: str) -> None:
-        """Something is wrong in a line."""
+        """Record a fault in a line."""
         self._faults.append(Fault(line, reason))
 
     def version(self, value: object, line: int) -> None:
-        """The version of the policy: a whole number from 1."""
+        """Set the version of the policy: a whole number from 1."""
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             self.fault(line, f"version must be a whole number from 1, not {value!r}")
         else:
             self._version = value
 
     def topic(self, name: str, line: int) -> bool:
-        """Is this the name of a topic? Wildcards are refused: a policy holds for a topic and all below it."""
+        """Return whether `name` is a topic name, and record a fault if not. Wildcards are refused, as a policy applies
+        to a topic and everything below it."""
         fault = topic_fault(name)
         if fault is not None:
             self.fault(line, f"topic {name!r}: {fault}")
         return fault is None
 
     def forbid_cluster(self, topic: str, cluster: str, line: int) -> None:
-        """A cluster must not carry the topic and what is below it."""
+        """Forbid a cluster to carry the topic and everything below it."""
         if (fault := cluster_fault(cluster)) is not None:
             self.fault(line, f"cluster {fault}")
         self._clusters.setdefault(topic, set()).add(cluster)
 
     def forbid_broker(self, topic: str, broker: str, line: int) -> None:
-        """A broker must not receive the topic and what is below it."""
+        """Forbid a broker to receive the topic and everything below it."""
         if (fault := name_fault(broker)) is not None:
             self.fault(line, f"broker {fault}")
         self._brokers.setdefault(topic, set()).add(broker)
 
     def cluster(self, name: str, line: int) -> None:
-        """A cluster of which all switches are named, perhaps none."""
+        """Declare a cluster whose switches the file lists; it may have none."""
         if (fault := cluster_fault(name)) is not None:
             self.fault(line, f"cluster {fault}")
         self._switches.setdefault(name, set())
 
     def switch(self, cluster: str, dpid: str, line: int) -> None:
-        """A switch of a cluster."""
+        """Assign a switch, by its datapath id in 16 hexadecimal digits, to a cluster."""
         if _DPID.fullmatch(dpid) is None:
             self.fault(line, f"switch {dpid!r} must be 16 hexadecimal digits")
             return
@@ -73,7 +74,7 @@ class Draft:
         self._switches.setdefault(cluster, set()).add(number)
 
     def policy(self) -> Policy:
-        """What the file says. Raises `FileError` with all that is wrong."""
+        """Return the policy. Raises `FileError` with all recorded faults."""
         if self._version is None and not self._faults:
             self.fault(1, "the version is missing: a whole number from 1, to be raised with each change")
         if self._faults or self._version is None:

@@ -1,4 +1,4 @@
-"""Policy files on disk: read together, applied or refused as a whole, and read again."""
+"""Reads policy files from disk, and again on a reload; they are applied or refused as a whole."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ logger = logging.getLogger(__name__)
 
 
 class PolicyFiles:
-    """The policy that files say together: `policy`, in force until `reload` finds another one."""
+    """The sum of several policy files. `policy` stays in force until `reload` finds another one."""
 
     def __init__(self, setting: str, files: Iterable[str | Path], obey: Callable[[Policy], None]) -> None:
-        """`setting` names the files. `obey` is called with the policy, now and whenever it changes. Raises
-        `SettingError` with every fault of the first file that has one."""
+        """`setting` is the setting that names the files, for error messages. `obey` is called with the policy now and
+        whenever it changes. Raises `SettingError` with every fault of the first faulty file."""
         self._setting = setting
         self._obey = obey
         self.taken = True
-        """The files as they are now are in force: False after a reload that was refused."""
+        """False after a refused reload: the files on disk are not those in force."""
         self._read = {Path(file): _read(setting, Path(file)) for file in files}
         self.policy = merged(self._read.values())
         obey(self.policy)
 
     def reload(self) -> bool:
-        """Read the files again. False: something is wrong, which is logged, and the policy is what it was. A file with
-        another content must have a higher version."""
+        """Read the files again. Returns False, logs the faults and keeps the old policy if a file is faulty, or has
+        changed without a higher version."""
         try:
             fresh = {file: _read(self._setting, file, before) for file, before in self._read.items()}
         except SettingError as error:

@@ -1,7 +1,8 @@
-"""A policy: for subtrees of topics, clusters that must not carry them and brokers that must not receive them.
+"""The policy model: which clusters must not carry a subtree of topics, and which brokers must not receive it.
 
-SDNPS 2016, 3.3. What holds for a topic is the sum of what is said of it and of every topic above it; nothing below can
-take a prohibition back. A cluster that must not carry a topic must not receive it either, nor may anything inside it.
+SDNPS 2016, 3.3. The prohibitions for a topic are those of the topic and of every topic above it; a topic cannot lift a
+prohibition from above. A cluster that must not carry a topic must not receive it either, and neither may any cluster
+inside it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 CACHED = 10_000
-"""Topics whose verdict is remembered."""
+"""Most topics whose verdict is cached."""
 
 
 class Placed(Protocol):
-    """A broker, as far as policies look at it."""
+    """The part of a broker that policies look at."""
 
     @property
     def name(self) -> str: ...
@@ -28,50 +29,52 @@ P = TypeVar("P", bound=Placed)
 
 
 class Verdict(NamedTuple):
-    """What is forbidden to a topic."""
+    """The prohibitions for one topic."""
 
     clusters: frozenset[str] = frozenset()
-    """Cluster paths that must not carry it; what is inside them must not either."""
+    """Paths of clusters that must not carry it, nor may clusters inside them."""
     brokers: frozenset[str] = frozenset()
     """Names of brokers that must not receive it."""
 
     def carries(self, cluster: str) -> bool:
-        """May the topic be in this cluster at all?"""
+        """Return whether this cluster may carry the topic."""
         return not any(cluster == barred or cluster.startswith(barred + "/") for barred in self.clusters)
 
     def receives(self, broker: Placed) -> bool:
-        """May this broker receive it?"""
+        """Return whether this broker may receive the topic."""
         return broker.name not in self.brokers and self.carries(broker.cluster)
 
     def receivers(self, publisher: Placed, brokers: Iterable[P]) -> list[P]:
-        """Those that may receive what the publisher's broker sends: none, if the topic must not be in its cluster."""
+        """Return the brokers that may receive a publication from the publisher's broker: none if its own cluster must
+        not carry the topic."""
         if not self.carries(publisher.cluster):
             return []
         return [broker for broker in brokers if self.receives(broker)]
 
 
 FREE = Verdict()
-"""Nothing is forbidden."""
+"""No prohibitions."""
 
 
 class StaleError(ValueError):
-    """A policy that cannot follow another one: its version is not higher, though it says something else."""
+    """A policy that differs from the one in force without having a higher version."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """All prohibitions. Equal policies forbid the same."""
+    """All prohibitions for all topics. Equal policies forbid the same."""
 
     version: int = 0
-    """Goes up with each change."""
+    """Rises with each change."""
     topics: Mapping[str, Verdict] = field(default_factory=dict)
-    """What is said of each topic that something is said of."""
+    """Prohibitions by topic, as stated; `verdict` adds those of the topics above."""
     switches: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """The switches of clusters, by their dpid, for the controller. A cluster without an entry: nobody knows them."""
+    """For the controller: the datapath ids of each cluster's switches. Those of a cluster without an entry are
+    unknown."""
     _cache: dict[str, Verdict] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def verdict(self, topic: str) -> Verdict:
-        """What is forbidden to a topic."""
+        """Return the prohibitions for a topic, including those of the topics above it."""
         known = self._cache.get(topic)
         if known is None:
             if len(self._cache) >= CACHED:
@@ -80,11 +83,12 @@ class Policy:
         return known
 
     def free(self, topic: str) -> bool:
-        """Is nothing forbidden to the topic?"""
+        """Return whether the topic has no prohibitions."""
         return self.verdict(topic) == FREE
 
     def after(self, before: Policy) -> Policy:
-        """This policy, to take the place of another. Raises `StaleError` unless it is equal or its version higher."""
+        """Return this policy as the successor of `before`. Raises `StaleError` unless both are equal or the version is
+        higher."""
         if self != before and self.version <= before.version:
             raise StaleError(
                 f"its content has changed, but version {self.version} is not above {before.version}: raise the version"
@@ -92,7 +96,7 @@ class Policy:
         return self
 
     def barred(self, verdict: Verdict) -> frozenset[int]:
-        """The switches that must not carry what a verdict is of. Raises `UnknownSwitchesError`."""
+        """Return the switches that must not carry a topic with this verdict. Raises `UnknownSwitchesError`."""
         found: set[int] = set()
         for cluster in verdict.clusters:
             inside = [switches for name, switches in self.switches.items() if _inside(name, cluster)]
@@ -113,14 +117,14 @@ class Policy:
 
 
 class UnknownSwitchesError(ValueError):
-    """A policy forbids a cluster to carry something, and does not say which switches it has."""
+    """A policy bars a cluster whose switches no policy file lists."""
 
     def __init__(self, cluster: str) -> None:
         super().__init__(f"no policy file names the switches of cluster {cluster}")
 
 
 def merged(policies: Collection[Policy]) -> Policy:
-    """All prohibitions of several policies together; its version is the sum of theirs, so that it goes up with any."""
+    """Return the union of several policies. Its version is the sum of theirs, so that it rises with any of them."""
     topics: dict[str, list[Verdict]] = {}
     switches: dict[str, frozenset[int]] = {}
     for policy in policies:

@@ -1,4 +1,4 @@
-"""A policy file in TOML.
+"""Parses a policy file in TOML:
 
 version = 3
 [[policy]]
@@ -27,7 +27,7 @@ _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 def parse_toml(text: str) -> Policy:
-    """The policy a text says. Raises `FileError`: each fault with its line."""
+    """Parse a policy. Raises `FileError` with the line of each fault."""
     if len(text.encode()) > MOST_BYTES:
         raise FileError([Fault(1, f"longer than {MOST_BYTES} bytes")])
     try:
@@ -42,7 +42,7 @@ def parse_toml(text: str) -> Policy:
 
 
 class _Reading:
-    """One file on its way from a table to a policy."""
+    """Converts the table of one file into a policy."""
 
     def __init__(self, table: Mapping[str, Any], lines: TomlLines) -> None:
         self._table = table

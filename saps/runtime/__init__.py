@@ -1,1 +1,1 @@
-"""The process: event loop, log lines, memory, service manager, files written whole."""
+"""The process around a program: event loop, logging, memory, service manager, atomic files."""

@@ -1,4 +1,4 @@
-"""Files that are there complete, or not at all."""
+"""Writes files atomically: a reader sees the old content or the new one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 PARTIAL = ".partial"
-"""Ending of a file that is being written. Its name begins with a dot: Spark and others pass over such files."""
+"""Suffix of a file that is being written. Its name begins with a dot, so that Spark and others ignore it."""
 
 
 @contextmanager
 def replacing(file: Path) -> Iterator[BinaryIO]:
-    """Write a file anew: who reads it sees the old one or the new one, also after a crash. Raises OSError."""
+    """Replace a file atomically, also across a crash: write to the yielded file. Raises `OSError`."""
     partial = file.with_name(f".{file.name}{PARTIAL}")
     with partial.open("wb") as out:
         yield out
@@ -24,7 +24,7 @@ def replacing(file: Path) -> Iterator[BinaryIO]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in a directory outlive a loss of power. Raises OSError."""
+    """Sync a directory, so that new names in it survive a loss of power. Raises `OSError`."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

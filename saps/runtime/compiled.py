@@ -1,7 +1,7 @@
-"""Whether the modules that every publication passes run compiled, or as the Python files they are compiled from.
+"""Decides whether the modules on the path of a publication run compiled, or as Python sources.
 
-`scripts/compile_hot.py` (``make setup``) compiles them and writes `STAMP`. Whoever changes a source afterwards runs the
-sources, all of them, until they are compiled again; so does a process with ``PURE_SAPS=1``.
+`scripts/compile_hot.py` (``make setup``) compiles them and writes `STAMP`. After a change of any source all of them run
+as sources, until they are compiled again. A process with ``PURE_SAPS=1`` always runs the sources.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from types import ModuleType
 
 FOLDER = os.path.dirname(os.path.dirname(__file__))
 STAMP = os.path.join(FOLDER, "compiled.json")
-"""The hash of each source as it was compiled, by its path below the folder that holds the package."""
+"""JSON file with the hash of each compiled source, by its path relative to the folder that holds the package."""
 ASKED_FOR = "PURE_SAPS"
-"""Environment variable: run the sources. Empty or 0: as if it were not set."""
+"""Environment variable that asks for the sources. Empty or 0 counts as not set."""
 
 
 class Modules(StrEnum):
-    """What runs."""
+    """The kind of modules that a process runs."""
 
     PURE = "pure"
     COMPILED = "compiled"
     STALE = "stale"
-    """The sources, as they have changed since they were compiled."""
+    """The sources, since one has changed after they were compiled."""
 
 
 def hash_of(path: str | os.PathLike[str]) -> str:
-    """Of a source."""
+    """Return the hash of a source file in hexadecimal. Raises `OSError`."""
     with open(path, "rb") as file:
         return source_hash(file.read()).hex()
 
 
 def settle() -> Modules:
-    """Find out what is to run, before any of it is imported. Takes about 1 ms where something is compiled."""
+    """Decide what to run before any of these modules is imported. Takes about 1 ms with compiled modules."""
     if os.environ.get(ASKED_FOR, "") not in ("", "0"):
         use_sources()
         return Modules.PURE
@@ -54,7 +54,7 @@ def settle() -> Modules:
 
 
 def use_sources() -> None:
-    """From now on import Python files only, whatever is compiled beside them."""
+    """Import only Python sources of the package from now on, even where compiled modules lie beside them."""
     if _Sources not in sys.meta_path:
         sys.meta_path.insert(0, _Sources)
 
@@ -71,12 +71,12 @@ def _is_stale(stamp: bytes) -> bool:
 
 @cache
 def _finder(folder: str) -> FileFinder:
-    """Of one folder: it remembers what is in it."""
+    """Return the source finder of one folder, which caches the folder's content."""
     return FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
 class _Sources:
-    """Finds the modules of the package among Python files alone."""
+    """A finder for the package's modules that ignores compiled ones."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None, /) -> ModuleSpec | None:
@@ -90,4 +90,4 @@ class _Sources:
 
 
 modules = settle()
-"""What this process runs."""
+"""The kind of modules that this process runs."""

@@ -1,4 +1,4 @@
-"""The signals by which a broker's own machine orders a drain: as safe as the right to signal the process."""
+"""The signals that start and cancel a drain: whoever may signal the process may drain the broker."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import signal
 from saps.drain.values import Order
 
 DRAINING = {signal.SIGUSR1: Order(), signal.SIGUSR2: Order(cancel=True)}
-"""What these signals mean to a broker."""
+"""The order that each signal gives a broker."""

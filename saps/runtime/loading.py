@@ -1,7 +1,7 @@
-"""Ctrl-C while a program is loaded, most of the time before it does anything: it ends at once and says nothing.
+"""Handles Ctrl-C while a program is being imported: the process ends at once and prints nothing.
 
-Otherwise the interrupt would show as a traceback of whatever was being imported, or be swallowed there. So the entry
-points import this alone, and the rest within `Loading`.
+Without this the interrupt would show a traceback of an import, or get lost there. Entry points import this module
+first, and everything else within `Loading`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 import signal
 
 INTERRUPTED = 130
-"""Exit status of a program that SIGINT has ended, as shells tell it: 128 + 2."""
+"""Exit status of a program that SIGINT has ended, by the convention of shells: 128 + 2."""
 
 
 class Loading:
-    """A context manager, which does nothing where SIGINT is ignored, or somebody else attends to it."""
+    """A context manager around imports. It does nothing if SIGINT is ignored or has another handler."""
 
     def __enter__(self) -> None:
         self._attended = signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -1,6 +1,6 @@
-"""Log lines of the programs on standard error: short and coloured on a terminal, logfmt elsewhere.
+"""Formats the programs' log lines on standard error: short and coloured on a terminal, logfmt elsewhere.
 
-Of the standard library alone: a broker that logs carries nothing else for it.
+Uses only the standard library, which keeps an idle broker small.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f]+")
 
 
 class Logfmt(logging.Formatter):
-    """``timestamp=... level=... event="..." logger=...`` in one line, with a traceback as ``exception="..."``."""
+    """One line ``timestamp=... level=... event="..." logger=...``, with a traceback as ``exception="..."``."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -32,7 +32,7 @@ class Logfmt(logging.Formatter):
 
 
 class Short(logging.Formatter):
-    """``12:00:00 warning  what happened`` for people, with the level in its colour."""
+    """A line ``12:00:00 warning  what happened`` for people, with a coloured level."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = record.levelname.lower()
@@ -56,8 +56,8 @@ def _quoted(value: str) -> str:
 
 
 def is_our_affair(record: logging.LogRecord) -> bool:
-    """False for what aiohttp says, with a traceback, of bytes that are no request, or of a client that is gone. It
-    has answered them; whoever sends such may not fill the disk."""
+    """Filter out the tracebacks that aiohttp logs for malformed requests and lost clients: it has answered them, and
+    strangers must not fill the disk."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__module__ not in (
         "aiohttp.http_exceptions",

@@ -1,4 +1,4 @@
-"""What every program does around its work: the event loop, an orderly end at SIGTERM or SIGINT, an address refused."""
+"""The frame of every program: the event loop, an orderly end at SIGTERM or SIGINT, orders on standard input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(program: Callable[[asyncio.Event], Coroutine[None, None, T]]) -> T:
-    """Run a program. It gets the event that SIGTERM and SIGINT set, and ends in order; its result is returned."""
+    """Run a program and return its result. SIGTERM and SIGINT set the event that the program gets; it then ends in
+    order."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_until_signalled(program))
 
@@ -40,7 +41,7 @@ async def _until_signalled(program: Callable[[asyncio.Event], Coroutine[None, No
 
 
 async def started(starting: Coroutine[None, None, None], stop: asyncio.Event) -> bool:
-    """Wait for the start. False if `stop` came first: then the start has been cancelled."""
+    """Wait for the start. Returns False, and cancels the start, if `stop` comes first."""
     task, stopping = asyncio.ensure_future(starting), asyncio.ensure_future(stop.wait())
     await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -52,7 +53,7 @@ async def started(starting: Coroutine[None, None, None], stop: asyncio.Event) ->
 
 
 async def to_the_end(work: Coroutine[None, None, None]) -> None:
-    """Do what must not stay half done: if it is cancelled it is done all the same, and then that is told."""
+    """Complete work that must not be left half done: a cancellation is raised only when the work has ended."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
@@ -62,8 +63,8 @@ async def to_the_end(work: Coroutine[None, None, None]) -> None:
 
 
 async def orders() -> AsyncIterator[str]:
-    """The lines on standard input, to its end; none if it is closed, or nothing that can be waited for: a file, or
-    /dev/null as under a service manager, at which uvloop would abort the process."""
+    """Yield the lines on standard input until its end. Yields none if it is closed or a file such as /dev/null under a
+    service manager, for which uvloop would abort the process."""
     if sys.stdin is None or not _can_wait(sys.stdin.fileno()):
         return
     reader = asyncio.StreamReader()
@@ -81,12 +82,12 @@ def _can_wait(descriptor: int) -> bool:
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files as far as the system lets this process: each connection takes one."""
+    """Raise the limit of open files to the hard limit, since each connection takes one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def refused(address: Address, error: OSError) -> str:
-    """Why a program cannot listen at an address, in a line."""
+    """Return a line that says why a program cannot listen at an address."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return f"cannot listen on {address}: {reason}"

@@ -1,6 +1,6 @@
-"""What a program tells the service manager that has started it: sd_notify(3), by its socket, without its library.
+"""Notifies the service manager that has started the program: sd_notify(3) over its socket, without its library.
 
-Without `NOTIFY_SOCKET` nothing is told. The watchdog is fed from the event loop, so that a loop that hangs is noticed.
+Without `NOTIFY_SOCKET` it does nothing. The event loop feeds the watchdog, so that a hanging loop is noticed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _attending: set[asyncio.Task[None]] = set()
 
 
 class ServiceManager:
-    """Whoever has started this process with `NOTIFY_SOCKET`."""
+    """The service manager behind `NOTIFY_SOCKET`."""
 
     def __init__(self, address: str, interval: float | None) -> None:
-        """`address`: of its socket; ``@`` begins one in the abstract namespace. `interval`: seconds from feed to feed,
-        None without a watchdog."""
+        """`address` is the path of its socket; a leading ``@`` means the abstract namespace. `interval`: seconds
+        between two signs of life, None without a watchdog."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.interval = interval
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> ServiceManager | None:
-        """The one that these variables name."""
+        """Return the service manager that these environment variables name, or None."""
         address = environ.get("NOTIFY_SOCKET", "")
         if address[:1] not in ("/", "@"):
             return None
@@ -36,7 +36,7 @@ class ServiceManager:
         return cls(address, int(microseconds) / 2e6 or None if watched else None)
 
     def tell(self, *states: str) -> None:
-        """Tell it: ``READY=1``. That it does not listen is no fault of ours: it is logged."""
+        """Send states such as ``READY=1``. Logs a warning if that fails."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
                 sender.sendto("\n".join(states).encode(), self._address)
@@ -44,7 +44,7 @@ class ServiceManager:
             logger.warning("cannot notify the service manager of %s: %s", states[0], error)
 
     async def attend(self, stop: asyncio.Event) -> None:
-        """Feed the watchdog to the end of the event loop, and tell of the stop."""
+        """Feed the watchdog until the event loop ends, and report the stop."""
         told = False
         while True:
             if self.interval is not None:
@@ -62,7 +62,8 @@ class ServiceManager:
 
 
 def announce(line: str, stop: asyncio.Event) -> None:
-    """The program serves from now on, until `stop`: a line on standard output, and the service manager is told."""
+    """Report that the program serves now: print a line, notify the service manager, and feed its watchdog until the
+    program has stopped."""
     print(line, flush=True)
     manager = ServiceManager.of(os.environ)
     if manager is None:
@@ -74,7 +75,7 @@ def announce(line: str, stop: asyncio.Event) -> None:
 
 
 def announce_status(text: str) -> None:
-    """What the program does now, for the service manager to show."""
+    """Set the status text that the service manager shows."""
     manager = ServiceManager.of(os.environ)
     if manager is not None:
         manager.tell(f"STATUS={text}")

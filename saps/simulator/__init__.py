@@ -38,34 +38,34 @@ GRAIN = 1e-6
 
 @dataclass(frozen=True)
 class Nodes:
-    """How each broker's node is set up."""
+    """The configuration of each broker's node."""
 
     order: KeyOrder
     detector: DetectorSettings
     design: DesignSettings | None
     session_copies: int
-    """Brokers that have each session that lasts."""
+    """Brokers that hold each stored session."""
 
 
 class Companion(Protocol):
-    """What the brokers of a simulation have besides (`saps.ofm.simulated`)."""
+    """An extension of each broker of a simulation, such as its OFM data path (`saps.ofm.simulated`)."""
 
     def attach(self, broker: SimBroker) -> None:
-        """A broker is new: it has a node that has not joined."""
+        """Extend a new broker, whose node has not joined yet."""
 
     def joined(self, broker: SimBroker) -> None:
-        """It is in the mesh."""
+        """Take note that a broker has joined the mesh."""
 
 
 class SimBroker:
-    """One broker of a simulation. It is the node's local half as well: it records what is delivered."""
+    """One broker of a simulation. It also plays the node's local half, and records what is delivered."""
 
     def __init__(self, simulation: Simulation, ref: BrokerRef) -> None:
         self.ref = ref
         self.simulation = simulation
         self.agents = AgentRegistry()
         self.woken = False
-        """The node has said that it wants something sent: a driver that is not told looks at its next timer only."""
+        """Whether the node has announced frames to send. Without that a real driver would wait for the next timer."""
         self.log: list[str] = []
         self.node = OverlayNode(
             ref,
@@ -86,14 +86,14 @@ class SimBroker:
         self.alive = True
         self.joined = False
         self.ready = False
-        """The mesh knows which sessions it has, too."""
+        """Whether the mesh also knows this broker's sessions."""
         self.delivered: list[tuple[float, Message]] = []
         self.wake_at = float("inf")
         self.stands_until = 0.0
-        """The process was stopped: it does nothing until then."""
+        """Virtual time until which the process is paused."""
 
     def wanted(self) -> None:
-        """`saps.overlay.node_port.Driver`, as the next one."""
+        """Part of `saps.overlay.node_port.Driver`, like `given_up`."""
         self.woken = True
 
     def given_up(self, broker: BrokerRef) -> None:
@@ -148,8 +148,7 @@ class SimBroker:
         self.act(lambda: self.node.leave(gone))
 
     def act(self, action: Callable[[], object]) -> None:
-        """Do something to the node at the present moment of the simulation, or when it goes on; nothing if it is
-        dead."""
+        """Run an action on the node now, or when its pause ends; do nothing if it is dead."""
         if self.alive and not self.simulation.put_off(self, lambda: self.act(action)):
             action()
             self.simulation.after_event(self)
@@ -157,17 +156,17 @@ class SimBroker:
 
 @dataclass
 class Counters:
-    """What the network carried."""
+    """Counts what the network has carried."""
 
     frames: int = 0
     data: int = 0
     by_kind: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     trace: blake2b | None = None
-    """Of all that is sent, if it is to be kept."""
+    """Running hash of all sent frames, or None if nobody needs it."""
 
 
 class Simulation:
-    """Brokers, links and the clock. All times in virtual seconds."""
+    """Brokers, links and the clock. All times are virtual seconds."""
 
     def __init__(
         self,
@@ -181,8 +180,8 @@ class Simulation:
         design: DesignSettings | None = None,
         session_copies: int = 1,
     ) -> None:
-        """`session_copies`: brokers that have each session that lasts. `trace`: keep a fingerprint of all that is sent;
-        not worth its time where nobody looks at it."""
+        """`session_copies`: brokers that hold each stored session. `check`: check the invariants after each event.
+        `trace`: keep the hash of all sent frames for `digest`, which takes time."""
         self.seed = seed
         self.rng = random.Random(seed)
         self.network = network or Network()
@@ -192,7 +191,7 @@ class Simulation:
         self.brokers: dict[str, SimBroker] = {}
         self.counters = Counters(trace=blake2b(digest_size=16) if trace else None)
         self.faulty = False
-        """A fault was injected: the ring may be broken until it is repaired."""
+        """Whether a fault was injected, so that the ring may be broken until it is repaired."""
         self.ring = Ring()
         self.companions: list[Companion] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -203,32 +202,32 @@ class Simulation:
     # --- what each broker has besides its node: for subclasses ---------------------------------------------------
 
     def local(self, broker: SimBroker) -> Local:
-        """The local half of a new broker: by default one that records what is delivered."""
+        """Return the local half of a new broker: by default the broker itself, which records what is delivered."""
         return broker
 
     def subscribers(self, topic: str) -> int:
-        """How many of them a topic has at each of its members, as these say."""
+        """Return the number of subscribers that each member reports for a topic."""
         return 1
 
     def attach(self, broker: SimBroker) -> None:
-        """A broker is new: it has a node that has not joined."""
+        """Extend a new broker, whose node has not joined yet."""
 
     def joined(self, broker: SimBroker) -> None:
-        """A broker is in the mesh."""
+        """Take note that a broker has joined the mesh."""
 
     # --- brokers ---------------------------------------------------------------------------------------------
 
     def add(self, name: str, cluster: str = "c0", contact: str | None = None) -> SimBroker:
-        """Start a broker; it joins through `contact`, or begins a mesh of its own."""
+        """Start a broker that joins through the broker named `contact`, or begins a mesh of its own."""
         return self.launch(self.reference(name, cluster), None if contact is None else self.brokers[contact].ref)
 
     def reference(self, name: str, cluster: str) -> BrokerRef:
-        """A new life of a broker."""
+        """Return a broker's reference with a new incarnation."""
         self._incarnations += 1
         return BrokerRef(name, self._incarnations, f"{name}:1", cluster)
 
     def launch(self, ref: BrokerRef, contact: BrokerRef | None) -> SimBroker:
-        """Start this life of a broker; as `add`."""
+        """Start this incarnation of a broker; as `add`."""
         broker = self.brokers[ref.name] = SimBroker(self, ref)
 
         def joined() -> None:
@@ -255,7 +254,7 @@ class Simulation:
         return brokers
 
     def crash(self, name: str) -> None:
-        """The broker's process dies: its links break, its state is lost."""
+        """Kill the broker's process: its links break and its state is lost."""
         self.faulty = True
         self.brokers[name].alive = False
         for source, target in self._wires.of(name):
@@ -264,42 +263,43 @@ class Simulation:
                 self._break(source, target)
 
     def give_up(self, broker: SimBroker, dead: BrokerRef) -> None:
-        """The broker takes another one for dead: what it has sent and has not arrived is thrown away."""
+        """Drop the frames under way from a broker to one that it has declared dead."""
         if dead.name in self.brokers and self.brokers[dead.name].ref == dead:
             self._wires.link(broker.name, dead.name).session += 1
 
     def reset_link(self, source: str, target: str) -> None:
-        """A connection breaks; frames on their way are lost."""
+        """Break a connection; frames under way are lost."""
         self.faulty = True
         self._wires.link(source, target).session += 1
         self._break(source, target)
 
     def pause(self, name: str, seconds: float) -> None:
-        """The broker's process is stopped, and goes on after so long: then it reads what has come meanwhile. One that
-        is stopped already goes on when it was to."""
+        """Pause the broker's process for so many seconds; then it reads what has arrived meanwhile. Has no effect on a
+        broker that is paused already."""
         self.faulty = True
         broker = self.brokers[name]
         if broker.stands_until <= self.now:
             broker.stands_until = self.now + seconds
 
     def put_off(self, broker: SimBroker, action: Callable[[], None]) -> bool:
-        """If the broker's process stands still: have this done when it goes on, in the order of the calls."""
+        """If the broker is paused, schedule the action for the end of its pause, in the order of the calls, and return
+        True."""
         if broker.stands_until <= self.now:
             return False
         self.at(broker.stands_until, action)
         return True
 
     def apart(self, one: str, other: str) -> bool:
-        """A partition is between the two brokers."""
+        """Return whether a partition separates the two brokers."""
         return self._wires.apart(one, other)
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Only brokers of the same group reach each other; those in no group form one more."""
+        """Partition the network into groups; brokers in none of them form one more group."""
         self.faulty = True
         self._wires.divide(groups)
 
     def heal(self) -> None:
-        """End the partition; links that lost frames break."""
+        """End the partition; links that have lost frames break."""
         self._wires.divide(())
         for (source, target), link in self._wires.links.items():
             if link.swallowed:
@@ -315,7 +315,7 @@ class Simulation:
         heappush(self._events, (time, self._serial, action))
 
     def step(self) -> bool:
-        """Run the next event; False if there is none."""
+        """Run the next event. Returns False if there is none."""
         if not self._events:
             return False
         self.now, _, action = heappop(self._events)
@@ -323,14 +323,14 @@ class Simulation:
         return True
 
     def run(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Run all events of the next `seconds`."""
         end = self.now + seconds
         while self._events and self._events[0][0] <= end:
             self.step()
         self.now = end
 
     def run_until(self, condition: Callable[[], bool], limit: float = 60.0) -> None:
-        """Run until `condition` holds; AssertionError if it does not within `limit` seconds."""
+        """Run until `condition` holds. Raises `AssertionError` if it does not within `limit` seconds."""
         end = self.now + limit
         while not condition():
             assert self._events, f"nothing happens any more (seed {self.seed})"
@@ -339,14 +339,14 @@ class Simulation:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of all that was sent so far, if there is a `trace`: equal for equal runs."""
+        """The hash of all frames sent so far, equal for equal runs; empty without `trace`."""
         trace = self.counters.trace
         return "" if trace is None else trace.hexdigest()
 
     # --- the wire ----------------------------------------------------------------------------------------------
 
     def after_event(self, broker: SimBroker) -> None:
-        """Send what the broker wants sent, see that it is woken, check the invariants."""
+        """Send the broker's frames, schedule its next timer, and check the invariants."""
         node = broker.node
         while broker.woken:
             broker.woken = False
@@ -422,7 +422,7 @@ class Simulation:
         self.after_event(target)
 
     def _meet(self, source: SimBroker, found: BrokerRef, meant: BrokerRef) -> None:
-        """What is meant for another life of a broker does not reach this one, but the link shows who is there."""
+        """Drop a frame for another incarnation of a broker; the sender learns from the link which one is there."""
         if source.alive:
             source.node.peers.met(found)
             source.node.link_down(meant)
@@ -451,7 +451,7 @@ class Simulation:
         return [broker for broker in self.brokers.values() if broker.alive]
 
     def check_ring(self) -> None:
-        """Raise AssertionError unless the linked nodes of all live brokers form one sorted ring."""
+        """Raise `AssertionError` unless the linked nodes of all live brokers form one sorted ring."""
         nodes = {key: node for broker in self.alive() for key, node in broker.node.graph.nodes.items()}
         ring = sorted(key for key, node in nodes.items() if node.state is not State.JOINING)
         for i, key in enumerate(ring):

@@ -1,4 +1,4 @@
-"""The virtual network: what it does to frames, its links, and its partitions."""
+"""The virtual network: its delays and resets, its links, and its partitions."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Network:
-    """What the virtual network does to frames."""
+    """The delays and resets of the virtual network."""
 
     latency: tuple[float, float] = (0.001, 0.005)
-    """Least and greatest one-way delay in seconds; each frame's is drawn anew, so links overtake each other."""
+    """Least and greatest one-way delay in seconds, drawn for each frame, so that links overtake each other."""
     between_clusters: float = 0.0
     """Added delay in seconds when the brokers' clusters differ."""
     reset: float = 0.0
-    """Probability that a frame is lost together with its link."""
+    """Probability that a frame breaks its link and is lost."""
 
 
 @dataclass(slots=True)
 class Link:
-    """One direction between two brokers."""
+    """The link of one direction between two brokers."""
 
     session: int = 0
     started: int = -1
-    """The session whose start the receiver has been told."""
+    """The last session that the receiver knows of."""
     clear_at: float = 0.0
     broken: bool = False
-    """It broke and the sender has not been told yet: what it sends is lost."""
+    """Whether the link has broken and the sender does not know yet: what it sends is lost."""
     swallowed: bool = False
-    """A partition has swallowed frames: the link breaks when it heals."""
+    """Whether a partition has dropped frames, so that the link breaks when the partition ends."""
 
 
 class Wires:
-    """The links of all brokers, and the partition that is between them."""
+    """The links between all brokers, and the current partition."""
 
     def __init__(self) -> None:
         self.links: dict[tuple[str, str], Link] = {}
@@ -41,7 +41,7 @@ class Wires:
         self._groups: dict[str, int] = {}
 
     def link(self, source: str, target: str) -> Link:
-        """One direction between two brokers."""
+        """Return the link from one broker to another."""
         link = self.links.get((source, target))
         if link is None:
             link = self.links[source, target] = Link()
@@ -50,11 +50,11 @@ class Wires:
         return link
 
     def of(self, name: str) -> Iterable[tuple[str, str]]:
-        """The links from and to a broker."""
+        """Return the links from and to a broker."""
         return self._of.get(name, ())
 
     def divide(self, groups: Iterable[Iterable[str]]) -> None:
-        """Only brokers of the same group reach each other; those in no group form one more. No group: all do."""
+        """Partition the brokers into groups; those in none form one more. Without groups there is no partition."""
         self._groups = {name: number for number, group in enumerate(groups, 1) for name in group}
 
     def apart(self, one: str, other: str) -> bool:

@@ -1,4 +1,4 @@
-"""The one true ring of a simulation in which nothing fails."""
+"""The expected ring of a simulation without faults."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from saps.overlay.ring.keys import Key, Ref
 
 
 class Ring:
-    """The level-0 ring as it must be while nothing fails: an oracle that follows each change of a right link."""
+    """An oracle for the level-0 ring while nothing fails: it follows each change of a right link."""
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
 
     def check(self, key: Key, right: Ref | None) -> None:
-        """A right link changed: it put one key in, or took one out, or told a new node what is to its right."""
+        """Check a changed right link: it may insert one key, remove one, or give a new node its right neighbour."""
         if not self.keys:
             self.keys.append(key)
         assert right is not None, f"{key} points nowhere"

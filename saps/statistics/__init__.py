@@ -1,10 +1,10 @@
-"""What a broker counts about each topic, in constant memory (SAPS 2016, 3.3).
+"""A broker's counts for each topic, in constant memory (SAPS 2016, 3.3).
 
-A topic has one `TopicCount`, so that counting a batch is two additions for each of its topics. There are at most
-`topics` of them. When the table is full, a new topic takes the place of the least busy one, whose counts go to
-the rest: Space-Saving (Metwally, Agrawal, El Abbadi 2005), so that any topic with more than 1/`topics` of an
-interval's messages is in the table, and all sums stay exact. What was counted leaves as `Row`s once in an interval;
-docs/monitoring.md has the schema.
+Each topic has a `TopicCount`, so that counting a batch takes two additions for each of its topics. The table holds at
+most `topics` of them. In a full table a new topic replaces the least busy one, whose counts move to the rest
+(Space-Saving; Metwally, Agrawal, El Abbadi 2005). Any topic with more than 1/`topics` of an interval's messages is
+therefore in the table, and all sums stay exact. Each interval ends with a `Row` for each topic; docs/monitoring.md has
+the schema.
 """
 
 from __future__ import annotations
@@ -16,57 +16,58 @@ from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple
 
 SCHEMA_VERSION = 1
-"""Of `Row`. Columns may be added under the same version; a changed meaning makes a new one."""
+"""Version of `Row`. A new column keeps the version; a changed meaning raises it."""
 REST = ""
-"""The topic of the row that sums what is not counted by topic; no message can have it (MQTT 5.0, 4.7.3)."""
+"""Topic of the row that sums everything not counted by topic; no message can have it (MQTT 5.0, 4.7.3)."""
 LATENCY_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Upper bounds of the latency histogram's buckets, in seconds, inclusive; one more bucket is for what took longer."""
+"""Inclusive upper bounds of the latency histogram's buckets in seconds; a further bucket counts what took longer."""
 TOPICS = 10_000
-"""Default size of the table: about 0.4 KiB each, and one row each in an interval."""
+"""Default size of the table. Each topic takes about 0.4 KiB, and one row in an interval."""
 _BITS = 64
-"""Bits in which publishers are counted (linear counting, Whang, Vander-Zanden, Taylor 1990): within 10 % up to about
-100, at most 266."""
+"""Bits of the estimator of publishers (linear counting; Whang, Vander-Zanden, Taylor 1990): within 10 % up to about 100
+publishers, at most 266."""
 
 
 class Row(NamedTuple):
-    """What one broker counted for one topic in one interval."""
+    """The counts of one broker for one topic in one interval."""
 
     broker: str
     incarnation: int
-    """Of the broker: two lives of one name count apart."""
+    """The broker's incarnation: two incarnations of one name count separately."""
     cluster: str
     start: int
-    """Begin of the interval, on the broker's clock: milliseconds since 1970, UTC."""
+    """Start of the interval on the broker's clock, in milliseconds since 1970 (UTC)."""
     seconds: float
     """Length of the interval."""
     topic: str
     messages: int
-    """Published at this broker by its clients."""
+    """Messages published by clients of this broker."""
     bytes: int
-    """Payload of these."""
+    """Payload bytes of these messages."""
     received: int
-    """Come from other brokers, for local subscribers."""
+    """Messages from other brokers for local subscribers."""
     received_bytes: int
     publishers: int
-    """Different clients that published; an estimate beyond one."""
+    """Distinct publishing clients; an estimate if more than one."""
     subscribers: int
-    """Local ones, at the last message or change."""
+    """Local subscribers at the last message or change."""
     brokers: int
     """Other brokers that a publication from here reaches."""
     priority: int
-    """The topic's, 1 to 7; 0 for none (`saps.local.priority`)."""
+    """Priority of the topic, 1 to 7; 0 for none (`saps.local.priority`)."""
     copies: int
-    """Sent by ALM to brokers in other clusters: own publications, and those passed on."""
+    """Copies sent by ALM to brokers in other clusters, of own publications and of those forwarded."""
     by_tree: int
-    """Publications that left by an OpenFlow tree."""
+    """Publications sent along an OpenFlow tree."""
     joins: int
-    """How often this broker became a member: its first local subscriber came."""
+    """How often this broker became a member, with its first local subscriber."""
     leaves: int
-    """How often it ceased to be one."""
+    """How often it ceased to be a member."""
     missed: int
-    """Messages that may have gone to the rest before the topic had a place in the table: an upper bound."""
+    """Upper bound of the messages that were counted in the rest before the topic was in the table."""
     latency: list[int]
-    """Publications of QoS 1 and 2 by the time until all members had confirmed them, on this broker's clock alone."""
+    """Histogram of publications of QoS 1 and 2 by the time until all members had confirmed them, on this broker's
+    clock."""
 
 
 class TopicCount:
@@ -92,26 +93,26 @@ class TopicCount:
     def __init__(self, topic: str, missed: int = 0) -> None:
         self.topic = topic
         self.subscribers = -1
-        """Local ones; -1 before it is known."""
+        """Local subscribers; -1 while unknown."""
         self.last: object = None
-        """The publisher of the last message: nothing is to be done if the next is by the same."""
+        """The publisher of the last message: a run of messages by one publisher is counted once."""
         self.clear()
         self.missed = missed
 
     def clear(self) -> None:
-        """Begin a new interval."""
+        """Set all counters to zero for a new interval."""
         self.messages = self.bytes = self.received = self.received_bytes = 0
         self.copies = self.by_tree = self.joins = self.leaves = self.publishers = self.missed = 0
         self.last = None
         self.latency: list[int] | None = None
 
     def by(self, publisher: object) -> None:
-        """The message just counted is by this publisher, and the one before it was not."""
+        """Count the publisher of the last message, which differs from the one before."""
         self.last = publisher
         self.publishers |= 1 << (hash(getattr(publisher, "name", "")) % _BITS)
 
     def members(self, subscribers: int) -> None:
-        """So many local subscribers are there now."""
+        """Set the number of local subscribers, and count a join or leave of this broker."""
         if subscribers and not self.subscribers:
             self.joins += 1
         elif not subscribers and self.subscribers > 0:
@@ -119,44 +120,44 @@ class TopicCount:
         self.subscribers = subscribers
 
     def took(self, seconds: float, count: int = 1) -> None:
-        """All members had confirmed so many publications after so long."""
+        """Count publications that all members have confirmed after so many seconds."""
         if self.latency is None:
             self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
         self.latency[bisect_left(LATENCY_BOUNDS, seconds)] += count
 
     @property
     def weight(self) -> int:
-        """By what the least busy topic is found: messages counted here, and those it may have had before."""
+        """The rank of a topic for replacement: its counted messages and those it may have had before."""
         return self.messages + self.received + self.missed
 
     @property
     def idle(self) -> bool:
-        """Nothing happened in this interval."""
+        """Whether nothing was counted in this interval."""
         return not (self.messages or self.received or self.copies or self.joins or self.leaves or self.by_tree)
 
 
 class Statistics:
-    """All counts of one broker."""
+    """The table of all counts of one broker."""
 
     def __init__(self, topics: int = TOPICS) -> None:
-        """`topics`: size of the table."""
+        """`topics` is the size of the table. Raises `ValueError` if it is below 1."""
         if topics < 1:
             raise ValueError(f"the table needs room for one topic at least, not {topics}")
         self.capacity = topics
         self.topics: dict[str, TopicCount] = {}
         self.rest = TopicCount(REST)
         self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
-        """As `TopicCount.latency`, of all topics since the start."""
+        """Histogram like `TopicCount.latency` of all topics since the start."""
         self.waited = 0.0
-        """Sum of these times in seconds."""
+        """Sum of the times in the histogram, in seconds."""
         self.evicted = 0
-        """Topics that had to make room since the start."""
+        """Topics replaced by others since the start."""
         self._heap: list[tuple[int, int, str]] = []
-        """(weight when last looked at, serial, topic), one for each topic of the table. Weights only grow."""
+        """A heap with an entry (last seen weight, serial, topic) for each topic of the table. Weights only grow."""
         self._serial = 0
 
     def of(self, topic: str) -> TopicCount:
-        """The counters of a topic; valid until those of another one are asked for, which may take their place."""
+        """Return the counters of a topic, valid until the next call, which may give their place to another topic."""
         count = self.topics.get(topic)
         if count is None:
             missed = self._make_room() if len(self.topics) >= self.capacity else 0
@@ -166,17 +167,17 @@ class Statistics:
         return count
 
     def crossed(self, topic: str, count: int = 1) -> None:
-        """So many messages were sent by ALM to brokers in other clusters."""
+        """Count copies sent by ALM to brokers in other clusters."""
         self.of(topic).copies += count
 
     def confirmed(self, topic: str, seconds: float, count: int = 1) -> None:
-        """All members have confirmed so many publications of QoS 1 or 2."""
+        """Count publications of QoS 1 or 2 that all members have confirmed after so many seconds."""
         self.of(topic).took(seconds, count)
         self.latency[bisect_left(LATENCY_BOUNDS, seconds)] += count
         self.waited += seconds * count
 
     def _make_room(self) -> int:
-        """Take the least busy topic out. Returns its weight: no topic outside the table had more messages."""
+        """Remove the least busy topic. Returns its weight: no topic outside the table has had more messages."""
         heap = self._heap
         while True:
             weight, serial, topic = heap[0]
@@ -196,10 +197,10 @@ class Statistics:
         del self.topics[count.topic]
 
     def drain(self, at_once: int = 500) -> Iterator[list[tuple[TopicCount, TopicCount]]]:
-        """End an interval: pairs of a topic's counters, which go on from zero, and what they have been.
+        """End an interval: yield lists of pairs of a topic's counters, set to zero, and a copy of what they were.
 
-        In pieces of `at_once` topics, so that messages can be handled between them; the rest comes last. Take all.
-        Topics that were idle leave the table.
+        Each list has at most `at_once` topics, so that messages can be handled in between; the last list has the rest.
+        Iterate to the end. Idle topics are removed from the table.
         """
         counts = list(self.topics.values())
         for begin in range(0, len(counts), at_once):
@@ -219,7 +220,7 @@ class Statistics:
 
 
 def _ended(count: TopicCount) -> TopicCount:
-    """The counters as they are, and zeros in their place."""
+    """Return a copy of the counters and set them to zero."""
     past = TopicCount.__new__(TopicCount)
     for name in TopicCount.__slots__:
         setattr(past, name, getattr(count, name))
@@ -228,7 +229,7 @@ def _ended(count: TopicCount) -> TopicCount:
 
 
 def add(to: TopicCount, count: TopicCount) -> None:
-    """Add the sums of one topic to another."""
+    """Add the counts of one topic to another's."""
     to.messages += count.messages
     to.bytes += count.bytes
     to.received += count.received
@@ -245,7 +246,7 @@ def add(to: TopicCount, count: TopicCount) -> None:
 
 
 def publishers(bits: int) -> int:
-    """How many publishers have set these bits, by linear counting."""
+    """Estimate how many publishers have set these bits, by linear counting."""
     zeros = _BITS - bits.bit_count()
     return round(_BITS * math.log(_BITS / max(zeros, 1)))
 
@@ -260,7 +261,7 @@ def row(
     brokers: int,
     priority: int = 0,
 ) -> Row:
-    """What was counted, as it leaves the broker."""
+    """Convert a topic's counters into a row."""
     return Row(
         broker,
         incarnation,

@@ -1,7 +1,7 @@
-"""The monitor agent: every broker's counts by one call along the overlay's tree (SAPS 2016, 3.3).
+"""The monitor agent: collects every broker's counts by one call along the overlay's tree (SAPS 2016, 3.3).
 
-`MonitorAgent` stands on each broker; `gather` asks all of them, and merges what they answer. The replies come back
-along the branches of the call, as those of the paper's monitoring do, so that no broker is asked by everyone.
+Each broker has a `MonitorAgent`; `gather` calls all of them and merges their answers. As in the paper's monitoring, the
+replies return along the branches of the call, so that no broker has to answer everyone.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from saps.agents.api import AgentRegistry, Answers, remote
 from saps.statistics import Row
 
 MONITOR = "monitor"
-"""Name, and so attribute, of each broker's monitor agent."""
+"""Name, and thus attribute, of each broker's monitor agent."""
 AT_ONCE = 2000
-"""Rows in one answer: some 200 KiB."""
+"""Most rows in one answer, about 200 KiB."""
 
 
 class MonitorAgent:
-    """Answers for one broker."""
+    """The monitor agent of one broker."""
 
     def __init__(self, latest: Callable[[], list[Row]]) -> None:
-        """`latest` gives the rows of the last complete interval."""
+        """`latest` returns the rows of the last complete interval."""
         self._latest = latest
 
     @remote
     def counts(self, most: int) -> list[list[object]]:
-        """The rows of the last interval, as plain values: the `most` with the most bytes."""
+        """Return the `most` rows of the last interval with the most bytes, as plain values."""
         rows = sorted(self._latest(), key=lambda row: (-row.bytes - row.received_bytes, row.topic))
         return [list(row) for row in rows[: max(0, min(most, AT_ONCE))]]
 
 
 def gather(registry: AgentRegistry, most: int, done: Callable[[list[Row], bool], None]) -> None:
-    """The rows of all brokers; `done` gets them, and whether all brokers have answered."""
+    """Collect the rows of all brokers. `done` is called with them and with whether all brokers have answered."""
 
     def answered(answers: Answers) -> None:
         rows = [Row(*plain) for answer in answers if answer.error is None for plain in answer.value]

@@ -1,8 +1,8 @@
-"""A broker's counts as rolled Parquet files: one file for each interval, complete or not there at all; or as messages.
+"""Writes a broker's counts as Parquet files, atomically one for each interval, or publishes them as messages.
 
-The event loop only copies counters, in small pieces; encoding and writing happen on a thread of their own. A file is
-written beside its place and renamed into it. Its name says broker, incarnation and begin of the interval, so the same
-counts can never stand in two files: ``2026-11-21/b1-1795257960000-1795257990000.parquet``.
+The event loop only copies counters, in small pieces; a thread of its own encodes and writes them. A file's name has
+broker, incarnation and start of the interval, so that two files never contain the same counts:
+``2026-11-21/b1-1795257960000-1795257990000.parquet``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VERSION_KEY = b"saps.statistics.version"
-"""Key of the schema's version in a file's metadata."""
+"""Key of the schema version in a file's metadata."""
 ROWS_AT_ONCE = 2000
-"""Rows in one message: some 20 to 50 KiB."""
+"""Most rows in one message, about 20 to 50 KiB."""
 WAITING = 60
-"""Intervals whose rows are kept while the directory cannot be written; older ones are given up, and that is said."""
+"""Most intervals kept in memory while the directory cannot be written; older ones are dropped and logged."""
 
 
 def arrow_schema() -> pa.Schema:
-    """The columns of a file: those of `saps.statistics.Row`."""
+    """Return the schema of a file, with the columns of `saps.statistics.Row`."""
     import pyarrow as pa
 
     kinds: dict[Any, pa.DataType] = {
@@ -50,14 +50,14 @@ def arrow_schema() -> pa.Schema:
 
 
 def write_rows(file: Path, rows: Sequence[Row]) -> None:
-    """Write a file of rows, atomically. Raises OSError."""
+    """Write a file of rows atomically. Raises `OSError`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as out:
         _encode(rows, out)
 
 
 def encoded(rows: Sequence[Row]) -> bytes:
-    """A file of rows, for a message."""
+    """Return a Parquet file of rows as bytes, for a message."""
     out = io.BytesIO()
     _encode(rows, out)
     return out.getvalue()
@@ -76,22 +76,24 @@ def _encode(rows: Sequence[Row], out: BinaryIO) -> None:
 
 
 def file_of(directory: Path, broker: str, incarnation: int, start: int) -> Path:
-    """Where the rows of one broker's interval that begins at `start` (ms since 1970) belong."""
+    """Return the path of the file for a broker's interval that starts at `start` (ms since 1970)."""
     day = datetime.datetime.fromtimestamp(start / 1000, datetime.UTC).strftime("%Y-%m-%d")
     return directory / day / f"{broker}-{incarnation}-{start}.parquet"
 
 
 def left(begun: float, now: float, interval: float) -> float:
-    """Seconds until the interval ends that began then. It ends at a multiple of its length, so that those of all
-    brokers fall together, but not before half of it: a timer that wakes a little early has ended it, what is left until
-    the multiple is not another one. A clock that was set back does not make it longer."""
+    """Return the seconds until the interval that started at `begun` ends.
+
+    Intervals end at multiples of their length, so that those of all brokers coincide. An interval lasts at least half
+    its length: if a timer has woken slightly early, the time left to the multiple does not become an interval of its
+    own. A clock that is set back does not lengthen the interval."""
     rest = interval - begun % interval
     length = rest if 2 * rest >= interval else rest + interval
     return min(max(begun + length - now, 0.0), length)
 
 
 class StatisticsFiles:
-    """Empties a broker's counters each interval, and writes them. `start` on the loop, `stop` at the end."""
+    """Drains a broker's counters each interval and writes or publishes them, from `start` (on the loop) to `stop`."""
 
     def __init__(
         self,
@@ -105,9 +107,10 @@ class StatisticsFiles:
         clock: Callable[[], float] = time.time,
         publish: Callable[[bytes], None] | None = None,
     ) -> None:
-        """`directory`: None for no files; `publish` is called on the loop with each message. `interval` and `keep` (how
-        long own files stay) in seconds; `me`: broker, incarnation, cluster; `brokers` tells how many other brokers a
-        publication to a topic reaches, `priority` its level. Raises ImportError without pyarrow."""
+        """`directory` is where files go, None for no files; `publish` is called on the loop with each message.
+        `interval` is the length of an interval and `keep` how long own files stay, both in seconds. `me` is broker,
+        incarnation and cluster. `brokers` returns how many other brokers a publication to a topic reaches, `priority`
+        the topic's priority. Raises `ImportError` without pyarrow."""
         import pyarrow.parquet  # noqa: F401  # now, not in the middle of the traffic
 
         self._statistics = statistics
@@ -126,15 +129,15 @@ class StatisticsFiles:
         self.latest: list[Row] = []
         """The rows of the last complete interval."""
         self.written = 0
-        """Files."""
+        """Files written since the start."""
 
     def start(self) -> None:
-        """Begin the first interval."""
+        """Start the first interval."""
         self._begun = self._clock()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Write what has been counted so far, and end."""
+        """Write what has been counted so far, and stop."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -147,7 +150,7 @@ class StatisticsFiles:
             await self.roll()
 
     async def roll(self) -> None:
-        """End the interval now. Returns when its file is written, or could not be."""
+        """End the interval now. Returns when its file has been written or has failed."""
         begun, self._begun = self._begun, self._clock()
         rows: list[Row] = []
         brokers, priority = self._told
@@ -171,7 +174,7 @@ class StatisticsFiles:
             await loop.run_in_executor(self._writer, self._write, self._directory)
 
     def _write(self, directory: Path) -> None:
-        """On the writer's thread: everything that waits, oldest first."""
+        """Write all waiting intervals, oldest first, on the writer's thread."""
         while self._waiting:
             start, rows = self._waiting[0]
             try:
@@ -196,7 +199,7 @@ class StatisticsFiles:
                 file.unlink(missing_ok=True)
 
     def _say(self, error: OSError | None) -> None:
-        """One line when the directory cannot be written, one when it can again."""
+        """Log one line when the directory cannot be written, and one when it can again."""
         if (error is not None) != self._failed:
             self._failed = error is not None
             if error is not None:

@@ -9,6 +9,8 @@ import pytest
 from benchmarks import planners
 from benchmarks.planners import PLANNERS, markdown, measure, plot
 
+pytestmark = pytest.mark.slow  # machine code of all planners
+
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
