@@ -59,13 +59,15 @@ class Outcome(msgspec.Struct):
 class Process:
     """The broker: one life after the other, on the same file and ports."""
 
-    def __init__(self, folder: Path, sync: str) -> None:
+    def __init__(self, folder: Path, sync: str, url: str = "") -> None:
+        """`url`: of a database, in place of a file."""
         self.port = free_port()
         self.file = folder / "broker.db"
         saps = Path(sys.executable).parent / "saps"
         self._command = [str(saps), "broker", "--name", "durable", "--mqtt", f"127.0.0.1:{self.port}"]
         self._command += ["--overlay", f"127.0.0.1:{free_port()}", "--log-level", "warning"]
-        for setting in (f"storage.file={self.file}", f"storage.sync={sync}", "limits.maximum_queued=1000000"):
+        place = f"storage.url={url}" if url else f"storage.file={self.file}"
+        for setting in (place, f"storage.sync={sync}", "limits.maximum_queued=1000000"):
             self._command += ["--set", setting]
         self._process: asyncio.subprocess.Process | None = None
 
@@ -86,10 +88,10 @@ class Process:
             await process.wait()
 
 
-async def run(kills: int, seed: int, sync: str, folder: Path) -> Outcome:
-    """The whole of it. Raises `TimeoutError` if something never comes."""
+async def run(kills: int, seed: int, sync: str, folder: Path, url: str = "") -> Outcome:
+    """The whole of it, with a file in the folder, or a database. Raises `TimeoutError` if something never comes."""
     rng, begun = random.Random(seed), time.monotonic()
-    broker = Process(folder, sync)
+    broker = Process(folder, sync, url)
     await broker.start()
     publishers = [Publisher(broker.port, f"p{number}") for number in range(2)]
     subscribers = [Subscriber(broker.port, f"s{number}") for number in range(3)]

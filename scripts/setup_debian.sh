@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing: Python's venv, a C
-# compiler, curl, mosquitto and its clients, nats-server, nodejs and Chromium, Prometheus and its MQTT exporter, Open
-# vSwitch, iproute2, Java 17 and libfaketime.
+# compiler, curl, mosquitto and its clients, nats-server, PostgreSQL, nodejs and Chromium, Prometheus and its MQTT
+# exporter, Open vSwitch, iproute2, Java 17 and libfaketime.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
 # tests that need it are skipped. The brokers are wanted as programs, not as services: none is left running by an
@@ -24,6 +24,7 @@ has prometheus-mqtt-exporter || missing+=(prometheus-mqtt-exporter)
 has mosquitto || missing+=(mosquitto)
 { has mosquitto_pub && has mosquitto_sub; } || missing+=(mosquitto-clients)
 has nats-server || missing+=(nats-server)
+compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || missing+=(postgresql)
 has node || missing+=(nodejs)
 has chromium || has chromium-browser || has google-chrome || missing+=(chromium)
 has ovs-vswitchd || missing+=(openvswitch-switch)
@@ -63,7 +64,7 @@ install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq 
 
 # Nor should our installation start a broker at the next boot.
 if has systemctl; then
-    for service in mosquitto nats-server openvswitch-switch prometheus prometheus-mqtt-exporter; do
+    for service in mosquitto nats-server openvswitch-switch postgresql prometheus prometheus-mqtt-exporter; do
         case " ${missing[*]} " in
             *" $service "*) "${as_root[@]}" systemctl disable --quiet "$service" 2>/dev/null || true ;;
         esac

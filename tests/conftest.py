@@ -16,13 +16,14 @@ import gc
 import os
 import random
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from benchmarks import postgres as server
 from saps.runtime import compiled
 
 if os.environ.get(compiled.ASKED_FOR) != "0":
@@ -113,3 +114,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and _SEED in item.stash:
         report.sections.append(("seed", f"TEST_SEED={item.stash[_SEED]} repeats this run"))
     return report
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[server.PostgresServer]:
+    """A PostgreSQL server of this process."""
+    if server.programs() is None:
+        pytest.skip("PostgreSQL is not installed (scripts/setup_debian.sh)")
+    with server.PostgresServer(fsync=False) as running:
+        yield running

@@ -43,7 +43,7 @@ class Options:
         self.ofm: LiveOfm | None = None
         self.statistics: StatisticsFiles | None = None
         self.store: Store | None = None
-        """The storage file."""
+        """What outlives the process."""
         self.policy: PolicyFiles | None = None
         self.ends: list[Callable[[], object]] = []
         """What ends what runs beside."""
@@ -67,9 +67,9 @@ class Options:
             self._prioritise(node, settings.priority.priorities())
         if settings.monitoring.directory or settings.monitoring.publish:
             self.statistics = _statistics(self._broker, node)
-        if settings.storage.file or settings.session.copies > 1:
+        if settings.storage.durable or settings.session.copies > 1:
             self._broker.server.store = open_store(self._broker, with_wills=begins)
-            self.store = self._broker.server.store if settings.storage.file else None
+            self.store = self._broker.server.store if settings.storage.durable else None
         keep_missed(self._broker)
 
     def begin(self, node: OverlayNode) -> None:

@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saps.config import SettingError
+from saps.config import BrokerSettings, SettingError
+from saps.config.sources_io import token
 from saps.overlay.missed.log import IN_MEMORY
 from saps.storage.commits import Commits
 from saps.storage.damage import StorageError
 from saps.storage.driver.mesh import COPIED, HeldFrames, keep_retained
 from saps.storage.driver.missed import boot, left, segments
 from saps.storage.driver.store import Store
+from saps.storage.place import Server
 from saps.storage.witness import EVERY, Notes
 
 if TYPE_CHECKING:
@@ -26,23 +28,31 @@ logger = logging.getLogger(__name__)
 
 
 def open_store(broker: Parts, with_wills: bool) -> Store:
-    """What is stored, in a file or at other brokers alone, and what an earlier life left there. `with_wills`: nobody
-    else has published its wills. Raises `SettingError` if the file cannot be used."""
+    """What is stored, in a file, a database or at other brokers alone, and what an earlier life left there.
+    `with_wills`: nobody else has published its wills. Raises `SettingError` if it cannot be used."""
     settings, mesh = broker.settings.storage, broker.mesh
     try:
         store = Store(
-            Path(settings.file) if settings.file else None,
+            place(broker.settings),
             settings.sync,
             settings.maximum_size,
             with_wills,  # else their guardians have published them
             on_backlog=partial(broker.hold, "storage"),
         )
     except StorageError as error:
-        raise SettingError("storage.file", str(error)) from None
+        raise SettingError("storage.url" if settings.url else "storage.file", str(error)) from None
     _copy(broker, store)
-    if settings.file:
+    if settings.durable:
         keep_retained(store, mesh.node)
     return store
+
+
+def place(settings: BrokerSettings) -> Path | Server | None:
+    """Where a broker stores. Raises `SettingError` for a password file that cannot be read."""
+    storage = settings.storage
+    if storage.url:
+        return Server(storage.url, settings.name, token("storage.password_file", storage.password_file))
+    return Path(storage.file) if storage.file else None
 
 
 def _copy(broker: Parts, store: Store) -> None:
@@ -110,4 +120,4 @@ class Testimony:
     def _found(self, what: str, missing: int) -> None:
         self._store.missing = missing
         lacks = f"; it lacks {missing} transactions that others remember" if missing else ""
-        logger.error("%s: %s%s", self._broker.settings.storage.file, what, lacks)
+        logger.error("%s: %s%s", self._store.name, what, lacks)

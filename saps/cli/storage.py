@@ -1,6 +1,6 @@
-"""The commands ``saps storage``: is a storage file sound, what is in it, and how to go on without what is damaged.
+"""The commands ``saps storage``: is what is stored sound, what is in it, and how to go on without what is damaged.
 
-Exit status: 0 if the file is sound and all is done, 1 if it is damaged, 2 if it cannot be used; then a line on standard
+Exit status: 0 if it is sound and all is done, 1 if it is damaged, 2 if it cannot be used; then a line on standard
 error says why.
 """
 
@@ -17,10 +17,11 @@ import typer
 
 from saps.cli.look.tables import safe
 from saps.storage.damage import StorageError
-from saps.storage.driver.copying import Examined, examine
+from saps.storage.driver.copying import Examined, brokers, examine, repair_rows
 from saps.storage.driver.copying import backup as copy_of
 from saps.storage.driver.copying import repair as repaired
 from saps.storage.driver.exporting import records
+from saps.storage.place import Server, shown, url_fault
 
 app = typer.Typer(
     name="storage",
@@ -28,34 +29,44 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A broker's storage file: verify, export, repair, back up. None of them changes it; its broker may run.",
+    help="What a broker has stored, in a file or in a database of its site: verify, export, repair, back up.",
 )
 
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="The file of `storage.file`.", show_default=False)]
+_Stored = Annotated[
+    str, typer.Argument(metavar="FILE|URL", help="What `storage.file` or `storage.url` says.", show_default=False)
+]
+_File = Annotated[str, typer.Argument(metavar="FILE", help="The file of `storage.file`.", show_default=False)]
 _New = Annotated[Path, typer.Argument(metavar="NEW", help="The file to write; it must not exist.", show_default=False)]
+_NewFile = Annotated[
+    Path | None, typer.Argument(metavar="[NEW]", help="The file to write, for a file.", show_default=False)
+]
+_Broker = Annotated[str, typer.Option("--broker", metavar="NAME", help="Whose rows in the database.")]
 
 
 @app.command()
-def verify(file: _File) -> None:
-    """Read every record and compare it with its checksum, and the file with its marks.
+def verify(stored: _Stored, broker: _Broker = "") -> None:
+    """Read every record and compare it with its checksum, and a file with its marks.
 
-    Says what is damaged or missing, a line each. Exit status: 0 if the file is sound, 1 if not, 2 if nothing can be
-    read.
+    Of a database all brokers' rows, or those of one. Says what is damaged or missing, a line each. Exit status: 0 if
+    all is sound, 1 if not, 2 if nothing can be read.
     """
+    damaged = False
     with _refusing():
-        found = examine(file)
-    for table, reason, _ in found.reader.quarantine:
-        _say(f"set aside at an earlier start: {reason or table}")
-    _say_faults(found)
-    state = found.reader.state
-    number = "" if state is None else f"; {state.number} transactions"
-    _say(f"{file}: {'damaged' if found.faults else 'sound'}; {_content(found)}{number}")
-    if found.faults:
+        for place in _places(stored, broker):
+            found = examine(place)
+            damaged = damaged or bool(found.faults)
+            for table, reason, _ in found.reader.quarantine:
+                _say(f"set aside at an earlier start: {reason or table}")
+            _say_faults(found)
+            state = found.reader.state
+            number = "" if state is None else f"; {state.number} transactions"
+            _say(f"{place}: {'damaged' if found.faults else 'sound'}; {_content(found)}{number}")
+    if damaged:
         raise typer.Exit(1)
 
 
 @app.command()
-def export(file: _File) -> None:
+def export(stored: _Stored, broker: _Broker = "") -> None:
     """Print all that is sound as JSON, a record a line.
 
     The member `record` says what it is: session, subscription, message (of a session, with its `serial`), release,
@@ -63,7 +74,7 @@ def export(file: _File) -> None:
     What is damaged is said on standard error; then the exit status is 1.
     """
     with _refusing():
-        found = examine(file)
+        found = examine(_place(stored, broker))
     for record in records(found):
         sys.stdout.buffer.write(msgspec.json.encode(record) + b"\n")
     sys.stdout.flush()
@@ -73,20 +84,31 @@ def export(file: _File) -> None:
 
 
 @app.command()
-def repair(file: _File, new: _New) -> None:
+def repair(stored: _Stored, new: _NewFile = None, broker: _Broker = "") -> None:
     """Write a new file of all that is sound in a damaged one, and say what was dropped.
 
     The damaged file stays as it is. Stop its broker before, and start it with `storage.file` set to the new one:
 
         saps storage repair /var/lib/saps/b1.db /var/lib/saps/b1.repaired.db
+
+    In a database sound rows take the place of all rows of a broker, which are kept under another name.
     """
     with _refusing():
-        found = repaired(file, new)
+        place = _place(stored, broker)
+        if isinstance(place, Server):
+            if new is not None:
+                raise StorageError(f"{new}: rows of a database are repaired in it; give no file")
+            found, name = repair_rows(place)
+        elif new is None:
+            raise StorageError("name the file to write")
+        else:
+            found, name = repaired(place, new), ""
     _say_faults(found)
     aside = (
         f"; {len(found.reader.quarantine)} records set aside earlier are not in it" if found.reader.quarantine else ""
     )
-    _say(f"{new}: {_content(found)}{aside}")
+    kept = f"; what was there is kept as broker {name!r}" if name else ""
+    _say(f"{new or place}: {_content(found)}{aside}{kept}")
 
 
 @app.command()
@@ -97,8 +119,31 @@ def backup(file: _File, new: _New) -> None:
     has delivered since then it delivers again, what it has taken since then is not in it.
     """
     with _refusing():
-        size = copy_of(file, new)
+        if "://" in file:
+            raise StorageError("a database is backed up by its own means: pg_dump --table='saps_*' (docs/storage.md)")
+        size = copy_of(Path(file), new)
     _say(f"{new}: {size:,} bytes")
+
+
+def _places(stored: str, broker: str) -> list[Path | Server]:
+    """A file, the rows of a broker in a database, or those of all. Raises `StorageError`."""
+    if "://" not in stored:
+        if broker:
+            raise StorageError(f"{stored}: a file has the records of one broker; --broker is for a database")
+        return [Path(stored)]
+    if (fault := url_fault(stored)) is not None:
+        raise StorageError(f"the URL {fault}")
+    names = [broker] if broker else brokers(Server(stored, ""))
+    return [Server(stored, name) for name in names]
+
+
+def _place(stored: str, broker: str) -> Path | Server:
+    """A file, or the rows of one broker. Raises `StorageError`."""
+    found = _places(stored, broker)
+    if len(found) != 1:
+        names = ", ".join(place.broker for place in found if isinstance(place, Server))
+        raise StorageError(f"{shown(stored)}: name one with --broker: {names or 'it has nothing of any broker'}")
+    return found[0]
 
 
 def _content(found: Examined) -> str:

@@ -7,13 +7,26 @@ from typing import Annotated, Literal
 import msgspec
 
 from saps.config.knobs import knob
+from saps.storage.place import url_fault
 
 
 class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What outlives the broker's process: sessions, their messages, retained messages (``[storage]``).
 
-    Off unless `file` is given.
+    Off unless `file` or `url` is given.
     """
+
+    url: Annotated[
+        str,
+        knob(
+            "PostgreSQL database of all brokers of a site, as postgresql://[USER@]HOST[:PORT]/DATABASE, in place of "
+            "the file; beside storage.file is then what only this machine needs (missed messages, members, bans)",
+            check=url_fault,
+        ),
+    ] = ""
+    password_file: Annotated[
+        str, knob("File whose first line is the password for storage.url, where other users of this machine see no URL")
+    ] = ""
 
     file: Annotated[
         str,
@@ -22,8 +35,8 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     sync: Annotated[
         Literal["full", "normal", "off"],
         knob(
-            "What an acknowledgement waits for. 'full': the disk; 'normal', 'off': the operating system; a loss "
-            "of power may cost the last seconds ('normal') or the file ('off')",
+            "What an acknowledgement waits for. 'full': the disk; 'normal', 'off': the operating system, or the "
+            "server; a loss of power may cost the last seconds ('normal') or the file ('off')",
         ),
     ] = "full"
     maximum_size: Annotated[
@@ -35,6 +48,11 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ge=0,
         ),
     ] = 0
+
+    @property
+    def durable(self) -> bool:
+        """What is stored outlives the process."""
+        return bool(self.file or self.url)
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
-"""How damage in a storage file is told.
+"""How damage in what is stored is told.
 
-Two kinds. A **record** whose checksum is wrong (`Damage`) is named, set aside in the file's table ``quarantine``, and
-the broker starts without it. Where records may be missing that nobody can name (`DamagedError`: transactions that were
+Two kinds. A **record** whose checksum is wrong (`Damage`) is named, set aside in the table ``quarantine``, and the
+broker starts without it. Where records may be missing that nobody can name (`DamagedError`: transactions that were
 acknowledged, pages, the marks beside the file), the broker does not start.
 
 For a holder of the same sessions that can heal: `saps.storage.saved.Saved.damaged` lists the records of the first kind.
@@ -16,10 +16,11 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from saps.storage.journal import Table
+from saps.storage.place import Server, shown
 
 
 class StorageError(Exception):
-    """The file cannot be used; the text names it and says why."""
+    """The storage cannot be used; the text names it and says why."""
 
 
 class Damage(NamedTuple):
@@ -44,10 +45,14 @@ class Damage(NamedTuple):
 class DamagedError(StorageError):
     """The file, or what belongs to it, is damaged beyond single records. Nothing has been changed."""
 
-    def __init__(self, path: object, lost: list[str]) -> None:
-        """`path`: of the file. `lost`: what is missing or cannot be told, a line each."""
+    def __init__(self, place: object, lost: list[str]) -> None:
+        """`place`: the file, or a `Server`. `lost`: what is missing or cannot be told, a line each."""
         self.lost = lost
-        old, new = quote(str(path)), quote(f"{path}.repaired")
-        lines = [f"{path} is damaged:", *(f"  {line}" for line in lost)]
-        lines.append(f"  to go on without it: saps storage repair {old} {new}, then start with storage.file={new}")
+        if isinstance(place, Server):
+            repair = f"{quote(shown(place.url))} --broker {quote(place.broker)}"
+        else:
+            old, new = quote(str(place)), quote(f"{place}.repaired")
+            repair = f"{old} {new}, then start with storage.file={new}"
+        lines = [f"{place} is damaged:", *(f"  {line}" for line in lost)]
+        lines.append(f"  to go on without it: saps storage repair {repair}")
         super().__init__("\n".join(lines))

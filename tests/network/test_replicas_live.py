@@ -1,4 +1,5 @@
-"""Sessions that outlive their broker, on real processes: kill -9, with a file and without, also with the file gone."""
+"""Sessions that outlive their broker, on real processes: kill -9, with a file, without, with the file gone, and with a
+PostgreSQL database of the site."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from benchmarks.durable_clients import DurableClient
+from benchmarks.postgres import PostgresServer
 from examples.smart_city.processes import BrokerProcess, saps_broker
 
 pytestmark = pytest.mark.network
@@ -24,15 +26,16 @@ ANY = "127.0.0.1:0"
 SOON = 3.0
 """Seconds within which the session of a broker that was killed is to be at another one."""
 PATIENCE = 60.0
-Stored = Literal["memory", "file", "file gone"]
+Stored = Literal["memory", "file", "file gone", "database"]
 
 
 class Site:
-    """Brokers of one site, each with its file, or without."""
+    """Brokers of one site, each with its file, all with one database, or without."""
 
-    def __init__(self, stack: AsyncExitStack, folder: Path | None) -> None:
+    def __init__(self, stack: AsyncExitStack, folder: Path | None, url: str) -> None:
         self.stack = stack
         self.folder = folder
+        self.url = url
         self.brokers: list[BrokerProcess] = []
 
     async def start(self, number: int, mqtt: str = ANY, overlay: str = ANY) -> None:
@@ -40,6 +43,8 @@ class Site:
         settings = {"zone": f"rack{number}"}
         if self.folder is not None:
             settings |= {"storage.file": str(self.folder / f"b{number}.db"), "storage.sync": "normal"}
+        if self.url:
+            settings |= {"storage.url": self.url}
         process = saps_broker(f"b{number}", "site", mqtt, overlay, join, settings)
         self.stack.push_async_callback(process.stop, 0)
         await process.start()
@@ -64,9 +69,9 @@ def told(process: BrokerProcess, field: str) -> str:
 
 
 @asynccontextmanager
-async def site(folder: Path | None, brokers: int = 3) -> AsyncIterator[Site]:
+async def site(folder: Path | None, brokers: int = 3, url: str = "") -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
-        made = Site(stack, folder)
+        made = Site(stack, folder, url)
         for number in range(brokers):
             await made.start(number)
         yield made
@@ -112,11 +117,14 @@ async def fetch(port: int, name: str, count: int) -> list[int]:
             got.append(int(message.payload))
 
 
-@pytest.mark.parametrize("stored", ["memory", "file", "file gone"])
-async def test_a_broker_is_killed_and_another_has_its_sessions(tmp_path: Path, stored: Stored) -> None:
+@pytest.mark.parametrize("stored", ["memory", "file", "file gone", "database"])
+async def test_a_broker_is_killed_and_another_has_its_sessions(
+    tmp_path: Path, stored: Stored, request: pytest.FixtureRequest
+) -> None:
     """100 of 100 acknowledged messages for an offline session of a broker that is gone come at another broker, and so
     does what is published while it is down; when it is back it does not bring the old session back."""
-    async with site(None if stored == "memory" else tmp_path) as brokers:
+    url = request.getfixturevalue("postgres").schema() if stored == "database" else ""
+    async with site(tmp_path if stored.startswith("file") else None, url=url) as brokers:
         for qos in (1, 2):
             await subscribe(brokers.port(0), f"away{qos}", qos)
             await publish(brokers.port(1), range(100 * qos - 100, 100 * qos), 2)
@@ -175,3 +183,18 @@ async def test_sessions_are_present_elsewhere_soon_after_their_broker_was_killed
         took = time.monotonic() - began
         print(f"{len(names)} sessions present at other brokers {took:.2f} s after kill -9 of theirs")
         assert took < SOON + 3  # a machine that does other things
+
+
+async def test_all_are_killed_at_once_and_the_database_has_everything(postgres: PostgresServer) -> None:
+    """Of three brokers that lose power, two start again: also the sessions of the third are there, in order."""
+    async with site(None, url=postgres.schema()) as brokers:
+        for number in range(3):
+            await subscribe(brokers.port(number), f"away{number}", 2)
+        await publish(brokers.port(1), range(50), 2)
+        for number in range(3):
+            brokers.kill(number)
+        for number in (1, 2):
+            await brokers.restart(number)
+        await publish(brokers.port(1), range(50, 55), 2)
+        for number in range(3):
+            assert await fetch(brokers.port(1 + number % 2), f"away{number}", 55) == [*range(55)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
 from random import Random
 
 from benchmarks.durable_clients import DurableClient
@@ -19,13 +17,14 @@ from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
 from saps.storage.error import StorageFault
 from saps.storage.journal import Batch, Journal
+from tests.storage.conftest import Place
 
 
 class Disk:
     """Writes when it is told to. (A `saps.storage.commits.Driver`.)"""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, database: Database) -> None:
+        self.database = database
         self.writing: tuple[Batch, Commits] | None = None
         self.waiting: deque[Callable[[], None]] = deque()
 
@@ -48,8 +47,7 @@ class Disk:
             return
         batch, commits = writing
         if good:
-            with closing(Database(self.path, "off")) as database:
-                database.write(batch)
+            self.database.write(batch)
             commits.written(0)
         else:
             commits.failed(True, "no space")
@@ -58,13 +56,13 @@ class Disk:
 class Life:
     """One life of a broker, from what the disk has."""
 
-    def __init__(self, path: Path, now: float) -> None:
+    def __init__(self, place: Place, now: float) -> None:
         self.now = now
-        with closing(Database(path, "off")) as database:
-            saved = database.load()
+        database = Database(place, "off")
+        saved = database.load()
         self.hub = Hub(clock=lambda: self.now)
         self.frontend = Frontend(self.hub, Limits(), lambda: self.now, Random(1))
-        self.disk = Disk(path)
+        self.disk = Disk(database)
         self.journal = self.frontend.storage.journal = Journal()
         self.commits = Commits(self.journal, self.disk, on_storage_fault=self._trouble)
         held = self.frontend.turn.held = HeldOutput(self.commits)

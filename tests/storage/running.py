@@ -21,6 +21,7 @@ from saps.frontend.mqtt.codec.decode import PacketReader
 from saps.frontend.mqtt.codec.encode import encode
 from saps.frontend.mqtt.codec.packets import V5, Ack, Connack, Connect, Packet
 from saps.frontend.mqtt.codec.properties import Property
+from saps.storage.place import Server
 
 PATIENCE = 60.0
 """Seconds to wait for what must come. It is no requirement, only the end of hope."""
@@ -28,15 +29,16 @@ PATIENCE = 60.0
 
 @contextlib.asynccontextmanager
 async def broker(
-    file: Path | None, name: str = "b", join: Broker | None = None, **storage: int
+    place: Path | Server | None, name: str = "b", join: Broker | None = None, **storage: int
 ) -> AsyncIterator[Broker]:
+    stored = {"url": place.url} if isinstance(place, Server) else {"file": str(place or "")}
     anywhere = Address("127.0.0.1", 0)
     settings = BrokerSettings(
         name=name,
         mqtt=anywhere,
         overlay=OverlaySettings(listen=anywhere),
         join=() if join is None else (Address.parse(join.ref.address),),
-        storage=StorageSettings(file=str(file or ""), **storage),  # type: ignore[arg-type]
+        storage=StorageSettings(**stored, **storage),  # type: ignore[arg-type]
         sys_interval=0,
     )
     running = Broker(settings)

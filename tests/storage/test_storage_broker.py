@@ -13,13 +13,13 @@ from saps.frontend.mqtt.codec.packets import Disconnect, Publish
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.storage.driver.writer import Writer
 from saps.storage.journal import Batch
+from tests.storage.conftest import Place
 from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken
 
 
 @pytest.mark.network
-async def test_an_orderly_restart_keeps_sessions_messages_and_what_is_retained(tmp_path: Path) -> None:
-    file = tmp_path / "broker.db"
-    async with broker(file) as running:
+async def test_an_orderly_restart_keeps_sessions_messages_and_what_is_retained(place: Place) -> None:
+    async with broker(place) as running:
         async with client(running, "device", 3600) as device:
             await device.subscribe("a/+", qos=2)
         async with client(running, "sender") as sender:
@@ -29,21 +29,21 @@ async def test_an_orderly_restart_keeps_sessions_messages_and_what_is_retained(t
             await sender.publish("kept", b"new", qos=1, retain=True)
             await sender.publish("deleted", b"x", qos=1, retain=True)
             await sender.publish("deleted", b"", qos=1, retain=True)
-    async with broker(file) as running:
+    async with broker(place) as running:
         async with client(running, "device", 3600) as device:
             assert await taken(device, 20) == [(f"a/{number}", b"%d" % number) for number in range(20)]
         async with client(running, "fresh") as fresh:
             await fresh.subscribe([("kept", 1), ("deleted", 1), ("end", 1)])
             await fresh.publish("end", b"", qos=1)
             assert await taken(fresh, 2) == [("kept", b"new"), ("end", b"")]
-    async with broker(file) as running, client(running, "device", 3600) as device:
+    async with broker(place) as running, client(running, "device", 3600) as device:
         await device.publish("a/end", b"", qos=1)
         assert await taken(device, 1) == [("a/end", b"")], "what was acknowledged came again"
 
 
 @pytest.mark.network
-async def test_a_full_file_refuses_what_is_new_until_it_has_been_fetched(tmp_path: Path) -> None:
-    async with broker(tmp_path / "broker.db", maximum_size=400_000) as running:
+async def test_a_full_file_refuses_what_is_new_until_it_has_been_fetched(place: Place) -> None:
+    async with broker(place, maximum_size=400_000) as running:
         well, sent, big = recovery(running), 0, Publish("a", bytes(10_000), 1, packet_id=1)
         await subscribed_device(running)
         async with Peer(running, "sender") as sender:
@@ -63,10 +63,10 @@ async def test_a_full_file_refuses_what_is_new_until_it_has_been_fetched(tmp_pat
 
 
 @pytest.mark.network
-async def test_a_broken_disk_refuses_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk fails below SQLite: every transaction does, until it is whole again."""
+async def test_a_broken_disk_refuses_and_comes_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fails below the engine: every transaction does, until it is whole again."""
     broken = False
-    async with broker(tmp_path / "broker.db") as running:
+    async with broker(place) as running:
         assert running.store is not None
         assert isinstance(running.store._writer, Writer)
         database = running.store._writer._database

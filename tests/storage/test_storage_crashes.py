@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable
 from random import Random
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.durable_clients import DurableClient, Publisher, Subscriber
 from saps.storage.driver.database import Database
+from tests.storage.conftest import Place
 from tests.storage.crashes import Life, Wire
 
 USUAL = ["rise"] * 20 + ["fall"] * 20 + ["later"] * 8 + ["finish"] * 12
@@ -23,13 +23,13 @@ steps = st.lists(st.sampled_from([*USUAL, *FAULTS]), min_size=100, max_size=400)
 class World:
     """Two publishers, two subscribers, one broker with many lives."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        Database(path, "off").close()
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        Database(place, "off").close()
         self.publishers = [Publisher(0, f"p{number}", window=5) for number in range(2)]
         self.subscribers = [Subscriber(0, f"s{number}") for number in range(2)]
         self.clients: list[DurableClient] = [*self.subscribers, *self.publishers]
-        self.life = Life(path, 1000.0)
+        self.life = Life(place, 1000.0)
         self.wires: dict[DurableClient, Wire] = {}
         self.go_on(20)
 
@@ -46,7 +46,8 @@ class World:
                     wire.fall()
                 other.gone()
             self.wires.clear()
-            self.life = Life(self.path, self.life.now + 1)
+            self.life.disk.database.close()
+            self.life = Life(self.place, self.life.now + 1)
         elif wire is None or not wire.open:
             self.connect(client)
         elif what == "rise":
@@ -80,12 +81,12 @@ class World:
             self.life.disk.finish()
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps, order=st.randoms(use_true_random=False))
 def test_no_step_at_which_the_broker_dies_costs_a_message(
-    steps: list[str], order: Random, tmp_path_factory: pytest.TempPathFactory
+    steps: list[str], order: Random, new_place: Callable[[], Place]
 ) -> None:
-    world = World(tmp_path_factory.mktemp("crash") / "broker.db")
+    world = World(new_place())
     for step in steps:
         world.step(step, order.randrange(4))
     world.settle()
@@ -98,3 +99,4 @@ def test_no_step_at_which_the_broker_dies_costs_a_message(
             assert not [n for n, times in received.items() if times > 1 and n % 2 == 0], "QoS 2 came again"
     assert world.life.journal.payload >= 0
     assert not world.life.commits.pending
+    world.life.disk.database.close()

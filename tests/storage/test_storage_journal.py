@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.local.batch import Batch as Single
 from saps.messages import Message, Properties, Subscription
 from saps.storage.damage import StorageError
 from saps.storage.driver.database import Database
+from saps.storage.driver.files import StorageFile
 from saps.storage.driver.store import Store
 from saps.storage.journal import Batch, Journal, Table
 from saps.storage.saved import SavedForm
+from tests.storage.conftest import Place
 
 
 @pytest.fixture
@@ -43,13 +46,11 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps)
-def test_what_is_committed_is_what_is_read(
-    steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_is_committed_is_what_is_read(steps: list[tuple[str, int]], new_place: Callable[[], Place]) -> None:
     """Against a model: messages with any number of copies, commits that succeed and commits that fail, anywhere."""
-    path = tmp_path_factory.mktemp("storage") / "broker.db"
+    path = new_place()
     journal, copies, incoming, retained = Journal(), [], {}, {}
     with closing(Database(path, "off")) as database:
         journal.put(Table.SESSIONS, 1, session_row(1))
@@ -102,19 +103,19 @@ def test_a_message_that_has_gone_before_the_commit_costs_nothing() -> None:
     assert not journal
 
 
-def test_everything_about_a_session_comes_back(path: Path) -> None:
+def test_everything_about_a_session_comes_back(place: Place) -> None:
     properties = Properties(1, 30, "text/plain", "answer", b"\0x", (("a", "b"), ("a", "c")), 7)
     will = Message("gone", b"\xff\0", 2, True, properties)
     subscription = Subscription("a/+", 2, True, True, 1, 268_435_455)
     journal = Journal()
-    with closing(Database(path, "full")) as database:
+    with closing(Database(place, "full")) as database:
         journal.put(Table.SESSIONS, 5, (5, "client", "user", 3600, 12.5, will, 9, 13.5, 77))
         journal.put(Table.SUBSCRIPTIONS, (5, "a/+"), (5, "a/+", subscription))
         stored = journal.refer(Single.of(will), 99.5)
         journal.put(Table.COPIES, 8, (8, 5, stored.number, 77, SavedForm(2, True, (1, 3))))
         journal.put(Table.RELEASES, 9, (9, 5, 78))
         database.write(journal.take())
-    with closing(Database(path, "full")) as database:
+    with closing(Database(place, "full")) as database:
         saved = database.load()
     (session,) = saved.sessions
     assert (session.client_id, session.user, session.expiry, session.ends) == ("client", "user", 3600, 12.5)
@@ -167,7 +168,9 @@ def test_a_full_file_takes_nothing_and_then_everything(path: Path) -> None:
     """SQLite's own bound stands for a full disk: the transaction is refused as a whole, and succeeds later."""
     journal = Journal()
     with closing(Database(path, "full")) as database:
-        database._connection.execute("PRAGMA max_page_count = 20")
+        assert isinstance(database.engine, StorageFile)
+        connection = database.engine._connection
+        connection.execute("PRAGMA max_page_count = 20")
         for number in range(300):
             journal.put(Table.RETAINED, f"t{number}", (f"t{number}", bytes(1000)))
         batch = journal.take()
@@ -175,7 +178,7 @@ def test_a_full_file_takes_nothing_and_then_everything(path: Path) -> None:
             database.write(batch)
         assert full.value.sqlite_errorcode == sqlite3.SQLITE_FULL
         assert database.load().retained == {}
-        database._connection.execute("PRAGMA max_page_count = 100000")
+        connection.execute("PRAGMA max_page_count = 100000")
         journal.give_back(batch)
         database.write(journal.take())
         assert len(database.load().retained) == 300
@@ -196,17 +199,17 @@ def test_a_mark_that_cannot_be_written_fails_the_transaction_which_may_be_repeat
         assert database.load().retained == {"t": b"x"}
 
 
-async def test_the_end_writes_what_changed_last_of_other_brokers_sessions_too(tmp_path: Path) -> None:
+async def test_the_end_writes_what_changed_last_of_other_brokers_sessions_too(place: Place) -> None:
     """Their copies are committed by themselves: the file was closed before the last of these commits."""
-    store = Store(tmp_path / "s.db", "off")
+    store = Store(place, "off")
     store.journal.put(Table.SESSIONS, 1, (1, "c", None, 60, None, None, 0, None, 7))
     store.held.put(Table.HELD, ("b1 1 1", "s1"), ("b1 1 1", "s1", b"one"))
     store.held.put(Table.HELD, ("b1 1 1", "s2"), ("b1 1 1", "s2", b"two"))
     await store.close()
-    store = Store(tmp_path / "s.db", "off")
+    store = Store(place, "off")
     assert store.saved.held == {"b1 1 1": {"s1": b"one", "s2": b"two"}}
     store.held.drop(Table.HELD, ("b1 1 1", "s1"))
     await store.close()
-    store = Store(tmp_path / "s.db", "off")
+    store = Store(place, "off")
     assert store.saved.held == {"b1 1 1": {"s2": b"two"}}
     await store.close()

@@ -14,6 +14,8 @@ from saps.config import BrokerSettings, SettingError
 from saps.config.sources_io import token
 from saps.frontend.mqtt.driver.access_files import AccessError, read_files
 from saps.identity.plain import sealed
+from saps.storage.damage import StorageError
+from saps.storage.place import Server
 
 SOON = 7 * 86400.0
 """Seconds before its end from which a certificate is worth a word; less for one that does not live four times as long,
@@ -28,7 +30,7 @@ Read = Callable[[BrokerSettings], object]
 def files(settings: BrokerSettings) -> Iterator[Finding]:
     """Can each file be used? One finding for each fault, or one that says that all can."""
     found = [*_access(settings)]
-    for read in (_links, _policy, _tokens, _upstream):
+    for read in (_links, _policy, _tokens, _upstream, _database):
         try:
             read(settings)
         except SettingError as error:
@@ -121,11 +123,23 @@ def _upstream(settings: BrokerSettings) -> None:
         access(settings.upstream, settings.name)
 
 
+def _database(settings: BrokerSettings) -> None:
+    password = token("storage.password_file", settings.storage.password_file)
+    if settings.storage.url and find_spec("psycopg"):
+        from saps.storage.driver.copying import brokers  # here: most brokers need none of it
+
+        try:
+            brokers(Server(settings.storage.url, settings.name, password))
+        except StorageError as error:
+            raise SettingError("storage.url", str(error)) from None
+
+
 def _extras(settings: BrokerSettings) -> Iterator[Finding]:
     """Libraries that only some settings need."""
     needed = {
         "monitoring.directory": (settings.monitoring.directory, "pyarrow", "monitoring"),
         "monitoring.publish": (settings.monitoring.publish, "pyarrow", "monitoring"),
+        "storage.url": (settings.storage.url, "psycopg", "postgresql"),
         "upstream.url": (settings.upstream.url, "aiomqtt", "upstream"),
         "tracing.endpoint": (settings.tracing.endpoint, "opentelemetry", "tracing"),
     }

@@ -1,4 +1,4 @@
-"""Reading, repairing and copying a storage file without changing it, also beside the broker that writes it."""
+"""Reading, repairing and copying what is stored without changing it, also beside the broker that writes it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from typing import NamedTuple
 
 from saps.storage.damage import DamagedError, StorageError
 from saps.storage.driver.clock import moment
+from saps.storage.driver.database import needing_psycopg
 from saps.storage.driver.files import PRIVATE, make, publish, reader_of, told
 from saps.storage.driver.marks import Mark, Marks, mark_path, read_marks, shortfall
 from saps.storage.driver.reading import Reader
+from saps.storage.driver.sqlite import FileRecords
+from saps.storage.place import Server
 
 
 class Examined(NamedTuple):
-    """What a file holds, and what is wrong with it."""
+    """What a storage holds, and what is wrong with it."""
 
     reader: Reader
     marks: Marks
+    """A database has none: it keeps its log itself."""
 
     @property
     def faults(self) -> list[str]:
@@ -28,10 +32,17 @@ class Examined(NamedTuple):
         return [*self.reader.lost, *map(str, self.reader.saved.damaged)]
 
 
-def examine(path: Path) -> Examined:
-    """Read the file as far as it can be. Raises `StorageError` if nothing of it can."""
-    with _snapshot(path) as (connection, marks):
-        reader = Reader(connection)
+def examine(place: Path | Server) -> Examined:
+    """Read it as far as it can be. Raises `StorageError` if nothing of it can."""
+    if isinstance(place, Server):
+        with needing_psycopg():
+            from saps.storage.driver.postgresql import opened
+        with opened(place) as records:
+            reader = Reader(records)
+            reader.read()
+        return Examined(reader, Marks(None, whole=True))
+    with _snapshot(place) as (connection, marks):
+        reader = Reader(FileRecords(connection))
         reader.read()
         if reader.state is not None:
             fault = shortfall(marks, reader.state.store, reader.state.number)
@@ -50,6 +61,23 @@ def repair(path: Path, new: Path) -> Examined:
     return found
 
 
+def brokers(server: Server) -> list[str]:
+    """Whose rows a database has. Raises `StorageError`."""
+    with needing_psycopg():
+        from saps.storage.driver.postgresql import brokers
+    return brokers(server)
+
+
+def repair_rows(server: Server) -> tuple[Examined, str]:
+    """Put what is sound of a broker's rows in their place; what was wrong, and the name under which the old rows are
+    kept. Raises `StorageError`, also if the broker lives."""
+    with needing_psycopg():
+        from saps.storage.driver.postgresql import replace
+    now = moment()
+    aside = f"{server.broker} until {now.text}"
+    return Examined(replace(server, aside, now), Marks(None, whole=True)), aside
+
+
 def backup(path: Path, new: Path) -> int:
     """Copy the file as it is at this moment, checked; the bytes of the copy. Raises `StorageError`."""
     _free(new)
@@ -61,7 +89,7 @@ def backup(path: Path, new: Path) -> int:
         with _snapshot(path) as (connection, marks), closing(sqlite3.connect(partial)) as copy:
             connection.backup(copy)
         with told(partial), closing(reader_of(partial)) as copy:
-            reader = Reader(copy)
+            reader = Reader(FileRecords(copy))
             reader.read()
         state = reader.state
         if state is not None and (fault := shortfall(marks, state.store, state.number)) is not None:

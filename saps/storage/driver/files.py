@@ -1,22 +1,31 @@
-"""The files of a storage: made complete or not at all, private, and examined before anything is changed."""
+"""The storage file: SQLite in WAL mode, for one broker at a time (`saps.storage.driver.engine.Engine`).
+
+A file is made under another name and renamed when it is complete, so an empty one is as damaged as any other that does
+not read as it was written: it is never taken for "nothing was stored". It is private, examined before anything is
+changed, and after each transaction a mark beside it repeats the number (`saps.storage.driver.marks`).
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from saps.runtime.atomic_file import sync_directory
 from saps.storage.damage import DamagedError, StorageError
-from saps.storage.driver import reading
 from saps.storage.driver.clock import Moment
-from saps.storage.driver.marks import Mark, MarkFile, make_marks, mark_path, read_marks, shortfall
-from saps.storage.journal import Batch
-from saps.storage.records import PUT, PUT_STATE, SCHEMA, SEEDS, State, seal, seal_state
+from saps.storage.driver.engine import Aside, Change
+from saps.storage.driver.marks import FLUSH, Mark, MarkFile, make_marks, mark_path, read_marks, shortfall
+from saps.storage.driver.sqlite import FAULTS, FileRecords, as_text
+from saps.storage.journal import Batch, Row, Table
+from saps.storage.records import DROP, KINDS, PUT, PUT_STATE, SCHEMA, SEEDS, State, keys, seal, seal_state
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +44,7 @@ def told(path: Path) -> Iterator[None]:
     """What goes wrong with a file becomes a `StorageError` that names it."""
     try:
         yield
-    except reading.FAULTS as error:
+    except FAULTS as error:
         if not isinstance(error, sqlite3.OperationalError) or error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
             raise DamagedError(path, [str(error)]) from None
         reason = "another process uses it" if "locked" in str(error) else str(error)
@@ -105,7 +114,7 @@ def reader_of(path: Path, *, damaged: bool = False) -> sqlite3.Connection:
     mode = "mode=ro" if logged else "mode=ro&immutable=1"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
     try:
-        connection.text_factory = reading.as_text
+        connection.text_factory = as_text
         connection.execute(f"PRAGMA writable_schema = {int(damaged)}")  # SQLite then takes the file for what it is
         found = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -123,7 +132,7 @@ def examined(path: Path, file: MarkFile, now: Moment) -> tuple[State, Moment]:
     """The file's state, and when it was written last, if it goes as far as its marks say. Nothing is changed: SQLite
     would bring what it can read of the write-ahead log into the file and throw the rest away."""
     with closing(reader_of(path)) as connection:
-        found = reading.state(connection)
+        found = FileRecords(connection).state()
     if found is None:
         raise DamagedError(path, ["the record that says what must be there is damaged"])
     marks = file.read()
@@ -140,13 +149,122 @@ def examined(path: Path, file: MarkFile, now: Moment) -> tuple[State, Moment]:
     return found, last.moment
 
 
-def opened(path: Path, sync: Sync) -> sqlite3.Connection:
+class StorageFile:
+    """An open storage file. (A `saps.storage.driver.engine.Engine`.)"""
+
+    rest: float | None = None
+
+    def __init__(self, path: Path, sync: Sync, now: Moment) -> None:
+        """Open the file, or make it. Raises `DamagedError` if acknowledged transactions are missing, `StorageError`
+        if it is in use or of another kind; then nothing has been changed."""
+        self.name = str(path)
+        self._path = path
+        self._sync = sync
+        self._flushed = 0.0
+        self._changed = False
+        with told(path):
+            if not path.exists():
+                make(path, {}, now)
+            self._marks = locked(path)
+            try:
+                self.state, self.then = examined(path, self._marks, now)
+                self._connection = _opened(path, sync)
+                self._page_size = self._number("page_size")
+            except BaseException:
+                self._marks.close()
+                raise
+        self.size = 0
+
+    def told(self) -> AbstractContextManager[None]:
+        return told(self._path)
+
+    @contextmanager
+    def records(self) -> Iterator[FileRecords]:
+        yield FileRecords(self._connection)
+
+    def keep(self) -> None:
+        """Its lock is the process's."""
+
+    def reached(self) -> int:
+        state = FileRecords(self._connection).state()
+        return 0 if state is None else state.number
+
+    def commit(self, state: State, changes: Sequence[Change], now: Moment, aside: Sequence[Aside] = ()) -> None:
+        execute, many = self._connection.execute, self._connection.executemany
+        execute("BEGIN IMMEDIATE")
+        try:
+            for change in changes:
+                if change.gone:
+                    many(DROP[change.table], keys(change.table, change.gone))
+                if change.put:
+                    many(PUT[change.table], change.put)
+            for table, row, reason in aside:
+                if not _set_aside(self._connection, table, row, reason):
+                    raise DamagedError(self._path, [f"{reason} (and it cannot be set aside)"])
+            execute(PUT_STATE, seal_state(state))
+            size = (self._number("page_count") - self._number("freelist_count")) * self._page_size
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+        self.state, self.size = state, size
+        self._note(now)
+
+    def fault(self, error: Exception) -> tuple[bool, str]:
+        return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL, str(error)
+
+    def close(self, now: Moment) -> None:
+        self._connection.close()
+        if self._changed:
+            self._marks.write(self._mark(now, clean=True))
+            if self._sync == "full":
+                self._marks.flush()
+        self._marks.close()
+
+    def _note(self, now: Moment) -> None:
+        """Have the mark say how far the file goes."""
+        self._changed = True
+        self._marks.write(self._mark(now))
+        if self._sync == "full" and (moment := time.monotonic()) >= self._flushed + FLUSH:
+            self._marks.flush()
+            self._flushed = moment
+
+    def _mark(self, now: Moment, clean: bool = False) -> Mark:
+        return Mark(self.state.store, self.state.number, now, self._sync, clean)
+
+    def _number(self, name: str) -> int:
+        found: int = self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        return found
+
+
+def _opened(path: Path, sync: Sync) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
     try:
-        connection.text_factory = reading.as_text
+        connection.text_factory = as_text
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {sync.upper()}")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _set_aside(connection: sqlite3.Connection, table: Table, row: Row, reason: str) -> bool:
+    """Move a row as it is into the quarantine. False if it is not where it was."""
+    key = [raw(value) for value in row[: len(KINDS[table].keys)]]
+    condition = " AND ".join(
+        f"{column} = {'CAST(? AS TEXT)' if isinstance(found, str) else '?'}"
+        for column, found in zip(KINDS[table].keys, row, strict=False)
+    )
+    content = msgspec.msgpack.encode([raw(value) for value in row])
+    connection.execute(
+        "INSERT INTO quarantine (origin, reason, content) VALUES (?, CAST(? AS TEXT), ?)",
+        (table.value, raw(reason), content),
+    )
+    return connection.execute(f"DELETE FROM {table.value} WHERE {condition}", key).rowcount == 1
+
+
+def raw(value: Any) -> Any:
+    """A value that SQLite and MessagePack take, whatever damage has made of it."""
+    return value.encode(errors="surrogateescape") if isinstance(value, str) else value

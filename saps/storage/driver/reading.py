@@ -1,51 +1,29 @@
-"""A storage file read as a whole, each record compared with its checksum, and the whole with its totals."""
+"""What is stored read as a whole, each record compared with its checksum, and the whole with its totals."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from saps.local.batch import Origin
 from saps.messages import Message, Subscription
 from saps.storage.damage import Damage
+from saps.storage.driver.engine import Records, SetAside
 from saps.storage.journal import Row, Table
-from saps.storage.records import KINDS, SEEDS, SELECT, SELECT_STATE, State, key_of, sound, state_of
+from saps.storage.records import SEEDS, State, key_of, sound
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 
 CHANGED = "its checksum is wrong"
 UNREADABLE = "its content cannot be decoded"
-FAULTS = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What a damaged file raises; the latter for its names of columns."""
 _decode = msgspec.msgpack.decode
 
 
-def as_text(data: bytes) -> str:
-    """A text of the file, also one that damage has made none. (A connection's `text_factory`.)"""
-    return data.decode(errors="surrogateescape")
-
-
-def state(connection: sqlite3.Connection) -> State | None:
-    """The file's state, None if it is damaged. Raises one of `FAULTS`."""
-    return state_of(connection.execute(SELECT_STATE).fetchone())
-
-
-class SetAside(NamedTuple):
-    """A record that an earlier start found damaged."""
-
-    table: str
-    reason: str
-    content: bytes
-    """MessagePack of its columns as they were found, texts as bytes."""
-
-
 class Reader:
-    """Reads a file once. Damage never stops it: what can be read is read."""
+    """Reads everything once. Damage never stops it: what can be read is read."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, records: Records) -> None:
         self.saved = Saved()
         """What is sound."""
         self.state: State | None = None
@@ -57,17 +35,15 @@ class Reader:
         """What earlier starts set aside."""
         self.lost: list[str] = []
         """What may be missing, a line each."""
-        self._connection = connection
+        self._records = records
         self._sessions: dict[int, SavedSession] = {}
 
     def read(self) -> None:
         """Read everything."""
         with self._looking("the file"):
-            told = [row[0] for row in self._connection.execute("PRAGMA quick_check(5)")]
-            lines = [line for text in told for line in text.splitlines() if not line.startswith("***")]
-            self.lost += [] if lines == ["ok"] else lines
+            self.lost += self._records.check()
         with self._looking("the state"):
-            self.state = state(self._connection)
+            self.state = self._records.state()
         if self.state is None:
             self.lost.append("the record that says what must be there is damaged: nobody can tell what is missing")
         for table, take in (
@@ -85,17 +61,16 @@ class Reader:
         self.saved.highest = max([0, *self._sessions, *self.saved.messages, *self.sums[Table.COPIES]])
         self.saved.highest = max([self.saved.highest, *self.sums[Table.RELEASES]])
         with self._looking("quarantine"):
-            found = self._connection.execute("SELECT origin, reason, content FROM quarantine")
-            self.quarantine += [SetAside(*row) for row in found]
+            self.quarantine += self._records.quarantine()
         if self.saved.damaged:
             self._drop_unclaimed()
 
     def _looking(self, at: str) -> _Looking:
-        return _Looking(self.lost, at)
+        return _Looking(self.lost, at, self._records.faults)
 
     def _table(self, table: Table, take: Callable[[Row], None]) -> None:
         sums, damaged, seed = self.sums[table], 0, SEEDS[table]
-        for row in self._rows(table):
+        for row in self._records.rows(table, self.lost):
             key, fault = key_of(table, row), CHANGED
             if sound(row, seed):
                 try:
@@ -116,26 +91,6 @@ class Reader:
             self.lost.append(f"{table.value}: {len(sums) + damaged} of {count} records can be read")
         elif not damaged and sum(sums.values()) != total:
             self.lost.append(f"{table.value}: not all of the {count} records are those that were stored last")
-
-    def _rows(self, table: Table) -> Iterator[Row]:
-        """The table's rows in the order of their keys; where pages cannot be read, what is before and after them."""
-        columns, last, misplaced = KINDS[table].keys, None, False
-        with self._looking(table.value):
-            for row in self._connection.execute(f"{SELECT[table]} ORDER BY {', '.join(columns)}"):
-                key = key_of(table, row)
-                if not (misplaced or last is None or _ascending(last, key)):
-                    misplaced = True
-                    self.lost.append(f"{table.value}: record {key!r} is not in its place")
-                last = key
-                yield row
-            return
-        backwards = ", ".join(f"{column} DESC" for column in columns)
-        with suppress(*FAULTS):
-            for row in self._connection.execute(f"{SELECT[table]} ORDER BY {backwards}"):
-                key = key_of(table, row)
-                if last is not None and not _ascending(last, key):
-                    return
-                yield row
 
     # ---- the tables
 
@@ -218,7 +173,7 @@ class Reader:
         for number in self.saved.messages.keys() - claimed:
             row = None
             with self._looking("messages"):
-                row = self._connection.execute(f"{SELECT[Table.MESSAGES]} WHERE id = ?", (number,)).fetchone()
+                row = self._records.message(number)
             if row is None:
                 self.lost.append(f"messages: record {number} is not in its place")
             else:
@@ -231,26 +186,20 @@ class _OrphanError(Exception):
 
 
 class _Looking:
-    """Notes what SQLite says is damaged, and goes on behind it."""
+    """Notes what the engine says is damaged, and goes on behind it."""
 
-    def __init__(self, lost: list[str], at: str) -> None:
+    def __init__(self, lost: list[str], at: str, faults: tuple[type[Exception], ...]) -> None:
         self._lost = lost
         self._at = at
+        self._faults = faults
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, FAULTS):
+        if isinstance(error, self._faults):
             self._lost.append(f"{self._at}: {error}")
             return True
-        return False
-
-
-def _ascending(one: Any, other: Any) -> bool:
-    try:
-        return bool(one < other)
-    except TypeError:  # no key that was ever stored
         return False
 
 

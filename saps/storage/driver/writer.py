@@ -1,13 +1,12 @@
-"""The thread that writes: the only one that touches the storage file once it is open."""
+"""The thread that writes: the only one that touches the storage once it is open."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
@@ -53,20 +52,27 @@ class Writer:
                 for commits in all_commits:
                     await _written(commits)
         except TimeoutError:
-            logger.error("%s: could not write everything", self._database.path)
+            logger.error("%s: could not write everything", self._database.name)
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
         self._database.close()
 
     def _run(self) -> None:
-        tell = self._loop.call_soon_threadsafe
-        while (work := self._work.get()) is not None:
+        tell, engine = self._loop.call_soon_threadsafe, self._database.engine
+        while True:
+            try:
+                work = self._work.get(timeout=engine.rest)
+            except Empty:
+                engine.keep()
+                continue
+            if work is None:
+                return
             batch, commits = work
             try:
                 self._database.write(batch)
             except Exception as error:  # whatever it is, the broker stays up and says so
-                full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-                tell(commits.failed, full, f"{self._database.path}: {error}")
+                full, reason = self._database.engine.fault(error)
+                tell(commits.failed, full, f"{self._database.name}: {reason}")
             else:
                 tell(commits.written, self._database.size)
 

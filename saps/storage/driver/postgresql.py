@@ -1,0 +1,472 @@
+"""PostgreSQL for all brokers of a site (`saps.storage.driver.engine.Engine`): the rows of one broker in shared tables.
+
+Two things keep two processes of one broker apart. An **advisory lock** says that a process lives: the server frees it
+with its connection, which it ends itself when it hears nothing for `LEASE`. Whoever starts waits for that, no longer.
+The **fence** decides: it counts the processes that have begun with these rows, and each transaction changes them only
+where it still is this one's. A process that stood still or was cut off may come back: its commits fail for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any, NamedTuple
+
+import msgspec
+import psycopg
+from psycopg import conninfo, errors
+
+from saps.storage.damage import DamagedError, StorageError
+from saps.storage.driver.clock import Moment
+from saps.storage.driver.engine import Aside, Change, SetAside
+from saps.storage.driver.files import Sync
+from saps.storage.driver.reading import Reader
+from saps.storage.journal import Row, Table
+from saps.storage.place import Server
+from saps.storage.records import KINDS, SEEDS, State, key_of, seal, seal_state, state_of
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Raised when rows can no longer be read by an earlier version."""
+OLDEST = 140_000
+"""PostgreSQL 14: it ends sessions that are idle."""
+LEASE = 10.0
+"""Seconds of silence after which the server ends a connection, and another process may begin with the same rows. Less
+costs a question more often; more makes the next process wait longer."""
+_AT_ONCE = 2000
+"""Rows that are read at a time."""
+_PATIENCE = {
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+"""Seconds, and milliseconds, after which a server that cannot be reached is given up, where the URL does not say."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS saps_brokers (broker text PRIMARY KEY, format int NOT NULL, fence bigint NOT NULL,
+    store bytea NOT NULL, number bigint NOT NULL, totals bytea NOT NULL, sum bigint NOT NULL, moment bytea NOT NULL)
+    WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS saps_records (broker text, kind text, key bytea, content bytea NOT NULL,
+    PRIMARY KEY (broker, kind, key));
+CREATE TABLE IF NOT EXISTS saps_quarantine (broker text, kind text, reason text, content bytea);
+CREATE INDEX IF NOT EXISTS saps_quarantine_broker ON saps_quarantine (broker);
+"""
+"""Keys and contents are MessagePack, a content with its checksum. Keys that are numbers are in their order as bytes."""
+
+_COMMIT = """
+WITH fence AS (
+    UPDATE saps_brokers SET number = %(number)s, totals = %(totals)s, sum = %(sum)s, moment = %(moment)s
+    WHERE broker = %(broker)s AND fence = %(fence)s AND number = %(number)s - 1 RETURNING true
+), old AS (
+    SELECT coalesce(sum(length(r.key) + length(r.content)), 0)::bigint AS size FROM saps_records r
+    JOIN unnest(%(old_kinds)s::text[], %(old_keys)s::bytea[]) AS o (kind, key) ON r.kind = o.kind AND r.key = o.key
+    WHERE r.broker = %(broker)s
+), gone AS (
+    DELETE FROM saps_records r USING fence, unnest(%(gone_kinds)s::text[], %(gone_keys)s::bytea[]) AS g (kind, key)
+    WHERE r.broker = %(broker)s AND r.kind = g.kind AND r.key = g.key
+), put AS (
+    INSERT INTO saps_records SELECT %(broker)s, p.* FROM fence,
+        unnest(%(kinds)s::text[], %(keys)s::bytea[], %(contents)s::bytea[]) AS p
+    ON CONFLICT (broker, kind, key) DO UPDATE SET content = excluded.content
+), aside AS (
+    INSERT INTO saps_quarantine SELECT r.broker, r.kind, a.reason, r.content FROM fence,
+        unnest(%(aside_kinds)s::text[], %(aside_keys)s::bytea[], %(reasons)s::text[]) AS a (kind, key, reason)
+        JOIN saps_records r ON r.broker = %(broker)s AND r.kind = a.kind AND r.key = a.key
+)
+SELECT (SELECT count(*) FROM fence), (SELECT size FROM old)
+"""
+"""A transaction is one statement: one way to the server and back. A row of the fence is changed, or nothing is."""
+
+_SESSION = """
+SELECT set_config('idle_session_timeout', %(lease)s, false),
+    set_config('idle_in_transaction_session_timeout', %(lease)s, false),
+    set_config('lock_timeout', %(lease)s, false),
+    set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
+    set_config('enable_seqscan', 'off', false),
+    set_config('synchronous_commit', CASE WHEN NOT %(full)s THEN 'off'
+        ELSE coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on') END, false)
+"""
+"""Rows are found by their keys, whatever the planner believes of tables that have just begun to grow."""
+
+_LOCK = "pg_try_advisory_lock(hashtextextended(%(broker)s, 'saps_brokers'::regclass::oid::bigint))"
+_OWN = "SELECT fence, format, store, number, totals, sum, moment FROM saps_brokers WHERE broker = %s"
+
+_SIZE = "SELECT coalesce(sum(length(key) + length(content)), 0)::bigint FROM saps_records WHERE broker = %s"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.decode
+Connection = psycopg.Connection[Any]
+
+
+class FencedError(StorageError):
+    """Another process has begun with the rows since."""
+
+
+class _Own(NamedTuple):
+    """A broker's own row."""
+
+    fence: int
+    format: int
+    state: State | None
+    moment: Moment
+
+
+def _own(connection: Connection, broker: str) -> _Own | None:
+    found = connection.execute(_OWN, (broker,), binary=True).fetchone()
+    if found is None:
+        return None
+    fence, version, *state, moment = found
+    return _Own(fence, version, state_of((1, *state)), _decode(moment, type=Moment))
+
+
+class ServerRecords:
+    """The rows of one broker, in a transaction that sees one state. (A `saps.storage.driver.engine.Records`.)"""
+
+    faults: tuple[type[Exception], ...] = (errors.DataCorrupted, errors.IndexCorrupted, errors.InFailedSqlTransaction)
+
+    def __init__(self, connection: Connection, broker: str) -> None:
+        self._connection = connection
+        self._broker = broker
+        self.size = 0
+        """Bytes of what has been read."""
+
+    def check(self) -> list[str]:
+        """PostgreSQL compares its pages itself as they are read, if it was set up to."""
+        return []
+
+    def state(self) -> State | None:
+        own = _own(self._connection, self._broker)
+        return None if own is None else own.state
+
+    def rows(self, table: Table, lost: list[str]) -> Iterator[Row]:
+        query = "SELECT key, content FROM saps_records WHERE broker = %s AND kind = %s ORDER BY key"
+        try:
+            with psycopg.ServerCursor(self._connection, f"saps {table.value}") as cursor:
+                cursor.itersize = _AT_ONCE
+                cursor.execute(query, (self._broker, table.value), binary=True)
+                for key, content in cursor:
+                    self.size += len(key) + len(content)
+                    row = _row(table, key, content)
+                    if row is None:
+                        lost.append(f"{table.value}: a record has the key {key.hex()}, which is none")
+                    else:
+                        yield row
+        except self.faults as error:
+            lost.append(f"{table.value}: {_line(error)}")
+
+    def message(self, number: int) -> Row | None:
+        query = "SELECT key, content FROM saps_records WHERE broker = %s AND kind = %s AND key = %s"
+        values = (self._broker, Table.MESSAGES.value, _encode(number))
+        found = self._connection.execute(query, values, binary=True).fetchone()
+        return None if found is None else _row(Table.MESSAGES, *found)
+
+    def quarantine(self) -> Iterator[SetAside]:
+        query = "SELECT kind, reason, content FROM saps_quarantine WHERE broker = %s"
+        for row in self._connection.execute(query, (self._broker,), binary=True):
+            yield SetAside(*row)
+
+
+class PostgreSQL:
+    """The rows of one broker, for this process. (A `saps.storage.driver.engine.Engine`.)"""
+
+    rest: float | None = LEASE / 4
+
+    def __init__(self, server: Server, sync: Sync, now: Moment) -> None:
+        """Take the rows over, or begin with none. Raises `DamagedError` if nobody can tell what must be there,
+        `StorageError` if the server cannot be reached or another process that uses the rows lives."""
+        self.name = str(server)
+        self._server = server
+        self._sync = sync
+        self._locked = self._fenced = False
+        self.size = 0
+        with told(server):
+            self._connection = connect(server, sync)
+            try:
+                _make_tables(self._connection)
+                _wait(self._connection, server)
+                self._fence, self.state, self.then = _begin(self._connection, server, now)
+            except BaseException:
+                self._connection.close()
+                raise
+        self._locked = True
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        with told(self._server):
+            yield
+
+    @contextmanager
+    def records(self) -> Iterator[ServerRecords]:
+        with reading(self._live(), self._server.broker) as records:
+            yield records
+            self.size = records.size
+
+    def keep(self) -> None:
+        try:
+            self._live().execute("SELECT")
+        except (psycopg.Error, StorageError):  # the next transaction says so
+            self._drop_broken()
+
+    def reached(self) -> int:
+        """Waits for a transaction that an earlier connection has left under way."""
+        query = "SELECT number FROM saps_brokers WHERE broker = %s AND fence = %s FOR UPDATE"
+        found = self._ask(query, (self._server.broker, self._fence))
+        if found is None:
+            raise self._lost()
+        size = self._ask(_SIZE, (self._server.broker,))
+        assert size is not None
+        self.size = size[0]
+        number: int = found[0]
+        return number
+
+    def commit(self, state: State, changes: Sequence[Change], now: Moment, aside: Sequence[Aside] = ()) -> None:
+        values = _values(changes, aside)
+        _, _, number, totals, checksum = seal_state(state)
+        values |= {"broker": self._server.broker, "fence": self._fence, "number": number, "totals": totals}
+        found = self._ask(_COMMIT, values | {"sum": checksum, "moment": _encode(now)})
+        assert found is not None
+        if not found[0]:
+            if self.reached() == number:
+                raise psycopg.OperationalError("the transaction before it was still under way")
+            raise self._lost()
+        added = sum(map(len, values["keys"])) + sum(map(len, values["contents"]))
+        self.state, self.size = state, self.size + added - found[1]
+
+    def fault(self, error: Exception) -> tuple[bool, str]:
+        return isinstance(error, errors.DiskFull), _line(error)
+
+    def close(self, now: Moment) -> None:
+        with suppress(psycopg.Error), self._connection as connection:  # the next process need not wait for the server
+            connection.execute("SELECT pg_advisory_unlock_all()")
+
+    def _ask(self, query: str, values: Any) -> tuple[Any, ...] | None:
+        try:
+            found: tuple[Any, ...] | None = self._live().execute(query, values, prepare=True, binary=True).fetchone()
+        except psycopg.Error:
+            self._drop_broken()
+            raise
+        return found
+
+    def _live(self) -> Connection:
+        """The connection; another one if it is lost. Raises `FencedError`, `psycopg.Error`."""
+        if self._fenced:
+            raise self._lost()
+        if self._connection.closed:
+            self._connection, self._locked = connect(self._server, self._sync), False
+        if not self._locked:
+            query = f"SELECT {_LOCK} FROM saps_brokers WHERE broker = %(broker)s AND fence = %(fence)s"
+            values = {"broker": self._server.broker, "fence": self._fence}
+            found = self._connection.execute(query, values).fetchone()
+            if found is None:
+                raise self._lost()
+            self._locked = found[0]  # if not, the server still takes the connection before for alive
+        return self._connection
+
+    def _lost(self) -> FencedError:
+        """The rows are another process's now."""
+        self._fenced = True
+        self._connection.close()
+        return FencedError("another process has begun with these rows")
+
+    def _drop_broken(self) -> None:
+        if self._connection.broken:
+            self._connection.close()
+
+
+def connect(server: Server, sync: Sync = "full") -> Connection:
+    """A connection. Raises `StorageError`, `psycopg.Error`; neither has the password."""
+    try:
+        given = conninfo.conninfo_to_dict(server.url)
+    except psycopg.ProgrammingError as error:  # libpq shows what it could not read
+        reason = re.sub(r'"[^"]*"', "a part of it", _line(error))
+        raise StorageError(f"{server}: {reason}") from None
+    secret = {"password": server.password} if server.password else {}
+    about = {"application_name": f"saps {server.broker}", "client_encoding": "utf8"}
+    connection: Connection = psycopg.connect(**(_PATIENCE | about | given | secret), autocommit=True)  # type: ignore[arg-type]
+    try:
+        if connection.info.server_version < OLDEST:
+            raise StorageError(f"{server}: needs PostgreSQL {OLDEST // 10_000} or later")
+        lease = str(round(LEASE * 1000))
+        connection.execute(_SESSION, {"lease": lease, "full": sync == "full"})
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def told(server: Server) -> Iterator[None]:
+    """What goes wrong becomes a `StorageError` that names the rows."""
+    try:
+        yield
+    except (errors.DataCorrupted, errors.IndexCorrupted) as error:
+        raise DamagedError(server, [_line(error)]) from None
+    except psycopg.Error as error:
+        raise StorageError(f"{server}: {_line(error)}") from None
+
+
+@contextmanager
+def reading(connection: Connection, broker: str) -> Iterator[ServerRecords]:
+    """One state of a broker's rows, also while another process writes them."""
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        yield ServerRecords(connection, broker)
+    finally:
+        if not connection.closed:
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def opened(server: Server) -> Iterator[ServerRecords]:
+    """What a database has for a broker. Nothing is changed. Raises `StorageError`."""
+    with told(server), closing(connect(server)) as connection:
+        if server.broker not in _brokers(connection, records=True):
+            raise _nothing(server, _brokers(connection))
+        with reading(connection, server.broker) as records:
+            yield records
+
+
+def brokers(server: Server) -> list[str]:
+    """Whose rows there are. Raises `StorageError`."""
+    with told(server), closing(connect(server)) as connection:
+        return _brokers(connection)
+
+
+def replace(server: Server, aside: str, now: Moment) -> Reader:
+    """Put a broker's rows that are sound in the place of all it has, which are kept under the name `aside`; what was
+    read. Raises `StorageError`, also if a process that uses them lives."""
+    with told(server), closing(connect(server)) as connection:
+        if server.broker not in _brokers(connection, records=True):
+            raise _nothing(server, _brokers(connection))
+        _wait(connection, server, patience=0)
+        with reading(connection, server.broker) as records:
+            reader = Reader(records)
+            reader.read()
+        content, totals = reader.saved.rows(), {}
+        with connection.transaction():
+            for name in ("saps_brokers", "saps_records", "saps_quarantine"):
+                connection.execute(f"UPDATE {name} SET broker = %s WHERE broker = %s", (aside, server.broker))
+            with connection.cursor().copy("COPY saps_records FROM STDIN") as copy:
+                for table, rows in content.items():
+                    sealed = [seal(row, SEEDS[table]) for row in rows.values() if row is not None]
+                    totals[table.value] = len(sealed), sum(columns[-1] for columns in sealed)
+                    for columns in sealed:
+                        key = _encode(key_of(table, columns))
+                        copy.write_row((server.broker, table.value, key, _encode(columns)))
+            number = reader.state.number if reader.state is not None else 0
+            _insert(connection, server.broker, State(os.urandom(16), number, totals), now)
+    return reader
+
+
+def _brokers(connection: Connection, records: bool = False) -> list[str]:
+    """Whose rows there are; with `records` also of those whose own row is gone."""
+    if not _has_tables(connection):
+        return []
+    also = "UNION SELECT broker FROM saps_records" if records else ""
+    return [name for (name,) in connection.execute(f"SELECT broker FROM saps_brokers {also} ORDER BY broker")]
+
+
+def _nothing(server: Server, known: list[str]) -> StorageError:
+    listed = ", ".join(map(repr, known)) or "nobody"
+    return StorageError(f"{server}: it has nothing of this broker, but of {listed}")
+
+
+def _insert(connection: Connection, broker: str, state: State, now: Moment) -> None:
+    """A broker's own row, unless it has one, or records without."""
+    _, *columns = seal_state(state)
+    connection.execute(
+        "INSERT INTO saps_brokers SELECT %s, %s, 1, %s, %s, %s, %s, %s ON CONFLICT DO NOTHING",
+        (broker, FORMAT, *columns, _encode(now)),
+    )
+
+
+def _begin(connection: Connection, server: Server, now: Moment) -> tuple[int, State, Moment]:
+    """The fence of this process, and what the broker's own row says. Raises `StorageError`."""
+    query = "SELECT EXISTS (SELECT FROM saps_records WHERE broker = %s)"
+    own = _own(connection, server.broker)
+    if own is None and connection.execute(query, (server.broker,)).fetchone() == (False,):
+        _insert(connection, server.broker, State(os.urandom(16), 0, {}), now)
+        own = _own(connection, server.broker)
+    if own is not None and own.format != FORMAT:
+        raise StorageError(f"{server}: its rows have format {own.format}, this version reads {FORMAT}")
+    if own is None or own.state is None:
+        raise DamagedError(server, ["the record that says what must be there is damaged"])
+    query = "UPDATE saps_brokers SET fence = fence + 1 WHERE broker = %s AND fence = %s RETURNING fence"
+    found = connection.execute(query, (server.broker, own.fence)).fetchone()
+    if found is None:
+        raise StorageError(f"{server}: another process has begun with it at this moment")
+    return found[0], own.state, own.moment
+
+
+def _wait(connection: Connection, server: Server, patience: float = LEASE + 2) -> None:
+    """Until no other process that uses the rows lives. Raises `StorageError` if one does for so many seconds."""
+    end = time.monotonic() + patience
+    while connection.execute(f"SELECT {_LOCK}", {"broker": server.broker}).fetchone() != (True,):
+        if time.monotonic() >= end:
+            raise StorageError(f"{server}: another process uses it")
+        time.sleep(0.05)
+
+
+def _has_tables(connection: Connection) -> bool:
+    return connection.execute("SELECT to_regclass('saps_brokers') IS NOT NULL").fetchone() == (True,)
+
+
+def _make_tables(connection: Connection) -> None:
+    """At the first start of a site, by the first of its brokers."""
+    if _has_tables(connection):
+        return
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('saps tables', 0))")
+        connection.execute(SCHEMA)
+
+
+def _values(changes: Sequence[Change], aside: Sequence[Aside]) -> dict[str, Any]:
+    """The arrays of `_COMMIT`."""
+    set_aside = [(each.table.value, _encode(key_of(each.table, each.row))) for each in aside]
+    gone = [(change.table.value, _encode(key)) for change in changes for key in change.gone] + set_aside
+    old = gone + [(change.table.value, _encode(key)) for change in changes for key in change.replaced]
+    put = [(change.table, columns) for change in changes for columns in change.put]
+    return {
+        "gone_kinds": [kind for kind, _ in gone],
+        "gone_keys": [key for _, key in gone],
+        "old_kinds": [kind for kind, _ in old],
+        "old_keys": [key for _, key in old],
+        "kinds": [table.value for table, _ in put],
+        "keys": [_encode(key_of(table, columns)) for table, columns in put],
+        "contents": [_encode(columns) for _, columns in put],
+        "aside_kinds": [kind for kind, _ in set_aside],
+        "aside_keys": [key for _, key in set_aside],
+        "reasons": [each.reason.replace("\0", "") for each in aside],
+    }
+
+
+def _row(table: Table, key: bytes, content: bytes) -> Row | None:
+    """A row as it was sealed. One that cannot be read, or that is not the key's, has no checksum; None if the key is
+    none."""
+    wanted, rest = KINDS[table]
+    try:
+        named = _decode(key)
+    except msgspec.MsgspecError:
+        return None
+    names = tuple(named) if isinstance(named, list) else (named,)
+    if len(names) != len(wanted) or _encode(named) != key:
+        return None
+    try:
+        columns = _decode(content)
+    except msgspec.MsgspecError:
+        columns = None
+    width = len(wanted) + len(rest) + 1
+    if not isinstance(columns, list) or len(columns) != width or tuple(columns[: len(wanted)]) != names:
+        return (*names, *[None] * (width - len(names)))
+    return tuple(columns)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
