@@ -10,10 +10,9 @@ import socket
 import subprocess
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
-
-import psycopg
 
 VERSIONS = Path("/usr/lib/postgresql")
 USERS = ("postgres", "nobody")
@@ -22,7 +21,9 @@ PATIENCE = 60.0
 
 
 def programs() -> Path | None:
-    """The folder of ``initdb`` and ``postgres``; None if they are not installed, or nobody may run them."""
+    """The folder of ``initdb`` and ``postgres``; None if they or psycopg are not installed, or nobody may run them."""
+    if find_spec("psycopg") is None:
+        return None
     found = shutil.which("initdb")
     folders = sorted(VERSIONS.glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
     folders = [folder for folder in folders if (folder / "initdb").exists()]
@@ -120,6 +121,8 @@ class PostgresServer:
 
     def sql(self, text: str, *values: object, url: str = "") -> list[tuple[Any, ...]]:
         """The rows of a statement. `url`: of a part of the database."""
+        import psycopg  # here: an optional extra, which those who only ask for `programs` need not have
+
         with psycopg.connect(url or self.url, autocommit=True) as connection:
             cursor = connection.execute(text.encode(), values)
             return cursor.fetchall() if cursor.description else []

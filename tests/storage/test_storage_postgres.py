@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -26,12 +25,14 @@ from saps.config.storage import StorageSettings
 from saps.frontend.mqtt.codec.packets import Disconnect, Publish
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.storage.damage import DamagedError, StorageError
-from saps.storage.driver import postgresql
 from saps.storage.driver.database import Database
 from saps.storage.journal import Journal, Table
 from saps.storage.place import Server, shown, url_fault
 from tests.storage.damaging import fill
 from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken, until
+
+psycopg = pytest.importorskip("psycopg", reason="the extra 'postgresql' is not installed")
+from saps.storage.driver import postgresql  # noqa: E402
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import psycopg
@@ -102,7 +102,7 @@ _SIZE = "SELECT coalesce(sum(length(key) + length(content)), 0)::bigint FROM sap
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.decode
-Connection = psycopg.Connection[Any]
+Connection: TypeAlias = "psycopg.Connection[Any]"
 
 
 class FencedError(StorageError):
@@ -289,7 +289,7 @@ def connect(server: Server, sync: Sync = "full") -> Connection:
         raise StorageError(f"{server}: {reason}") from None
     secret = {"password": server.password} if server.password else {}
     about = {"application_name": f"saps {server.broker}", "client_encoding": "utf8"}
-    connection: Connection = psycopg.connect(**(_PATIENCE | about | given | secret), autocommit=True)  # type: ignore[arg-type]
+    connection: Connection = psycopg.connect(**(_PATIENCE | about | given | secret), autocommit=True)
     try:
         if connection.info.server_version < OLDEST:
             raise StorageError(f"{server}: needs PostgreSQL {OLDEST // 10_000} or later")
@@ -415,7 +415,8 @@ def _wait(connection: Connection, server: Server, patience: float = LEASE + 2) -
 
 
 def _has_tables(connection: Connection) -> bool:
-    return connection.execute("SELECT to_regclass('saps_brokers') IS NOT NULL").fetchone() == (True,)
+    found: bool = connection.execute("SELECT to_regclass('saps_brokers') IS NOT NULL").fetchone()[0]
+    return found
 
 
 def _make_tables(connection: Connection) -> None:
