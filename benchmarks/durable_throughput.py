@@ -1,7 +1,8 @@
 """QoS 1 with storage, beside Mosquitto with persistence: ``python -m benchmarks.durable_throughput --help``.
 
 Sessions last, so that brokers with storage store their messages. What
-an acknowledgement is worth differs from row to row, and the table says it.
+an acknowledgement is worth differs from row to row, and the table says it. With `--copies` three brokers have each
+message on their disks, beside a cluster of three nats-servers.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from benchmarks.city.install import InstallError, install
 from benchmarks.conclusion import conclude, report_of
-from benchmarks.durable_peers import BASE, keepers
+from benchmarks.durable_peers import BASE, Keeper, ReplicatedNats, holders, keepers
 from benchmarks.progress import interrupt_at_termination, progress_bar
 from benchmarks.report import Contender, markdown
 from benchmarks.runs import Plan, run
@@ -37,7 +39,7 @@ SCENARIOS = tuple(
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     known = [scenario.name for scenario in SCENARIOS]
-    peers = [keeper.peer.name for keeper in keepers(Path())]
+    peers = [keeper.peer.name for keeper in (*keepers(Path()), *holders(Path()))]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.durable_throughput",
         description="QoS 1 throughput with storage, and what an acknowledged message outlives, beside Mosquitto.",
@@ -47,6 +49,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=PLAN.measure, metavar="S", help="of each measurement")
     parser.add_argument("--scenarios", nargs="+", choices=known, default=known, metavar="NAME", help="only these")
     parser.add_argument("--peers", nargs="+", choices=peers, default=peers, metavar="NAME", help="only these")
+    parser.add_argument("--copies", action="store_true", help="brokers that have each message on three disks, instead")
     parser.add_argument(
         "--folder", type=Path, help="where the brokers' files are to be; the folder for temporary files"
     )
@@ -66,7 +69,9 @@ def command_of(chosen: argparse.Namespace) -> str:
     words += [f"--rounds {chosen.rounds}"] * (chosen.rounds != PLAN.rounds)
     words += [f"--seconds {chosen.seconds:g}"] * (chosen.seconds != PLAN.measure)
     words += [f"--scenarios {' '.join(chosen.scenarios)}"] * (len(chosen.scenarios) < len(SCENARIOS))
-    words += ["--peers " + " ".join(f"'{name}'" for name in chosen.peers)] * (len(chosen.peers) < len(keepers(Path())))
+    words += ["--copies"] * chosen.copies
+    everybody = len(keepers(Path())) + len(holders(Path()))
+    words += ["--peers " + " ".join(f"'{name}'" for name in chosen.peers)] * (len(chosen.peers) < everybody)
     return " ".join(words)
 
 
@@ -79,6 +84,16 @@ def file_system(folder: Path, mounts: str) -> str:
     return max(over, key=lambda each: len(each[0]))[1] if over else "an unknown one"
 
 
+def _invited(chosen: argparse.Namespace, folder: Path) -> list[Keeper]:
+    if not chosen.copies:
+        return keepers(folder)
+    try:
+        install("nats")
+    except InstallError as error:
+        print(f"NATS cannot be had: {error}", file=sys.stderr)
+    return holders(folder)
+
+
 def main() -> int:
     """The command. Exit status 1 if a measurement failed or a message was lost, 130 if interrupted."""
     chosen = arguments(sys.argv[1:])
@@ -87,7 +102,7 @@ def main() -> int:
     plan = msgspec.structs.replace(PLAN, rounds=chosen.rounds, measure=chosen.seconds)
     wanted = [scenario for scenario in SCENARIOS if scenario.name in chosen.scenarios]
     with tempfile.TemporaryDirectory(prefix="saps-durable-", dir=chosen.folder) as folder:
-        invited = [keeper for keeper in keepers(Path(folder)) if keeper.peer.name in chosen.peers]
+        invited = [keeper for keeper in _invited(chosen, Path(folder)) if keeper.peer.name in chosen.peers]
         tested = [Contender(peer.name, peer.version(), peer.settings, outlives) for peer, outlives in invited]
         present = [keeper.peer for keeper, found in zip(invited, tested, strict=True) if found.version is not None]
         disk = file_system(Path(folder), Path("/proc/mounts").read_text())
@@ -97,11 +112,12 @@ def main() -> int:
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 130
-    report = report_of(command_of(chosen), plan, tested, measurements, BASE)
+    base = ReplicatedNats.name if chosen.copies else BASE
+    report = report_of(command_of(chosen), plan, tested, measurements, base)
     said = f"The files are on {disk}."
     status = conclude(report, wanted, console, chosen.json, [said])
     if chosen.markdown:
-        update_page(PAGE, "durable", f"{said}\n\n{markdown(report, wanted)}")
+        update_page(PAGE, "copies" if chosen.copies else "durable", f"{said}\n\n{markdown(report, wanted)}")
     return status
 
 

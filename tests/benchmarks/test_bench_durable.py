@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.durable_peers import BASE, Keeper, keepers
+from benchmarks.durable_peers import BASE, COPIES, CopiedSaps, Keeper, ReplicatedNats, holders, keepers
 from benchmarks.durable_throughput import SCENARIOS, arguments, command_of, file_system
 from benchmarks.load import Outcome
 from benchmarks.machine import this_machine
@@ -35,6 +35,21 @@ def test_the_sessions_are_on_the_disk(name: str, tmp_path: Path) -> None:
     assert any(b"bench/topic" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
 
 
+@pytest.mark.interop
+@pytest.mark.parametrize("number", range(2), ids=[ReplicatedNats.name, CopiedSaps.name])
+def test_each_message_is_on_three_disks(number: int, tmp_path: Path) -> None:
+    peer = holders(tmp_path)[number].peer
+    if peer.version() is None:
+        pytest.skip(f"{peer.name} is not installed")
+    with Place(None) as place:
+        outcome = generate(SCENARIOS[0].load(peer.launch(place, "throughput"), family(place.pids), 0.05, 0.2))
+    assert outcome.deliveries > 10
+    assert (outcome.lost, outcome.repeated) == (0, 0)
+    files = [file for file in tmp_path.rglob("*") if file.is_file() and b"bench/topic" in file.read_bytes()]
+    brokers = {next(part for part in file.relative_to(tmp_path).parts[1:]).partition(".")[0] for file in files}
+    assert len(brokers) == COPIES
+
+
 def test_the_base_is_one_of_them_and_the_table_says_what_a_message_outlives() -> None:
     tested = [Contender(each.peer.name, "1", each.peer.settings, each.outlives) for each in keepers(Path())]
     found = [
@@ -55,6 +70,7 @@ def test_the_command_repeats_the_measurement() -> None:
         f"--scenarios {SCENARIOS[0].name} --peers '{BASE}' 'bare relay'"
     )
     assert command_of(arguments([])) == "python -m benchmarks.durable_throughput"
+    assert command_of(arguments(["--copies"])) == "python -m benchmarks.durable_throughput --copies"
 
 
 def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path) -> None:

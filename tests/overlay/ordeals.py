@@ -231,3 +231,75 @@ def paused(seed: int, disks: bool) -> None:
         mesh.run(15)
     trial.settle()
     trial.judge()
+
+
+class Storm:
+    """Faults that overlap: of the two publishers' brokers nothing is taken, and of the others two at most."""
+
+    def __init__(self, trial: Ordeal) -> None:
+        self.trial, self.mesh, self.rng = trial, trial.mesh, trial.rng
+        self._down: list[str] = []
+        self._successors = 0
+
+    def strike(self, kind: str) -> None:
+        if not (victims := self.trial.victims()):
+            return
+        name = self.rng.choice(victims)
+        match kind:
+            case "crash" if len(self._down) < 2:
+                self.mesh.crash(name)
+                self._down.append(name)
+            case "pause":
+                self.mesh.pause(name, self.rng.uniform(0.5, 8))
+            case "cut":
+                self._cut(name)
+            case "flapping":
+                for _ in range(3):
+                    self._cut(name)
+                    self._flow()
+                    self.mesh.heal()
+                    self._flow()
+
+    def _cut(self, name: str) -> None:
+        """From its client, too: one that is served on both sides may get something twice."""
+        nomad = self.trial.nomad
+        if nomad.broker is not None and nomad.broker.name == name:
+            nomad.lose()
+        self.trial.apart.add(name)
+        self.mesh.partition([name])
+
+    def _flow(self) -> None:
+        self.trial.tell()
+        self.mesh.run(self.rng.choice([0.05, 0.5, 1]))
+
+    def repair(self) -> None:
+        """Cuts end; who crashed comes back with its disk, or without, or never, and a new broker instead."""
+        self.mesh.heal()
+        contact = self.trial.speakers[0].name
+        for name in self._down:
+            way = self.rng.choice(["as it was", "wiped", "never"])
+            if way == "never":
+                self._successors += 1
+                self.mesh.add(f"n{self._successors}", "c0", contact)
+            else:
+                self.mesh.restart(name, contact, wiped=way == "wiped")
+        self._down.clear()
+
+
+def several(seed: int, disks: bool) -> None:
+    """Several faults at once, while the client goes round."""
+    trial = Ordeal(seed, disks, 6)
+    mesh, rng, storm = trial.mesh, trial.rng, Storm(trial)
+    for _ in range(4):
+        trial.steps(12)
+        for kind in rng.sample(["crash", "crash", "pause", "cut", "flapping"], rng.choice([1, 1, 2, 3])):
+            storm.strike(kind)
+            trial.steps(rng.randrange(8))
+        mesh.run(rng.choice([0, 0.3, 2, 8]))
+        trial.steps(8)
+        storm.repair()
+        trial.steps(10)
+        mesh.run(15)
+        trial.apart.clear()
+    trial.settle()
+    trial.judge()

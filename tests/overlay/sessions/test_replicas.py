@@ -18,7 +18,7 @@ from saps.overlay.sessions.replicas.states import State, drawn
 from saps.simulator import SimBroker
 from saps.storage.journal import Table
 from tests import marks
-from tests.overlay.ordeals import cut_off, flapping, judge, ordeal, paused, power_loss
+from tests.overlay.ordeals import cut_off, flapping, judge, ordeal, paused, power_loss, several
 from tests.overlay.replicated import Replicated, carried
 from tests.overlay.roams import Nomad
 from tests.overlay.sessions.test_roaming import numbers
@@ -307,6 +307,54 @@ def test_a_pause_of_the_session_s_broker_costs_nothing(seed: int, disks: bool) -
 def test_pauses_that_failed_once(seed: int) -> None:
     """A client had connected to the heir, which made nothing of it: the old owner, back, took the session from it."""
     paused(seed, bool(seed % 2))
+
+
+@DISKS
+@HALF
+def test_several_faults_at_once_cost_nothing(seed: int, disks: bool) -> None:
+    several(seed, disks)
+
+
+@marks.expect("acknowledged to the broker of a branch")
+@pytest.mark.parametrize("connected", [False, True])
+def test_what_was_acknowledged_to_the_broker_of_a_branch_does_not_come_again(connected: bool) -> None:
+    """`connected`: the winner has a connection of which it does not know that it is broken."""
+    mesh = Replicated(1)
+    one, _, three = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    mesh.tell(three, 0, 2)
+    mesh.run(1)
+    mesh.partition(["b0"])
+    mesh.run(6)
+    (heir,) = (mesh.brokers[name] for name in mesh.sessions("c") if name != "b0")
+    session = mesh.benches[heir].frontend.sessions["c"]
+    (packet_id,) = session.window.inflight
+    nomad.until(lambda: not mesh.benches[one].frontend.sessions["c"].window.inflight)
+    assert nomad.got[2] == [b"b2 0"]
+    if connected:
+        other = Nomad(mesh, "c")
+        other.connect(heir)
+        mesh.run(1)
+    branch, winner = one.node.sessions.host, heir.node.sessions.host
+    assert branch is not None
+    assert winner is not None
+    parts = branch.pack("c", True, True)
+    assert parts is not None
+    heir.act(lambda: winner.merge("c", parts))
+    assert (session.window.inflight[packet_id] is None) is not connected
+    mesh.crash("b0")
+    mesh.heal()
+    nomad.arrive(heir)
+    mesh.run(2)
+    nomad.hear()
+    assert nomad.got[2] == [b"b2 0"]
+
+
+@pytest.mark.parametrize("seed", [14])
+def test_several_faults_that_failed_once(seed: int) -> None:
+    several(seed, bool(seed % 2))
 
 
 @DISKS

@@ -19,17 +19,20 @@ from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
     Item,
     Settings,
+    acknowledged_of,
     copies_of,
     described,
     had_of,
     incoming_of,
     items_of,
     ordered,
+    origin_of,
     packed,
     snapshot_of,
     unpacked,
 )
 from saps.local.batch import Batch, Origin
+from saps.marks import hit
 from saps.mesh import Arrival, Sessions, Yields
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
@@ -347,6 +350,7 @@ class SessionMigration:
         session = self._frontend.sessions.get(client)
         if not isinstance(session, DurableSession):
             return
+        _settle(self._frontend, session, acknowledged_of(found))
         had, items = session.had, [item for part in found for item in part.items]
         sent = self._sent_by_branch(session, items)
         items = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
@@ -401,8 +405,28 @@ def _contents(frontend: Frontend, session: Session, force: bool, known: frozense
     # What is not confirmed yet this broker goes on repeating. What an earlier life of it may have done by half is
     # published anew.
     taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
-    journal = frontend.storage.journal
-    items = items_of(session, journal.life if journal is not None else ("", 0), frontend.clock())
+    items = list(items_of(session, _life(frontend), frontend.clock()))
     if not isinstance(session, DurableSession):
         return packed(items, taken)
-    return packed((item for item in items if item.origin not in known), taken, session.had)
+    pending = [item.origin for item in items if item.origin is not None and item.origin in known]
+    return packed((item for item in items if item.origin not in known), taken, session.had, pending)
+
+
+def _life(frontend: Frontend) -> tuple[str, int]:
+    """As in `items_of`."""
+    journal = frontend.storage.journal
+    return journal.life if journal is not None else ("", 0)
+
+
+def _settle(frontend: Frontend, session: DurableSession, acknowledged: set[Origin]) -> None:
+    """The client has acknowledged these to the broker of a branch."""
+    life, window, waiting = _life(frontend), session.window, session.queue.copies or ()
+    kept = [copy for copy in waiting if origin_of(copy[0], life) not in acknowledged]
+    if len(kept) < len(waiting):
+        session.queue.replace(kept)
+    for packet_id, copy in window.inflight.items():
+        if copy is not None and copy[0].share is None and origin_of(copy[0], life) in acknowledged:
+            hit("acknowledged to the broker of a branch")
+            window.elsewhere[packet_id] = copy
+    if session.outbound is None:
+        window.settle()

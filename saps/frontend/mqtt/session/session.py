@@ -185,6 +185,7 @@ class Session(SubscriberAgent):
     def detach(self) -> None:
         """The client's connection is gone."""
         self.connection = self.outbound = self.window.repeats = None
+        self.window.settle()
 
     def pump(self) -> None:
         """Send what waits, as far as the client's receive maximum and the transport allow."""

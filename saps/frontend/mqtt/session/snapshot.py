@@ -72,6 +72,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
     had: list[tuple[str, int, list[int]]] = []
     """What it has had of late, delivered or not: broker, incarnation, and numbers."""
+    pending: list[tuple[str, int, list[int]]] | None = None
+    """What of it is not acknowledged, though it is not among the items; None: that is not known."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -84,19 +86,33 @@ def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list
     return [_encode(Part(None if number else settings, batch)) for number, batch in enumerate(batches)]
 
 
-def packed(items: Iterable[Item], incoming: dict[int, int], had: Iterable[Origin] = ()) -> list[bytes]:
-    """The parts of the second stage; the items keep their order."""
-    lives: dict[tuple[str, int], list[int]] = {}
-    for broker, incarnation, seq in had:
-        lives.setdefault((broker, incarnation), []).append(seq)
+def packed(
+    items: Iterable[Item], incoming: dict[int, int], had: Iterable[Origin] = (), pending: Iterable[Origin] | None = None
+) -> list[bytes]:
+    """The parts of the second stage; the items keep their order. `had` and `pending` as in `Part`."""
     parts = [Part(None, [], batch) for batch in _batches(items, _size)]
-    first = Part(None, [], [], incoming, [(*life, seqs) for life, seqs in lives.items()])
+    first = Part(None, [], [], incoming, _by_life(had), None if pending is None else _by_life(pending))
     return [_encode(part) for part in (first, *parts)]
+
+
+def _by_life(origins: Iterable[Origin]) -> list[tuple[str, int, list[int]]]:
+    lives: dict[tuple[str, int], list[int]] = {}
+    for broker, incarnation, seq in origins:
+        lives.setdefault((broker, incarnation), []).append(seq)
+    return [(*life, seqs) for life, seqs in lives.items()]
 
 
 def had_of(parts: Iterable[Part]) -> list[Origin]:
     """What the session has had of late."""
     return [Origin(name, life, seq) for part in parts for name, life, seqs in part.had for seq in seqs]
+
+
+def acknowledged_of(parts: list[Part]) -> set[Origin]:
+    """What of it the client has acknowledged, or will never get."""
+    pending = {Origin(name, life, seq) for part in parts for name, life, seqs in part.pending or () for seq in seqs}
+    pending |= {item.origin for part in parts for item in part.items if item.origin is not None}
+    known = any(part.pending is not None for part in parts)
+    return {*had_of(parts)} - pending if known else set()
 
 
 def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: float) -> tuple[list[bytes], list[bytes]]:
@@ -140,9 +156,13 @@ def items_of(session: Session, life: tuple[str, int], now: float) -> Iterator[It
 def _item(packet_id: int, copy: Copy, life: tuple[str, int], now: float) -> Item:
     single, form = copy
     lifetime = None if single.deadline is None else single.deadline - now
+    return Item(packet_id, single.message, *form, lifetime, single.replayed, origin_of(single, life))
+
+
+def origin_of(single: Batch, life: tuple[str, int]) -> Origin | None:
+    """Which publication it is, if that is known; `life` as in `items_of`."""
     stored: Stored | None = single.encoded.get(Stored)
-    origin = stored.settle(life) if stored is not None else single.origin
-    return Item(packet_id, single.message, *form, lifetime, single.replayed, origin)
+    return stored.settle(life) if stored is not None else single.origin
 
 
 def copies_of(items: Iterable[Item], now: float) -> tuple[dict[int, Copy | None], list[Copy]]:

@@ -15,7 +15,7 @@ Copy = tuple[Batch, Form]
 class Window:
     """The messages in flight to one client."""
 
-    __slots__ = ("inflight", "next_id", "repeats")
+    __slots__ = ("elsewhere", "inflight", "next_id", "repeats")
 
     def __init__(self) -> None:
         self.inflight: dict[int, Copy | None] = {}
@@ -23,6 +23,8 @@ class Window:
         self.repeats: dict[int, Copy] | None = None
         """What of it is still to be sent again on the present connection, newest first."""
         self.next_id = 1
+        self.elsewhere: dict[int, Copy] = {}
+        """What of it the client has acknowledged to another broker."""
 
     def take_ids(self, count: int) -> Sequence[int]:
         """So many packet identifiers that are not in use."""
@@ -77,6 +79,16 @@ class Window:
             self.repeats.pop(packet_id, None)
         if copy is not None and copy[0].share is not None:
             copy[0].share.settled()
+
+    def settle(self) -> None:
+        """There is no connection: what was acknowledged elsewhere is not sent again. Of QoS 2 PUBREL is due, as the
+        client may have got it here, too, and keep the identifier."""
+        for packet_id, copy in self.elsewhere.items():
+            if self.inflight.get(packet_id) is copy:
+                self.forget(packet_id)
+                if copy[1].qos == 2:
+                    self.inflight[packet_id] = None
+        self.elsewhere.clear()
 
     def give_back(self, closed: bool) -> list[Batch]:
         """What is in flight on behalf of a group and may go to another member: it is not in flight any more. A QoS 2
