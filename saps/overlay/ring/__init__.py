@@ -1,1 +1,1 @@
-"""The Skip Graph: keys, level 0 (the ring), the levels above, routing, and repair after a cut."""
+"""The Skip Graph: keys, level 0 (the ring), the upper levels, routing, and repair after a cut."""

@@ -1,4 +1,4 @@
-"""Rounds in which own nodes and their neighbours on level 0 are compared, so that damage does not stay unnoticed."""
+"""Periodic checks of own nodes against their neighbours on level 0, which find unnoticed damage of the ring."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from saps.overlay.ring.levels import Levels
 from saps.overlay.ring.routing import Node, Routing, State
 
 CHECK_EVERY = 2
-"""Heartbeats between two rounds of checking own nodes against their neighbours."""
+"""Heartbeats between two rounds of checks."""
 CLAIM_EVERY = 8
-"""In each such round a node tells its right neighbour that it points there, in the others it asks the left one whether
-that does. So two nodes that point at the same one do not stay unnoticed."""
+"""In every round with a multiple of this number each checked node tells its right neighbour that it points there; in
+the other rounds it asks its left neighbour whether that one points here. This finds two nodes that point at the same
+one."""
 CHECKS = 64
-"""Nodes checked a round. More finds damage sooner, at one frame a node whose left neighbour is on another broker."""
+"""Nodes checked in a round. More find damage sooner, and cost a frame for each node whose left neighbour is at another
+broker."""
 
 
 class Checks:
-    """Those of one broker."""
+    """The checks of one broker's nodes."""
 
     def __init__(
         self, port: Port, routing: Routing, levels: Levels, doubts: Doubts, again: Callable[[Node], None]
     ) -> None:
-        """`again` inserts a linked node once more."""
+        """`again` inserts a linked node again."""
         self._port = port
         self._routing = routing
         self._levels = levels
@@ -36,7 +38,7 @@ class Checks:
         self._round = 0
 
     def next_round(self) -> None:
-        """One round of `CHECKS` own nodes: do they and their neighbours agree? Mend the levels."""
+        """Check the next `CHECKS` own nodes against their neighbours, and repair their upper levels."""
         self._round += 1
         for _ in range(min(CHECKS, len(self._routing.order))):
             self._cursor = (self._cursor + 1) % len(self._routing.order)
@@ -57,10 +59,11 @@ class Checks:
             self._port.send(right.broker, SetLeft(right.key, node.ref, None))
 
     def on_check(self, sender: BrokerRef, frame: Check) -> None:
-        """Somebody takes an own node for its left neighbour. If that does not point at it, it inserts itself again. A
-        doubt wanders left only where it lengthens the one that is known: in a ring of doubts it would never end."""
+        """Handle the check of a node that takes an own node for its left neighbour. If the own node does not point at
+        it, it has to insert itself again. The doubt in the frame moves on to the left only if it is longer than the
+        known one: otherwise it would circulate for ever in a ring where every link is in doubt."""
         node = self._routing.nodes.get(frame.at)
         if node is None or node.right[0] != frame.ref:
             self._port.send(sender, RingSplit(frame.ref))
-        elif 0 < self._doubts.left(node) < frame.doubt - self._port.grace / 4:  # else it would go round for ever
+        elif 0 < self._doubts.left(node) < frame.doubt - self._port.grace / 4:  # longer by enough to end some time
             self._doubts.keep(node, frame.doubt)

@@ -1,6 +1,6 @@
-"""Right links in doubt: where a crash has cut the ring, a live node may stand between two that point at each other.
+"""Right links in doubt: where a crash has cut the ring, a live node may lie between two that point at each other.
 
-What a range call brings from there is not complete (`Node.doubt_until`)."""
+The result of a range call over such a link is incomplete (`Node.doubt_until`)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from saps.overlay.ring.routing import Node, State
 from saps.overlay.ring.sorted_keys import SortedKeys
 
 LOOK = 0.25
-"""Seconds between two looks at what is in doubt."""
+"""Seconds between two checks of the doubts."""
 DOUBT_AT_MOST = 120.0
-"""Seconds, whatever others say: twice the slowest heartbeat, and well below what a frame may tell."""
+"""Longest doubt in seconds, whatever other brokers report: twice the slowest heartbeat, and well below the limit of a
+frame."""
 
 
 class Doubts:
-    """Those of one broker's nodes."""
+    """The doubts about the right links of one broker's nodes."""
 
     def __init__(self, port: Port, nodes: dict[Key, Node]) -> None:
         self._port = port
         self._nodes = nodes
         self.keys = SortedKeys()
-        """Nodes whose right link is in doubt, or was."""
+        """Keys of the nodes whose right link is or was in doubt."""
         self._looking = False
 
     def _look_later(self) -> None:
@@ -32,7 +33,7 @@ class Doubts:
             self._port.after(LOOK, self._look)
 
     def _look(self) -> None:
-        """Keep up the doubt about gaps that are still open; forget what is over."""
+        """Renew the doubts about gaps that are still open, and forget the others when they end."""
         self._looking = False
         for key in list(self.keys):
             node = self._nodes.get(key)
@@ -44,25 +45,27 @@ class Doubts:
             self._look_later()
 
     def relinked(self, node: Node, right: Ref | None) -> None:
-        """A right link is about to be made; `right` is the one before, None if that was lost."""
+        """Note that a right link is about to be set. `right` is the previous one; if that was lost (None), the new link
+        is in doubt."""
         if right is None:
             self.until(node, self._port.grace)
 
     def until(self, node: Node, seconds: float) -> None:
-        """The right link is in doubt for so long from now on, at least."""
+        """Put the right link in doubt for at least so many seconds from now."""
         if seconds > 0:
             node.doubt_until = max(node.doubt_until, self._port.now + min(seconds, DOUBT_AT_MOST))
             self.keys.add(node.key)
             self._look_later()
 
     def keep(self, node: Node, seconds: float) -> None:
-        """What was put into a gap one after the other stays in doubt until something is behind the last of it: whoever
-        is to close the gap may be held up by another crash."""
+        """Keep a right link in doubt, and the link of the left neighbour as well. Nodes inserted into a gap one after
+        the other stay in doubt until the last of them has a right neighbour: another crash may delay the node that has
+        to close the gap."""
         self.until(node, seconds)
         left = node.left[0]
         if left is not None and left.key != node.key:
             self._port.send(left.broker, Check(left.key, node.ref, seconds))
 
     def left(self, node: Node) -> float:
-        """Seconds for which the right link is in doubt yet."""
+        """Return for how many more seconds the right link is in doubt."""
         return max(0.0, node.doubt_until - self._port.now)

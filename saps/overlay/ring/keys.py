@@ -1,8 +1,8 @@
-"""Keys: what a broker registers in the overlay, and the order they are kept in.
+"""The keys that brokers register in the overlay, and their order.
 
-A key is one (topic filter or attribute, broker) pair, never one a client. Keys sort by topic level, then role, then
-place, so that a topic with all its descendants is one contiguous range, and within a topic the brokers of one cluster
-are neighbours (ALM-LA; SAPS 2016, section 4.1: ``t1@clusterA``, ``t1@clusterB``).
+A key is a pair of a topic filter (or attribute) and a broker, never of a client. Keys sort by topic level, then role,
+then place. A topic with all its descendants is therefore one contiguous range, and within a topic the brokers of one
+cluster are neighbours (ALM-LA; SAPS 2016, 4.1: ``t1@clusterA``, ``t1@clusterB``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from msgspec import Meta
 from saps.topics import SHARE, is_wildcard, literal_prefix, shared
 
 MEMBERSHIP_BITS = 64
-"""Length of a membership vector; lists of one key are reached long before (after about log2 of the number of keys)."""
+"""Length of a membership vector in bits. After about log2 of the number of keys each list has a single key, so 64 bits
+are never used up."""
 
 _LEVEL = b"\0"
-"""Stands before each level. U+0000 is the one character no topic may hold, so it sorts below every level's bytes."""
+"""The byte before each level. No topic may contain U+0000, so it sorts below all bytes of levels."""
 _PAST = b"\1"
 _TOPICS, _ATTRIBUTES, _BROKERS, _PARTITIONS = b"t", b"a", b"b", b"r"
 
@@ -34,36 +35,38 @@ MEMORABLE = 512
 
 
 class Role(IntEnum):
-    """Why a broker stands at a topic. The order is that of the keys."""
+    """The role of a broker at a topic. Keys sort by it."""
 
     PUBLISHER = 0
-    """Publishes to the topic: publisher presence."""
+    """The broker publishes to the topic."""
     SUBSCRIBER = 1
-    """Subscribes to exactly the topic."""
+    """The broker subscribes to exactly the topic."""
     WILDCARD = 2
-    """Subscribes to a wildcard filter whose longest literal prefix is the topic."""
+    """The broker subscribes to a wildcard filter whose longest literal prefix is the topic."""
     AGENT = 3
-    """Hosts an agent with the attribute, or a partition of retained messages, or is the broker itself."""
+    """The broker has an agent with the attribute or a partition of retained messages, or it is the broker's own key."""
 
 
 class KeyOrder(StrEnum):
-    """How the brokers of one topic are sorted, and so how its members are divided (`saps.overlay.delivery.tree`)."""
+    """The order of the brokers of one topic, which decides how its members are divided
+    (`saps.overlay.delivery.tree`)."""
 
     ALM = "alm"
-    """By a hash: blind to place, as a plain Skip Graph."""
+    """By a hash, which ignores the place, as in a plain Skip Graph."""
     ALM_LA = "alm-la"
-    """By cluster path: with locality awareness."""
+    """By cluster path: location-aware."""
     CLUSTER = "cluster"
-    """By cluster path, and never cut inside a foreign cluster: cluster-aware."""
+    """By cluster path, and never divided inside a foreign cluster: cluster-aware."""
 
 
 class Key(NamedTuple):
-    """A place in the overlay's order. Comparison is that of tuples."""
+    """A key of the overlay. Keys compare as tuples."""
 
     path: Annotated[bytes, Meta(max_length=LONGEST_PATH)]
     role: Annotated[int, Meta(ge=0, le=255)] = 0
     rest: Annotated[bytes, Meta(max_length=LONGEST_PATH)] = b""
-    """The part of a wildcard filter behind its literal prefix; of a shared one, behind its group and a U+0000."""
+    """The part of a wildcard filter after its literal prefix; in a shared subscription preceded by its group and
+    U+0000."""
     place: Annotated[bytes, Meta(max_length=8 * LONGEST_CLUSTER)] = b""
     broker: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
 
@@ -80,7 +83,7 @@ class Key(NamedTuple):
 
     @property
     def attribute(self) -> str:
-        """The attribute of an agent key, the name in a broker key."""
+        """The attribute of an agent key, or the name in a broker key."""
         return self.path[2:].decode()
 
     @property
@@ -96,40 +99,41 @@ class Range(NamedTuple):
 
 
 class BrokerRef(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
-    """One life of one broker: where it is and which start of it this was."""
+    """One incarnation of a broker: its name, incarnation number, address, cluster and zone."""
 
     name: Annotated[str, Meta(max_length=LONGEST_NAME)]
     incarnation: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-    """Grows with each start of the broker (milliseconds since the epoch at its start)."""
+    """Milliseconds since the epoch at the broker's start: grows with each start."""
     address: Annotated[str, Meta(max_length=LONGEST_ADDRESS)]
-    """``host:port`` of its overlay listener."""
+    """``host:port`` of the overlay listener."""
     cluster: Annotated[str, Meta(max_length=LONGEST_CLUSTER)]
     zone: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
-    """What it fails with, within its cluster: a rack, a power supply, a machine."""
+    """Failure domain within the cluster: a rack, a power supply, a machine."""
 
     def same_incarnation(self, other: BrokerRef) -> bool:
-        """Whatever is said of its place."""
+        """Return whether both are the same incarnation of the same broker, regardless of its place."""
         return self.name == other.name and self.incarnation == other.incarnation
 
 
 class Ref(NamedTuple):
-    """A key in the overlay: one stay of it, from insertion to removal, at the broker that holds it."""
+    """A key of a broker for one stay in the overlay, from insertion to removal."""
 
     key: Key
     broker: BrokerRef
     stay: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-    """Grows with each insertion by the broker, so that a late frame about an earlier stay does no harm."""
+    """Number of the stay. It grows with each insertion by the broker, so that a late frame about an earlier stay does
+    no harm."""
 
 
 def place(broker: BrokerRef, order: KeyOrder) -> bytes:
-    """Where a broker stands among the brokers of one topic."""
+    """Return the place of a broker among the brokers of one topic."""
     if order is KeyOrder.ALM:
         return blake2b(broker.name.encode(), digest_size=8).digest()
     return b"".join(level.encode() + _LEVEL for level in broker.cluster.split("/"))
 
 
 def topic_path(topic: str | None) -> bytes:
-    """The path of a topic, of the root for None."""
+    """Return the path of a topic; None stands for the root."""
     return _TOPICS if topic is None else _TOPICS + _LEVEL + topic.encode().replace(b"/", _LEVEL)
 
 
@@ -138,7 +142,7 @@ def publisher_key(topic: str, broker: BrokerRef, order: KeyOrder) -> Key:
 
 
 def filter_key(topic_filter: str, broker: BrokerRef, order: KeyOrder) -> Key:
-    """The key of a subscription: SUBSCRIBER at a topic, WILDCARD at the filter's longest literal prefix."""
+    """Return the key of a subscription: SUBSCRIBER at a topic, or WILDCARD at the filter's longest literal prefix."""
     if not is_wildcard(topic_filter):
         return Key(topic_path(topic_filter), Role.SUBSCRIBER, b"", place(broker, order), broker.name)
     prefix = literal_prefix(topic_filter)
@@ -154,28 +158,28 @@ def attribute_key(attribute: str, broker: BrokerRef, order: KeyOrder) -> Key:
 
 
 def broker_key(name: str) -> Key:
-    """The key every broker holds for as long as it is in the mesh."""
+    """Return the key that every broker has while it is in the mesh."""
     return Key(_BROKERS + _LEVEL + name.encode(), Role.AGENT, b"", b"", name)
 
 
 def sharers(topic_filter: str) -> Range:
-    """The brokers with members of a shared subscription."""
+    """Return the range of the brokers with members of a shared subscription."""
     key = filter_key(topic_filter, BrokerRef("", 0, "", ""), KeyOrder.ALM)
     return Range(Key(key.path, key.role, key.rest), Key(key.path, key.role, key.rest + _LEVEL))
 
 
 def partition_key(partition: int, broker: BrokerRef, order: KeyOrder) -> Key:
-    """The key of a broker that holds a partition of retained messages."""
+    """Return the key of a broker that has a replica of a partition of retained messages."""
     return Key(_partition_path(partition), Role.AGENT, b"", place(broker, order), broker.name)
 
 
 def partition_of_key(key: Key) -> int:
-    """The partition of a `partition_key`, -1 for other keys."""
+    """Return the partition of a `partition_key`, or -1 for other keys."""
     return int(key.path[2:]) if key.path[:1] == _PARTITIONS else -1
 
 
 def partition_range(partition: int) -> Range:
-    """The holders of a partition."""
+    """Return the range of the replicas of a partition."""
     return _role_range(_partition_path(partition), Role.AGENT)
 
 
@@ -198,18 +202,18 @@ def subscribers(topic: str) -> Range:
 
 
 def wildcards(prefix: str | None) -> Range:
-    """The wildcard filters whose longest literal prefix is `prefix` (None: those that begin with a wildcard)."""
+    """Return the range of wildcard filters whose longest literal prefix is `prefix`; None: filters without a prefix."""
     return _role_range(topic_path(prefix), Role.WILDCARD)
 
 
 def subtree(prefix: str | None) -> Range:
-    """Everything at a topic and below it."""
+    """Return the range of all keys at a topic and below it."""
     path = topic_path(prefix)
     return Range(Key(path), Key(path + _PAST))
 
 
 def holders(attribute: str) -> Range:
-    """The brokers with an agent that has the attribute."""
+    """Return the range of the brokers with an agent that has the attribute."""
     return _role_range(_ATTRIBUTES + _LEVEL + attribute.encode(), Role.AGENT)
 
 
@@ -222,18 +226,17 @@ def _role_range(path: bytes, role: Role) -> Range:
 
 
 def between(left: Key, key: Key, right: Key) -> bool:
-    """True if `key` lies strictly between `left` and `right` going right around the ring; the ring of one
-    (``left == right``) has every other key between."""
+    """Return whether `key` lies strictly between `left` and `right`, going right around the ring. In a ring of one
+    (``left == right``) every other key does."""
     if left < right:
         return left < key < right
     return key > left or key < right
 
 
 def membership(key: Key) -> int:
-    """The key's membership vector, `MEMBERSHIP_BITS` long (Aspnes & Shah, Skip Graphs, section 3).
+    """Return the key's membership vector of `MEMBERSHIP_BITS` bits (Aspnes & Shah, Skip Graphs, section 3).
 
-    It is derived from the key, so that nobody has to be told it; the place has no part in it, so that the two key
-    orders see the same vectors.
+    Every broker can compute it from the key. The place has no part in it, so all key orders have the same vectors.
     """
     return _membership(key) if len(key.path) + len(key.rest) <= MEMORABLE else _computed(key)
 
@@ -247,5 +250,5 @@ _membership = lru_cache(maxsize=1 << 16)(_computed)
 
 
 def common_prefix(a: int, b: int) -> int:
-    """How many leading bits two membership vectors share."""
+    """Return the number of leading bits that two membership vectors share."""
     return MEMBERSHIP_BITS - (a ^ b).bit_length()

@@ -1,4 +1,4 @@
-"""The levels of the Skip Graph above the ring: neighbours of own nodes there, and which nodes look for them when."""
+"""The upper levels of the Skip Graph: finds the neighbours of own nodes there, and keeps them up to date."""
 
 from __future__ import annotations
 
@@ -11,38 +11,41 @@ from saps.overlay.ring.keys import MEMBERSHIP_BITS, BrokerRef, Key, Ref, common_
 from saps.overlay.ring.routing import MAX_HOPS, Node, Routing, Search, State
 
 RISE_AT_MOST = 32
-"""Rounds between two nodes that look for all their upper neighbours anew, when the last of them found nothing new."""
+"""Most rounds between two nodes that search all their upper neighbours again, if the last search found nothing new."""
 RISE_AFTER = 0.01
-"""Seconds until the last node of a row looks for neighbours in the levels above, and between two lots of such nodes."""
+"""Seconds until the last node of a row searches its upper neighbours, and between two groups of such nodes."""
 RISES = 64
-"""Nodes in a lot: less than 5 ms of work. What is not linked there yet is found by more hops."""
+"""Nodes in a group: less than 5 ms of work. Meanwhile searches for the others take more hops."""
 
 
 class Levels:
-    """Those of one broker's nodes. Only the last node of a row looks: a search never leaves the row from the others."""
+    """The upper levels of one broker's nodes.
+
+    Own nodes that follow each other in the ring form a row. Only the last node of a row needs upper neighbours, since a
+    search never leaves the row from the others."""
 
     def __init__(self, port: Port, routing: Routing, meet: Callable[[Ref], None]) -> None:
-        """`meet` is told of keys of other brokers that are found in the overlay."""
+        """`meet` is called with each key of another broker that is found in the overlay."""
         self._port = port
         self._routing = routing
         self._meet = meet
         self._risen = 0
         self._rise_every = self._rise_in = 1
         self._rising: Key | None = None
-        """The node that last looked for all of its upper neighbours."""
+        """The node that last searched all its upper neighbours."""
         self._improved = False
-        """It has found nearer ones than it knew, or the ring was put in order."""
+        """Whether that search found nearer neighbours, or the ring was repaired."""
         self._to_rise: deque[Key] = deque()
-        """The last of rows, in the order they became it."""
+        """Last nodes of rows that have yet to search, oldest first."""
 
     def mend(self) -> None:
-        """The ring has changed so much that neighbours in the levels above may be wrong."""
+        """Search upper neighbours soon again: the ring has changed so much that they may be wrong."""
         self._improved = True
         self._rise_in = 1
 
     def rise_again(self) -> None:
-        """Now and then one node looks for all its upper neighbours anew: while many came and went at the same time,
-        searches may have ended too soon. The more seldom the less there is to be found."""
+        """Let one node search all its upper neighbours again, the more rarely the less such searches find. While many
+        keys came and went at once, earlier searches may have ended too soon."""
         self._rise_in -= 1
         if self._rise_in > 0 or not len(self._routing.ends):
             return
@@ -53,13 +56,14 @@ class Levels:
         self.rise(self._routing.nodes[self._rising], anew=True)
 
     def rise_soon(self, key: Key) -> None:
-        """A key is the last of a row: many will not be for long, while others are put in behind them."""
+        """Schedule a search for the last key of a row. The delay helps, as other keys are often inserted behind it at
+        once."""
         if not self._to_rise:
             self._port.after(RISE_AFTER, self._rise_ends)
         self._to_rise.append(key)
 
     def _rise_ends(self) -> None:
-        """Find neighbours in the levels above for those that are still the last of a row."""
+        """Search upper neighbours for the scheduled nodes that are still the last of a row."""
         for _ in range(min(RISES, len(self._to_rise))):
             node = self._routing.nodes.get(self._to_rise.popleft())
             if node is not None and node.state is State.LINKED:
@@ -68,7 +72,7 @@ class Levels:
             self._port.after(RISE_AFTER, self._rise_ends)
 
     def rise(self, node: Node, *, anew: bool = False) -> None:
-        """A node has been linked, or misses neighbours: look for these, or for all `anew`."""
+        """Search the missing upper neighbours of a node, or all of them if `anew`."""
         if not self._routing.is_end(node):
             return  # a search never leaves the row from here
         gaps = [
@@ -82,7 +86,8 @@ class Levels:
             self._seek(node, min(levels))
 
     def _seek(self, node: Node, level: int) -> None:
-        """Look for the neighbours of a node in the list of `level`, then in the next one, until it is alone."""
+        """Search the neighbours of a node in the list of `level`, then of the next one, until the node is alone
+        there."""
         if level >= MEMBERSHIP_BITS:
             return
         starts = [
@@ -99,22 +104,23 @@ class Levels:
                 self._port.send(start.broker, seek)
 
     def _start(self, node: Node, level: int, rightward: bool) -> Ref | None:
-        """Where a search for the neighbour at `level` begins; None if no search from this node would take that link."""
+        """Return where to start the search for the neighbour at `level`; None if no search would use that link."""
         start = node.known(level - 1, rightward)
         return None if start is None or self._past_next(node, start, rightward) else node.hint(level - 1, rightward)
 
     def _past_next(self, node: Node, ref: Ref, rightward: bool) -> bool:
-        """Does a link lead past the next own node? A search begins at the own node nearest to its target, so it never
-        takes such a link, nor those of the levels above it."""
+        """Return whether a link leads past the next own node. A search starts at the own node nearest to its target, so
+        it never uses such a link, nor those of the levels above it."""
         following = self._routing.order.after(node.key) if rightward else self._routing.order.before(node.key)
         return following is not None and (ref.key > following) == rightward and ref.key != following
 
     def on_seek(self, sender: BrokerRef, frame: Seek) -> None:
-        """Walk along level - 1 until a node shares `level` bits with the one that searches: its neighbour at `level`.
+        """Walk along level - 1 until a node shares `level` bits with the searching one: that is its neighbour at
+        `level`.
 
-        Own nodes that follow each other (a row) are stepped over at once, as only the last of a row keeps links above
-        level 0: a broker with thousands of keys looks like a few of them to the levels. The neighbour learns of the
-        other one at the same time, so one search mends both sides."""
+        The walk steps over a row of own nodes at once, as only the last of a row has links above level 0. To the upper
+        levels a broker with thousands of keys therefore looks like one with a few. The neighbour learns of the
+        searching node as well, so one search repairs both sides."""
         if frame.origin.broker != self._port.me:
             self._meet(frame.origin)
         vector = membership(frame.origin.key)
@@ -148,8 +154,8 @@ class Levels:
             self._port.send(frame.origin.broker, answer)
 
     def on_level(self, sender: BrokerRef, frame: Level) -> None:
-        """The answer to a search at one level. With both sides answered the next level is searched: its list is part of
-        this one, so its neighbours cannot be found before this one's."""
+        """Take the answer to a search at one level. When both sides are answered, search the next level: its list is
+        part of this level's list, so this level's neighbours must be known first."""
         node = self._routing.nodes.get(frame.at)
         if node is None:
             return
@@ -166,7 +172,8 @@ class Levels:
                 self._seek(node, frame.level + 1)
 
     def _improve(self, node: Node, level: int, rightward: bool, ref: Ref) -> bool:
-        """Take `ref` as neighbour if it is nearer than the one known, or the known one is lost. True if it is."""
+        """Take `ref` as neighbour if it is nearer than the known one, or that one is lost; return whether it was
+        taken."""
         links = node.links(rightward)
         while len(links) <= level:
             links.append(None)
@@ -179,7 +186,8 @@ class Levels:
         return False
 
     def _end(self, node: Node, level: int, rightward: bool) -> None:
-        """A search along this side found nobody at a level. If nobody is known above it either the list ends there."""
+        """Note that a search along this side found no neighbour at a level. If none is known above it, drop the levels
+        from there on."""
         links = node.links(rightward)
         if level < len(links) and links[level] is None:
             above = next((ref for ref in links[level:] if ref is not None), None)
@@ -189,7 +197,7 @@ class Levels:
                 self._routing.point(node, rightward, level, above)  # who is in a list above is in this one
 
     def part(self, node: Node) -> None:
-        """A node has left the ring: let go of its neighbours."""
+        """Tell the upper neighbours of a node that has left the ring, each with the neighbour on the other side."""
         for rightward in (True, False):
             for level in range(1, len(node.links(rightward))):
                 ref = node.links(rightward)[level]
@@ -199,8 +207,8 @@ class Levels:
                     self._port.send(ref.broker, Relink(ref.key, level, not rightward, node.key, other))
 
     def on_relink(self, sender: BrokerRef, frame: Relink) -> None:
-        """A neighbour at a level leaves. Its other neighbour there takes its place only if it lies on the same side, as
-        two that leave at the same time may name each other."""
+        """Replace a neighbour that leaves by its neighbour on the other side. The replacement must lie on the same side
+        of this node, as two nodes that leave at the same time may name each other."""
         node = self._routing.nodes.get(frame.at)
         if node is None or frame.level >= len(node.links(frame.rightward)):
             return

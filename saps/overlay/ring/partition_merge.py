@@ -1,15 +1,15 @@
-"""Two rings become one: level 0 is put in order from wherever the two know of each other (linearization).
+"""Merges two rings into one: sorts level 0 from wherever the two rings know of each other (linearization).
 
-After a partition, and after many crashes at once, each part is a ring of its own. What makes them one looks at level 0
-only, where each step brings some right link nearer to its node, so that it comes to an end, and in one ring (after
-Onus, Richa & Scheideler, Linearization: locally self-stabilizing sorting in graphs, 2007; zipped as in Shafaat, Ghodsi
-& Haridi, Dealing with network partitions in structured overlay networks, 2009):
+After a partition, or many crashes at once, each part is a ring of its own. The merge looks at level 0 only. Each step
+brings a right link nearer to its node, so the merge ends, and ends in one ring (after Onus, Richa & Scheideler,
+Linearization: locally self-stabilizing sorting in graphs, 2007; from many places at once as in Shafaat, Ghodsi &
+Haridi, Dealing with network partitions in structured overlay networks, 2009):
 
-- A right link is never dropped: it goes to a nearer key, and the former neighbour is handed on to that one.
-- Two nodes that point at the same one are never left so: the nearer of them is told to insert itself at the other.
+- A right link is never dropped. It moves to a nearer key, and the previous neighbour is passed on to that key.
+- If two nodes point at the same one, the nearer of them is told to insert itself at the other.
 
-So the rings close like zippers, to the right and to the left of every place where a key of one of them was put into
-the other, and at as many places at once as the broker has keys (up to `STARTS`).
+The rings thus close to the right and to the left of every place where a key of one was inserted into the other. A
+broker starts at as many places as it has keys, at most `STARTS`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from saps.overlay.ring.ring import Ring
 from saps.overlay.ring.routing import Node, State
 
 STARTS = 256
-"""Own keys, evenly spread, that are inserted once more to merge two rings. More cost O(log n) frames each; with fewer
-than there are keys the zippers between them take longer."""
+"""Most own keys, evenly spread, that a broker inserts again to merge two rings. Each costs O(log n) frames; with fewer
+the merge takes longer."""
 
 
 class Merging(Ring, ABC):
-    """The own nodes in level 0, which may find themselves in another ring than others."""
+    """The own nodes in level 0, with the merge of two rings."""
 
     def rejoin(self, contact: BrokerRef) -> None:
-        """Insert own keys once more, starting at `contact`: merges its ring and this one."""
+        """Merge the ring of `contact` and this one: insert own keys again, starting at `contact`."""
         for key in self._starts_of_merge():
             node = self.nodes[key]
             if node.state is State.LINKED:
                 self._insert_at(node, contact)
 
     def meet(self, ref: Ref) -> None:
-        """A key of another broker is in the overlay. If an own right link passes over it they are in two rings here: it
-        is to be put into this one."""
+        """Take note of another broker's key in the overlay. If an own right link passes over it, the two are in
+        different rings, and the key has to be inserted into this one."""
         node = self.nearest(ref.key)
         if node is None or node.state is not State.LINKED or node.asked:
             return
@@ -50,8 +50,8 @@ class Merging(Ring, ABC):
             self._port.send(ref.broker, RingSplit(ref, self._port.me))
 
     def claim(self, node: Node, left: Ref) -> None:
-        """`left` points at a linked node. If the left neighbour known so far does so, too, one of them passes over the
-        other, which is told to insert itself there."""
+        """Note that `left` points at a linked node. If the known left neighbour does so too, the farther of the two
+        skips the nearer one, and the nearer one is told to insert itself there."""
         known = node.left[0]
         if known is None or known == left or known.key in (left.key, node.key) or self._port.lost(known.broker):
             self.point(node, False, 0, left)
@@ -64,8 +64,8 @@ class Merging(Ring, ABC):
             self._port.send(known.broker, RingSplit(known, left.broker))
 
     def merge_right(self, node: Node, other: Ref | None) -> None:
-        """A node of this ring was linked into another one, before `other`: keep the nearer right neighbour, hand the
-        other one on to it."""
+        """Handle a node that was linked into another ring as well, before `other`: keep the nearer of both right
+        neighbours and pass the other one on to it."""
         right = node.right[0]
         if other is None or other.key == node.key or other == right:
             return
@@ -84,7 +84,7 @@ class Merging(Ring, ABC):
         self.levels.mend()
 
     def _starts_of_merge(self) -> list[Key]:
-        """Own keys spread over all of them."""
+        """Return at most `STARTS` own keys, evenly spread."""
         count = len(self.order)
         starts = min(count, STARTS)
         return [self.order[i * count // starts] for i in range(starts)]

@@ -1,9 +1,10 @@
-"""After a cut: a broker that was taken for dead is heard of again, and perhaps the ring is two.
+"""Rejoins brokers after a cut: a broker that was declared dead is heard of again, and the ring may have become two.
 
-One that returns is seldom alone, so some more of the dead are probed at once, and what was not said meanwhile is said
-and asked again. Whether there are two rings is found out by letting the one that has returned search for an own key.
-If there are, own keys are put into the other ring (`saps.overlay.ring.partition_merge`), and all others in this one
-hear of it.
+1. A broker seldom returns alone, so some more dead brokers are probed at once.
+2. Everything that was not announced or asked during the cut is announced and asked again.
+3. The returned broker searches for a key of this one. If the search ends elsewhere, there are two rings.
+4. Then own keys are inserted into the other ring (`saps.overlay.ring.partition_merge`), and all brokers of this ring
+   are told to do the same.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from saps.overlay.ring.ring_probe import RingProbe
 from saps.overlay.ring.skip_graph import SkipGraph
 
 HEAL_EVERY = 1.0
-"""Seconds between two merges that a broker begins, between two calls to heal that it passes on, and between two looks
-at those that have returned."""
+"""Least seconds between two merges that a broker begins, between two `Heal` frames that it forwards, and between two
+checks of returned brokers."""
 LOOKS = 8
-"""Of how many of those at a time."""
+"""Most returned brokers in one check."""
 PROBES = 4
-"""The dead that are probed when one of them has returned. Fewer than 2 would not go on until all are found."""
+"""Dead brokers probed when one of them has returned. With fewer than 2 the search would stop before all are found."""
 RENEW = (0.5, 1.5, 3.0)
-"""Seconds from a broker's return until everything is said and asked again, and from each such time to the next. By then
-the rings are to be one; it goes on for as long as brokers return, and this long after the last."""
+"""Seconds from a broker's return until everything is announced and asked again, then until the next times. The rings
+should be one by then. It goes on while brokers return, and for the sum of these times after the last."""
 HEARD = 1024
-"""Calls to heal that are remembered."""
+"""Most remembered `Heal` frames."""
 
 
 class Rejoin:
-    """What one broker does about it. `renew` says and asks everything again."""
+    """Rejoins other brokers for one broker. `renew` announces and asks everything again."""
 
     def __init__(self, port: Port, graph: SkipGraph, detector: Detector, renew: Callable[[], None]) -> None:
         self._port = port
@@ -42,20 +43,20 @@ class Rejoin:
         self._renew = renew
         self._serial = 0
         self._heard: dict[tuple[BrokerRef, int], None] = {}
-        """The last calls to heal, in order."""
+        """The last `Heal` frames, oldest first."""
         self._call_next = self._merge_next = 0.0
-        """When the next call may be passed on, and the next merge begin."""
+        """When the next `Heal` may be forwarded, and the next merge may begin."""
         self._to_look_at: dict[str, BrokerRef] = {}
-        """Brokers that may be in another ring."""
+        """Brokers that may be in another ring, by name."""
         self._looking = False
         self._renewing = False
         self._renewed = 0
-        """Times that everything has been said again since the first broker returned."""
+        """How often everything was announced again since the first broker returned."""
         self._renew_until = 0.0
 
     def back(self, was: BrokerRef, now: BrokerRef) -> None:
-        """A broker taken for dead is heard of again: after a restart it may be alone, after a partition the two sides
-        must become one ring again."""
+        """Handle a broker that was declared dead and is heard of again: after a restart it may be alone, after a
+        partition the two sides must become one ring."""
         if was.incarnation != now.incarnation:
             self._serial += 1
             self._port.send(now, Heal(self._port.me, self._serial))
@@ -72,12 +73,12 @@ class Rejoin:
         }
 
     def _forgotten(self, by: BrokerRef) -> None:
-        """One of two brokers had given up the other."""
+        """Handle the note that one of two brokers had declared the other dead."""
         self._say_again()
         self.suspect(by)
 
     def _on_heal(self, sender: BrokerRef, call: Heal) -> None:
-        """Somewhere two rings have met; or the sender has met this broker, which has begun a new life."""
+        """Handle a `Heal`: two rings have met somewhere, or the sender has met a new incarnation of this broker."""
         name = (call.contact, call.serial)
         if name in self._heard or call.contact == self._port.me:
             return
@@ -93,7 +94,7 @@ class Rejoin:
             self._detector.probe(PROBES)  # not all brokers through one contact
 
     def merge(self, contact: BrokerRef) -> None:
-        """The ring of a broker and this one are two."""
+        """Merge the ring of a broker with this one, at most once in `HEAL_EVERY` seconds."""
         now = self._port.now
         if now < self._merge_next:
             self.suspect(contact)
@@ -113,7 +114,7 @@ class Rejoin:
                 self._port.send(neighbour, call)
 
     def suspect(self, broker: BrokerRef) -> None:
-        """A broker may be in another ring."""
+        """Schedule a check whether a broker is in another ring."""
         if len(self._to_look_at) < LOOKS:
             self._to_look_at[broker.name] = broker
         if not self._looking:
@@ -143,6 +144,6 @@ class Rejoin:
             self._renewing = False
 
     def told_of(self, broker: BrokerRef) -> None:
-        """Others have passed on what a broker said: perhaps it is not dead."""
+        """Ping a dead broker whose frame others have forwarded: it may be alive."""
         if self._detector.is_dead(broker):
             self._port.send(broker, Ping())

@@ -23,7 +23,7 @@ from saps.overlay.ring.unanswered import Unanswered
 PATIENCE = 4
 """Repetitions for which a joining node waits for the answer that names its right neighbour."""
 TOUCHED = 4096
-"""Changes of right links that are remembered; a broker outside the simulator never looks."""
+"""Most remembered changes of right links; only the simulator reads them."""
 
 
 class Ring(Routing, ABC):
@@ -31,8 +31,8 @@ class Ring(Routing, ABC):
 
     A node is JOINING until its predecessor's right link points at it (`Inserted`), then LINKED, then LEAVING until that
     link points past it (`Unlinked`). Each right link is changed by its own node's broker alone, so insertions and
-    removals at one place are put in order there, without locks. Frames may be late, come twice or be lost: every
-    request is repeated until it is answered, and every handler below does nothing when it runs a second time.
+    removals at one place are put in order there, without locks. Frames may be late, duplicated or lost: every request
+    is repeated until it is answered, and every handler below is idempotent.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Ring(Routing, ABC):
         redeliver: Callable[[BrokerRef, Frame], object] | None = None,
         repaired: Callable[[Key], None] = lambda key: None,
     ) -> None:
-        """`redeliver` takes frames that were kept for a node back to where all frames come in; None: to `handle`.
-        `repaired` is told of each linked key that had to be linked again."""
+        """`redeliver` handles frames that were kept for a node; None: `handle` does. `repaired` is called with each
+        linked key that had to be linked again."""
         self.levels = Levels(port, self, self.meet)
         super().__init__(port, self.levels.rise_soon)
         self._redeliver = redeliver or self.handle
         self._repaired = repaired
         self.touched: deque[tuple[Key, Ref | None]] = deque(maxlen=TOUCHED)
-        """Changes of right links since the last look (for the simulator)."""
+        """Changes of right links since the simulator last read them."""
         self.unanswered = Unanswered(port, self.nodes, self._send_insert, self._send_unlink)
         self.doubts = Doubts(port, self.nodes)
         self.checks = Checks(port, self, self.levels, self.doubts, self._again)
@@ -60,34 +60,34 @@ class Ring(Routing, ABC):
 
     @abstractmethod
     def claim(self, node: Node, left: Ref) -> None:
-        """`left` points at a linked node: settle whether it is its left neighbour."""
+        """Decide whether `left`, which points at a linked node, is its left neighbour."""
 
     @abstractmethod
     def merge_right(self, node: Node, other: Ref | None) -> None:
-        """A linked node has been linked into another ring, too, before `other`."""
+        """Handle a node that was linked into another ring as well, before `other`."""
 
     @abstractmethod
     def meet(self, ref: Ref) -> None:
-        """A key of another broker is in the overlay."""
+        """Take note of another broker's key in the overlay."""
 
     # --- what the broker asks for ---------------------------------------------------------------------
 
     def start_alone(self, key: Key) -> None:
-        """Begin a new mesh: the ring of one."""
+        """Begin a new mesh: a ring of one key."""
         node = Node(self._new_ref(key), self._port.now)
         self.nodes[key] = node
         self._close_ring(node)
         self._link_node(node)
 
     def close_alone(self, key: Key) -> None:
-        """An own key that was being inserted finds nobody: it is the ring of one."""
+        """Make an own key that is being inserted a ring of one, since there are no other brokers."""
         node = self.nodes.get(key)
         if node is not None and node.state is State.JOINING:
             self._close_ring(node)
             self._link_node(node)
 
     def insert(self, key: Key, done: Done) -> None:
-        """Put a key into the overlay. `done` runs once every range call started from then on will find it."""
+        """Insert a key. `done` runs when every range call started from then on will find it."""
         node = self.nodes.get(key)
         if node is None:
             node = self.nodes[key] = Node(self._new_ref(key), self._port.now)
@@ -102,7 +102,7 @@ class Ring(Routing, ABC):
             node.waiters.append(lambda: self.insert(key, done))
 
     def remove(self, key: Key, done: Done) -> None:
-        """Take a key out. `done` runs when its predecessor has let go of it."""
+        """Remove a key. `done` runs when its predecessor no longer points at it."""
         node = self.nodes.get(key)
         if node is None:
             done()
@@ -118,16 +118,17 @@ class Ring(Routing, ABC):
 
     @property
     def settled(self) -> bool:
-        """False while a linked key of this broker may be out of its place."""
+        """Whether all linked keys of this broker are known to be in their places."""
         return not self.unanswered.asked
 
     @property
     def alone(self) -> bool:
-        """The ring has own keys only, and none is about to be put in: nobody else has to do with their removal."""
+        """Whether the ring has own keys only and no pending insertion, so that no other broker takes part in
+        removals."""
         return not self._beside and self.settled and len(self.order) == len(self.nodes)
 
     def neighbours(self) -> dict[str, BrokerRef]:
-        """The brokers beside own nodes in level 0: those whose crash this broker has to notice."""
+        """Return by name the brokers next to own nodes in level 0, whose crashes this broker has to notice."""
         me = self._port.me.name
         return {broker.name: broker for broker in self._next_to if broker.name != me}
 
@@ -138,8 +139,8 @@ class Ring(Routing, ABC):
         return Ref(key, self._port.me, self._stays)
 
     def _send_insert(self, node: Node) -> None:
-        """Start an insertion near the node: at an own node, or at a neighbour on whatever level. Each repetition takes
-        the next of them: a crash that nobody has noticed yet may block the way from one, seldom from all."""
+        """Start an insertion near the node: at an own node, or at a neighbour on any level. Each repetition starts at
+        the next of them: an unnoticed crash may block the way from one, but seldom from all."""
         frame = Insert(0, None, node.ref)
         starts = self._starts(node)
         node.attempts += 1
@@ -151,7 +152,7 @@ class Ring(Routing, ABC):
             self._port.send(self.contact, frame)
 
     def _starts(self, node: Node) -> list[BrokerRef]:
-        """The brokers where an insertion of the node may start, the best first."""
+        """Return the brokers where an insertion of the node may start, best first."""
         starts: dict[str, BrokerRef] = {}
         if self.nearest(node.key, but=node.key) is not None:
             starts[self._port.me.name] = self._port.me
@@ -161,17 +162,17 @@ class Ring(Routing, ABC):
         return list(starts.values())
 
     def _close_ring(self, node: Node) -> None:
-        """Everyone else is gone: the last node's neighbour is the node itself."""
+        """Close the ring of the last node: it becomes its own neighbour."""
         for links in (node.right, node.left):
             for level in range(len(links) - 1, -1, -1):
                 self.point(node, links is node.right, level, None if level else node.ref)
         node.right, node.left = [node.ref], [node.ref]
 
     def _on_insert(self, sender: BrokerRef, frame: Insert) -> None:
-        """Link `ref` if it belongs behind an own node, else pass the frame on towards its place.
+        """Link `ref` if it belongs behind an own node, else forward the frame towards its place.
 
-        A request that comes again is answered as the first time (`_confirm`): the answer may be lost, not the link. A
-        node that leaves keeps requests for its place, for after `Unlinked` another one decides about that place."""
+        A repeated request gets the same answer as the first one (`_confirm`), as the answer may be lost but the link
+        exists. A leaving node keeps requests for its place, since another node decides there after `Unlinked`."""
         ref = frame.ref
         if self._port.lost(ref.broker):
             # Not so, if it hears this: then it says so itself, and inserts the key from here.
@@ -199,13 +200,13 @@ class Ring(Routing, ABC):
             self.forward(node, ref.key, frame)
 
     def _confirm(self, node: Node, ref: Ref, frame: Insert) -> None:
-        """Say once more that `ref` is linked, with the right neighbour that it was given then: by now `node` may know
-        another one, which others have put in behind `ref`."""
+        """Answer again that `ref` is linked, with the right neighbour it got then: by now others may have been inserted
+        behind `ref`."""
         granted = node.granted[1] if node.granted and node.granted[0] == ref.key else None
         self._port.send(ref.broker, Inserted(ref, node.ref, granted, frame.hops, self.doubts.left(node), again=True))
 
     def _link(self, node: Node, ref: Ref, right: Ref | None, hops: int) -> None:
-        """The moment at which `ref` is in the overlay."""
+        """Point a node at `ref`: from this moment `ref` is in the overlay."""
         self.doubts.relinked(node, right)
         self.point(node, True, 0, ref)
         node.granted = (ref.key, right)
@@ -215,8 +216,9 @@ class Ring(Routing, ABC):
             self._port.send(right.broker, SetLeft(right.key, ref, None))
 
     def _on_inserted(self, sender: BrokerRef, frame: Inserted) -> None:
-        """An own node is in the ring. If it was before, it was inserted once more to mend the ring: then the left
-        neighbours are compared (`claim`), and the right one may be of another ring (`merge_right`)."""
+        """Handle the confirmation that an own node is in the ring. If it was linked before, it was inserted again to
+        repair the ring: then compare the left neighbours (`claim`), and merge the right ones, which may belong to
+        different rings (`merge_right`)."""
         node = self.nodes.get(frame.ref.key)
         if node is None or node.ref != frame.ref:
             # A repeated insertion came after the removal.
@@ -243,7 +245,7 @@ class Ring(Routing, ABC):
             self._run_waiters(node)
 
     def _link_node(self, node: Node) -> None:
-        """From now on the node takes part in searches; frames that came early are handled now."""
+        """Let the node take part in searches, and handle the frames that came too early."""
         node.state = State.LINKED
         self.into_order(node)
         self.touched.append((node.key, node.right[0]))
@@ -261,7 +263,7 @@ class Ring(Routing, ABC):
     # --- repair -----------------------------------------------------------------------------------------
 
     def _again(self, node: Node) -> None:
-        """Insert a linked node once more; it cannot leave until that is answered."""
+        """Insert a linked node again; it cannot leave until that is answered."""
         self.unanswered.ask_again(node)
         self._send_insert(node)
 
@@ -286,8 +288,9 @@ class Ring(Routing, ABC):
             self._port.send(right.broker, frame)
 
     def _on_unlink(self, sender: BrokerRef, frame: Unlink) -> None:
-        """Take `ref` out if it is right of an own node; else it is out already, or the frame goes on to its place. What
-        the leaving node doubted about its right link, this node now doubts about the link that it takes over."""
+        """Remove `ref` if it is the right neighbour of an own node; else it is removed already, or the frame is
+        forwarded to its place. The doubt about the leaving node's right link moves to the link that this node takes
+        over."""
         ref = frame.ref
         node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
         if node is None:
@@ -316,7 +319,8 @@ class Ring(Routing, ABC):
         self._gone(node, frame.by.broker)
 
     def _gone(self, node: Node, left: BrokerRef | None) -> None:
-        """A node is out of the ring. Requests for its place go to `left`, the broker that decides there now."""
+        """Forget a node that is out of the ring, and forward requests for its place to `left`, which decides there
+        now."""
         self.out_of_order(node)
         self.unanswered.forget(node)
         self.levels.part(node)

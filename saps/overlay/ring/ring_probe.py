@@ -1,8 +1,8 @@
-"""Ring probes: is this broker still in the same ring as those it has heard of?
+"""Ring probes find out whether this broker is in the same ring as other brokers that it knows.
 
-Crashes of several brokers at once can cut the ring in two, each part whole in itself. So now and then, and after every
-death of a neighbour, a broker lets one it has heard of search for one of its keys. If that search ends elsewhere, the
-keys are inserted in the other part as well, which makes the two parts one again.
+Crashes of several brokers at once can cut the ring in two parts that are each intact. So periodically, and after every
+death of a neighbour, a broker has a known broker search for one of its keys. If that search ends elsewhere, its keys
+are inserted in the other part as well, which merges the two parts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from saps.overlay.ring.unanswered import RETRY
 RING_PROBE = 10
 """Heartbeats between two ring probes."""
 ACQUAINTANCES = 64
-"""Brokers remembered for ring probes."""
+"""Most brokers remembered for ring probes."""
 
 
 class RingProbe:
-    """The ring probes of one broker. `rejoin` inserts all own keys once more, beginning at the broker given."""
+    """The ring probes of one broker. `rejoin` inserts own keys again, starting at the given broker."""
 
     def __init__(self, port: Port, graph: SkipGraph, detector: Detector, rejoin: Callable[[BrokerRef], None]) -> None:
         self._port = port
@@ -32,22 +32,22 @@ class RingProbe:
         self._detector = detector
         self._rejoin = rejoin
         self.known: dict[str, BrokerRef] = {}
-        """Brokers heard of, the one to be asked next first."""
+        """Known brokers by name, the next one to ask first."""
         self._repaired_at = -math.inf
-        """When every neighbour of the last neighbour that died has noticed."""
+        """When all neighbours of the last dead neighbour have noticed its death."""
         self._deaths = 0
         self._checked = 0
-        """Deaths there had been when the last ring probe began that ended well."""
+        """Number of deaths at the start of the last ring probe that found a single ring."""
         self._cursor = 0
         self._stopped = False
 
     @property
     def pending(self) -> bool:
-        """Since the last death it has not been found out yet whether this broker is cut off."""
+        """Whether no ring probe has ended well since the last death."""
         return self._checked < self._deaths and not self._stopped
 
     def calm(self) -> bool:
-        """False while a crash is being found out or repaired: what a range call brings may not be complete."""
+        """Whether no crash is being detected or repaired. Otherwise the result of a range call may be incomplete."""
         if self._port.now < self._repaired_at or self.pending or not self._graph.settled:
             return False
         suspects = self._detector.suspects
@@ -55,11 +55,11 @@ class RingProbe:
 
     @property
     def acquaintances(self) -> list[BrokerRef]:
-        """The brokers heard of, at most `ACQUAINTANCES`."""
+        """The known brokers, at most `ACQUAINTANCES`."""
         return list(self.known.values())
 
     def know(self, broker: BrokerRef) -> None:
-        """A broker to be asked some time."""
+        """Remember a broker for later probes."""
         known = self.known
         if broker.name == self._port.me.name:
             return
@@ -68,17 +68,17 @@ class RingProbe:
         known[broker.name] = broker
 
     def neighbour_died(self) -> None:
-        """A neighbour was given up: call when the others beside it have noticed too."""
+        """Schedule a probe after a neighbour's death, when its other neighbours have noticed it too."""
         self._repaired_at = self._port.now + self._port.grace
         self._deaths += 1
         self._port.after(self._port.grace, self.call)
 
     def stop(self) -> None:
-        """This broker leaves."""
+        """Stop probing: this broker leaves."""
         self._stopped = True
 
     def call(self) -> None:
-        """Let one acquaintance search for one own key."""
+        """Have one known broker search for one own key."""
         asked = self._whom_to_ask()
         deaths = self._deaths
         if self._stopped or not self._graph.order:
@@ -99,8 +99,8 @@ class RingProbe:
     def look(
         self, asked: BrokerRef, apart: Callable[[BrokerRef], None], together: Callable[[], None] = lambda: None
     ) -> None:
-        """Let a broker search for one own key, each time another: is it in the same ring? Neither is called if it does
-        not answer."""
+        """Have a broker search for an own key, a different one each time. Calls `together` if it is in the same ring
+        and `apart` if not; neither without an answer."""
         order = self._graph.order
         if self._stopped or not order:
             return
@@ -121,7 +121,7 @@ class RingProbe:
         self._graph.find(key, found, asked)
 
     def _whom_to_ask(self) -> BrokerRef | None:
-        """The acquaintance whose turn it is; a neighbour of the levels above if none is left."""
+        """Return the next known broker to ask, or a neighbour of the upper levels if none is left."""
         for known in (self.known.values(), self._graph.linked_brokers()):
             for broker in known:
                 if self._port.reachable(broker):

@@ -1,4 +1,4 @@
-"""The nodes of one broker, and how a routed frame finds the way among them and onward."""
+"""The nodes of one broker, and the routing of frames among them and to other brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from saps.overlay.ring.keys import BrokerRef, Key, Ref, between, membership
 from saps.overlay.ring.sorted_keys import SortedKeys
 
 MAX_HOPS = 256
-"""A routed frame is dropped after so many hops; whoever sent it repeats it."""
+"""Hops after which a routed frame is dropped; its sender repeats it."""
 
 Done = Callable[[], None]
 
@@ -28,7 +28,7 @@ class State(Enum):
 
 
 class Search(NamedTuple):
-    """The highest level whose neighbours were looked for, and how many answers are awaited."""
+    """The highest level whose neighbours were searched, and the number of missing answers."""
 
     level: int
     awaited: int
@@ -66,33 +66,33 @@ class Node:
         self.right: list[Ref | None] = [None]
         self.left: list[Ref | None] = [None]
         self.granted: tuple[Key, Ref | None] | None = None
-        """The last node linked to the right of this one, and what it was told its right neighbour is."""
+        """The last node linked to the right of this one, and the right neighbour that it was told."""
         self.waiting: list[tuple[BrokerRef, Frame]] = []
         """Frames that came too early (joining), or that would change the right link (leaving)."""
         self.waiters: list[Done] = []
         self.since = now
         self.doubt_until = 0.0
-        """Until then a live node may stand between this one and the one to its right: their common neighbour crashed,
-        and it has not noticed yet. What a range call brings from there is not complete."""
+        """Until then a live node may lie between this one and its right neighbour, as their common neighbour has
+        crashed and it has not noticed yet. The result of a range call over this link is incomplete."""
         self.gone: tuple[Ref, float] | None = None
-        """The right neighbour of which its broker said that it is not there, and since when."""
+        """The right neighbour that its broker has reported missing, and since when."""
         self.attempts = 0
         """Insertions sent so far."""
         self.asked = 0
-        """Insertions of the linked node that are under way: it does not leave before they are answered, or one of them
-        could put it in again behind its removal."""
+        """Pending insertions of the linked node. It does not leave before they are answered, as one of them could
+        insert it again after its removal."""
         self.search = NOT_SOUGHT
 
     def links(self, rightward: bool) -> list[Ref | None]:
         return self.right if rightward else self.left
 
     def known(self, level: int, rightward: bool) -> Ref | None:
-        """The neighbour at a level."""
+        """Return the neighbour at a level, or None."""
         links = self.links(rightward)
         return links[level] if level < len(links) else None
 
     def hint(self, level: int, rightward: bool) -> Ref | None:
-        """The neighbour at the highest level up to `level` where there is one; None at the end of the list."""
+        """Return the neighbour at the highest level up to `level` that has one; None at the end of the list."""
         links = self.links(rightward)
         for i in range(min(level, len(links) - 1), -1, -1):
             ref = links[i]
@@ -102,29 +102,29 @@ class Node:
 
 
 class Routing:
-    """The nodes of one broker, by key and in order, and the way from them to any key."""
+    """The nodes of one broker, by key and in order, and the routes from them to any key."""
 
     def __init__(self, port: Port, on_end: Callable[[Key], None]) -> None:
-        """`on_end` is told of each key that is put into `ends`."""
+        """`on_end` is called with each key that is added to `ends`."""
         self._port = port
         self._on_end = on_end
         self.nodes: dict[Key, Node] = {}
         self.order = SortedKeys()
         """Keys of the nodes that are in the overlay, sorted."""
         self.ends = SortedKeys()
-        """Those of them whose right link does not lead to the next own key: between two of them the ring has own nodes
-        only. A search leaves this broker from them alone, so the others need no neighbours in the levels above."""
+        """Keys in `order` whose right link does not lead to the next own key, each the last of a row of own nodes. A
+        search leaves this broker only from these, so the others need no upper neighbours."""
         self._beside: dict[Key, None] = {}
-        """Nodes beside another broker's in level 0, or with a link lost."""
+        """Nodes next to another broker's node in level 0, or with a lost link."""
         self._next_to: dict[BrokerRef, int] = {}
-        """Other broker -> links of own nodes to it in level 0."""
+        """By other broker: the number of own nodes' links to it in level 0."""
         self._linking: dict[BrokerRef, set[Key]] = {}
-        """Other broker -> own nodes with a link to it on some level."""
+        """By other broker: the own nodes with a link to it on any level."""
         self.contact: BrokerRef | None = None
         """Where to start while no own node is linked."""
 
     def point(self, node: Node, rightward: bool, level: int, ref: Ref | None) -> None:
-        """Set a link. All are set here, so that those to one broker, and to others at all, are found at once."""
+        """Set a link. All links are set here, which keeps the indexes by broker up to date."""
         links = node.links(rightward)
         before, links[level] = links[level], ref
         if ref is not None and ref.broker != self._port.me:
@@ -137,7 +137,7 @@ class Routing:
             self.look_beside(node)
 
     def _count_next_to(self, ref: Ref | None, links: int) -> None:
-        """So many more links lead to a neighbour in level 0."""
+        """Add to the number of links to a neighbour's broker in level 0."""
         if ref is not None and ref.broker != self._port.me:
             count = self._next_to.get(ref.broker, 0) + links
             if count:
@@ -146,7 +146,7 @@ class Routing:
                 del self._next_to[ref.broker]
 
     def _unlinked_from(self, node: Node, broker: BrokerRef) -> None:
-        """One link of a node to a broker is no more: was it the last?"""
+        """Update the index after a node has lost a link to a broker, which may have been the last."""
         linking = self._linking.get(broker)
         if linking is not None and not any(
             ref is not None and ref.broker == broker for links in (node.right, node.left) for ref in links
@@ -156,7 +156,7 @@ class Routing:
                 del self._linking[broker]
 
     def look_beside(self, node: Node) -> None:
-        """Who is beside a node in level 0 may have changed."""
+        """Update the indexes after the neighbours of a node in level 0 may have changed."""
         key, me = node.key, self._port.me
         right, left = node.right[0], node.left[0]
         if right is not None and left is not None and right.broker == me and left.broker == me:
@@ -172,13 +172,13 @@ class Routing:
             self._on_end(key)
 
     def into_order(self, node: Node) -> None:
-        """A node is in the overlay now."""
+        """Add a node that is in the overlay now."""
         self.order.add(node.key)
         self.look_beside(node)
         self._look_before(node.key)
 
     def out_of_order(self, node: Node) -> None:
-        """A node has left the overlay: it is forgotten."""
+        """Forget a node that has left the overlay."""
         self.order.discard(node.key)
         self.ends.discard(node.key)
         self._beside.pop(node.key, None)
@@ -198,8 +198,7 @@ class Routing:
             self.look_beside(self.nodes[before])
 
     def last_in_row(self, node: Node, end: Key) -> Node:
-        """The last own node that can be reached from a node by right links that lead from own to next own one, before
-        `end`."""
+        """Return the last own node before `end` that right links reach from a node without leaving this broker."""
         if node.state is State.JOINING:
             return node
         row = self.ends.at_or_after(node.key)
@@ -209,22 +208,22 @@ class Routing:
         return node if before is None or before <= node.key else self.nodes[before]
 
     def is_end(self, node: Node) -> bool:
-        """Is it the last of a row of own nodes?"""
+        """Return whether a node is the last of a row of own nodes."""
         return self.ends.at_or_after(node.key) == node.key
 
     def end_of_row(self, node: Node) -> Node:
-        """The last own node of the row that a linked node is in."""
+        """Return the last own node of a linked node's row."""
         end = self.ends.at_or_after(node.key)
         return node if end is None else self.nodes[end]
 
     def start_of_row(self, node: Node) -> Node:
-        """The first own node of the row that a linked node is in."""
+        """Return the first own node of a linked node's row."""
         end = self.ends.before(node.key)
         start = self.order.first() if end is None else self.order.after(end)
         return node if start is None else self.nodes[start]
 
     def nearest(self, target: Key, but: Key | None = None) -> Node | None:
-        """The own node closest to the left of `target` going around the ring, leaving out `but`."""
+        """Return the own node nearest to the left of `target` around the ring, leaving out `but`."""
         order = self.order
         key = order.before(target) or order.last()
         if key is not None and key == but:
@@ -232,8 +231,8 @@ class Routing:
         return None if key is None or key == but else self.nodes[key]
 
     def next_hop(self, node: Node, target: Key) -> Ref | None:
-        """The farthest right neighbour of `node`, which is the own node nearest to `target`, that is not past `target`.
-        An own node in between can only be a link to one that has gone: it leads nowhere."""
+        """Return the farthest right neighbour of `node` that is not past `target`; `node` is the own node nearest to
+        `target`. A link to an own node in between must be outdated, and is ignored."""
         me = self._port.me
         for ref in reversed(node.right):
             if ref is None or ref.broker == me or not between(node.key, ref.key, target):
@@ -243,7 +242,7 @@ class Routing:
         return None
 
     def takes(self, node: Node, target: Key) -> bool:
-        """True if `target` belongs directly to the right of `node`."""
+        """Return whether `target` belongs directly to the right of `node`."""
         right = node.right[0]
         return right is None or self._port.lost(right.broker) or between(node.key, target, right.key)
 
@@ -252,7 +251,8 @@ class Routing:
             self._port.send(sender, Gone(frame.via))
 
     def forward(self, node: Node | None, target: Key, frame: Routed) -> bool:
-        """Send a routed frame one hop nearer to `target`. False, and the frame dropped, if there is no way now."""
+        """Send a routed frame one hop nearer to `target`. Returns False, and drops the frame, if there is no way
+        now."""
         if frame.hops >= MAX_HOPS:
             return False
         if node is None:

@@ -1,8 +1,7 @@
 """The Skip Graph of keys (Aspnes & Shah, Skip Graphs): level 0 (`saps.overlay.ring.ring`), the levels above it, search.
 
-The links of the levels above are hints that make search short; a wrong one costs a retry, never a key. This is what a
-range call (`saps.overlay.rendezvous.range_calls`) stands on: going right from any node, no key that was linked before
-is missed.
+The links of the upper levels are hints that make searches short; a wrong one costs a retry, never a key. Range calls
+(`saps.overlay.rendezvous.range_calls`) rely on level 0: going right from any node misses no key that was linked before.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from saps.overlay.ring.partition_merge import Merging
 from saps.overlay.ring.routing import MAX_HOPS, Node, State
 
 GONE_AFTER = 1.0
-"""Seconds for which a right link to a node that is not there is kept, in case it is being taken out properly."""
+"""Seconds for which a right link to a missing node is kept, as the node may be in the middle of its removal."""
 
 
 class SkipGraph(Merging):
-    """The nodes of one broker, and the one mutator `handle` for the frames that concern them."""
+    """The nodes of one broker. `handle` is the only entry for frames about them."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class SkipGraph(Merging):
         self._finds: dict[int, Callable[[Found], None]] = {}
         self._serial = 0
         self._gone_here: set[Key] = set()
-        """Own keys that a frame was sent to and that have no node, since own links to them were last dropped."""
+        """Own keys without a node that frames were addressed to since `_drop_own` last ran."""
         self._on: Handlers = {
             Insert: self._on_insert,
             Inserted: self._on_inserted,
@@ -71,13 +70,13 @@ class SkipGraph(Merging):
         return dict.fromkeys(self._on, self.handle)
 
     def handle(self, sender: BrokerRef, frame: Frame) -> None:
-        """Handle one frame that is one of the Skip Graph's."""
+        """Handle a frame of the Skip Graph."""
         if isinstance(frame, Routed):
             self.check_via(sender, frame)
         self._on[type(frame)](sender, frame)
 
     def forget(self, broker: BrokerRef) -> None:
-        """Drop every link to a broker that died; nodes that lost their left neighbour look for a new one."""
+        """Drop all links to a dead broker. Nodes that have lost their left neighbour search a new one."""
         keys = set(self._beside).union(*(keys for ref, keys in self._linking.items() if ref.same_incarnation(broker)))
         for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
             for rightward in (True, False):
@@ -96,12 +95,12 @@ class SkipGraph(Merging):
         self._gone_here.add(frame.key)
 
     def _drop_own(self) -> None:
-        """Drop the links between own nodes to those that are gone."""
+        """Drop the links of own nodes to own nodes that are gone."""
         gone, self._gone_here = self._gone_here, set()
         self._drop_links(self.nodes, self._port.me, gone)
 
     def _drop_links(self, keys: Iterable[Key], broker: BrokerRef, gone: Set[Key]) -> None:
-        """Drop the links that the own nodes at `keys` have to a broker's nodes that are `gone`."""
+        """Drop the links of the own nodes at `keys` to nodes of a broker that are `gone`."""
         for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
             for rightward in (True, False):
                 for i, known in enumerate(node.links(rightward)):
@@ -111,28 +110,29 @@ class SkipGraph(Merging):
                         self.point(node, rightward, i, None)
 
     def _is_lost_for_good(self, node: Node, right: Ref) -> bool:
-        """The node to the right is not there. If a repeated insertion has put it in after its removal, its broker takes
-        it out again, and says what is behind it; a right link is given up only if that does not happen."""
+        """Return whether the missing node to the right is lost for good. If a repeated insertion has linked it after
+        its removal, its broker removes it again and names the node behind it. The right link is given up only if that
+        has not happened within `GONE_AFTER` seconds."""
         if node.gone is None or node.gone[0] != right:
             node.gone = right, self._port.now
         return self._port.now - node.gone[1] > GONE_AFTER
 
     def linked_brokers(self) -> Iterator[BrokerRef]:
-        """The other brokers that own nodes have links to, on any level; some may come twice."""
+        """Yield the other brokers that own nodes have links to on any level; some may come twice."""
         return (ref for ref in list(self._linking) if ref.name != self._port.me.name)
 
     # --- search -----------------------------------------------------------------------------------------
 
     def find(self, target: Key, found: Callable[[Found], None], start: BrokerRef | None = None) -> None:
-        """Search, beginning at `start` (None: here): the node before `target`, and the one at it or behind it, by
-        O(log n) hops. `found` may never run if a broker fails meanwhile."""
+        """Search for the node before `target` and the one at or behind it, in O(log n) hops, starting at the broker
+        `start` (None: here). `found` may never run if a broker fails meanwhile."""
         self._serial += 1
         self._finds[self._serial] = found
         self._finds.pop(self._serial - MAX_HOPS, None)
         self._port.send(start or self._port.me, Find(0, None, target, self._port.me, self._serial))
 
     def _on_find(self, sender: BrokerRef, frame: Find) -> None:
-        """Answer if the target belongs behind an own node, else pass the frame on along the longest link that does not
+        """Answer if the target belongs behind an own node, else forward the frame along the longest link that does not
         lead past it."""
         node = self.nearest(frame.target)
         right = None if node is None else node.right[0]
@@ -149,7 +149,7 @@ class SkipGraph(Merging):
     # --- invariants -------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Raise AssertionError if an own node breaks what holds after every event, faults or not."""
+        """Raise `AssertionError` if an own node violates an invariant; they hold after every event, faults or not."""
         order = list(self.order)
         assert order == sorted(order), "own nodes out of order"
         linked = set(order)
@@ -187,5 +187,5 @@ class SkipGraph(Merging):
 
 
 def _stay(node: Node) -> int:
-    """The order in which own nodes came."""
+    """Return the number of a node's stay: own nodes sort by the order of their insertions."""
     return node.ref.stay
