@@ -1,1 +1,1 @@
-"""Brokers that join, leave, fail and are watched."""
+"""Membership: how brokers start, join, leave and fail, and how a broker detects that."""

@@ -1,8 +1,8 @@
-"""Whose machine's clock is wrong: brokers compare their clocks, as retained messages, claims and expiry go by them.
+"""Compares the clocks of brokers to find wrong ones: retained messages, claims and expiry depend on them.
 
-A `Ping` that says when it was sent is answered by a `Pong` that says so, too, and what the other clock shows. That one
-is ahead by something between (shown there - shown here at the answer) and (shown there - shown here at the question):
-frames that waited make the two differ more, so that they accuse nobody.
+A `Ping` with its time of sending is answered by a `Pong` with that time and the other clock's time. The other clock is
+ahead by at least (its time - own time at the answer) and at most (its time - own time at the question). Delayed frames
+only widen this interval, so they accuse no broker.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from saps.overlay.port import Handlers, Port
 from saps.overlay.ring.keys import BrokerRef
 
 COMPARE = 10.0
-"""Seconds between two comparisons. Shorter costs `ASKED` pings and answers each."""
+"""Seconds between two comparisons. Each costs `ASKED` pings and answers."""
 ASKED = 8
-"""Brokers that are asked at a time."""
+"""Brokers asked in one comparison."""
 TOLERANCE = 1.0
-"""Seconds by which clocks may certainly differ before that is said. Synchronised ones differ by milliseconds."""
+"""Difference in seconds above which a clock counts as wrong. Synchronised clocks differ by milliseconds."""
 AGAIN = 3600.0
-"""Seconds until the same broker is named again in the log."""
+"""Seconds until the log names the same broker again."""
 
 
 class _Compared(NamedTuple):
-    """An answer."""
+    """The comparison with one broker's clock."""
 
     least: float
     most: float
-    """Seconds between which the other clock is ahead."""
+    """`least` and `most`: bounds in seconds of how far the other clock is ahead."""
     at: float
-    """When it came."""
+    """When the answer came."""
 
     @property
     def ahead(self) -> float:
-        """Seconds by which the other clock is certainly ahead; negative: behind."""
+        """Seconds by which the other clock is certainly ahead, or behind if negative."""
         return max(self.least, 0.0) + min(self.most, 0.0)
 
 
@@ -51,25 +51,25 @@ class Clocks:
         brokers: Callable[[], Iterable[BrokerRef]],
         tell: Tell | None = None,
     ) -> None:
-        """`wall`: this broker's clock, seconds since the epoch; `brokers`: those that may be asked; `tell` gets lines
-        for the log."""
+        """`wall` returns this broker's clock in seconds since the epoch, `brokers` those to compare with; `tell` takes
+        lines for the log."""
         self._port = port
         self._wall = wall
         self._brokers = brokers
         self._asked: dict[str, None] = {}
-        """Names, in the order in which they were asked last."""
+        """Names of the brokers asked, the one asked longest ago first."""
         self._compared: dict[str, _Compared] = {}
         self._named: dict[str, float] = {}
-        """When each was named last."""
+        """By name: when the log named the broker last."""
         self._tell = tell
 
     @property
     def wrong(self) -> dict[str, float]:
-        """By name: seconds by which clocks are ahead of this one's (negative: behind) that differ beyond tolerance."""
+        """The brokers whose clocks differ by more than `TOLERANCE`: by name, the seconds ahead of this one's clock."""
         return {name: each.ahead for name, each in self._compared.items() if abs(each.ahead) > TOLERANCE}
 
     def compare(self) -> None:
-        """Say what has been found, and ask again: those that were not asked for longest."""
+        """Report wrong clocks, and ask the brokers that were asked longest ago."""
         recently = self._port.now - 3 * COMPARE
         self._compared = {name: each for name, each in self._compared.items() if each.at > recently}
         self._say()
@@ -89,13 +89,14 @@ class Clocks:
         self._port.send(sender, Pong(ping.at, _milliseconds(self._wall())) if ping.at else Pong())
 
     def _on_pong(self, broker: BrokerRef, pong: Pong) -> None:
-        """A broker's clock has shown `at`, after this one's had `asked`. In ms; 0: neither was said."""
+        """Take an answer: the other clock showed `at` after this one showed `asked`, both in ms; 0 means no
+        comparison."""
         asked, shown, now = pong.asked, pong.at, _milliseconds(self._wall())
         if shown and 0 < asked <= now and broker.name in self._asked:
             self._compared[broker.name] = _Compared((shown - now) / 1000, (shown - asked) / 1000, self._port.now)
 
     def _say(self) -> None:
-        """Name those whose clocks differ; if they are most of several this broker's own is the one."""
+        """Log the brokers whose clocks differ; if most of several differ, this broker's own clock is the wrong one."""
         wrong, now = self.wrong, self._port.now
         if len(wrong) > 1 and 2 * len(wrong) > len(self._compared):
             wrong = {self._port.me.name: -sorted(wrong.values())[len(wrong) // 2]}

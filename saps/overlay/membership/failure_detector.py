@@ -1,12 +1,15 @@
-"""Failure detection: which brokers are taken for dead (after SWIM: Das, Gupta & Motivala 2002, without its gossip).
+"""Failure detection: declares silent brokers dead (after SWIM: Das, Gupta & Motivala 2002, without its gossip).
 
-A broker watches those whose failure it would have to mend: its neighbours in the overlay, those that owe it an
-acknowledgement, and those it has just sent something to. Every frame is a sign of life; who is silent for `heartbeat`
-seconds is pinged; who is silent for `suspect_after`, or whose link broke and does not come back within `dead_after`,
-is dead. Nobody else is told: each broker finds out for itself what it depends on.
+A broker watches those whose failure it would have to repair: its neighbours in the overlay, those that owe it an
+acknowledgement, and those to which it has just sent something.
 
-A later life of a broker counts once it has been heard itself. Until then it is hearsay: watched like any other, but it
-neither takes the place of the life that speaks nor, if it is silent, has that one taken for dead.
+1. Every frame is a sign of life. A broker that is silent for `heartbeat` seconds is pinged.
+2. A broker that is silent for `suspect_after` seconds is dead. So is one whose link broke and that does not answer
+   within `dead_after` seconds.
+3. Deaths are not gossiped: each broker finds out for itself what it depends on.
+
+A later incarnation of a broker counts once it has been heard itself. Until then it is hearsay: it is watched like any
+other, but it does not replace the incarnation that speaks, and its silence does not make that one dead.
 """
 
 from __future__ import annotations
@@ -23,21 +26,24 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 
 REMEMBERED = 1 << 16
-"""Brokers, at most, of which it is remembered that they were given up: more than a mesh has. Others may name any."""
+"""Most dead brokers that are remembered: more than a mesh has. Without a limit others could name any number."""
 
 
 class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How soon a silent broker is given up. The time until delivery goes on after a crash is about `dead_after` if the
-    host is up (its links break at once), `suspect_after` if it vanished, and less than a second more for the repair."""
+    """How soon a silent broker is declared dead.
+
+    After a crash delivery continues after about `dead_after` seconds if the host is up (its links break at once), or
+    `suspect_after` if it vanished, plus less than a second for the repair."""
 
     heartbeat: float = 0.5
-    """Seconds of silence after which a watched broker is pinged. Shorter costs frames: 2 a neighbour and interval."""
+    """Seconds of silence after which a watched broker is pinged. A shorter time costs 2 frames for each neighbour and
+    interval."""
     suspect_after: float = 1.5
-    """Seconds of silence after which a watched broker is dead. Shorter mistakes a slow broker for a dead one."""
+    """Seconds of silence after which a watched broker is dead. A shorter time mistakes slow brokers for dead ones."""
     dead_after: float = 1.0
     """Seconds after which a broker whose link broke is dead, unless it answers."""
     probe: float = 1.0
-    """Seconds between two attempts to reach a dead broker again (one of them at a time), to heal a partition."""
+    """Seconds between two attempts to reach a dead broker, one at a time, to end a partition."""
 
 
 class _Watched:
@@ -48,13 +54,13 @@ class _Watched:
         self.heard = now
         self.pinged = now
         self.answered = False
-        """It has been heard since it was first watched, last addressed, or last pinged."""
+        """Whether it has been heard since it was first watched, last addressed, or last pinged."""
         self.broken: float | None = None
         """When its link broke; None if it has been heard since."""
 
 
 class Detector:
-    """The opinion of one broker about the others. `dead` is called once for each broker given up."""
+    """One broker's view of which others are alive. `dead` is called once for each broker declared dead."""
 
     def __init__(
         self, port: Port, settings: DetectorSettings, dead: Callable[[BrokerRef], None], members: Members
@@ -65,24 +71,24 @@ class Detector:
         self._members = members
         self._watched: dict[str, _Watched] = {}
         self._hearsay: dict[BrokerRef, _Watched] = {}
-        """Lives that others have told of, later than the newest one heard."""
+        """Incarnations that others have reported, later than the newest one heard."""
         self._dead: dict[str, BrokerRef] = {}
         self._silent: dict[str, BrokerRef] = {}
-        """Of hearsay, what was given up."""
+        """Hearsay that was declared dead, by name."""
         self._false: dict[str, BrokerRef] = {}
-        """Of that, what an earlier life has spoken against since."""
+        """Dead hearsay of which an earlier incarnation has been heard since, by name."""
         self._newest: dict[str, int] = {}
-        """Newest incarnation seen of each broker."""
+        """Newest incarnation heard of each broker."""
         self._to_probe: dict[BrokerRef, None] = {}
-        """All that were given up and not heard since, the one to be probed next first."""
+        """All brokers declared dead and not heard since, the one to probe next first."""
 
     @property
     def suspects(self) -> list[str]:
-        """Names of the watched brokers whose link broke and that have not answered since."""
+        """Names of the watched brokers whose link broke and that have not answered since then."""
         return [watched.ref.name for watched in self._all() if watched.broken is not None]
 
     def lost(self, broker: BrokerRef) -> bool:
-        """True if this life of the broker is over."""
+        """Return whether this incarnation of a broker is dead or has ended."""
         dead = self._dead.get(broker.name)
         if dead is not None and dead.incarnation >= broker.incarnation:
             return True
@@ -91,7 +97,7 @@ class Detector:
         return self.stale_incarnation(broker)
 
     def stale_incarnation(self, broker: BrokerRef) -> bool:
-        """True if a newer life of the broker has been heard of, or this one has taken its leave."""
+        """Return whether a newer incarnation of the broker is known, or this one has left."""
         return self._newest.get(broker.name, 0) > broker.incarnation
 
     def reachable(self, broker: BrokerRef) -> bool:
@@ -102,7 +108,8 @@ class Detector:
         return (watched is None or watched.broken is None) and not self.lost(broker)
 
     def heard(self, broker: BrokerRef) -> BrokerRef | None:
-        """A sign of life. Returns the ref under which the broker was taken for dead, if it was."""
+        """Take a sign of life. Returns the reference under which the broker was declared dead, or None if it was
+        not."""
         newest = self._newest.get(broker.name, 0)
         if broker.incarnation > newest:
             self._newest[broker.name] = broker.incarnation
@@ -138,15 +145,15 @@ class Detector:
 
     @property
     def dead(self) -> bool:
-        """Has anyone been given up, and not been heard since?"""
+        """Whether any broker was declared dead and has not been heard since."""
         return bool(self._to_probe)
 
     def is_dead(self, broker: BrokerRef) -> bool:
-        """True if just this life of the broker was given up."""
+        """Return whether exactly this incarnation was declared dead."""
         return broker in self._to_probe
 
     def broke(self, broker: BrokerRef) -> None:
-        """The link to a broker went down: it has `dead_after` seconds to answer."""
+        """Give a broker whose link went down `dead_after` seconds to answer."""
         if self.lost(broker):
             return
         watched = self._watch(broker)
@@ -162,14 +169,14 @@ class Detector:
             self._give_up(watched.ref)
 
     def left(self, broker: BrokerRef) -> None:
-        """A broker has taken its leave: nothing more is expected of it."""
+        """Stop watching a broker that has left."""
         self._watched.pop(broker.name, None)
         self._newest[broker.name] = max(self._newest.get(broker.name, 0), broker.incarnation + 1)
         self._members.left(broker)
 
     def tick(self, needed: Iterable[BrokerRef], addressed: Iterable[tuple[BrokerRef, float]] = ()) -> None:
-        """Once a heartbeat: ping the silent, give up the dead, stop watching those that are not `needed` any more and
-        have been heard since they were last `addressed` (when something was sent to them)."""
+        """Ping silent brokers and declare dead ones, once in a heartbeat. Stop watching those that are no longer
+        `needed` and have been heard since they were last `addressed` (the time of the last frame to them)."""
         now, settings = self._port.now, self.settings
         wanted = set()
         for broker in needed:
@@ -193,14 +200,14 @@ class Detector:
                 self._port.send(watched.ref, Ping())
 
     def probe(self, count: int = 1) -> None:
-        """Try to reach so many of the dead, in turn."""
+        """Ping so many dead brokers, in rotation."""
         for broker in list(islice(self._to_probe, count)):
             del self._to_probe[broker]
             self._to_probe[broker] = None
             self._port.send(broker, Ping())
 
     def is_hearsay(self, broker: BrokerRef) -> bool:
-        """True if this life of a broker is later than the newest one heard: others only have told of it."""
+        """Return whether only others have reported this incarnation, which is later than the newest one heard."""
         return broker.incarnation > self._newest.get(broker.name, broker.incarnation)
 
     def _all(self) -> list[_Watched]:
@@ -230,7 +237,7 @@ class Detector:
         self._on_dead(broker)
 
     def _forget_one(self) -> None:
-        """Whoever was probed longest ago is a stranger again."""
+        """Forget the dead broker that was probed longest ago."""
         broker = next(iter(self._to_probe))
         del self._to_probe[broker]
         for given_up in (self._dead, self._silent):
@@ -238,7 +245,7 @@ class Detector:
                 del given_up[broker.name]
 
     def _unwatch(self, broker: BrokerRef) -> bool:
-        """True if it was hearsay."""
+        """Stop watching a broker; return whether it was hearsay."""
         if self._hearsay.pop(broker, None) is not None:
             return True
         self._watched.pop(broker.name, None)

@@ -1,8 +1,9 @@
-"""An orderly leave: nothing that was acknowledged is lost, and nobody sends here any more when this broker goes.
+"""An orderly leave: nothing acknowledged is lost, and no broker sends to this one any more when it ends.
 
-In this order: own publications arrive, filters and presence are withdrawn, the keys are taken out of the ring; then
-`Leave` goes to everyone that has sent to this broker in this life, and it is gone when each has answered `LeaveAck`.
-Filters stay if sessions go on elsewhere: publishers' brokers then keep for these what this one can take no more.
+In this order: own publications arrive, filters and publisher keys are withdrawn, the keys are removed from the ring;
+then `Leave` goes to everyone that has sent to this broker in this life, and it is gone when each has answered
+`LeaveAck`. Filters stay if sessions go on elsewhere: publishers' brokers then keep for these what this one can take no
+more.
 """
 
 from __future__ import annotations
@@ -15,42 +16,44 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.ring.skip_graph import SkipGraph
 
 SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
-"""Seconds for which a leaving broker waits until its publications have arrived."""
+"""Most seconds to wait until own publications have arrived, and seconds between two checks."""
 LEAVE_KEYS_AT_MOST = 1.5
 
 Withdraw = Callable[[Callable[[], None]], None]
 
 
 class Leaving:
-    """Whom this broker must part from, and how far it has come with that."""
+    """The leave of one broker, and the brokers that it must say `Leave` to."""
 
     def __init__(
         self, port: Port, graph: SkipGraph, settled: Callable[[], bool], withdraw: Withdraw, timeout: float
     ) -> None:
-        """`settled`: nothing of its own is under way. `withdraw` gives up what the mesh keeps of this broker, and calls
-        what it is handed when all concerned know. After `timeout` seconds it goes even if not everyone has answered."""
+        """`settled` returns whether no own publication is under way. `withdraw` withdraws what the mesh keeps of this
+        broker, and calls its argument when all concerned brokers know. The leave ends after `timeout` seconds even
+        without all answers."""
         self._port = port
         self._graph = graph
         self._settled = settled
         self._withdraw = withdraw
         self._timeout = timeout
         self.correspondents: dict[str, BrokerRef] = {}
-        """Brokers that have sent to this one in this life: they must know when it leaves."""
+        """By name: brokers that have sent to this incarnation and must be told when it leaves."""
         self._leave_acks: set[BrokerRef] = set()
-        """Brokers that have parted from this one."""
+        """Brokers that have answered `LeaveAck`."""
         self._left: Callable[[], None] | None = None
         self.begun = False
         self._eviction = False
 
     def begin(self, left: Callable[[], None]) -> None:
-        """Leave. `left` runs when nothing more can arrive, or when the time is up."""
+        """Leave. `left` runs when nothing more can arrive, or after the timeout."""
         self.begun = True
         self._left = left
         self._port.after(self._timeout, self._gone)
         self._settle(self._port.now + SETTLE_AT_MOST)
 
     def heard(self, sender: BrokerRef) -> bool:
-        """A broker has sent something. True if it does not know yet that this one is going: see `tell`."""
+        """Note that a broker has sent something. Returns True if it does not know yet that this one leaves: see
+        `tell`."""
         if sender in self._leave_acks:  # an answer to a range call may come later than that
             return False
         stranger = self._eviction and sender.name not in self.correspondents
@@ -58,7 +61,7 @@ class Leaving:
         return stranger
 
     def tell(self, stranger: BrokerRef) -> None:
-        """Part from it, after it was answered: what comes behind the `Leave` counts for nothing."""
+        """Send `Leave` to a broker after its frame was answered: frames behind the `Leave` would be ignored."""
         if stranger.name in self.correspondents:
             self._port.send(stranger, Leave())
 
@@ -71,18 +74,18 @@ class Leaving:
         self.parted(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
-        """Nothing is to be had from it any more."""
+        """Stop waiting for a broker whose link is down."""
         if self._eviction:
             self.parted(peer)
 
     def parted(self, broker: BrokerRef) -> None:
-        """Nothing more can come from a broker."""
+        """Note that nothing more can come from a broker."""
         self.correspondents.pop(broker.name, None)
         if self._eviction and not self.correspondents:
             self._gone()
 
     def _settle(self, limit: float) -> None:
-        """Once all own publications are out (at the latest at `limit`), give up filters and presence."""
+        """Withdraw filters and publisher keys once all own publications have arrived, at the latest at `limit`."""
         if not self._settled() and self._port.now < limit:
             self._port.after(SETTLE_EVERY, lambda: self._settle(limit))
         else:

@@ -1,8 +1,9 @@
-"""Who has come and gone, as one broker sees it: for operators. Nothing in the overlay depends on it.
+"""The record of brokers that have come and gone, as one broker sees it, for operators. The overlay does not depend on
+it.
 
-A broker finds out for itself only about those it watches (`saps.overlay.membership.failure_detector`), so what the
-brokers of a mesh know adds up to the whole. A broker that died is known, and away, until it is back, is forgotten by
-hand, or for `FORGOTTEN`.
+A broker knows only about those that it watches (`saps.overlay.membership.failure_detector`), so the records of all
+brokers together cover the mesh. A dead broker counts as away until it is back, an operator forgets it, or `FORGOTTEN`
+seconds have passed.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from saps.overlay.ring.keys import BrokerRef
 FORGOTTEN = 86_400.0
 """Seconds after which a broker that is away is forgotten."""
 KEPT = 100
-"""Events that are kept, the latest."""
+"""Number of latest events that are kept."""
 REMEMBERED = 1 << 16
-"""Brokers of which is known what became of them, at most: more than a mesh has."""
+"""Most brokers in the record: more than a mesh has."""
 WINDOW = 10.0
 LINES = 20
-"""Events told one by one in `WINDOW` seconds; those beyond are added up at its end."""
+"""Most events that are logged one by one in `WINDOW` seconds; the others are summed up at its end."""
 
 
 class What(StrEnum):
-    """What became of a broker."""
+    """A change of a broker's state."""
 
     JOINED = "joined"
     SUSPECTED = "suspected"
@@ -35,11 +36,11 @@ class What(StrEnum):
     DEAD = "dead"
     LEFT = "left"
     BACK = "back"
-    """It was suspected or dead and is heard again, or has been restarted."""
+    """It was suspected or dead and is heard again, or has restarted."""
 
 
 class Event(NamedTuple):
-    """What became of a broker, and when (seconds since the epoch)."""
+    """A change of a broker's state, with its time in seconds since the epoch."""
 
     at: float
     what: What
@@ -55,19 +56,19 @@ _WORDS = {
 }
 
 Tell = Callable[[str, bool], None]
-"""Gets a line for the log, and whether it is a warning."""
+"""Takes a line for the log, and whether it is a warning."""
 
 
 class Members:
-    """The brokers that one broker has heard of, and the latest events."""
+    """The brokers that one broker knows, and the latest events."""
 
     def __init__(self, port: Port, wall: Callable[[], float], tell: Tell | None = None) -> None:
-        """`tell` is told of each event."""
+        """`wall` returns seconds since the epoch; `tell` takes a line for each event."""
         self._port = port
         self._wall = wall
         self._known: dict[str, Event] = {}
-        """The last event of each broker, the one that came first first. One that was there before this broker has come
-        in silence, as `What.JOINED`."""
+        """The last event of each broker by name, oldest first. Brokers older than this one are recorded as
+        `What.JOINED` without an event."""
         self.events: deque[Event] = deque(maxlen=KEPT)
         self.counts: Counter[What] = Counter()
         self._tell = tell
@@ -76,7 +77,7 @@ class Members:
 
     @property
     def away(self) -> list[Event]:
-        """The brokers that are dead, and when they died, by name."""
+        """Return the deaths of the brokers that are away, sorted by name."""
         oldest = self._wall() - FORGOTTEN
         for event in list(self._known.values()):
             if event.what is What.DEAD and event.at < oldest:
@@ -84,7 +85,7 @@ class Members:
         return sorted((e for e in self._known.values() if e.what is What.DEAD), key=lambda event: event.broker.name)
 
     def forget(self, name: str) -> bool:
-        """An operator wants a dead broker forgotten. False if it is not known as dead."""
+        """Forget a dead broker for an operator. Returns False if it is not known as dead."""
         event = self._known.get(name)
         if event is None or event.what is not What.DEAD:
             return False
@@ -92,7 +93,7 @@ class Members:
         return True
 
     def heard(self, broker: BrokerRef) -> None:
-        """A broker is heard for the first time in this life of it, or after it was suspected or dead."""
+        """Record a broker that is heard for the first time in its incarnation, or after it was suspected or dead."""
         last = self._known.get(broker.name)
         if last is not None and last.what is not What.LEFT:
             self._happened(What.BACK, broker)
@@ -102,21 +103,21 @@ class Members:
             self._keep(Event(self._wall(), What.JOINED, broker))
 
     def suspected(self, broker: BrokerRef) -> None:
-        """The link to a broker broke."""
+        """Record a broker whose link broke."""
         self._happened(What.SUSPECTED, broker)
 
     def died(self, broker: BrokerRef) -> None:
-        """A broker is given up."""
+        """Record a broker that was declared dead."""
         self._happened(What.DEAD, broker)
 
     def left(self, broker: BrokerRef) -> None:
-        """A broker has taken its leave."""
+        """Record a broker that has left."""
         last = self._known.get(broker.name)
         if last is None or last.what is not What.LEFT:
             self._happened(What.LEFT, broker)
 
     def stop_telling(self) -> None:
-        """This broker leaves: what it hears of others now concerns nobody."""
+        """Log no more events, as this broker leaves."""
         self._tell = None
 
     def _happened(self, what: What, broker: BrokerRef) -> None:

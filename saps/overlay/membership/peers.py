@@ -1,4 +1,4 @@
-"""What becomes of the other brokers, as one broker learns it: heard, back, dead, gone; and who has to do with it."""
+"""Passes changes of other brokers (heard, back, dead, left) to the machines of one broker that they concern."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from saps.overlay.wills import Wills
 
 
 class Peers:
-    """Tells the machines of one broker what has become of another one."""
+    """Passes changes of other brokers to the machines of one broker."""
 
     def __init__(
         self,
@@ -51,43 +51,43 @@ class Peers:
         return {Leave: self._on_leave}
 
     def met(self, broker: BrokerRef) -> None:
-        """A broker was found at the address of another one, or of its earlier life."""
+        """Take note of a broker found at the address of another one, or of its earlier incarnation."""
         if not self._port.detector.stale_incarnation(broker) and (was := self._port.detector.heard(broker)) is not None:
             self.back(was, broker)
 
     def discovered(self, broker: BrokerRef) -> None:
-        """A broker was found that is in a mesh, perhaps in another one: then the two become one."""
+        """Check a broker found in a mesh, which may be another one: then the two are merged."""
         self.met(broker)
         if not self._port.detector.stale_incarnation(broker):
             self._rejoin.ring_probe.know(broker)
             self._rejoin.suspect(broker)
 
     def told_of(self, broker: BrokerRef) -> None:
-        """Others have passed on what a broker said."""
+        """Take note of a broker whose frame others have forwarded."""
         self._rejoin.ring_probe.know(broker)
         self._rejoin.told_of(broker)
 
     def link_down(self, peer: BrokerRef) -> None:
-        """The link to a broker broke, or could not be made."""
+        """Handle a link to a broker that broke or could not be made."""
         self._port.detector.broke(peer)
         self._delivery.link_down(peer)
         self._wills.link_down(peer)
         self._leaving.link_down(peer)
 
     def watch(self) -> None:
-        """Once a heartbeat: see who is there of those that this broker depends on."""
+        """Check the brokers that this one depends on, once in a heartbeat."""
         needed = self._graph.neighbours() | self._delivery.awaited() | self._wills.watched()
         self._port.watch(needed | self._sessions.migrations.awaited() | self._replicas.watched())
 
     def back(self, was: BrokerRef, broker: BrokerRef) -> None:
-        """One that `was` taken for dead is there."""
+        """Handle a broker that was declared dead as `was` and is heard again."""
         if was.incarnation == broker.incarnation:
             self._delivery.catch_up.back(broker)
             self._replicas.back(broker)
         self._rejoin.back(was, broker)
 
     def died(self, broker: BrokerRef) -> None:
-        """A broker is taken for dead."""
+        """Handle a broker that was declared dead."""
         self._driver.given_up(broker)
         neighbour = broker.name in self._graph.neighbours()
         if self._port.detector.is_hearsay(broker):
@@ -111,13 +111,13 @@ class Peers:
         self._port.send(sender, LeaveAck())
 
     def _disbelieve(self, broker: BrokerRef) -> None:
-        """A later life of a broker that nobody but others has spoken of is not there: an earlier one may well be."""
+        """Forget a later incarnation of a broker that only others have reported; an earlier one may well be alive."""
         self._graph.forget(broker)
         self._rendezvous.forget(broker, exactly=True)
         self._delivery.multicast.link_down(broker)
 
     def _forget(self, broker: BrokerRef) -> None:
-        """A broker is dead or has left: nothing may depend on it any more."""
+        """Forget a broker that is dead or has left: nothing may depend on it any more."""
         self._port.unfollow(broker)
         self._graph.forget(broker)
         self._rendezvous.forget(broker)

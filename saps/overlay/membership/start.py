@@ -1,16 +1,16 @@
-"""How a broker that starts finds its mesh, or begins it: whoever is there agrees on one, whatever the order.
+"""The start of a broker: it finds its mesh or begins one, so that brokers started in any order form a single mesh.
 
-It listens first. Then it probes every address it knows (`join`, and the last members it remembers), again and again:
+The broker listens first. Then it repeatedly probes every address it knows (`join`, and the last members it remembers):
 
-1. Who is in a mesh answers so: it is joined.
-2. Of those that are all starting the one with the smallest name begins, once every address has answered, or `patience`
-   seconds after the first of them started. The others wait for it, and join.
-3. A probe makes the two known to each other. So of two at most one can decide: it has heard of the other one, or is
-   heard to have decided. Somebody who probes but cannot be reached from here counts for a moment only.
-4. In the mesh it goes on probing where nobody of the mesh is known to be: two meshes that began apart become one
-   (`World.found`), and who starts meanwhile hears of this one.
+1. A broker that is in a mesh says so, and is joined.
+2. Of brokers that are all starting, the one with the smallest name begins a mesh: when every address has answered, or
+   `patience` seconds after the first of them started. The others wait for it and join.
+3. A probe makes two brokers known to each other, so at most one of two can decide: it knows the other one, or the other
+   hears of its decision. A broker that probes but cannot be reached from here counts only for a moment.
+4. In the mesh the broker goes on probing addresses without a known member. Two meshes that began apart are thus merged
+   (`World.found`), and brokers that start later hear of this one.
 
-Pure: probes and timers are the world's.
+Pure: `World` makes the probes and keeps the timers.
 """
 
 from __future__ import annotations
@@ -26,65 +26,68 @@ from saps.overlay.ring.keys import BrokerRef
 AGAIN = 0.2
 """Seconds between an answer and the next probe of its address, while starting."""
 SEEK = 2.0
-"""The same in the mesh. Longer delays that meshes which began apart become one; shorter costs connections."""
+"""Seconds between an answer and the next probe of its address, in the mesh. A longer time delays the merge of meshes
+that began apart; a shorter one costs connections."""
 FRESH = 2.0
 """Seconds for which an answer counts."""
 BUSY = 10.0
-"""The same of one that has decided: it may be reading a large store. Longer delays the others if it hangs."""
+"""Seconds for which the answer of a broker that has decided counts: it may be reading a large store. A longer time
+delays the others if it hangs."""
 AT_MOST = 4
-"""Times its patience that a broker waits for others that are there and do not begin: then they hang, or mean harm."""
+"""Multiple of `patience` after which a broker no longer waits for others that do not begin: they hang, or are
+hostile."""
 ONE_WAY = 3
-"""Failed probes after which nobody counts there: it is gone, or nothing gets there from here."""
+"""Failed probes after which an address does not count: its broker is gone or cannot be reached from here."""
 MOST = 256
-"""Addresses, at most; whoever probes adds its own."""
+"""Most addresses; each broker that probes adds its own."""
 
 
 class Stage(IntEnum):
-    """How far a broker is."""
+    """The stage of a broker's start."""
 
     STARTING = 0
     DECIDED = 1
-    """It begins a mesh or joins one: others wait for it."""
+    """The broker begins or joins a mesh; others wait for it."""
     MEMBER = 2
 
 
 class Fault(NamedTuple):
-    """Why nobody at an address counts."""
+    """The reason why an address does not count."""
 
     text: str
     refused: bool = False
-    """Somebody is there, and will not have this broker: their settings differ."""
+    """Whether a broker is there and refuses this one, as their settings differ."""
     twin: bool = False
-    """Somebody is there with this broker's name."""
+    """Whether another broker with this broker's name is there."""
 
 
 Answer = Callable[[There | Fault], None]
 
 
 class World(Protocol):
-    """What the driver does."""
+    """The driver of a start."""
 
     @property
     def now(self) -> float:
-        """Seconds, monotonic."""
+        """Monotonic time in seconds."""
 
     def start_probe(self, address: str, question: StartProbe, answer: Answer) -> None:
-        """Ask who is at an address; `answer` is called once."""
+        """Ask which broker is at an address; `answer` is called once."""
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
         """Run `action` in `delay` seconds."""
 
     def knows(self, address: str) -> bool:
-        """Is a broker of this mesh at the address?"""
+        """Return whether a broker of this mesh is at the address."""
 
     def decided(self, contact: BrokerRef | None) -> None:
-        """Here is the broker to join, or None: begin a mesh."""
+        """Join this broker, or begin a mesh if None."""
 
     def refused(self) -> None:
-        """No mesh will have this broker; `Start.faults` says why. It has given up."""
+        """Report that every mesh refuses this broker, which has given up; `Start.faults` says why."""
 
     def found(self, broker: BrokerRef) -> None:
-        """In the mesh: here is a broker of a mesh that is perhaps another one."""
+        """Report, while in the mesh, a broker whose mesh may be another one."""
 
 
 class _Place:
@@ -95,15 +98,15 @@ class _Place:
     def __init__(self, address: str, name: str, given: bool) -> None:
         self.address = address
         self.name = name
-        """Who is meant; empty: whoever is there."""
+        """Name of the expected broker; empty: any broker."""
         self.given = given
-        """It was known at the start: it is never forgotten."""
+        """Whether the address was known at the start; such an address is never forgotten."""
         self.there: There | None = None
-        """What was heard last, and when."""
+        """The last answer, which came at `heard`."""
         self.heard = -float("inf")
         self.tried = False
         self.failed = 0
-        """Probes since the last answer."""
+        """Failed probes since the last answer."""
         self.fault: Fault | None = None
 
 
@@ -111,15 +114,15 @@ class Start:
     """The start of one broker, and its search for other parts of the mesh afterwards."""
 
     def __init__(self, me: BrokerRef, places: Mapping[str, str], world: World, patience: float) -> None:
-        """`places`: addresses, with the name of the broker that is to be there, or empty for any. `patience`: seconds
-        to wait for those that do not answer."""
+        """`places` maps addresses to the name of the expected broker, empty for any. `patience`: seconds to wait for
+        brokers that do not answer."""
         self.me = me
         self.stage = Stage.STARTING
         self._world = world
         self._patience = patience
         self._began = world.now
         self._denied = ""
-        """Why the mesh that was found would not have this broker."""
+        """Why the mesh that was found refused this broker; empty if it did not."""
         self._closed = False
         self._places: dict[str, _Place] = {}
         for address, name in places.items():
@@ -128,14 +131,14 @@ class Start:
     # --- what the driver says -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin to probe. Alone, it decides at once."""
+        """Start probing. Without any address it decides at once."""
         self._began = self._world.now
         for place in self._places.values():
             self._try(place)
         self._look()
 
     def probed(self, question: StartProbe) -> There:
-        """Somebody probes this broker. What it is told."""
+        """Answer the probe of another broker."""
         by, place = question.broker, self._places.get(question.broker.address)
         if by.address and place is None and len(self._places) < MOST and by.name != self.me.name:
             place = self._add(by.address, by.name, given=False)
@@ -145,26 +148,26 @@ class Start:
         return There(self.me, self.stage, self._waited())
 
     def deny(self, fault: str) -> None:
-        """The mesh that was to be joined will not have this broker; perhaps that passes."""
+        """Note that the chosen mesh refuses this broker, and try again."""
         self._denied = fault
         self.again()
 
     def again(self) -> None:
-        """What was decided has come to nothing."""
+        """Start again after a failed decision."""
         if self.stage is Stage.DECIDED:
             self.stage = Stage.STARTING
             self._world.after(AGAIN, self._look)
 
     def joined(self) -> None:
-        """It is in a mesh."""
+        """Note that this broker is in a mesh."""
         self.stage = Stage.MEMBER
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop probing."""
         self._closed = True
 
     def faults(self) -> dict[str, str]:
-        """By address: why nobody there counts."""
+        """Return by address the reasons why it does not count."""
         denied = {} if not self._denied else {a: self._denied for a, place in self._places.items() if place.there}
         return denied | {a: place.fault.text for a, place in self._places.items() if place.fault is not None}
 
@@ -175,7 +178,7 @@ class Start:
         return place
 
     def _waited(self) -> float:
-        """Seconds since this broker has begun to wait."""
+        """Return the seconds since the start."""
         return self._world.now - self._began
 
     def _try(self, place: _Place) -> None:
@@ -188,7 +191,8 @@ class Start:
             self._world.start_probe(place.address, question, partial(self._answered, place))
 
     def _acquainted(self, place: _Place) -> bool:
-        """Is whoever was heard at an address of this mesh? Its own address may be written in another way."""
+        """Return whether the broker heard at an address belongs to this mesh; its own reference may have another
+        address."""
         there = place.there
         return self._world.knows(place.address) or (
             there is not None and (there.broker == self.me or self._world.knows(there.broker.address))
@@ -213,7 +217,7 @@ class Start:
         self._look()
 
     def _twin(self, there: There) -> Fault | None:
-        """Somebody else with this broker's name is there, and was so before."""
+        """Return a fault if another broker with this one's name is there and started earlier."""
         other, me = there.broker, self.me
         if other.name != me.name or other == me:
             return None
@@ -222,7 +226,7 @@ class Start:
         return Fault(f"there is a broker with the same name, {other.name!r}, at {other.address}", True, True)
 
     def _look(self) -> None:
-        """Can it be decided?"""
+        """Decide if possible."""
         if self.stage is not Stage.STARTING or self._closed:
             return
         others = [place for place in self._places.values() if place.there is None or place.there.broker != self.me]
@@ -242,7 +246,7 @@ class Start:
             self._decide(None)
 
     def _present(self, place: _Place) -> There | None:
-        """Who is at an address now, as far as it counts."""
+        """Return the last answer of an address if it still counts, else None."""
         there = place.there
         if there is None or place.failed >= ONE_WAY or there.broker.name == self.me.name:
             return None
@@ -250,7 +254,8 @@ class Start:
         return there if self._world.now - place.heard < lasts else None
 
     def _refused(self, others: list[_Place], company: bool) -> bool:
-        """Whoever is there will not have this broker. In company it goes without those whose settings differ."""
+        """Return whether this broker must give up because others refuse it. In `company` it ignores brokers with other
+        settings."""
         faults = [place.fault for place in others if place.fault is not None and place.fault.refused]
         return any(fault.twin or not company for fault in faults)
 
