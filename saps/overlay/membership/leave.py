@@ -1,9 +1,10 @@
 """An orderly leave: nothing acknowledged is lost, and no broker sends to this one any more when it ends.
 
-In this order: own publications arrive, filters and publisher keys are withdrawn, the keys are removed from the ring;
-then `Leave` goes to everyone that has sent to this broker in this life, and it is gone when each has answered
-`LeaveAck`. Filters stay if sessions go on elsewhere: publishers' brokers then keep for these what this one can take no
-more.
+1. Own publications arrive.
+2. Filters and publisher keys are withdrawn. Filters stay if sessions go on elsewhere: publishers' brokers then keep
+   publications for these sessions.
+3. The keys are removed from the ring.
+4. `Leave` goes to all brokers that have sent to this incarnation; it ends when each has answered `LeaveAck`.
 """
 
 from __future__ import annotations
