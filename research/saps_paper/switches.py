@@ -8,9 +8,9 @@ so that outdated tables close no loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from research.saps_paper import closed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import time
@@ -310,24 +309,12 @@ async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
         asyncio.get_running_loop().add_signal_handler(number, broker.order, order)
     if not await process.started(broker.start(stop.set), stop):
         return 0
-    _calm_garbage_collector()
+    process.calm_garbage_collector()
     announce(broker.ready_line(), stop)
     await stop.wait()
     logger.info("%s leaves", settings.name)
     await broker.stop()
     return 0
-
-
-def _calm_garbage_collector() -> None:
-    """Fewer and shorter pauses for the collection of reference cycles.
-
-    What has been loaded so far lives for ever, so it is not looked at again. Beyond that a young collection comes after
-    50,000 more containers made than freed, instead of 700. The cost: up to that many dead ones linger if they form
-    cycles (some MiB); messages in flight do not, they are freed by their reference counts.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def _links(settings: BrokerSettings, me: BrokerRef, on_congestion: Callable[[bool], None]) -> Links:

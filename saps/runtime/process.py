@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -91,3 +92,15 @@ def refused(address: Address, error: OSError) -> str:
     """Return a line that says why a program cannot listen at an address."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return f"cannot listen on {address}: {reason}"
+
+
+def calm_garbage_collector() -> None:
+    """Fewer and shorter pauses for the collection of reference cycles.
+
+    What has been loaded so far lives for ever, so it is not looked at again. Beyond that a young collection comes after
+    50,000 more containers made than freed, instead of 700. The cost: up to that many dead ones linger if they form
+    cycles (some MiB); messages in flight do not, they are freed by their reference counts.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

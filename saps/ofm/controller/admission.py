@@ -6,14 +6,16 @@ of the controller the one that the switches hold is taken over (`adopt`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from saps.ofm.controller.addresses import AddressPool, OfmAddress, PoolExhaustedError
 from saps.ofm.controller.coded_pool import CodedPool, Coding
 from saps.ofm.controller.events import Intent
 from saps.ofm.controller.record import Record
 from saps.ofm.flows.budget import Budget, Ledger, OverBudgetError
-from saps.ofm.flows.plan import GROUPS, Loopback, Ofm, Plan, Service, baseline, plan
+from saps.ofm.flows.plan import GROUPS, Loopback, Ofm, Plan, Service, baseline, plan, replanned
 from saps.ofm.flows.shared_budget import SharedLedger
 from saps.ofm.flows.shared_switch_state import SharedSwitchState
 from saps.ofm.flows.switch_state import Part, SwitchState
@@ -145,7 +147,7 @@ class Admission:
             silent = (intent.senders - intent.brokers) & tree.brokers.keys()
             if before and record.plan and (before.ofm, before.tree, before.silent) == (ofm, tree, silent):
                 return None
-            made = plan(ofm, tree, silent)
+            made = replanned(record.plan, ofm, tree, silent)
             self.ledger.admit(made, both=True)
             self.planner.adopted(record.topic, tree)
         except (OverBudgetError, BarredError) as error:

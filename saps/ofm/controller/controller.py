@@ -67,6 +67,8 @@ class Controller:
         self._asked: dict[str, None] = {}
         """Those of them that somebody waits for, or that a switch has refused: they come first."""
         self._concerns = Concerns()
+        self.touched: dict[str, None] = {}
+        """OFMs that may be otherwise than when somebody emptied this last; all others are as they were."""
         self._effects: list[Effect] = []
 
     # -- what is asked
@@ -112,7 +114,7 @@ class Controller:
             case TablesRead(dpid, tables):
                 self._read(dpid, tables)
             case Applied(dpid):
-                self._touch(self.network.switch_state(dpid).done())
+                self._touch(self.network.switch_state(dpid).done(), dpid)
             case Failed():
                 self._failed(event)
             case Tick(now):
@@ -219,11 +221,18 @@ class Controller:
     def _all_stale(self) -> None:
         self._stale |= dict.fromkeys([*self.records, *self.moves.owners])
 
-    def _touch(self, parts: Iterable[Part]) -> None:
+    def _touch(self, parts: Iterable[Part], at: int | None = None) -> None:
+        """Something has happened to these parts. `at`: a batch of this switch is in effect; OFMs whose stage is not
+        over yet have nothing to do."""
         for part in parts:
-            if (topic := self.admission.topic(part)) is not None:
-                record = self.records.get(topic)
-                (self._asked if record is not None and record.asked else self._stale)[topic] = None
+            if (topic := self.admission.topic(part)) is None:
+                continue
+            record = self.records.get(topic)
+            if record is not None and at in record.waiting and self.network.confirmed(at, part):
+                record.waiting -= {at}
+                if record.waiting:
+                    continue
+            (self._asked if record is not None and record.asked else self._stale)[topic] = None
 
     # -- OFMs
 
@@ -244,6 +253,7 @@ class Controller:
         for topic in concerned:
             if topic in self.records:
                 self._tell(self.records[topic])
+        self.touched |= concerned
 
     def _start(self, dpid: int) -> None:
         """Starts the next batch at a switch, if it is idle and has something to do."""

@@ -334,6 +334,7 @@ async def _serve(settings: ControllerSettings, stop: asyncio.Event) -> int:
     try:
         await program.start()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, program.reload)
+        process.calm_garbage_collector()
         print(program.ready_line(), flush=True)
         await stop.wait()
         logger.info("the controller stops")

@@ -10,7 +10,6 @@ from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.events import Intent
 from saps.ofm.flows.plan import Plan
 from saps.ofm.flows.reconcile import rollout
-from saps.ofm.flows.switch_state import after
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import OfmState, Status
@@ -75,9 +74,8 @@ class Record:
             self.stages.append(informed)
         now = dict(self.held)
         for stage in rollout(self.former, plan):
-            step = {dpid: after(now.get(dpid, _NOTHING), changes) for dpid, changes in stage.items()}
-            now |= step
-            self.stages.append(step)
+            now |= stage
+            self.stages.append(stage)
         # Whatever happened to switches since the former plan was made, this is what they shall hold in the end.
         final = plan.tables if plan is not None else {}
         self.stages.append({dpid: final.get(dpid, _NOTHING) for dpid in now.keys() | final.keys()})
@@ -95,8 +93,7 @@ class Record:
             return Tree()
         if not self.busy or self.former is None:
             return self.plan.tree
-        common = self.former.tree.shared(self.plan.tree)
-        return common.without(self.former.silent ^ self.plan.silent) if common.connected else Tree()
+        return self.former.tree.shared(self.plan.tree).core.without(self.former.silent ^ self.plan.silent)
 
     def describe(
         self, connected: Iterable[BrokerAddress], settled: bool, reason: str | None, former: str | None = None

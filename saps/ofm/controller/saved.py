@@ -7,7 +7,6 @@ intents come anew, and the trees are read back from the switches (`adopt`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import is_not
 
 import msgspec
 
@@ -102,23 +101,26 @@ class Saver:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._written: dict[str, tuple[tuple[object, ...], bytes]] = {}
+        self._written: dict[str, bytes] = {}
+        for topic in controller.records:
+            self._write(topic)
 
     def save(self) -> bytes:
         """What `restore` needs. OFMs being deleted are left out: what is left of them in switches is nobody's then."""
-        controller, before, self._written = self._controller, self._written, {}
-        for topic, record in sorted(controller.records.items()):
-            if record.intent is None:
-                continue
-            made_of = (record.intent, record.plan, record.state, record.address, record.complete)
-            known = before.get(topic)
-            if known is None or any(map(is_not, known[0], made_of)):
-                known = made_of, msgspec.json.encode(_saved(record))
-            self._written[topic] = known
+        controller = self._controller
+        touched, controller.touched = controller.touched, {}
+        for topic in touched:
+            self._write(topic)
         picture = msgspec.convert(controller.topology.to_json(), Picture)
         head = msgspec.json.encode(Saved(version=controller.version, topology=picture, ofms=[]))
-        ofms = b",\n".join(written for _, written in self._written.values())
-        return head.removesuffix(b"]}") + ofms + b"]}"
+        return head.removesuffix(b"]}") + b",\n".join(self._written.values()) + b"]}"
+
+    def _write(self, topic: str) -> None:
+        record = self._controller.records.get(topic)
+        if record is not None and record.intent is not None:
+            self._written[topic] = msgspec.json.encode(_saved(record))
+        else:
+            self._written.pop(topic, None)
 
 
 def _saved(record: Record) -> SavedOfm:

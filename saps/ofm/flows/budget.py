@@ -120,6 +120,8 @@ class Ledger:
         that has no room; a switch on which the plan needs no more than before is never a reason."""
         for dpid, tables in plan.tables.items():
             before, budget = self._part(plan.ofm.address, dpid), self.budget(dpid)
+            if before is tables:
+                continue
             old, new = Usage.of(before), Usage.of(tables)
             wanted = self.used(dpid).exchanged(old, new)
             for what, grows, total, allowed in (

@@ -24,6 +24,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import msgspec
+from msgspec.structs import force_setattr
+
 from saps.ofm.controller.addresses import Network, OfmAddress
 from saps.ofm.flows.tables import (
     ETH_IPV4,
@@ -70,8 +73,7 @@ BROKER, TRUNK, GUARD, MISS = 0xA000, 0x9000, 0x1000, 0
 """Priorities: a broker's flow, a tree link's flow, the drop of stray packets to OFM addresses, and all else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loopback:
+class Loopback(msgspec.Struct, frozen=True, gc=False):
     """Where loopback packets seem to come from: an unused address of the brokers' subnet, one for all OFMs. Hosts drop
     packets that seem to come from a multicast address, from themselves or (with rp_filter) from another subnet.
 
@@ -81,12 +83,11 @@ class Loopback:
     mac: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ip", str(ipaddress.ip_address(self.ip)))
-        object.__setattr__(self, "mac", mac_text(mac(self.mac)))
+        force_setattr(self, "ip", str(ipaddress.ip_address(self.ip)))
+        force_setattr(self, "mac", mac_text(mac(self.mac)))
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(msgspec.Struct, frozen=True, gc=False):
     """How the network should treat a topic's packets; None leaves it as it is."""
 
     dscp: int | None = None
@@ -95,8 +96,7 @@ class Service:
     """Egress queue on every port of the tree."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ofm:
+class Ofm(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What all flows of an OFM have in common."""
 
     address: OfmAddress
@@ -169,34 +169,49 @@ def plan(
     *,
     muted: Iterable[BrokerAddress] = (),
     idle: Collection[Link] = frozenset(),
+    at: Collection[int] | None = None,
 ) -> Plan:
     """The tables for a tree, which need not be in one piece: a switch's depend only on its own ports and brokers.
-    `idle`: links of it, beside others between the same switches, by which packets are taken and none is sent.
+    `idle`: links of it, beside others between the same switches, by which packets are taken and none is sent. `at`:
+    only the tables of these switches.
 
     Raises `ValueError` if a broker's address is of another IP version than the OFM's."""
     silent = frozenset(silent).intersection(tree.brokers)
     muted = frozenset(muted).intersection(tree.brokers)
+    six = _version(ofm.address.ip)
     brokers: dict[int, list[tuple[int, BrokerAddress]]] = {}
-    for broker, place in sorted(tree.brokers.items()):
-        if _version(broker.ip) != _version(ofm.address.ip):
+    for broker, place in tree.brokers.items():
+        if _version(broker.ip) != six:
             raise ValueError(f"broker {broker.ip} cannot take part in {ofm.address}: another IP version")
-        brokers.setdefault(place.dpid, []).append((place.port, broker))
-    return Plan(
-        ofm,
-        tree,
-        silent,
-        muted,
-        {
-            dpid: _tables(
-                ofm,
-                tuple(trunks),
-                tuple(here := brokers.get(dpid, [])),
-                silent.intersection(broker for _, broker in here),
-                muted.intersection(broker for _, broker in here),
-            )
-            for dpid, trunks in sorted(_trunks(ofm, tree, idle).items())
-        },
-    )
+        if at is None or place.dpid in at:
+            brokers.setdefault(place.dpid, []).append((place.port, broker))
+    trunks = _trunks(ofm, tree, idle) if tree.spread else _single_trunks(tree)
+    tables = {}
+    for dpid in sorted(trunks.keys() | brokers.keys() if at is None else (trunks.keys() | brokers.keys()) & set(at)):
+        here = sorted(brokers.get(dpid, ()), key=_by_broker)
+        names = [broker for _, broker in here]
+        tables[dpid] = _tables(
+            ofm, tuple(trunks.get(dpid, ())), tuple(here), silent.intersection(names), muted.intersection(names)
+        )
+    return Plan(ofm, tree, silent, muted, tables)
+
+
+def replanned(before: Plan | None, ofm: Ofm, tree: Tree, silent: Iterable[BrokerAddress]) -> Plan:
+    """The same plan as `plan` makes. What it has in common with the one before is not made again."""
+    if before is None or before.ofm != ofm or before.muted:
+        return plan(ofm, tree, silent)
+    old, silent = before.tree, frozenset(silent).intersection(tree.brokers)
+    at = {place.dpid for _, place in old.brokers.items() ^ tree.brokers.items()}
+    at |= {end.dpid for links in (old.links ^ tree.links, old.spread ^ tree.spread) for link in links for end in link}
+    at |= {
+        each.brokers[broker].dpid for broker in before.silent ^ silent for each in (old, tree) if broker in each.brokers
+    }
+    if tree.spread:  # its name for a neighbour is at both ends
+        at |= {end.dpid for link in tree.links for end in link}
+    part = plan(ofm, tree, silent, at=at)
+    switches = tree.switches
+    kept = {dpid: tables for dpid, tables in before.tables.items() if dpid not in at and dpid in switches}
+    return Plan(ofm, tree, silent, part.muted, dict(sorted({**kept, **part.tables}.items())))
 
 
 def baseline(networks: Iterable[Network]) -> Tables:
@@ -245,8 +260,7 @@ def part_of_meter(id: int) -> int | None:
     return GROUPS | id & ~GROUPS_MASK if ours else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Trunk:
+class _Trunk(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A switch's links to one neighbour."""
 
     ports: tuple[int, ...]
@@ -254,6 +268,24 @@ class _Trunk:
     """What sends there, if it is one link."""
     group: Group | None
     """What sends there, if traffic is spread."""
+
+
+def _by_broker(entry: tuple[int, BrokerAddress]) -> BrokerAddress:
+    return entry[1]
+
+
+@lru_cache(4096)
+def _single_trunk(port: int) -> _Trunk:
+    return _Trunk((port,), Bucket((Output(port),)), None)
+
+
+def _single_trunks(tree: Tree) -> dict[int, list[_Trunk]]:
+    """The trunks of each switch with any, where one link leads to a neighbour."""
+    found: dict[int, list[int]] = {}
+    for link in tree.links:
+        for dpid, port in link:
+            found.setdefault(dpid, []).append(port)
+    return {dpid: [_single_trunk(port) for port in sorted(ports)] for dpid, ports in found.items()}
 
 
 def _trunks(ofm: Ofm, tree: Tree, idle: Collection[Link]) -> dict[int, list[_Trunk]]:

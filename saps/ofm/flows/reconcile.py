@@ -8,8 +8,7 @@ there ends at the same tables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 from saps.ofm.flows.plan import Plan, plan
@@ -27,11 +26,14 @@ from saps.ofm.flows.tables import (
     Tables,
     ToGroup,
 )
-from saps.ofm.network.topology import Link
+from saps.ofm.network.topology import BrokerAddress, Link
 from saps.ofm.trees.tree import Tree, pair_of
 
 Stage: TypeAlias = Mapping[int, list[Change]]
 """Changes of several switches that may be in effect in any order among the switches; the next stage waits for all."""
+Targets: TypeAlias = Mapping[int, Tables]
+"""A stage by what its switches shall hold."""
+_NOTHING = Tables()
 
 
 def difference(actual: Tables, desired: Tables) -> list[Change]:
@@ -60,19 +62,18 @@ def difference(actual: Tables, desired: Tables) -> list[Change]:
     return changes
 
 
-def rollout(before: Plan | None, after: Plan | None) -> list[Stage]:
+def rollout(before: Plan | None, after: Plan | None) -> list[Targets]:
     """The stages from one plan of an OFM to the next; None: there was, or shall be, none.
 
-    First what only `before` has is taken away, from the part that stays outwards (a leaf leaves root to leaf), then
-    what only `after` has is added, from outside inwards (a leaf joins leaf to root). So after every change, on any
-    switch, the links in use are part of one of the two trees: nothing loops and nothing arrives twice. If the tree
-    between the brokers that stay is the same in both, these lose nothing either. Brokers that leave are muted before
-    all else, and those that join until all else is done, so that a loopback packet never tells a lie. Nothing is sent
-    by a link beside others before its far end takes it, and its far end takes it until nothing is sent there.
+    First what only `before` has is taken away, then what only `after` has is added. So after every change, on any
+    switch, the links in use are part of one of the two trees: nothing loops and nothing arrives twice. The brokers that
+    stay and stay connected, the `core` of what both trees have, lose nothing: what leaves is cut off there before the
+    rest goes, and what joins is complete before it is reached from there. All others are muted meanwhile, miss their
+    loopback packets and use ALM; so a loopback packet never tells a lie to a broker of the core. Nothing is sent by a
+    link beside others before its far end takes it, and its far end takes it until nothing is sent there.
 
-    After a failure, or for a tree along other links, the two halves have too little in common: then all brokers are
-    muted meanwhile, miss their loopback packets and use ALM. For a planned move rather give the new tree an address of
-    its own, and take the old one away when all senders have changed over.
+    For a planned move rather give the new tree an address of its own, and take the old one away when all senders have
+    changed over.
 
     Raises `ValueError` if the plans are of two OFMs."""
     if before is None or after is None:
@@ -80,23 +81,55 @@ def rollout(before: Plan | None, after: Plan | None) -> list[Stage]:
         if one is None:
             return []
         nothing = plan(one.ofm, Tree())
-        return rollout(before or nothing, after or nothing)
+        before, after = before or nothing, after or nothing
     if before.ofm.group != after.ofm.group:
         raise ValueError(f"plans of two OFMs: {before.ofm.address} and {after.ofm.address}")
     middle = before.tree.shared(after.tree)
-    going, coming = _beside(before.tree, middle), _beside(after.tree, middle)
+    core = middle.core
     silent = before.silent | after.silent
-    unmuted = middle.brokers.keys() - before.muted - after.muted if middle.connected else frozenset()
-    falling = plan(before.ofm, before.tree, before.silent, muted=before.tree.brokers.keys() - unmuted, idle=going)
-    bottom = plan(after.ofm, middle, silent, muted=middle.brokers.keys() - unmuted)
-    rising = plan(after.ofm, after.tree, after.silent, muted=after.tree.brokers.keys() - unmuted, idle=coming)
-    kept = middle.switches
-    return [
-        *_stages(before, falling, {}),
-        *_stages(falling, bottom, before.tree.distances(kept)),
-        *_stages(bottom, rising, {dpid: -far for dpid, far in after.tree.distances(kept).items()}),
-        *_stages(rising, after, {}),
-    ]
+    unmuted = core.brokers.keys() - before.muted - after.muted
+    at = _different(before, after, unmuted)
+    old, new = before.tree, after.tree
+    falling = plan(
+        before.ofm, old, before.silent, muted=old.brokers.keys() - unmuted, idle=_beside(old, middle), at=at
+    ).tables
+    bottom = plan(after.ofm, middle, silent, muted=middle.brokers.keys() - unmuted, at=at).tables
+    rising = plan(
+        after.ofm, new, after.silent, muted=new.brokers.keys() - unmuted, idle=_beside(new, middle), at=at
+    ).tables
+    near = at & core.switches if unmuted else frozenset()
+    steps = (
+        (before.tables, falling, at),
+        (falling, bottom, near),
+        (falling, bottom, at - near),
+        (bottom, rising, at - near),
+        (bottom, rising, near),
+        (rising, after.tables, at),
+    )
+    stages = (
+        {dpid: new.get(dpid, _NOTHING) for dpid in sorted(here) if old.get(dpid, _NOTHING) != new.get(dpid, _NOTHING)}
+        for old, new, here in steps
+    )
+    return [stage for stage in stages if stage]
+
+
+def _different(before: Plan, after: Plan, unmuted: Collection[BrokerAddress]) -> frozenset[int]:
+    """The switches that do not hold the same before, meanwhile and after."""
+    one, other = before.tree, after.tree
+    if before.ofm != after.ofm:
+        return one.switches | other.switches
+    brokers = (one.brokers.items() | other.brokers.items()) - (one.brokers.items() & other.brokers.items())
+    harmed = before.silent ^ after.silent
+    found = {place.dpid for broker, place in brokers}
+    found |= {
+        place.dpid
+        for tree in (one, other)
+        for broker, place in tree.brokers.items()
+        if broker not in unmuted or broker in harmed
+    }
+    found |= {end.dpid for link in one.links ^ other.links for end in link}
+    found |= {end.dpid for link in one.spread ^ other.spread for end in link}
+    return frozenset(found)
 
 
 def _beside(tree: Tree, middle: Tree) -> frozenset[Link]:
@@ -107,24 +140,16 @@ def _beside(tree: Tree, middle: Tree) -> frozenset[Link]:
     return frozenset(link for link in tree.links - middle.links if pair_of(link) in stay)
 
 
-def _stages(old: Plan, new: Plan, order: Mapping[int, int]) -> list[Stage]:
-    """The changes from old to new, the switches by ascending `order`: those of one number, or without one, together."""
-    stages: dict[int, dict[int, list[Change]]] = {}
-    for dpid in sorted(old.tables.keys() | new.tables.keys()):
-        changes = difference(old.tables.get(dpid, Tables()), new.tables.get(dpid, Tables()))
-        if changes:
-            stages.setdefault(order.get(dpid, 0), {})[dpid] = changes
-    return [stages[place] for place in sorted(stages)]
-
-
 def _same(one: Group | None, other: Group) -> bool:
     """Do the groups do the same? Buckets of ALL have no order."""
     if one is None or one == other:
         return one is not None
     if one.kind is not GroupKind.ALL or other.kind is not GroupKind.ALL:
         return False
-    return Counter(replace(bucket, weight=0) for bucket in one.buckets) == Counter(
-        replace(bucket, weight=0) for bucket in other.buckets
+    if len(one.buckets) != len(other.buckets):
+        return False
+    return Counter((bucket.actions, bucket.watch) for bucket in one.buckets) == Counter(
+        (bucket.actions, bucket.watch) for bucket in other.buckets
     )
 
 

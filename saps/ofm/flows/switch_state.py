@@ -195,26 +195,6 @@ def part_of(change: object) -> Part | None:
     return None
 
 
-def after(tables: Tables, changes: Iterable[Change]) -> Tables:
-    """Tables when changes have been carried out."""
-    flows, groups, meters = dict(tables.flows), dict(tables.groups), dict(tables.meters)
-    for change in changes:
-        match change:
-            case PutFlow(flow):
-                flows[flow.name] = flow
-            case DropFlow(flow):
-                flows.pop(flow.name, None)
-            case PutGroup(group):
-                groups[group.id] = group
-            case DropGroup(id):
-                groups.pop(id, None)
-            case PutMeter(meter):
-                meters[meter.id] = meter
-            case DropMeter(id):
-                meters.pop(id, None)
-    return Tables(flows, groups, meters)
-
-
 def _joined(parts: Iterable[Tables]) -> Tables:
     listed = list(parts)
     flows = {name: flow for part in listed for name, flow in part.flows.items()}

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 Field: TypeAlias = str
 """A match field by its OXM name in lower case: in_port, eth_type, eth_src, eth_dst, ip_proto, ip_dscp, ipv4_src,
@@ -22,19 +24,18 @@ WIDTHS: Mapping[Field, int] = {
 """Bits of each field's value."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Masked:
+class Masked(msgspec.Struct, frozen=True, order=True, gc=False):
     """A field's value under a mask: it matches a packet whose bits equal `value` wherever `mask` has a 1."""
 
     value: int
     mask: int
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What a flow matches: every named field must fit; no field at all matches every packet."""
 
-    fields: frozenset[tuple[Field, Masked]] = frozenset()
+    fields: tuple[tuple[Field, Masked], ...] = ()
+    """By ascending names."""
 
     @classmethod
     def of(cls, **fields: int | Masked) -> Match:
@@ -43,7 +44,7 @@ class Match:
 
         Raises `ValueError` for an unknown field or a value or mask too wide for it."""
         found = []
-        for name, wanted in fields.items():
+        for name, wanted in sorted(fields.items()):
             width = WIDTHS.get(name)
             if width is None:
                 raise ValueError(f"unknown match field {name!r}")
@@ -53,7 +54,7 @@ class Match:
                 raise ValueError(f"{name}: {masked.value:#x}/{masked.mask:#x} does not fit {width} bits")
             if masked.mask:
                 found.append((name, Masked(masked.value & masked.mask, masked.mask)))
-        return cls(frozenset(found))
+        return cls(tuple(found))
 
 
 class Room(Enum):
@@ -65,30 +66,26 @@ class Room(Enum):
     METERS = "meters"
 
 
-@dataclass(frozen=True, slots=True)
-class SetField:
+class SetField(msgspec.Struct, frozen=True, gc=False):
     """Rewrite one field of the packet."""
 
     field: Field
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True, gc=False):
     """Send the packet out of a port. A switch suppresses output to the port it came by, except as `IN_PORT`."""
 
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToGroup:
+class ToGroup(msgspec.Struct, frozen=True, gc=False):
     """Hand the packet to a group."""
 
     group: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetQueue:
+class SetQueue(msgspec.Struct, frozen=True, gc=False):
     """Choose the egress queue of the outputs that follow."""
 
     queue: int
@@ -109,8 +106,7 @@ LOCAL = 0xFFFFFFFE
 """Reserved port: the switch's own host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True, gc=False):
     """One copy that a group makes: its actions. `weight` counts in SELECT groups only, `watch` in these and in those of
     FAST_FAILOVER."""
 
@@ -131,8 +127,7 @@ class GroupKind(Enum):
     """The only one it has: one rewrite that many flows share."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, gc=False):
     """A group entry. The order of `buckets` has no meaning to ALL; plans sort them, so that equal plans are equal."""
 
     id: int
@@ -140,8 +135,7 @@ class Group:
     kind: GroupKind = GroupKind.ALL
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
+class Meter(msgspec.Struct, frozen=True, gc=False):
     """A rate limit that flows share which name it: packets above it are dropped, before any action (5.7)."""
 
     id: int
@@ -155,8 +149,7 @@ FlowName: TypeAlias = "tuple[int, int, Match]"
 """(table, priority, match)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True, gc=False):
     """A flow entry with apply-actions; `table`, `priority` and `match` name it (OpenFlow 1.3.5, 5.2)."""
 
     priority: int
@@ -176,13 +169,12 @@ class Flow:
         return (self.table, self.priority, self.match)
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(msgspec.Struct, frozen=True, gc=False):
     """All flows, groups and meters of one switch that belong to us."""
 
-    flows: Mapping[FlowName, Flow] = field(default_factory=dict)
-    groups: Mapping[int, Group] = field(default_factory=dict)
-    meters: Mapping[int, Meter] = field(default_factory=dict)
+    flows: Mapping[FlowName, Flow] = {}
+    groups: Mapping[int, Group] = {}
+    meters: Mapping[int, Meter] = {}
 
     @classmethod
     def of(cls, flows: Iterable[Flow] = (), groups: Iterable[Group] = (), meters: Iterable[Meter] = ()) -> Tables:
@@ -224,51 +216,44 @@ class Tables:
         return Tables({name: replace(flow, meter=None) for name, flow in self.flows.items()}, self.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class PutFlow:
+class PutFlow(msgspec.Struct, frozen=True, gc=False):
     """Add the flow, or replace the one of its name (FLOW_MOD ADD; counters are kept)."""
 
     flow: Flow
 
 
-@dataclass(frozen=True, slots=True)
-class DropFlow:
+class DropFlow(msgspec.Struct, frozen=True, gc=False):
     """Remove the flow of this name and cookie, if there is one (FLOW_MOD DELETE_STRICT)."""
 
     flow: Flow
 
 
-@dataclass(frozen=True, slots=True)
-class PutGroup:
+class PutGroup(msgspec.Struct, frozen=True, gc=False):
     """Add the group, or replace the one of its id in place (GROUP_MOD ADD_OR_MOD; on switches without that extension
     MODIFY, and ADD if the group is unknown). Never delete and add: that loses packets."""
 
     group: Group
 
 
-@dataclass(frozen=True, slots=True)
-class DropGroup:
+class DropGroup(msgspec.Struct, frozen=True, gc=False):
     """Remove the group of this id, if there is one, and every flow that uses it (GROUP_MOD DELETE)."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutMeter:
+class PutMeter(msgspec.Struct, frozen=True, gc=False):
     """Add the meter, or change the one of its id in place (METER_MOD ADD, and MODIFY if there is one)."""
 
     meter: Meter
 
 
-@dataclass(frozen=True, slots=True)
-class DropMeter:
+class DropMeter(msgspec.Struct, frozen=True, gc=False):
     """Remove the meter of this id, if there is one, and every flow that uses it (METER_MOD DELETE)."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(msgspec.Struct, frozen=True, gc=False):
     """What comes after waits until what came before is in effect (BARRIER_REQUEST and its reply)."""
 
 

@@ -150,12 +150,14 @@ class Network:
 
     def holds(self, dpid: int, part: Part) -> bool:
         """A switch is known to hold all that is wanted of a part and of every switch."""
-        return all(self.switch_state(dpid).settled(each) for each in (part, BASE))
+        state = self.switch_state(dpid)
+        return state.settled(part) and state.settled(BASE)
 
     def assured(self, dpid: int, part: Part) -> bool:
         """It was so at some time since the switch was last read: what is under way leads from one wanted state to the
         next, and repairs nothing."""
-        return all(self.switch_state(dpid).assured(each) for each in (part, BASE))
+        state = self.switch_state(dpid)
+        return state.assured(part) and state.assured(BASE)
 
     @property
     def all_read(self) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from saps.ofm.flows.tables import mac, mac_text
 
@@ -48,8 +49,7 @@ class Link(NamedTuple):
         return self.a if dpid == self.a.dpid else self.b
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class BrokerAddress:
+class BrokerAddress(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
     """An element of a broker list, `<IP, MAC, port>` (SAPS 2016, 3.1.1): the broker's UDP listen address for OFM.
 
     Texts are brought to canonical form. Raises `ValueError` for what is not a unicast address or a port."""
@@ -59,16 +59,22 @@ class BrokerAddress:
     port: int
 
     def __post_init__(self) -> None:
-        ip = ipaddress.ip_address(self.ip)
         value = mac(self.mac)
-        if ip.is_multicast or ip.is_unspecified:
-            raise ValueError(f"not a unicast address: {self.ip}")
         if value >> 40 & 1 or not value:
             raise ValueError(f"not a unicast MAC address: {self.mac}")
         if not 1 <= self.port <= 65535:
             raise ValueError(f"not a UDP port: {self.port}")
-        object.__setattr__(self, "ip", str(ip))
-        object.__setattr__(self, "mac", mac_text(value))
+        force_setattr(self, "ip", _unicast(self.ip))
+        force_setattr(self, "mac", mac_text(value))
+
+
+@lru_cache(1 << 14)
+def _unicast(text: str) -> str:
+    """The canonical form of a unicast IP address. Raises `ValueError`."""
+    ip = ipaddress.ip_address(text)
+    if ip.is_multicast or ip.is_unspecified:
+        raise ValueError(f"not a unicast address: {text}")
+    return str(ip)
 
 
 class Topology:
@@ -86,6 +92,8 @@ class Topology:
         self._brokers: set[BrokerAddress] = set()
         self._around: dict[int, list[tuple[int, Link]]] = {}
         """`neighbours`, as far as asked for since the last change."""
+        self._pieces: dict[int, int] = {}
+        """`piece`, the same."""
 
     # -- what happens to the network
 
@@ -202,6 +210,16 @@ class Topology:
             around = self._around[dpid] = [(link.far(dpid), link) for link in links if link is not None]
         return iter(around)
 
+    def piece(self, dpid: int) -> int:
+        """The lowest of the switches that this one reaches now."""
+        if dpid not in self._pieces:
+            reached = [dpid]
+            for each in reached:  # grows
+                self._pieces[each] = dpid
+                reached += {other for other, _ in self.neighbours(each)} - self._pieces.keys()
+            self._pieces |= dict.fromkeys(reached, min(reached))
+        return self._pieces[dpid]
+
     def where(self, broker: BrokerAddress) -> Port | None:
         """Where packets to the broker leave the network: known by its MAC address, and up. It need not be attached
         itself: another broker on its host is enough."""
@@ -262,6 +280,7 @@ class Topology:
         self.version += really
         if really:
             self._around.clear()
+            self._pieces.clear()
         return really
 
 

@@ -7,7 +7,8 @@ controller is gone. Where a switch has meters, what is copied to the controller 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from saps.ofm.flows.tables import (
     CONTROLLER,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from saps.ofm.flows.tables import (
@@ -121,13 +122,19 @@ def read_instructions(data: bytes, start: int, end: int) -> Instructions | None:
 
 def read_actions(data: bytes, start: int, end: int) -> tuple[Action, ...]:
     """7.2.5."""
-    return tuple(_action(data, first, last) for first, last in walk(data, start, end, 8, 2))
+    return tuple([_action(data[first:last]) for first, last in walk(data, start, end, 8, 2)])
 
 
-def _action(data: bytes, start: int, end: int) -> Action:
-    kind, _, number = struct.unpack_from("!HHI", data, start)
+def _action(data: bytes) -> Action:
+    return _short_action(data) if len(data) <= SHORT else _short_action.__wrapped__(data)
+
+
+@lru_cache(1 << 14)
+def _short_action(data: bytes) -> Action:
+    """Remembered, as all the switches of a network have the same few."""
+    kind, _, number = struct.unpack_from("!HHI", data)
     if kind == ofproto.OFPAT_SET_FIELD:
-        name, value, mask, _ = _oxm(data, start + 4, end)
+        name, value, mask, _ = _oxm(data, 4, len(data))
         return SetField(name, value) if name and mask is None else NOTHING_OF_OURS
     word = _ACTIONS.get(kind)
     return word(number) if word else NOTHING_OF_OURS
@@ -169,12 +176,12 @@ def read_meter_count(data: bytes, start: int, end: int) -> v.MeterCount:
 def read_match(data: bytes, start: int, end: int) -> tuple[Match | None, int]:
     """A match, or None if it has fields without a word of ours; and where it ends."""
     fields, known, after = read_fields(data, start, end)
-    return (Match(frozenset(fields.items())) if known else None), after
+    return (Match(tuple(sorted(fields.items()))) if known else None), after
 
 
 def read_fields(data: bytes, start: int, end: int) -> tuple[dict[str, Masked], bool, int]:
     """The fields of a match that we have words for, whether these are all, and where it ends with its padding."""
-    kind, length = struct.unpack_from("!HH", data, start)
+    kind, length = _HALVES.unpack_from(data, start)
     stop, after = start + length, start + (length + 7) // 8 * 8
     if kind != ofproto.OFPMT_OXM or length < 4 or after > end:
         raise MalformedError(f"a match of type {kind} and {length} bytes")
@@ -182,11 +189,23 @@ def read_fields(data: bytes, start: int, end: int) -> tuple[dict[str, Masked], b
     fields = {}
     start += 4
     while start < stop:
-        name, value, mask, start = _oxm(data, start, stop)
-        known = known and name != ""
-        if name:
-            fields[name] = Masked(value, (1 << WIDTHS[name]) - 1 if mask is None else mask)
+        if start + 4 > stop:
+            raise MalformedError(f"a match field of {stop - start} bytes")
+        after_field = start + 4 + data[start + 3]
+        name, masked = _field(data[start : min(after_field, stop)])
+        start = after_field
+        if masked is None:
+            known = False
+        else:
+            fields[name] = masked
     return fields, known, after
+
+
+@lru_cache(1 << 14)
+def _field(data: bytes) -> tuple[str, Masked | None]:
+    """A match field, None if we have no word for it. Remembered, as flow entries differ in few."""
+    name, value, mask, _ = _oxm(data, 0, len(data))
+    return name, Masked(value, (1 << WIDTHS[name]) - 1 if mask is None else mask) if name else None
 
 
 def _oxm(data: bytes, start: int, end: int) -> tuple[str, int, int | None, int]:
@@ -206,7 +225,9 @@ def _oxm(data: bytes, start: int, end: int) -> tuple[str, int, int | None, int]:
     return name, int.from_bytes(data[first : first + width], "big"), mask, stop
 
 
-_HEAD = struct.Struct("!I")
+_HEAD, _HALVES = struct.Struct("!I"), struct.Struct("!HH")
+SHORT = 64
+"""Bytes of the longest action that is remembered: a rewritten IPv6 address takes 24."""
 SIZES: dict[str, int] = {name: (bits + 7) // 8 for name, bits in WIDTHS.items()}
 """Bytes of each match field."""
 _FIELDS: dict[Any, str] = {field.num: field.name for field in ofproto.oxm_types if field.name in WIDTHS}

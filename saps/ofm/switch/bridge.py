@@ -8,8 +8,9 @@ tables
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from saps.ofm.flows.tables import (
     CONTROLLER,

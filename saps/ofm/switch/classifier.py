@@ -49,8 +49,8 @@ class Classifier:
 
 
 def _parts(match: Match) -> tuple[_Shape, _Values]:
-    fields = sorted(match.fields)
-    return tuple((name, masked.mask) for name, masked in fields), tuple(masked.value for _, masked in fields)
+    shape = tuple((name, masked.mask) for name, masked in match.fields)
+    return shape, tuple(masked.value for _, masked in match.fields)
 
 
 def _values(shape: _Shape, port: int, packet: Packet) -> _Values | None:

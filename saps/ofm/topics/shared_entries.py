@@ -20,7 +20,7 @@ from saps.ofm.topics.aggregate import Entry, smallest
 SHARED_COOKIE = COOKIE | GROUPS
 """Cookie of entries that belong to several topics."""
 
-Ingress: TypeAlias = "tuple[int, frozenset[tuple[Field, Masked]]]"
+Ingress: TypeAlias = "tuple[int, tuple[tuple[Field, Masked], ...]]"
 """Priority and match of a flow, but for the address."""
 
 
@@ -84,7 +84,7 @@ def _flows(
     return [
         Flow(
             priority + len(entry.prefix),
-            Match(fields | {("ipv6_dst", match(EventType.PUBLISH, entry.prefix))}),
+            Match(tuple(sorted((*fields, ("ipv6_dst", match(EventType.PUBLISH, entry.prefix)))))),
             () if entry.tree is None else numbers.actions(treatments[entry.tree]),
             cookie=SHARED_COOKIE,
         )
@@ -122,7 +122,7 @@ class _Numbers:
 
 
 def _ingress(flow: Flow) -> Ingress:
-    return flow.priority, frozenset(entry for entry in flow.match.fields if entry[0] != "ipv6_dst")
+    return flow.priority, tuple(entry for entry in flow.match.fields if entry[0] != "ipv6_dst")
 
 
 def _treatment(flow: Flow, groups: Mapping[int, Group]) -> _Treatment:

@@ -48,11 +48,14 @@ def connected(tree: Tree, topology: Topology, well: Callable[[int], bool]) -> se
 
 def reachable(topology: Topology, brokers: Collection[BrokerAddress]) -> set[BrokerAddress]:
     """The most of these brokers that one tree can connect now."""
-    at: dict[int, set[BrokerAddress]] = {}
+    found: dict[int, set[BrokerAddress]] = {}
+    lowest: dict[int, int] = {}
     for broker in brokers:
         if (place := topology.where(broker)) is not None:
-            at.setdefault(place.dpid, set()).add(broker)
-    return _most(at, lambda dpid: [other for other, _ in topology.neighbours(dpid)])
+            piece = topology.piece(place.dpid)
+            found.setdefault(piece, set()).add(broker)
+            lowest[piece] = min(place.dpid, lowest.get(piece, place.dpid))
+    return found[min(found, key=lambda piece: (-len(found[piece]), lowest[piece]))] if found else set()
 
 
 def _most(at: dict[int, set[BrokerAddress]], around: Callable[[int], list[int]]) -> set[BrokerAddress]:

@@ -7,6 +7,7 @@ costs at most 2 (1 - 1/k) times the least possible for k switches. All is determ
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -68,20 +69,31 @@ class Tree:
             found[link.b.dpid].append(link.a.dpid)
         return {dpid: sorted(others) for dpid, others in found.items()}
 
-    def distances(self, sources: Collection[int] = ()) -> dict[int, int]:
-        """Links between each switch and the nearest of `sources`; without one of these in the tree, from its lowest
-        switch. Parts that no source reaches are counted from their own lowest switch."""
+    @property
+    def pieces(self) -> list[set[int]]:
+        """The switches of each piece that it is in."""
         around = self.neighbours()
-        found: dict[int, int] = {}
-        for wave in [sorted(around.keys() & set(sources)), *([dpid] for dpid in sorted(around))]:
-            reached = [dpid for dpid in wave if dpid not in found]
-            found.update(dict.fromkeys(reached, 0))
+        found: list[set[int]] = []
+        left = set(around)
+        while left:
+            reached = [left.pop()]
             for dpid in reached:
-                for other in around[dpid]:
-                    if other not in found:
-                        found[other] = found[dpid] + 1
-                        reached.append(other)
+                fresh = left.intersection(around[dpid])
+                left -= fresh
+                reached += fresh
+            found.append(set(reached))
         return found
+
+    @property
+    def core(self) -> Tree:
+        """The piece with the most brokers, of equals that with the lowest switch that has one; all, if in one piece."""
+        pieces = self.pieces
+        if len(pieces) < 2:
+            return self
+        homes = Counter(place.dpid for place in self.brokers.values())
+        best = min(pieces, key=lambda piece: (-sum(homes[at] for at in piece), min(piece & homes.keys(), default=0)))
+        brokers = {broker: place for broker, place in self.brokers.items() if place.dpid in best}
+        return broadcast_as(Tree(frozenset(link for link in self.links if link.a.dpid in best), brokers), self.spread)
 
     def without(self, brokers: Iterable[BrokerAddress]) -> Tree:
         """The tree after these have left: branches that lead to no broker any more are pruned, to the last leaf."""
@@ -92,7 +104,7 @@ class Tree:
     @property
     def connected(self) -> bool:
         """It is in one piece, or empty."""
-        return list(self.distances().values()).count(0) <= 1
+        return len(self.pieces) < 2
 
     def shared(self, other: Tree) -> Tree:
         """What both have: common links, and brokers at a common place. It may be in several pieces."""
@@ -229,9 +241,21 @@ class SharedTree:
         return tree.without([broker])
 
     def mend(self, topology: Topology, tree: Tree) -> Tree:
-        """See `Planner.mend`: what is left of the tree costs nothing, so that as little as possible changes."""
+        """See `Planner.mend`: the pieces that are left are joined by cheapest paths."""
         places = _places(topology, tree.brokers)
-        return Tree(_steiner(topology, places, lambda link: 0.0 if link in tree.links else self.cost(link)), places)
+        homes = {place.dpid for place in places.values()}
+        rest = Tree(frozenset(filter(topology.carries, tree.links)), places)
+        piece_of = {dpid: piece for piece in rest.pieces if not homes.isdisjoint(piece) for dpid in piece}
+        links = {link for link in rest.links if link.a.dpid in piece_of}
+        inside = set(piece_of[next(iter(places.values())).dpid]) if places else set()
+        while missing := piece_of.keys() - inside:
+            path = _path(topology, inside, missing, self.cost)
+            if path is None:
+                raise UnreachableError(broker for broker, place in places.items() if place.dpid in missing)
+            links.update(path)
+            for dpid in [end.dpid for link in path for end in link]:
+                inside |= piece_of.get(dpid, {dpid})
+        return Tree(pruned(links, homes), places)
 
 
 def _places(topology: Topology, brokers: Iterable[BrokerAddress]) -> dict[BrokerAddress, Port]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.flows.plan import BROKER, COOKIE, Loopback, Ofm, Service, ours, plan
@@ -50,7 +50,7 @@ def test_every_packet_reaches_every_other_member_once_and_comes_back_once(data: 
 @given(st.data())
 def test_a_packet_from_anywhere_else_reaches_nobody(data: st.DataObject) -> None:
     network = data.draw(networks())
-    ofm = dataclasses.replace(data.draw(ofms()), per_port=True)
+    ofm = structs.replace(data.draw(ofms()), per_port=True)
     members = network.members(data.draw(st.lists(st.integers(0, 7), max_size=3)))
     fabric = fabric_with(network.topology, plan(ofm, SharedTree().plan(network.topology, members)))
     for broker in network.brokers:

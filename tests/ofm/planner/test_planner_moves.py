@@ -55,7 +55,7 @@ class BusyWorld(World):
         record = self.machine.records[topic]
         assert record.plan is not None
         for text in filter(None, (state.address, state.former)):
-            ofm = replace(record.plan.ofm, address=OfmAddress.parse(text))
+            ofm = structs.replace(record.plan.ofm, address=OfmAddress.parse(text))
             for sender in state.brokers:
                 packet = sent_by(sender, ofm)
                 came = came_out(self.fabric.send(self.places[sender], packet))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from saps.ofm.flows.reconcile import difference
 from saps.ofm.flows.tables import (

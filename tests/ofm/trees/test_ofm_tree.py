@@ -87,12 +87,18 @@ def test_a_mended_tree_avoids_what_failed_and_keeps_what_it_can(data: st.DataObj
 
 
 @given(networks(), st.integers())
-def test_distances_are_those_of_the_graph(network: Network, number: int) -> None:
+def test_pieces_are_those_of_the_graph_and_the_core_is_the_one_with_most_brokers(network: Network, number: int) -> None:
     tree = SharedTree().plan(network.topology, network.brokers)
-    source = sorted(tree.switches)[number % len(tree.switches)]
-    graph: nx.Graph[Any] = nx.Graph((link.a.dpid, link.b.dpid) for link in tree.links)
-    graph.add_node(source)
-    assert tree.distances([source]) == dict(nx.single_source_shortest_path_length(graph, source))
+    links = sorted(tree.links)
+    left = Tree(frozenset(link for place, link in enumerate(links) if not number >> place & 1), tree.brokers)
+    graph: nx.Graph[Any] = nx.Graph((link.a.dpid, link.b.dpid) for link in left.links)
+    graph.add_nodes_from(left.switches)
+    assert sorted(map(sorted, left.pieces)) == sorted(map(sorted, nx.connected_components(graph)))
+    assert left.connected is (len(left.pieces) < 2)
+    at = [sum(place.dpid in piece for place in left.brokers.values()) for piece in left.pieces]
+    assert left.core.connected
+    assert len(left.core.brokers) == max(at, default=0)
+    assert left.core.links == {link for link in left.links if left.core.switches & {link.a.dpid, link.b.dpid}}
 
 
 def test_a_broker_that_moved_takes_its_branch_along() -> None:
