@@ -1,1 +1,1 @@
-"""Publishers find subscribers: registrations, range calls, designed overlays, domains."""
+"""The rendezvous of publishers and subscribers: registrations, range calls, designed overlays, OpenFlow domains."""

@@ -1,4 +1,4 @@
-"""The designed overlay as one broker knows it: a small tree for each topic, along whose links its messages go.
+"""The designed overlay as one broker knows it: a tree for each topic, along whose links the topic's messages travel.
 
 One broker designs the trees (`saps.overlay.rendezvous.designer`) from the subscriptions of all, with few links for
 each broker, and publishes them in numbered parts. Every broker divides the members of a topic along its tree: each
@@ -20,21 +20,22 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 
 PART = 32_768
-"""Bytes of one part of a design at most, about; a single larger tree makes a part of its own."""
+"""Approximate limit of one part of a design in bytes; a single larger tree is a part of its own."""
 DIVIDED = 65_536
-"""Slices for which it is remembered how they are divided."""
+"""Most slices whose division is cached."""
 AHEAD = 1 << 20
-"""Epochs by which a design may be ahead of the last one known: they grow one by one, and may not run out."""
+"""Most epochs by which a design may be ahead of the last known one. Epochs grow one by one, so a larger step is hostile
+and could exhaust them."""
 
 
 class Position(NamedTuple):
-    """How far a broker has followed the designs, and whose. Compared in this order."""
+    """The last part of a design that a broker has. Positions compare by epoch, designer, serial."""
 
     epoch: int
-    """Grows with each broker that takes up designing; 0: no design yet."""
+    """Grows with each broker that becomes the designer; 0: no design yet."""
     designer: str
     serial: int
-    """Number of the last part; negative in the midst of a design sent as a whole."""
+    """Number of the last part; negative while a whole design is incomplete."""
 
 
 class Shape(NamedTuple):
@@ -42,14 +43,14 @@ class Shape(NamedTuple):
 
     root: str
     parent: Mapping[str, str]
-    """Of every broker but the root."""
+    """The parent of every broker except the root."""
 
     def __contains__(self, name: object) -> bool:
         return name == self.root or name in self.parent
 
     def toward(self, here: str, name: str) -> str:
-        """The neighbour of `here` through which `name`, another broker of the tree, is reached; the root if `here` is
-        outside."""
+        """Return the neighbour of `here` on the way to `name`, another broker of the tree; the root if `here` is not in
+        the tree."""
         at = name
         while at != self.root:
             above = self.parent[at]
@@ -60,28 +61,29 @@ class Shape(NamedTuple):
 
 
 class _Divided(NamedTuple):
-    """How a slice that a sender has given a number was divided for a topic."""
+    """The cached division of a sender's numbered slice for a topic."""
 
     plain: list[Branch]
-    """As it was divided without design: a new list if the number was given again."""
+    """The division without design: a new list if the sender has used the number again."""
     branches: list[Branch]
 
 
 class Designs:
-    """What one broker knows of the design, and how it divides members by it."""
+    """The design as one broker knows it, by which it divides the members of topics."""
 
     def __init__(self, port: Port, changed: Callable[[set[str]], None]) -> None:
-        """`changed` is told which topics must be divided again."""
+        """`changed` is called with the topics that must be divided again."""
         self._port = port
         self._changed = changed
         self.position = Position(0, "", 0)
         self.trees: dict[str, Shape] = {}
-        """By topic; the same object for topics with the same tree."""
+        """The tree of each topic; topics with the same tree share one object."""
         self._shapes: dict[tuple[str, frozenset[tuple[str, str]]], Shape] = {}
         self._divided: dict[tuple[str, int, str], _Divided] = {}
 
     def accept(self, part: DesignPart) -> None:
-        """Take a part of a design, unless it is of an older one or does not follow the last (runs `DesignPart`)."""
+        """Take a part of a design, unless it belongs to an older one or does not follow the last part (runs
+        `DesignPart`)."""
         theirs, mine = (part.epoch, part.designer), self.position[:2]
         if part.epoch > self.position.epoch + AHEAD:
             return
@@ -107,13 +109,13 @@ class Designs:
         self._changed(topics)
 
     def surveyed(self, filters: Iterable[str], topics: Iterable[str]) -> Surveyed:
-        """The answer to `Survey` of a broker with these filters that publishes to these topics."""
+        """Return the answer to `Survey`, for a broker with these filters that publishes to these topics."""
         epoch, designer, serial = self.position
         return Surveyed(self._port.me, list(filters), list(topics), designer, epoch, serial)
 
     def divide(self, topic: str, members: Sequence[BrokerRef]) -> list[Branch]:
-        """The branches at this broker, which is to reach `members`, sorted by place, without itself. Every member is
-        the child or in the slice of exactly one."""
+        """Divide `members`, sorted by place and without this broker, into branches. Every member is the child of
+        exactly one branch or in its slice."""
         here, shape = self._port.me, self.trees.get(topic)
         if shape is None:
             return divide(here, members, self._port.order)
@@ -132,8 +134,8 @@ class Designs:
         ]
 
     def onward(self, sender: str, number: int, topics: Sequence[str], plain: list[Branch]) -> list[Branch]:
-        """How the slice of that number from `sender` goes on for publications to these topics: as `plain`, divided
-        without design, if this broker knows different trees for them."""
+        """Divide the numbered slice of `sender` for publications to these topics. If this broker knows different trees
+        for them, the result is `plain`, the division without design."""
         topic, shape = topics[0], self.trees.get(topics[0])
         if any([self.trees.get(other) is not shape for other in topics]):
             return plain
@@ -148,7 +150,8 @@ class Designs:
 
 
 def pack(topic: str, shape: Shape | None, numbers: dict[str, int]) -> TopicTree:
-    """A tree as it is sent, its brokers by their `numbers`; new ones get the next. None: the topic has no tree."""
+    """Encode a tree with `numbers` in place of its brokers' names; new brokers get the next number. None stands for no
+    tree."""
     if shape is None:
         return TopicTree(topic, [], [])
     below: dict[str, list[str]] = {}
@@ -164,7 +167,7 @@ def pack(topic: str, shape: Shape | None, numbers: dict[str, int]) -> TopicTree:
 
 
 def unpack(tree: TopicTree, names: Sequence[str]) -> Shape | None:
-    """The tree of a part; None if the topic has none, or it is no tree of different brokers."""
+    """Decode the tree of a part. Returns None if the topic has no tree, or if it is no tree of distinct brokers."""
     nodes, parents = tree.nodes, tree.parents
     if not nodes or len(parents) != len(nodes) - 1 or not all(0 <= number < len(names) for number in nodes):
         return None
@@ -179,9 +182,10 @@ def unpack(tree: TopicTree, names: Sequence[str]) -> Shape | None:
 def parts(
     start: Position, base: int, last: int, trees: Mapping[str, Shape | None], size: int = PART
 ) -> Iterator[DesignPart]:
-    """Trees as a chain of parts of about `size` bytes at most, each naming the one before it. The first has `base`, 0
-    for a design sent as a whole; then the parts before the last, `last`, have negative numbers. Else the numbers go on
-    from `base` and `last` is not used. At least one part."""
+    """Split trees into a chain of at least one part of about `size` bytes, each naming the part before it.
+
+    The first part follows `base`, 0 for a whole design. The parts of a whole design have negative numbers, except for
+    the last one, `last`. Otherwise the numbers continue from `base`, and `last` is not used."""
     chunks = list(_chunks(trees, size))
     for i, (names, chunk) in enumerate(chunks):
         serial = base + i + 1 if base else last if i == len(chunks) - 1 else -i - 1

@@ -1,4 +1,4 @@
-"""The broker that designs the overlay for all: it asks who wants what, grows trees, and publishes what has changed.
+"""Designs the overlay for all brokers: surveys their interests, grows trees, and publishes the changes.
 
 The designer is the broker with the first broker key: no election, and when it goes the next one finds itself first.
 Every `interval` it asks all brokers for their filters and the topics they publish to, by one range call over the
@@ -29,32 +29,33 @@ from saps.overlay.ring.skip_graph import SkipGraph
 from saps.topics import ancestors, is_wildcard, literal_prefix, matches
 
 ATTEMPTS = 4
-"""Of a range call; what a broker misses it gets the next time."""
+"""Attempts of a range call; a broker gets what it has missed after the next survey."""
 APART = 8
-"""Up to so many brokers that have missed something get the whole design each by itself; above, all brokers get it."""
+"""Most brokers that get the whole design individually after they have missed a part; if more have, all brokers get
+it."""
 STEPS = 4
-"""Trees grown at a time; in between the broker does other things."""
+"""Trees grown in one step; between two steps the broker handles other events."""
 BREATH = 0.005
-"""Seconds in between."""
+"""Seconds between two steps."""
 
 Overlay = LiveOverlay[str, str]
 Interests = dict[str, list[str]]
-"""Topic -> names of the brokers that want it, sorted."""
+"""By topic: the sorted names of the brokers that want it."""
 
 
 class DesignSettings(NamedTuple):
-    """How an overlay is designed."""
+    """The settings of a designed overlay."""
 
     levels: int = 1
-    """Of a tree below its root. 1: at most 2 hops. 2: at most 4, and fewer links for the busiest broker."""
+    """Levels of a tree below its root. 1: at most 2 hops. 2: at most 4 hops, and fewer links for the busiest broker."""
     interval: float = 30.0
     """Seconds between two surveys."""
     drift: float = 0.2
-    """Share of the subscriptions that must have changed for the trees to be grown anew."""
+    """Share of changed subscriptions at which all trees are grown anew."""
 
 
 class Designer:
-    """Every broker has one; that of the first broker works."""
+    """The designer of one broker. Every broker has one; only that of the first broker works."""
 
     def __init__(
         self, port: Port, graph: SkipGraph, calls: RangeCalls, designs: Designs, settings: DesignSettings
@@ -66,18 +67,18 @@ class Designer:
         self.settings = settings
         self._busy = False
         self._overlay: Overlay | None = None
-        """The design, as long as this broker is the designer."""
+        """The design while this broker is the designer, else None."""
         self._position = Position(0, "", 0)
-        """Of this broker's designs: epoch and name."""
+        """Epoch and designer of this broker's designs."""
         self._changes = 0
-        """Subscriptions that have come or gone since the trees were grown."""
+        """Subscriptions that have changed since all trees were grown."""
         self._fresh = fresh(LiveOverlay[str, str]())
-        """The design as it was then."""
+        """The measures of the design at that time."""
         self.grown = 0
-        """How often all trees were grown."""
+        """How often all trees were grown anew."""
 
     def tick(self) -> None:
-        """Once every `interval`: if this broker is the first, see whether the design still fits."""
+        """If this broker is the first, survey the mesh and update the design. Called once in an `interval`."""
         if self._busy:
             return
         if not self._may_be_first():
@@ -95,7 +96,8 @@ class Designer:
         self._graph.find(ALL_BROKERS.low, found)
 
     def _may_be_first(self) -> bool:
-        """Is the left neighbour of this broker's key no broker, or at the other end of the ring?"""
+        """Return whether the left neighbour of this broker's key is no broker key, or lies at the other end of the
+        ring: then this broker may be the first one."""
         key = broker_key(self._port.me.name)
         node = self._graph.nodes.get(key)
         left = None if node is None else node.left[0]
@@ -127,7 +129,7 @@ class Designer:
             self._publish(overlay, answers)
 
     def _take_up(self, epoch: int) -> Overlay:
-        """Become the designer: go on from the trees that this broker knows."""
+        """Become the designer, and continue from the trees that this broker knows."""
         self._position = Position(epoch, self._port.me.name, 0)
         try:
             overlay = overlay_of(self._designs.trees, self.settings.levels)
@@ -138,7 +140,7 @@ class Designer:
         return overlay
 
     def _grow(self, growing: Generator[None, None, Overlay], answers: Mapping[str, Surveyed]) -> None:
-        """Grow all trees anew, some at a time, then publish."""
+        """Grow all trees anew in steps, then publish them."""
         try:
             for _ in range(STEPS):
                 next(growing)
@@ -153,7 +155,7 @@ class Designer:
     # --- to the others ----------------------------------------------------------------------------------------
 
     def _publish(self, overlay: Overlay, answers: Mapping[str, Surveyed]) -> None:
-        """Send what has changed to everyone, and everything to those that are behind."""
+        """Send the changes to all brokers, and the whole design to those that have missed a part."""
         wanted = {topic: Shape(*tree) for topic, tree in trees_of(overlay).items() if tree[1]}
         known, mine = self._designs.trees, self._designs.position
         behind = [name for name, answer in answers.items() if (answer.epoch, answer.designer, answer.serial) != mine]
@@ -169,7 +171,7 @@ class Designer:
         self._send(letters)
 
     def _send(self, letters: list[tuple[Range, DesignPart]]) -> None:
-        """One after the other: a part is of use only to those that have the one before it."""
+        """Send parts one after the other: a part is useful only to a broker that has the one before it."""
         if not letters:
             self._busy = False
             return
@@ -178,7 +180,7 @@ class Designer:
 
 
 def resolve(answers: Iterable[Surveyed]) -> Interests:
-    """Who wants which of the topics known."""
+    """Return for each known topic the brokers that want it."""
     answers = sorted(answers, key=lambda answer: answer.broker.name)
     wanting: dict[str, dict[str, None]] = {}
     wild: dict[str | None, dict[str, list[str]]] = {}
@@ -201,7 +203,7 @@ def resolve(answers: Iterable[Surveyed]) -> Interests:
 
 
 def mend(overlay: Overlay, interests: Interests) -> int:
-    """Bring the trees in line with the interests, a few links each. Returns how many subscriptions came or went."""
+    """Adapt the trees to the interests, by a few links each. Returns the number of changed subscriptions."""
     topics_of: dict[str, dict[str, None]] = {}
     for topic, names in interests.items():
         for name in names:

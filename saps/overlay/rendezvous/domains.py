@@ -20,7 +20,8 @@ class Domains:
     """The domains of a mesh: the same at all its brokers, and at OFGate."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
-        """`paths`: of the clusters that are domains, with all below them; none: the mesh is one domain."""
+        """`paths` are the cluster paths that are domains, each with all clusters below it; without any the mesh is one
+        domain."""
         self._paths = sorted({path.strip("/") for path in paths} - {""}, key=len, reverse=True)
         self._known: dict[str, str] = {}
 
@@ -28,7 +29,7 @@ class Domains:
         return bool(self._paths)
 
     def of(self, broker: BrokerRef) -> str:
-        """The domain of a broker; empty for one that is in none."""
+        """Return the domain of a broker; empty if it is in none."""
         domain = self._known.get(broker.cluster)
         if domain is None:
             inside = (path for path in self._paths if f"{broker.cluster}/".startswith(f"{path}/"))
@@ -36,12 +37,12 @@ class Domains:
         return domain
 
     def foreign(self, me: BrokerRef, other: BrokerRef) -> bool:
-        """Is the other one in another domain, so that a representative stands for it?"""
+        """Return whether the other broker is in another domain, so that a representative stands for it."""
         domain = self.of(other)
         return bool(domain) and domain != self.of(me)
 
     def divide(self, me: BrokerRef, topic: str, members: Sequence[BrokerRef], order: KeyOrder) -> list[Branch]:
-        """As `saps.overlay.delivery.tree.divide`, but with one branch for each foreign domain, to its
+        """Divide members as `saps.overlay.delivery.tree.divide`, with one branch for each foreign domain, to its
         representative."""
         near: list[BrokerRef] = []
         far: dict[str, list[BrokerRef]] = {}
@@ -55,8 +56,9 @@ class Domains:
 
 
 def representative(topic: str, members: Sequence[BrokerRef]) -> BrokerRef:
-    """Who of a domain's members stands for them, by rendezvous hashing (Thaler & Ravishankar 1998): the work of a
-    domain is spread over topics, and a member that comes or goes changes only what it stands for itself."""
+    """Choose the representative of a domain's members by rendezvous hashing (Thaler & Ravishankar 1998). Different
+    topics have different representatives, and a member that joins or leaves changes only the topics that it
+    represents."""
     return max(members, key=lambda member: (_weight(topic, member.name), member.name))
 
 

@@ -1,4 +1,4 @@
-"""The publishers' side of the rendezvous: a stream for each topic this broker publishes to.
+"""The publishers' side of the rendezvous: a stream for each topic that this broker publishes to.
 
 Before its first publication to a topic a broker puts its presence key there and collects the matching filters: the
 exact ones at the topic and the wildcard ones at each of its prefixes, at most levels + 2 ranges, a prefix that other
@@ -29,12 +29,12 @@ from saps.policy.model import Policy
 from saps.topics import ancestors, is_wildcard, literal_prefix, shared
 
 IDLE = 60.0
-"""Seconds without publication after which a broker gives up its presence at a topic. Longer costs memory and keys,
-shorter costs a new rendezvous at the next publication."""
+"""Seconds without publication after which a broker withdraws its publisher key of a topic. A longer time costs memory
+and keys, a shorter one a new rendezvous at the next publication."""
 
 
 class _Coverage:
-    """A prefix whose wildcard filters are known, and the streams that need it."""
+    """A prefix whose wildcard filters are known, with the streams that need it."""
 
     __slots__ = ("ready", "streams", "waiters")
 
@@ -45,7 +45,7 @@ class _Coverage:
 
 
 class PublisherRegistry:
-    """All streams of one broker. `publish` gets what waited for a stream to open."""
+    """All streams of one broker. `publish` is called with the publications that have waited for a stream to open."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class PublisherRegistry:
         self._trees = trees
         self.ways = ways
         self.on_stream: list[Callable[[str, bool], None]] = []
-        """Called when this broker begins (True) or ends to publish to a topic."""
+        """Listeners, called when this broker begins (True) or ceases to publish to a topic."""
         self.catch_up: Absent | None = None
-        """Sees to brokers that have missed something, or are lost."""
+        """Handles brokers that have missed publications or are lost."""
         self.policy: Policy | None = None
-        """What must not be carried or received where, if anything: see `obey`."""
+        """The policy in force, if there is one: see `obey`."""
         self._publish = publish
         self.streams: dict[str, Stream] = {}
         self.seq = 0
@@ -74,7 +74,7 @@ class PublisherRegistry:
         self._coverage: dict[str | None, _Coverage] = {}
         self.filters = RemoteFilters(port.order)
         self._topics: RetainedStore[Stream] = RetainedStore(sys.maxsize)
-        """The streams, to be found by the filters that match them."""
+        """The streams by topic, for searches by filter."""
 
     # --- streams --------------------------------------------------------------------------------------------
 
@@ -87,13 +87,14 @@ class PublisherRegistry:
         return stream
 
     def open(self, stream: Stream) -> None:
-        """Take part in the overlay at the stream's topic. What waits in its queue is flushed when it is open."""
+        """Insert the publisher key of a stream's topic and collect its subscribers. Then the stream is open, and its
+        queue is flushed."""
         if stream.phase is Phase.CLOSED:
             stream.phase = Phase.OPENING
             self._graph.insert(stream.key, lambda: self._collect(stream))
 
     def close_idle(self) -> None:
-        """Give up the streams that nothing was published to for `IDLE` seconds; forget old tombstones."""
+        """Close the streams without a publication for `IDLE` seconds, and forget old tombstones."""
         now = self._port.now
         for stream in list(self.streams.values()):
             if stream.used:
@@ -108,36 +109,36 @@ class PublisherRegistry:
         self.filters.expire(now)
 
     def publishes(self, topic: str) -> bool:
-        """Does this broker take part at the topic as publisher, or is about to?"""
+        """Return whether this broker has, or is inserting, a publisher key at the topic."""
         stream = self.streams.get(topic)
         return stream is not None and stream.phase in (Phase.OPENING, Phase.OPEN)
 
     def use_tree(self, topic: str, tree: Served | None) -> None:
-        """From now on publications to an open stream leave by this OpenFlow tree for the members it serves."""
+        """Send the publications of an open stream along this OpenFlow tree to the members that it serves."""
         stream = self.streams.get(topic)
         if stream is not None and stream.phase is Phase.OPEN and stream.tree != tree:
             stream.tree = tree
             stream.divide_again()
 
     def divide_again(self, topics: Iterable[str]) -> None:
-        """The design of these topics has changed."""
+        """Divide the members of these topics again, as their design has changed."""
         for topic in topics:
             stream = self.streams.get(topic)
             if stream is not None:
                 stream.divide_again()
 
     def obey(self, policy: Policy | None) -> None:
-        """From now on publications go to nobody who must not receive them, and so through nobody who must not carry
-        them: only members pass a message on."""
+        """Apply a policy: publications go only to brokers that may receive them. Since only members forward a message,
+        no other broker carries it either."""
         self.policy = policy
         self.divide_again(self.streams)
 
     def permitted(self, topic: str, brokers: Iterable[BrokerRef]) -> list[BrokerRef]:
-        """Those of the brokers that may get a publication to the topic from here."""
+        """Return those brokers that may get a publication to the topic from here."""
         return list(brokers) if self.policy is None else self.policy.verdict(topic).receivers(self._port.me, brokers)
 
     def unrestricted(self, topic: str) -> bool:
-        """May any broker hold messages to the topic?"""
+        """Return whether every broker may hold messages to the topic."""
         return self.policy is None or self.policy.free(topic)
 
     def close(self, stream: Stream, done: Callable[[], None] | None = None) -> None:
@@ -166,7 +167,7 @@ class PublisherRegistry:
         self._graph.remove(stream.key, closed)
 
     def route(self, stream: Stream) -> None:
-        """Find out how publications to an open stream leave, if that may have changed; sets `remote` and `members`."""
+        """Compute `remote`, `members` and the branches of an open stream, if they may have changed."""
         if stream.members is not None:
             return
         topic = stream.topic
@@ -255,7 +256,7 @@ class PublisherRegistry:
                 self._spoil(topic_filter)
 
     def collect_again(self) -> None:
-        """Ask for all filters once more: some may have been out of reach."""
+        """Collect all filters again: some may have been out of reach."""
         for prefix, coverage in self._coverage.items():
             if coverage.ready:
                 self._collect_again(wildcards(prefix))
@@ -264,7 +265,8 @@ class PublisherRegistry:
                 self._collect_again(subscribers(stream.topic))
 
     def key_again(self, key: Key) -> None:
-        """The key was out of the ring for a while, or the ring was two: who subscribes beyond has not been heard."""
+        """Collect the filters of a key's topic again: while the key was out of the ring, or the ring was cut, new
+        subscribers could not be heard."""
         stream = self.streams.get(key.topic_filter) if key.is_topic and key.role is Role.PUBLISHER else None
         if stream is not None and stream.phase is Phase.OPEN and stream.key == key:
             self._collect_again(subscribers(stream.topic))
@@ -286,7 +288,7 @@ class PublisherRegistry:
                 self._trees.note(result)
 
     def announced(self, body: Announce) -> list[Baseline]:
-        """A broker has, or no longer has, subscribers for filters: from which sequence number on it is served."""
+        """Handle a broker's announcement of filters. Returns the sequence numbers from which on it is served."""
         entries = [self.note(each.topic_filter, body.broker, each.version, None, body.present) for each in body.filters]
         if not body.present or not any(entries):
             return []
@@ -294,12 +296,13 @@ class PublisherRegistry:
         return [Baseline(self._port.me.name, self._port.me.incarnation, seqs)]
 
     def baselines(self, broker: BrokerRef) -> dict[str, int]:
-        """The filters that this life of a broker has announced here; it is owed what has a greater number."""
+        """Return the filters that this incarnation of a broker has announced here, each with its baseline: the broker
+        is owed publications with greater sequence numbers."""
         return {topic_filter: entry.baseline for topic_filter, entry in self.filters.of_life(broker)}
 
     def caught_up(self, topic: str, seq: int) -> None:
-        """A broker has got what it had missed of a topic, up to this last one of QoS 1 or 2: it waits for nothing that
-        came after."""
+        """Note that a broker has got what it had missed of a topic, up to this publication of QoS 1 or 2, so that it
+        does not wait for a later predecessor."""
         if (stream := self.streams.get(topic)) is not None:
             stream.divide_again()
             stream.last_seq = min(stream.last_seq, seq)
@@ -307,8 +310,8 @@ class PublisherRegistry:
     def note(
         self, topic_filter: str, broker: BrokerRef, version: int, baseline: int | None = None, present: bool = True
     ) -> RemoteFilter | None:
-        """A broker has subscribers for a filter (or none any more, unless `present`), and is owed what has a greater
-        number than `baseline`; None: what is published from now on."""
+        """Note that a broker has subscribers for a filter, or no more if not `present`. It is owed publications with
+        greater sequence numbers than `baseline`; None: those published from now on."""
         if broker.name == self._port.me.name or self._port.lost(broker) or not self._concerns(topic_filter):
             return None
         known = self.filters.get(topic_filter, broker.name)
@@ -331,7 +334,7 @@ class PublisherRegistry:
         return self.publishes(topic_filter)
 
     def _spoil(self, topic_filter: str) -> None:
-        """Members of the streams that a filter matches must be computed again."""
+        """Have the members of all streams that a filter matches computed again."""
         if not is_wildcard(topic_filter):
             stream = self.streams.get(topic_filter)
             if stream is not None:
@@ -342,14 +345,14 @@ class PublisherRegistry:
             stream.divide_again()
 
     def _match(self, topic: str) -> tuple[list[BrokerRef], list[BrokerRef]]:
-        """The brokers with matching filters: those that get it now, and those that get it later."""
+        """Return the brokers with matching filters: those that get a publication now, and those that get it later."""
         found = self.filters.match(topic)
         behind = None if self.catch_up is None else self.catch_up.behind
         later = [] if behind is None else [broker for broker in found if behind(broker, topic)]
         return by_place((broker for broker in found if broker not in later), self._port.order), later
 
     def forget(self, broker: BrokerRef, *, exactly: bool = False) -> None:
-        """A broker died: it is a member of nothing any more. `exactly`: this says nothing of its earlier lives."""
+        """Forget the filters of a broker that has died; with `exactly` only those of this incarnation."""
         for topic_filter in list(self.filters.of_broker.get(broker.name, ())):
             entry = self.filters.of[topic_filter][broker.name]
             if entry.broker == broker or (entry.broker.incarnation <= broker.incarnation and not exactly):
@@ -357,7 +360,7 @@ class PublisherRegistry:
                 self._spoil(topic_filter)
 
     def take_place(self) -> int:
-        """Takes a number of this broker's publications for one that the mesh leaves without, as nobody elsewhere wants
-        it: it has its place in the order, too."""
+        """Return the next sequence number, for a publication that nobody elsewhere wants: it needs a place in the
+        order, too."""
         self.seq += 1
         return self.seq

@@ -1,4 +1,4 @@
-"""Range calls: run something at every node of a range and gather the aggregated reply (SAPS 2016, section 3).
+"""Range calls: run a body at every node of a range and gather the aggregated reply (SAPS 2016, section 3).
 
 A call is routed to the predecessor of the range; from there each node keeps the part up to its first right neighbour
 and hands the rest of its range to its right neighbours, farthest first, so that k nodes cost k messages at most and the
@@ -20,36 +20,36 @@ from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.timeouts import SharedTimeout
 
 ATTEMPT, LONGEST_ATTEMPT = 0.5, 4.0
-"""Seconds after which a call without answer is repeated, at first and at most; doubles each time."""
+"""First and longest time in seconds after which an unanswered call is repeated; it doubles each time."""
 PAUSE = 0.1
 """Seconds before an incomplete call is repeated."""
 LONGEST_PAUSE = 1.0
-"""While a crash is being repaired the pause doubles up to this, and ends with the repair: until then no outcome counts,
-but what the call runs may be run where it could not before."""
+"""Limit of the pause in seconds, which doubles while a crash is being repaired and ends with the repair. Until then no
+outcome counts, but each attempt may run the body at nodes that the earlier ones could not reach."""
 AT_ONCE = 0.25
-"""Seconds within which nodes that are known from an earlier call answer, or are asked by a search."""
+"""Seconds within which nodes known from an earlier call have to answer; then they are asked by a search."""
 DEEPEST = 1024
-"""Times that a call may be handed on: O(log k) for k nodes, where levels are missing more."""
+"""Most times that a call may be forwarded: O(log k) for k nodes, more where upper levels are missing."""
 NOWHERE = Range(Key(b""), Key(b""))
 """The range of a call to known nodes."""
 
 CONCERN_THE_BROKER = (Announce, AnnounceTree)
-"""Bodies that do the same at all keys of a broker: any one of them is enough."""
+"""Bodies that do the same at all keys of a broker: they run at one of its keys."""
 
 
 class Outcome(NamedTuple):
-    """What came back from a call."""
+    """The result of a range call."""
 
     results: list[Result]
     complete: bool
     depth: int
     """Hops of the longest branch."""
     outdated: bool = False
-    """A part is with brokers of an older version: no call will bring it."""
+    """Whether part of the range is at brokers of an older version, which cannot answer."""
 
 
 class Call:
-    """A call this broker has made."""
+    """A call made by this broker."""
 
     __slots__ = ("attempts", "body", "done", "gathering", "over", "part", "patience", "pause", "range")
 
@@ -61,14 +61,14 @@ class Call:
         self.patience = ATTEMPT
         self.pause = PAUSE
         self.part = 0
-        """Number of the present attempt."""
+        """Number of the current attempt."""
         self.over = False
         self.gathering: _Gathering | None = None
-        """Of a call to known nodes: what they have answered so far."""
+        """For a call to known nodes: their answers so far."""
 
 
 class _Gathering:
-    """A part of a call this broker has handed on, until the replies are in."""
+    """A part of a call that this broker has forwarded, until all replies are in."""
 
     __slots__ = ("complete", "depth", "outdated", "part", "results", "to", "waiting")
 
@@ -88,17 +88,17 @@ class RangeCalls:
     def __init__(
         self, port: Port, graph: SkipGraph, calm: Callable[[], bool], met: Callable[[BrokerRef], None]
     ) -> None:
-        """`calm`: is no crash being repaired? `met` is told of each broker that called."""
+        """`calm` returns whether no crash is being repaired. `met` is called with each broker that has made a call."""
         self._port = port
         self._graph = graph
         self._calm = calm
         self._met = met
         self.bodies: Bodies = {}
-        """What each body of a call runs at own keys."""
+        """The handler of each body, which runs at own keys."""
         self._serial = 0
         self._callers: dict[int, Call] = {}
         self._gatherings: dict[int, _Gathering] = {}
-        """By the number of each part that is waited for."""
+        """By the number of each awaited part."""
         self._near = SharedTimeout(port, AT_ONCE, self._late)
 
     def call(
@@ -109,17 +109,19 @@ class RangeCalls:
         attempts: int | None = None,
         patience: float = ATTEMPT,
     ) -> Call:
-        """Run `body` at every node in `wanted`. `done` gets the outcome: a complete one, or after `attempts` (None: no
-        limit) incomplete ones the last of them. Without a limit an outcome counts as complete only while no crash is
-        being repaired. `patience`: seconds for which the first attempt waits."""
+        """Run `body` at every node in `wanted`.
+
+        `done` gets the first complete outcome, or the last incomplete one after so many `attempts` (None: no limit).
+        Without a limit an outcome counts as complete only while no crash is being repaired. `patience`: seconds that
+        the first attempt waits."""
         call = Call(wanted, body, done, -1 if attempts is None else attempts)
         call.patience = patience
         self._attempt(call)
         return call
 
     def call_at(self, nodes: Iterable[tuple[Key, BrokerRef]], body: Body, done: Callable[[Outcome], None]) -> None:
-        """Run `body` at nodes that are known from an earlier call, without a search. The outcome is incomplete if one
-        of them was not there, or has not answered within `AT_ONCE`."""
+        """Run `body` at nodes known from an earlier call, without a search. The outcome is incomplete if one of them is
+        missing or has not answered within `AT_ONCE` seconds."""
         self._serial += 1
         me, call = self._port.me, Call(NOWHERE, body, done, 0)
         call.part = self._serial
@@ -133,7 +135,7 @@ class RangeCalls:
         self._near.add(call)
 
     def cancel(self, call: Call) -> None:
-        """The call is not worth repeating any more: `done` gets an incomplete outcome now, if it got none before."""
+        """Stop repeating a call: `done` gets an incomplete outcome now, unless it got one before."""
         self._callers.pop(call.part, None)
         self._finish(call, Outcome([], complete=False, depth=0))
 
@@ -142,7 +144,7 @@ class RangeCalls:
         return {Broadcast: self._on_broadcast, Gathered: self._on_gathered, Locate: self._on_locate}
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died: what it was to answer stays incomplete."""
+        """Complete the parts that wait for a dead broker, as incomplete."""
         for part, gathering in list(self._gatherings.items()):
             if gathering.waiting.get(part) == broker:
                 self._on_gathered(broker, Gathered(part, [], complete=False, depth=0))
@@ -168,7 +170,7 @@ class RangeCalls:
             caller.patience = min(2 * caller.patience, LONGEST_ATTEMPT)
 
     def _late(self, call: Call) -> None:
-        """Not all of the known nodes have answered."""
+        """End a call to known nodes that have not all answered in time."""
         if call.gathering is not None:
             self._give_up(call.gathering)
         self._answer(Gathered(call.part, [], complete=False, depth=0))
@@ -236,8 +238,8 @@ class RangeCalls:
         origin: BrokerRef,
         body: Body,
     ) -> None:
-        """Cut each ``(node, low, end)`` at the right neighbours of the node; run the body at own nodes (`here`: those
-        found so far), hand on the others."""
+        """Divide each ``(node, low, end)`` at the right neighbours of the node, run the body at own nodes (`here` has
+        those found so far), and forward the other parts."""
         onward: dict[BrokerRef, list[Segment]] = {}
         while starts:
             first, low, end = starts.pop()
@@ -272,13 +274,13 @@ class RangeCalls:
         self._reply_if_done(gathering)
 
     def _own_between(self, first: Key, low: Key, last: Key, body: Body) -> list[Key]:
-        """The own keys of the range that a step from `first` to `last` has passed."""
+        """Return the own keys of the range that a step from `first` to `last` passes."""
         if isinstance(body, CONCERN_THE_BROKER):
             return [last]
         return [*self._graph.order.between(max(low, first), last), last][first >= low :]
 
     def _on_gathered(self, sender: BrokerRef, frame: Gathered) -> None:
-        """A reply to a part that has been handed on; only who was asked can give it."""
+        """Handle the reply to a forwarded part; only the broker that was asked may give it."""
         gathering = self._gatherings.get(frame.part)
         if gathering is None:
             self._answer(frame)
@@ -312,7 +314,8 @@ class RangeCalls:
 
 
 def cut(node: Node, low: Key, end: Key, port: Port) -> list[tuple[Ref, Key]]:
-    """How a node divides the range ``(low, end)``: each right neighbour in it with the key its part ends at."""
+    """Divide the range ``(low, end)`` at a node: return each right neighbour in it with the key at which its part
+    ends."""
     parts: list[tuple[Ref, Key]] = []
     for ref in reversed(node.right):
         if (

@@ -1,4 +1,4 @@
-"""The filters of other brokers, as far as this one's topics are concerned, and which of them match a topic."""
+"""The filters of other brokers that concern this broker's topics, with a search by topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOMBSTONE = 10.0
 
 
 class RemoteFilter:
-    """What one broker has announced for one filter."""
+    """A filter announced by another broker."""
 
     __slots__ = ("baseline", "broker", "present", "since", "version")
 
@@ -23,38 +23,39 @@ class RemoteFilter:
         self.broker = broker
         self.version = version
         self.present = present
-        """False: it has been withdrawn."""
+        """Whether the filter is in force; False after its withdrawal."""
         self.baseline = baseline
-        """The broker is owed what has a greater number."""
+        """The broker is owed publications with greater sequence numbers."""
         self.since = since
 
 
 class RemoteFilters:
-    """By filter and broker. What belongs to one filter, one broker or one prefix is dropped at the price of what it
-    is."""
+    """The filters of other brokers by filter and broker. Dropping all entries of a filter, broker or prefix takes time
+    in proportion to their number."""
 
     def __init__(self, order: KeyOrder) -> None:
         self._order = order
         self.of: dict[str, dict[str, RemoteFilter]] = {}
-        """Filter -> name of broker -> what it has announced."""
+        """By filter and name of broker."""
         self._of_prefix: dict[str | None, set[str]] = {}
-        """Literal prefix -> its wildcard filters."""
+        """Wildcard filters by literal prefix."""
         self._plain = FilterNode()
-        """The wildcard filters that are not shared, with what has been announced for them."""
+        """A trie of the wildcard filters that are not shared, with their entries."""
         self._shared = FilterNode()
-        """The shared ones by the filter that is shared: at each node by the whole filter."""
+        """A trie of the shared filters over the levels of the shared filter; each value is a dict by the whole
+        filter."""
         self.of_broker: dict[str, set[str]] = {}
-        """Name of broker -> its filters."""
+        """Filters by name of broker."""
         self._tombstones: deque[tuple[float, str, str]] = deque()
-        """When which filter was removed by which broker, the oldest first."""
+        """Withdrawn filters as (time, filter, name of broker), oldest first."""
 
     def get(self, topic_filter: str, name: str) -> RemoteFilter | None:
-        """What the broker of this name has announced for the filter last."""
+        """Return the last announcement of a filter by the broker of this name, or None."""
         entries = self.of.get(topic_filter)
         return None if entries is None else entries.get(name)
 
     def put(self, topic_filter: str, entry: RemoteFilter) -> None:
-        """A broker has announced a filter, or has withdrawn it."""
+        """Store the announcement or withdrawal of a filter."""
         name = entry.broker.name
         entries = self.of.get(topic_filter)
         if entries is None:
@@ -65,7 +66,7 @@ class RemoteFilters:
             self._tombstones.append((entry.since, topic_filter, name))
 
     def drop(self, topic_filter: str, name: str) -> None:
-        """Forget what the broker of this name has announced for the filter."""
+        """Forget the announcement of a filter by the broker of this name."""
         entries, filters = self.of[topic_filter], self.of_broker[name]
         del entries[name]
         filters.discard(topic_filter)
@@ -75,16 +76,16 @@ class RemoteFilters:
             self._remove(topic_filter)
 
     def drop_all(self, topic_filter: str) -> None:
-        """Forget what anyone has announced for the filter."""
+        """Forget all announcements of a filter."""
         for name in list(self.of.get(topic_filter, ())):
             self.drop(topic_filter, name)
 
     def with_prefix(self, prefix: str | None) -> list[str]:
-        """The wildcard filters with this literal prefix."""
+        """Return the wildcard filters with this literal prefix."""
         return list(self._of_prefix.get(prefix, ()))
 
     def expire(self, now: float) -> None:
-        """Forget filters that were withdrawn long ago."""
+        """Forget filters that were withdrawn at least `TOMBSTONE` seconds ago."""
         while self._tombstones and now - self._tombstones[0][0] >= TOMBSTONE:
             since, topic_filter, name = self._tombstones.popleft()
             entry = self.get(topic_filter, name)
@@ -92,14 +93,14 @@ class RemoteFilters:
                 self.drop(topic_filter, name)
 
     def of_life(self, broker: BrokerRef) -> Iterator[tuple[str, RemoteFilter]]:
-        """What this life of a broker has announced and not withdrawn, with its filters."""
+        """Yield the filters in force of this incarnation of a broker, with their entries."""
         for topic_filter in self.of_broker.get(broker.name, ()):
             entry = self.of[topic_filter][broker.name]
             if entry.broker == broker and entry.present:
                 yield topic_filter, entry
 
     def match(self, topic: str) -> list[BrokerRef]:
-        """The brokers with filters that match, but for the shared ones."""
+        """Return the brokers with matching filters, except shared ones."""
         matching = self._plain.match(topic)
         if (exact := self.of.get(topic)) is not None:
             matching.append(exact)
@@ -107,7 +108,7 @@ class RemoteFilters:
         return list(found.values())
 
     def match_shared(self, topic: str) -> dict[str, list[BrokerRef]]:
-        """The shared subscriptions that match, each with the brokers that have members, by place."""
+        """Return the matching shared subscriptions, each with the brokers that have members, sorted by place."""
         found = {}
         for filters in self._shared.match(topic):
             for topic_filter, entries in filters.items():

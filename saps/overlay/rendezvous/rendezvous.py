@@ -1,5 +1,5 @@
-"""Where publishers find subscribers, at one broker: its filters, streams and OpenFlow trees, and the range calls by
-which they meet those of others."""
+"""The rendezvous at one broker: its filters, streams and OpenFlow trees, and the range calls that connect them with
+those of other brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from saps.overlay.ring.skip_graph import SkipGraph
 
 
 class Rendezvous:
-    """Both sides, put together."""
+    """Both sides of the rendezvous at one broker."""
 
     def __init__(
         self,
@@ -31,7 +31,8 @@ class Rendezvous:
         publish: Callable[[Batch, Done | None], None],
         design: DesignSettings | None,
     ) -> None:
-        """`publish` gets what waited for a stream to open. `design`: ALM runs on a designed overlay, settled so."""
+        """`publish` is called with the publications that have waited for a stream to open. `design` has the settings of
+        the designed overlay, if ALM uses one."""
         self.calls = calls
         self.subscriptions = Subscriptions(port, graph, calls)
         self.trees = Trees(port, graph, calls, self._publishes)
@@ -77,26 +78,26 @@ class Rendezvous:
         return []
 
     def forget(self, broker: BrokerRef, *, exactly: bool = False) -> None:
-        """A broker is dead or has left. `exactly`: this says nothing of its earlier lives."""
+        """Forget a broker that is dead or has left; with `exactly` only this incarnation."""
         self.calls.forget(broker)
         self.publishers.forget(broker, exactly=exactly)
         self.trees.forget(broker, exactly=exactly)
 
     def key_again(self, key: Key) -> None:
-        """The key was out of the ring for a while, or the ring was two."""
+        """Announce and collect again for a key that was out of the ring for a while, or whose ring was cut."""
         self.subscriptions.announce_key_again(key)
         self.publishers.key_again(key)
         self.trees.announce_again(key)
 
     def rejoined(self) -> None:
-        """Tell and ask the others what may not have reached them, or not come from them."""
+        """Announce and collect everything again after a cut."""
         self.subscriptions.announce_again()
         self.trees.announce_again()
         self.publishers.collect_again()
 
     def withdraw(self, owed: bool, done: Callable[[], None]) -> None:
-        """Give up presence, trees and, unless something is `owed` for them, filters; `done` runs when all concerned
-        know."""
+        """Withdraw publisher keys, trees and, unless publications are `owed` for them, filters. `done` runs when all
+        concerned brokers know."""
         filters = [] if owed else list(self.subscriptions.registrations)
         streams = list(self.publishers.streams.values())
         topics = self.trees.topics

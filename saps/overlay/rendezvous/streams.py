@@ -1,4 +1,4 @@
-"""A topic as its publishing broker sees it: how far it is, who gets what is published to it, and by which way."""
+"""The stream of a topic at its publishing broker: its phase, its members, and the branches to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from saps.overlay.delivery.outgoing import OutgoingFrame
 
 Publication = tuple[Batch, Done | None]
-"""Publications to one topic, and who is to be told whom they have reached."""
+"""Publications to one topic, and the callback for whom they have reached."""
 
 
 class Phase(Enum):
@@ -28,21 +28,21 @@ class Phase(Enum):
 
 
 class Way:
-    """The branches by which publications leave; topics with the same ones share it."""
+    """The branches along which publications leave; topics with the same branches share one object."""
 
     __slots__ = ("branches", "frames")
 
     def __init__(self, branches: list[Branch]) -> None:
         self.branches = branches
         self.frames: dict[int, OutgoingFrame] = {}
-        """By QoS and retain flag: what leaves with this turn, and others may join."""
+        """By QoS and retain flag: the frames of this turn, which further publications may join."""
 
 
 NOWHERE = Way([])
 
 
 class Stream(TopicRoute):
-    """A topic as its publishing broker sees it."""
+    """The stream of a topic at its publishing broker."""
 
     __slots__ = (
         "abroad", "behind", "frame", "groups", "idle_since", "key", "last_seq", "members", "phase", "queue", "recent",
@@ -56,28 +56,28 @@ class Stream(TopicRoute):
         self.queue: list[Publication] = []
         """Publications that wait for the stream to open."""
         self.members: tuple[BrokerRef, ...] | None = None
-        """The other brokers with a matching subscriber, by place; None if it must be computed again."""
+        """The other brokers with a matching subscriber, sorted by place; None if they must be computed again."""
         self.groups: dict[str, list[BrokerRef]] = {}
-        """The shared subscriptions with members at other brokers, and these brokers."""
+        """The brokers with members of each matching shared subscription."""
         self.behind: tuple[BrokerRef, ...] = ()
         """Brokers with a matching subscriber that get it later (`saps.overlay.missed`)."""
         self.abroad = False
-        """Some members are in other OpenFlow domains."""
+        """Whether some members are in other OpenFlow domains."""
         self.way = NOWHERE
-        """By ALM, to the members that are not in `served`."""
+        """The ALM branches to the members that are not in `served`."""
         self.frame = 0
-        """The frame of own publications that had the last one to this topic (`OutgoingFrame.serial`)."""
+        """Serial of the frame with the last own publication to this topic (`OutgoingFrame.serial`)."""
         self.tree: Served | None = None
-        """The OpenFlow tree that publications leave by."""
+        """The OpenFlow tree along which publications leave, if there is one."""
         self.served: tuple[BrokerRef, ...] = ()
-        """The members that it serves."""
+        """The members that the tree serves."""
         self.last_seq = 0
         """Sequence number of the last publication, 0 before the first."""
         self.recent: deque[Publish] | None = None
-        """The last publications, if some went to other OpenFlow domains: trees that are not this broker's carry them,
-        and lose some."""
+        """The last publications if some went to other OpenFlow domains, whose trees may lose some; they are then
+        repeated from here."""
         self.idle_since = 0.0
 
     def divide_again(self) -> None:
-        """Who gets what is published from now on must be found out anew."""
+        """Have the members computed again before the next publication."""
         self.members, self.remote = None, True

@@ -1,4 +1,4 @@
-"""The subscribers' side of the rendezvous: one registration for each filter this broker has subscribers for.
+"""The subscribers' side of the rendezvous: a registration for each filter that this broker has subscribers for.
 
 A registration puts the filter's key into the overlay and *then* announces it to the publishers whose topics it may
 match. A publisher puts its presence key in and *then* collects the filters
@@ -24,12 +24,13 @@ from saps.overlay.slices import Slices
 from saps.topics import is_wildcard, literal_prefix, matches, shared
 
 CALLS = 32
-"""Announcements under way at which the next ones wait, and so become fewer and larger. More repeat more at the same
-time while a crash is repaired, fewer cost throughput where brokers are far apart."""
+"""Most announcements under way; further ones wait, and thus become fewer and larger. A higher limit repeats more calls
+at once while a crash is repaired, a lower one costs throughput where brokers are far apart."""
 GATHERED = 256
-"""Filters that wait to be announced at which no more keys are put in before: the more, the fewer calls."""
+"""Number of filters waiting for their announcement at which no more keys are inserted before it: the higher, the fewer
+calls."""
 CALL_BYTES = 1 << 16
-"""Characters of filters at which an announcement takes no more."""
+"""Characters of filters at which an announcement is full."""
 
 Done = Callable[[], None]
 Origin = tuple[str, int]
@@ -37,7 +38,7 @@ Origin = tuple[str, int]
 
 
 class Registration:
-    """One filter. `wanted` is what the broker asked for last, `ready` what the mesh knows."""
+    """The registration of a filter. `wanted` is what the broker asked for last, `ready` what the mesh knows."""
 
     __slots__ = (
         "announcement",
@@ -58,19 +59,19 @@ class Registration:
         self.topic_filter = topic_filter
         self.key = key
         self.since = since
-        """When it was wanted."""
+        """When the filter was subscribed."""
         self.audience = audience(topic_filter)
         self.wanted = True
         self.ready = False
         self.busy = False
         self.announcement: Announcement | None = None
-        """What is under way, and says that there is a subscriber."""
+        """The pending announcement that there is a subscriber."""
         self.stale = False
-        """Must be announced again."""
+        """Whether it must be announced again."""
         self.version = 0
         self.waiters: list[Done] = []
         self.told: list[Record] = []
-        """Retained messages that publishers have told of and have not finished to keep."""
+        """Retained messages that publishers have reported and that are not stored in the mesh yet."""
 
 
 class Announcement:
@@ -84,27 +85,27 @@ class Announcement:
 
 
 class Baselines:
-    """From which sequence number on (exclusively) each publishing broker sends what matches a filter. What belongs to
-    one filter, or to one broker, is dropped at the price of what it is."""
+    """For each filter and publishing broker the sequence number after which that broker sends matching publications.
+    Dropping all entries of a filter or broker takes time in proportion to their number."""
 
     def __init__(self) -> None:
         self._of: dict[Origin, dict[str, int]] = {}
         self._origins: dict[str, tuple[Origin, ...]] = {}
 
     def get(self, topic_filter: str, origin: Origin) -> int | None:
-        """The number that the origin has given for the filter; None for none."""
+        """Return the number that an origin has given for a filter, or None."""
         known = self._of.get(origin)
         return None if known is None else known.get(topic_filter)
 
     def set(self, topic_filter: str, origin: Origin, seq: int) -> None:
-        """The origin has given a number for the filter."""
+        """Store the number that an origin has given for a filter."""
         known = self._of.setdefault(origin, {})
         if topic_filter not in known:
             self._origins[topic_filter] = (*self._origins.get(topic_filter, ()), origin)
         known[topic_filter] = seq
 
     def drop(self, topic_filter: str) -> None:
-        """The filter is not registered any more."""
+        """Forget a filter that is no longer registered."""
         for origin in self._origins.pop(topic_filter, ()):
             known = self._of[origin]
             del known[topic_filter]
@@ -112,7 +113,7 @@ class Baselines:
                 del self._of[origin]
 
     def forget(self, origin: Origin) -> None:
-        """The origin is gone."""
+        """Forget an origin that is gone."""
         for topic_filter in self._of.pop(origin, ()):
             left = tuple(other for other in self._origins[topic_filter] if other != origin)
             if left:
@@ -131,24 +132,24 @@ class Subscriptions:
         self._versions = 0
         self._slices = Slices(port, self._work)
         self._due: deque[Registration] = deque()
-        """Those whose key is to be put in or taken out."""
+        """Registrations whose key has to be inserted or removed."""
         self._linked: dict[tuple[Range, bool], deque[Registration]] = {}
-        """Those whose key is in (True) or out (False), which nobody has been told yet: by who is to be told."""
+        """By audience: registrations whose key is inserted (True) or removed (False) and that are not announced yet."""
         self._unannounced = 0
-        """How many they are."""
+        """The number of registrations in `_linked`."""
         self._announcing: set[Announcement] = set()
         self.registrations: dict[str, Registration] = {}
         self._wild = FilterNode()
-        """Those with wildcards, but for the shared ones: nothing is published to these."""
+        """A trie of the registrations with wildcards, except shared ones."""
         self._announced_to = Baselines()
-        """What publishers have answered to announcements."""
+        """Numbers from the publishers' answers to announcements."""
         self._collected_by = Baselines()
-        """What those have said that began to publish after the announcement."""
+        """Numbers from publishers that began after the announcement, which they send when they collect."""
         self.on_change: list[Callable[[str, bool], None]] = []
-        """Called when a filter is ready (True), and when it has been withdrawn."""
+        """Listeners, called when a filter is ready (True) and when it has been withdrawn."""
 
     def subscribe(self, topic_filter: str, done: Done) -> None:
-        """`done` runs once every message published from then on arrives."""
+        """Register a filter. `done` runs when every message published from then on will arrive."""
         registration = self.registrations.get(topic_filter)
         if registration is None:
             key = filter_key(topic_filter, self._port.me, self._port.order)
@@ -180,26 +181,26 @@ class Subscriptions:
         self._advance(registration)
 
     def _cancel(self, announcement: Announcement) -> None:
-        """One of its filters is not wanted any more: without any it is not worth repeating."""
+        """Stop repeating an announcement if none of its filters is wanted any more."""
         if announcement.call is not None and not any(each.wanted for each in announcement.registrations):
             self._calls.cancel(announcement.call)
 
     def announce_again(self) -> None:
-        """Tell every publisher once more: someone may have forgotten this broker."""
+        """Announce all filters again: a publisher may have forgotten this broker."""
         for registration in list(self.registrations.values()):
             if registration.ready:
                 registration.stale = True
                 self._advance(registration)
 
     def announce_key_again(self, key: Key) -> None:
-        """The key was out of the ring for a while."""
+        """Announce the filter of a key again that was out of the ring for a while."""
         registration = self.registrations.get(key.topic_filter) if key.is_topic else None
         if registration is not None and registration.key == key and registration.ready:
             registration.stale = True
             self._advance(registration)
 
     def interests(self, keys: list[Key], by: Collect) -> list[Interest]:
-        """The filters at some of this broker's keys (answers `Collect`)."""
+        """Return the filters at some of this broker's keys (answers `Collect`)."""
         found = []
         for key in keys:
             registration = self.registrations.get(key.topic_filter) if key.is_topic else None
@@ -210,12 +211,12 @@ class Subscriptions:
         return found
 
     def wants(self, topic: str) -> bool:
-        """Does any filter of this broker match?"""
+        """Return whether any filter of this broker matches a topic."""
         return bool(self._matching(topic))
 
     def baseline(self, topic: str, origin: Origin) -> int | None:
-        """From which sequence number on `origin` owes this broker what it publishes to `topic`; None: it owes nothing
-        yet, because no registration that matches is ready."""
+        """Return the sequence number after which `origin` owes this broker its publications to a topic; None if no
+        matching registration is ready."""
         known = self._announced_to
         owed = [known.get(found.topic_filter, origin) or 0 for found in self._matching(topic) if found.ready]
         return min(owed, default=None)
@@ -228,17 +229,17 @@ class Subscriptions:
         return found
 
     def has(self, topic_filter: str) -> bool:
-        """Has this broker subscribers for the filter?"""
+        """Return whether this broker has subscribers for a filter."""
         registration = self.registrations.get(topic_filter)
         return registration is not None and registration.wanted
 
     def ready(self, topic_filter: str) -> Registration | None:
-        """The registration of a filter that all publishers have taken up."""
+        """Return the registration of a filter if all publishers know it, else None."""
         registration = self.registrations.get(topic_filter)
         return registration if registration is not None and registration.ready else None
 
     def promised(self, topic: str, origin: Origin, seq: int) -> bool:
-        """Has `origin` said that it sends this broker its publication `seq` to `topic`?"""
+        """Return whether `origin` has promised to send this broker its publication `seq` to `topic`."""
         for found in self._matching(topic):
             since = self._announced_to.get(found.topic_filter, origin)
             if since is None:
@@ -248,7 +249,7 @@ class Subscriptions:
         return False
 
     def forget(self, name: str, incarnation: int) -> None:
-        """A broker has gone: what it had promised is void."""
+        """Forget the promises of a broker that is gone."""
         self._announced_to.forget((name, incarnation))
         self._collected_by.forget((name, incarnation))
 
@@ -263,7 +264,8 @@ class Subscriptions:
             self._slices.wake()
 
     def _work(self, most: int) -> int:
-        """One slice: announce filters whose keys are where they belong, once they are enough, and see to other keys."""
+        """Do one slice of work: announce filters whose keys are in place, if there are enough of them, and insert or
+        remove other keys."""
         announced = 0 if self._due and self._unannounced < GATHERED else self._announce_linked(most)
         begun = min(most - announced, len(self._due))
         for _ in range(begun):
@@ -271,7 +273,7 @@ class Subscriptions:
         return announced + begun
 
     def _begin(self, registration: Registration) -> None:
-        """Put the key in, or take it out."""
+        """Insert or remove the key of a registration."""
         present = registration.wanted
         if not present or not registration.ready:
             self._versions += 1
@@ -289,8 +291,7 @@ class Subscriptions:
         (self._graph.insert if present else self._graph.remove)(registration.key, linked)
 
     def _announce_linked(self, most: int) -> int:
-        """Announce some of the filters that wait for it, in one call for all with the same audience. Returns how many
-        they are."""
+        """Announce waiting filters, in one call for those with the same audience. Returns their number."""
         count = 0
         while self._linked and count < most and len(self._announcing) < CALLS:
             (where, present), waiting = next(iter(self._linked.items()))
@@ -322,7 +323,7 @@ class Subscriptions:
         announcement.call = self._calls.call(where, Announce(filters, self._port.me, present), told)
 
     def _told(self, registrations: list[Registration], present: bool, outcome: Outcome) -> None:
-        """All that an announcement concerns have answered, or it was not worth repeating any more."""
+        """Handle the outcome of an announcement: all its audience has answered, or it was cancelled."""
         records: list[Record] = []
         for result in outcome.results if present else ():
             if isinstance(result, Baseline):
@@ -353,7 +354,7 @@ class Subscriptions:
             self._advance(registration)
 
     def _drop(self, topic_filter: str) -> None:
-        """The filter has been withdrawn."""
+        """Forget a filter that has been withdrawn."""
         del self.registrations[topic_filter]
         if _is_wild(topic_filter):
             self._wild.prune(topic_filter.split("/"))
@@ -362,13 +363,14 @@ class Subscriptions:
 
 
 def _is_wild(topic_filter: str) -> bool:
-    """It matches more topics than that of its name."""
+    """Return whether a filter has wildcards and is not shared."""
     return is_wildcard(topic_filter) and shared(topic_filter) is None
 
 
 def audience(topic_filter: str) -> Range:
-    """Where the publishers are whose topics a filter may match. A filter that begins with a wildcard concerns every
-    broker, so it goes to the brokers' own keys: one message a broker, however many topics they publish to."""
+    """Return the range of the publishers whose topics a filter may match. A filter that begins with a wildcard concerns
+    every broker, so its range has the brokers' own keys: one message for each broker, however many topics it publishes
+    to."""
     if not is_wildcard(topic_filter):
         return publishers(topic_filter)
     prefix = literal_prefix(topic_filter)

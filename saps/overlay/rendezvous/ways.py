@@ -1,4 +1,4 @@
-"""How the members of a topic are divided among the branches by which its publications leave this broker."""
+"""Divides the members of a topic among the branches along which its publications leave this broker."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from saps.overlay.rendezvous.streams import Stream, Way
 from saps.overlay.ring.keys import BrokerRef
 
 WAYS = 16_384
-"""Ways that are known, so that topics with the same members share one; beyond it that begins anew."""
+"""Most cached ways, which topics with the same members share; beyond that the cache starts anew."""
 
 
 class Ways:
-    """The ways of one broker: by the key order, by a designed overlay, or from one OpenFlow domain to another."""
+    """The ways of one broker: along the key order, a designed overlay, or from one OpenFlow domain to another."""
 
     def __init__(self, port: Port, designs: Designs | None) -> None:
         self._port = port
@@ -28,17 +28,16 @@ class Ways:
         self._known: dict[Hashable, Way] = {}
 
     def prioritise(self, urgent: Callable[[str], bool]) -> None:
-        """From now on these topics leave by the express lane (`saps.overlay.delivery.express`), in frames of their
-        own."""
+        """Have these topics leave by the express lane (`saps.overlay.delivery.express`), in frames of their own."""
         self._urgent = urgent
 
     def is_urgent(self, topic: str) -> bool:
-        """Does the topic leave by the express lane?"""
+        """Return whether a topic leaves by the express lane."""
         return self._urgent is not None and self._urgent(topic)
 
     def find(self, stream: Stream, members: Sequence[BrokerRef]) -> None:
-        """Set the way of a stream to its members, sorted by place: the same object for topics that may leave in one
-        frame. One with an OpenFlow tree, or with members in other domains, is a topic's own."""
+        """Set the way of a stream to its members, which are sorted by place. Topics that may leave in one frame share
+        one object; a topic with an OpenFlow tree, or with members in other domains, has its own."""
         topic = stream.topic
         me, domains = self._port.me, self.domains
         stream.abroad = any(domains.foreign(me, ref) for ref in members) if domains else False
@@ -60,7 +59,7 @@ class Ways:
         stream.way = way
 
     def divide(self, topic: str, members: Sequence[BrokerRef]) -> list[Branch]:
-        """The branches to some members of a topic, sorted by place."""
+        """Return the branches to some members of a topic, which are sorted by place."""
         if self.domains:
             return self.domains.divide(self._port.me, topic, members, self._port.order)
         return divide(self._port.me, members, self._port.order)
