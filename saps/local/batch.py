@@ -263,7 +263,8 @@ class Batch:
     @property
     def message(self) -> Message:
         """The message of a batch of one."""
-        return self.messages[0]
+        properties = None if self.properties is None else self.properties[0]
+        return Message(self.topics[0], self.payloads[0], self.qos, self.retain, properties)
 
     @property
     def origin(self) -> Origin | None:

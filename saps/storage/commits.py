@@ -223,6 +223,9 @@ class Commits:
     def _settle(self) -> None:
         """All that was cut is on disk. What has come since is committed next; if it has gone again meanwhile, nothing
         is left to wait for."""
+        if not self.journal.urgent:
+            for held in self.held:
+                held.cut()
         for held in self.held:
             held.release()
         if self.journal.urgent:
@@ -230,9 +233,6 @@ class Commits:
             return
         if self.journal:
             self.on_late()
-        for held in self.held:
-            held.cut()
-            held.release()
         self._hold_back(False)
         waiting, self._waiting = self._waiting, []
         for action in waiting:

@@ -7,7 +7,7 @@ again meanwhile (a message that its subscriber has acknowledged already) never r
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Protocol
 
 from saps.local.batch import Batch as Single
@@ -18,8 +18,9 @@ Batch = dict["Table", dict[Any, Row | None]]
 """By table and key: the row as it is to be, None if there is to be none."""
 
 
-class Table(Enum):
-    """What is stored. The value is the table's name in the file; the first columns of a row are its key."""
+class Table(StrEnum):
+    """What is stored. The value is the table's name in the file; the first columns of a row are its key. (Strings are
+    hashed by C, an `Enum` by Python.)"""
 
     SESSIONS = "sessions"
     """(id, client, user, expiry, ends, will, will delay, will due, birth)"""
@@ -203,10 +204,11 @@ class Journal:
         cache = single.encoded
         stored: Stored | None = cache.get(Stored)
         if stored is None or not stored.references:
-            known = single.origin if stored is None else stored.origin
-            stored = cache[Stored] = Stored(self.number(), known, single, self.place() if known is None else 0)
-            self.put(Table.MESSAGES, stored.number, (stored.number, single.message, expires, stored))
-            self.payload += single.size
+            known, number, message = single.origin if stored is None else stored.origin, self.number(), single.message
+            stored = Stored(number, known) if known is not None else Stored(number, None, single, self.place())
+            cache[Stored] = stored
+            self.put(Table.MESSAGES, number, (number, message, expires, stored))
+            self.payload += len(message.payload)
             if self.payload > MUCH:
                 self.watcher.on_much()
         stored.references += 1

@@ -65,16 +65,16 @@ class HeldOutput:
     def release(self) -> None:
         staged, self._staged = self._staged, {}
         for connection, packets in staged.items():
-            later = connection.outbound.out[1:]
-            if later and connection.closing:  # the transport is closed after what is written
-                connection.outbound.out[:] = packets + later
-                self._waiting.add(connection)
+            out = connection.outbound.out
+            later = out[1:]
+            waits = bool(later) and self.holds(connection)
+            if waits and connection.closing:  # the transport is closed after what is written
+                out[:] = packets + later
                 continue
-            connection.outbound.out[:] = packets
+            out[:] = packets if waits else packets + later
             connection.port.flush()
-            connection.outbound.out.extend(later)
-            if later and not self.holds(connection):
-                connection.port.flush()
+            if waits:
+                out.extend(later)
 
     def fail(self, storage_fault: StorageFault) -> None:
         """What these connections were to be told is not true: they end, and their clients may ask again."""

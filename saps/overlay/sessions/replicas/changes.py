@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from msgspec.structs import astuple
-
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.storage.journal import Batch, Row, Table
 
@@ -58,13 +56,16 @@ def snapshot(rows: Iterable[tuple[Table, Any, Row]], stamp: Stamp) -> Iterator[C
 
 def urgent(changes: Changes) -> bool:
     """Does an acknowledgement depend on it? Not on messages that clients have, which only become fewer."""
-    late = changes.no_messages, changes.no_copies
-    return sum(map(len, astuple(changes))) > sum(map(len, late))
+    return bool(
+        changes.messages or changes.copies or changes.releases or changes.incoming
+        or changes.sessions or changes.subscriptions
+        or changes.no_sessions or changes.no_subscriptions or changes.no_releases or changes.no_incoming
+    )  # fmt: skip
 
 
 def some(changes: Changes) -> bool:
     """Is there anything in it?"""
-    return any(astuple(changes))
+    return urgent(changes) or bool(changes.no_messages or changes.no_copies)
 
 
 def _add(changes: Changes, table: Table, row: Row, stamp: Stamp) -> None:

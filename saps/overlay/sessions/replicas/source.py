@@ -128,8 +128,9 @@ class Source:
         self._due = {holder.ref.name: (holder.stream, holder.seq) for holder in self._holders.values()}
         self._done = done
         self._settle()
-        self.waited += self._done is not None
-        self._watch()
+        if self._done is not None:
+            self.waited += 1
+            self._watch()
 
     def _settle(self) -> None:
         """Is the commit that waits done?"""
@@ -210,6 +211,8 @@ class Source:
         self._send(holder)
 
     def _send(self, holder: _Holder) -> None:
+        if not holder.queue:
+            return
         if not holder.unacked:
             holder.progress = self._port.now
         while holder.queue and len(holder.unacked) < WINDOW:

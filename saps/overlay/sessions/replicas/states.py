@@ -3,10 +3,10 @@ it."""
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class State(Enum):
+class State(StrEnum):
     """Of one owner's log at one holder."""
 
     FOLLOWING = "following"
@@ -23,7 +23,7 @@ class State(Enum):
     """The sessions are somebody's own again, who has copies of them made."""
 
 
-class Event(Enum):
+class Event(StrEnum):
     """What happens to it."""
 
     OWNER_LOST = "owner lost"
