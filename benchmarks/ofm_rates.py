@@ -1,4 +1,5 @@
-"""One busy topic by ALM, its OpenFlow tree and raw UDP: ``python -m benchmarks.ofm_rates``. Needs root, Open vSwitch.
+"""One busy topic by ALM, its OpenFlow tree, stateless delivery and raw UDP: ``python -m benchmarks.ofm_rates``. Needs
+root, Open vSwitch.
 
 Brokers in clusters of two on Open vSwitch, a publisher at the first, a subscriber at each of the others. The publisher
 keeps a rate with QoS 0, in bursts of a millisecond, or has 500 publications with QoS 1 unacknowledged (``--qos1``).
@@ -30,7 +31,7 @@ from benchmarks.client import connected, subscribed
 from benchmarks.probes import cpu_seconds
 from benchmarks.section import update_page
 from lab import Lab, LabError
-from lab.programs import CALM, MQTT, Mesh
+from lab.programs import CALM, MQTT, PATIENCE, Mesh
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.datapath.driver.udp import mac_of
 from saps.ofm.network.topology import BrokerAddress
@@ -39,6 +40,8 @@ from saps.ofm.northbound.schema import OfmRequest, OfmState
 
 PAGE = Path("docs/ofm.md")
 TOPIC = "air/ward1"
+STATELESS = "stateless"
+"""The way of stateless delivery. Its lab is of IPv6: 20 bytes more a datagram."""
 PAYLOAD = 200
 STAMP = struct.Struct(">QQ")
 """Number and moment of a message: nanoseconds of the machine's monotonic clock."""
@@ -293,13 +296,29 @@ def _constructed(mesh: Mesh, request: OfmRequest) -> OfmState:
 
 def rows(shape: str, rates: Sequence[int], seconds: float, ways: Sequence[str]) -> Iterator[Row]:
     """All rows, way by way at each rate; 0 is QoS 1."""
-    with Lab(shape) as lab, Mesh(lab, ofm=True, settings=dict(CALM)) as mesh:
-        for rate in rates:
-            for way in ways:
-                if way != "UDP":
-                    yield measure(mesh, way, rate, seconds)
-                elif rate:
-                    yield raw(mesh, rate, seconds)
+    if trees := [way for way in ways if way != STATELESS]:
+        with Lab(shape) as lab, Mesh(lab, ofm=True, settings=dict(CALM)) as mesh:
+            for rate in rates:
+                for way in trees:
+                    if way != "UDP":
+                        yield measure(mesh, way, rate, seconds)
+                    elif rate:
+                        yield raw(mesh, rate, seconds)
+    if STATELESS in ways:
+        settings = {**CALM, "ofm.delivery": "stateless"}
+        with Lab(shape, ipv6=True) as lab, Mesh(lab, ofm=True, settings=settings) as mesh:
+            told(mesh)
+            for rate in rates:
+                yield measure(mesh, STATELESS, rate, seconds)
+
+
+def told(mesh: Mesh) -> None:
+    """Returns once all brokers know the bits of all."""
+    deadline = time.monotonic() + PATIENCE
+    while not all(each["reached"] == len(mesh.hosts) for each in mesh.order("brokers")):
+        if time.monotonic() > deadline:
+            raise LabError(f"no bits after {PATIENCE:.0f} s: {mesh.order('brokers')}")
+        time.sleep(0.1)
 
 
 def markdown(found: Sequence[Row]) -> str:
@@ -310,7 +329,7 @@ def markdown(found: Sequence[Row]) -> str:
         "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in found:
-        packed = f"{row.packed:.1f}" if row.way == "OFM" else ""
+        packed = f"{row.packed:.1f}" if row.way in ("OFM", STATELESS) else ""
         cost = f"{row.cost:.0f} us | {row.all_cost:.0f} us" if row.way != "UDP" else " | "
         lines.append(
             f"| {f'{row.rate:,}' if row.rate else 'QoS 1'} | {row.members} | {row.way} | {row.published:,} | "
@@ -326,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rates", default="500,2000,4000,8000,16000", help="messages a second (default: %(default)s)")
     parser.add_argument("--qos1", action="store_true", help="also with QoS 1")
     parser.add_argument("--shapes", default="tree:4x2", help="for other numbers of members: tree:2x2,tree:8x2")
-    parser.add_argument("--ways", default="ALM,OFM,UDP", help="default: %(default)s")
+    parser.add_argument("--ways", default="ALM,OFM,stateless,UDP", help="default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each row (default: %(default)s)")
     parser.add_argument("--markdown", action="store_true", help=f"write the table into {PAGE}")

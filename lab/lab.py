@@ -59,6 +59,7 @@ class Lab:
         self.topology = topology_of(topology) if isinstance(topology, str) else topology
         self.name = checked_name(f"lab{os.getpid()}" if name is None else name)
         self._directory = directory
+        self.ipv6 = ipv6
         self._state = State(self.name, self.topology.text, ipv6, target(controller))
         self._folder = self._state.folder(directory)
         spaces = members(self.name, self.topology, self._folder)

@@ -131,7 +131,8 @@ class Program:
 
 
 class Mesh:
-    """Brokers on hosts of a lab, up inside the block. Raises `LabError` if one does not start."""
+    """Brokers on hosts of a lab, up inside the block; OFM is IPv6 if the lab's hosts have that. Raises `LabError` if
+    one does not start."""
 
     def __init__(
         self,
@@ -255,7 +256,7 @@ class Mesh:
         if self._management:
             values["auth.anonymous"] = "always"
         if self._ofm:
-            values["ofm.listen"] = f"{host.ip}:{UDP}"
+            values["ofm.listen"] = f"[{host.ipv6}]:{UDP}" if self.lab.ipv6 else f"{host.ip}:{UDP}"
         for setting, value in (values | self._settings).items():
             options += ["--set", f"{setting}={value}"]
         return options
@@ -286,7 +287,11 @@ class Mesh:
         place = self._controllers.index(name)
         options = ["--listen", f"127.0.0.1:{OPENFLOW + place}", "--northbound", _northbound(place)]
         options += ["--token-file", str(self.token), "--log-level", "warning"]
-        options += ["--loopback", f"10.{self.lab.topology.network}.255.254", *self._more]
+        network = self.lab.topology.network
+        if self.lab.ipv6:
+            options += ["--loopback", f"fd{network}::ffff", "--ofm-range", "[ff05:77::/112]:5000-5999", *self._more]
+        else:
+            options += ["--loopback", f"10.{network}.255.254", *self._more]
         if len(self._controllers) > 1:
             options += ["--peer", f"http://{_northbound(1 - place)}"]
         return self._run(name, None, ["controller", *options])

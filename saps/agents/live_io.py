@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from saps.agents.api import AgentRegistry
 from saps.agents.ofm import OfmAgent
+from saps.agents.stateless import Choice
 from saps.agents.switchover import Mode, Modes
 from saps.config import Address, SettingError
 from saps.config.ofm import OfmSettings
@@ -41,6 +42,8 @@ class LiveOfm:
     def _listen(self) -> BrokerAddress:
         """Raises `SettingError` if the address cannot be had."""
         host, port = Address.parse(self._settings.listen)
+        if self._settings.delivery != "trees" and ":" not in host:
+            raise SettingError("ofm.delivery", f"{self._settings.delivery} needs an IPv6 address in ofm.listen: {host}")
         if isinstance(self._endpoint, AttachedEndpoint):
             return self._plug_in(self._endpoint, host, port)
         try:
@@ -82,7 +85,9 @@ class LiveOfm:
         )
         node.delivery.multicast.tree_path = self.datapath
         rng = random.Random(f"{node.port.me.name} {node.port.me.incarnation}")
-        self.agent = OfmAgent(node, registry, self.datapath, keys, element, modes_of(self._settings), rng, self._counts)
+        choice = Choice(self._settings.delivery, self._settings.stateless)
+        modes = modes_of(self._settings)
+        self.agent = OfmAgent(node, registry, self.datapath, keys, element, modes, rng, self._counts, choice)
         return self.agent
 
     def _admit(self, labels: Iterable[bytes]) -> None:

@@ -14,10 +14,12 @@ from saps.agents.api import AgentRegistry, remote
 from saps.agents.both import Both
 from saps.agents.broker_list import gather
 from saps.agents.either import Either, leader_of
+from saps.agents.stateless import BY_TREES, TREE, Choice, Stateless
 from saps.agents.switchover import OFM, Delivery, Member, Mode, Modes
 from saps.ofm.datapath.datapath import Datapath
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.stateless.directory import Directory
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.node import OverlayNode
 
@@ -35,15 +37,15 @@ class OfmAgent:
         modes: Modes,
         rng: random.Random,
         of_socket: Callable[[], dict[str, int]] = dict,
+        choice: Choice = BY_TREES,
     ) -> None:
-        """`of_socket`: what the socket counts, for `describe`."""
+        """`of_socket`: what the socket counts, for `describe`. `choice`: which topics leave without a tree."""
         self._registry = registry
         self._datapath = datapath
         self._multicast = node.delivery.multicast
         self._publishers = node.rendezvous.publishers
         self._inbox = node.delivery.inbox
         self._subscriptions = node.rendezvous.subscriptions
-        self._publishes = node.rendezvous.publishers.publishes
         self._modes = modes
         self._gate = modes.ofgate(node.port.me)
         self.me = Member(node.port.me, element)
@@ -53,29 +55,43 @@ class OfmAgent:
         self._keys = keys
         self._of_socket = of_socket
         node.delivery.broadcaster.take = lambda body: keys.take(body, node.port.now)
-        self._either = Either(
-            node.port, registry, self.me, datapath.use, keys.use, tells=modes.has(Mode.EITHER), gate=self._gate
+        permitted = self._publishers.unrestricted
+        self._stateless = Stateless(
+            node.port, registry, self.me, self._gate, keys, choice, datapath.use, self._by_tree, permitted
         )
+        use = self._stateless.use_tree
+        tells = modes.has(Mode.EITHER) and not choice.for_all
+        self._either = Either(node.port, registry, self.me, use, keys.use, tells=tells, gate=self._gate)
         self._both = Both(
             node.port,
             registry,
             self.me,
-            datapath.use,
+            use,
             self._trees,
             self._publishers,
             self._subscriptions.wants,
             rng,
             modes,
         )
+        self._listen(node, datapath)
+
+    def _listen(self, node: OverlayNode, datapath: Datapath) -> None:
+        """Hear of what happens at the broker."""
         node.rendezvous.subscriptions.on_change.append(self._filter_changed)
-        node.rendezvous.publishers.on_stream.append(self._stream_changed)
+        node.rendezvous.publishers.on_stream.append(self._stateless.stream_changed)
         node.rendezvous.trees.on_change.append(lambda topic: self._of(topic).group_changed(topic))
-        datapath.receiver.on_heard = lambda topic, tree: self._of(topic).heard(topic, tree)
-        datapath.on_failed = lambda topic, tree: self._of(topic).failed(topic, tree)
+        datapath.receiver.on_heard = self._heard
+        datapath.on_failed = self._failed
+
+    @property
+    def directory(self) -> Directory | None:
+        """Whom stateless delivery reaches; None: this broker takes no part, now."""
+        return self._stateless.directory
 
     def start(self, done: Callable[[], None] | None = None) -> None:
         """Once the broker has joined: let OFGate find this agent."""
         self._registry.register(OFM, self, done=done)
+        self._stateless.start()
 
     def _of(self, topic: str) -> Delivery:
         return self._both if self._modes.of(topic) is Mode.BOTH else self._either
@@ -87,7 +103,15 @@ class OfmAgent:
             else:
                 delivery.filter_gone(topic_filter)
 
-    def _stream_changed(self, topic: str, opened: bool) -> None:
+    def _heard(self, topic: str, tree: Tree) -> None:
+        if tree != TREE:
+            self._of(topic).heard(topic, tree)
+
+    def _failed(self, topic: str, tree: Tree) -> None:
+        if tree != TREE:
+            self._of(topic).failed(topic, tree)
+
+    def _by_tree(self, topic: str, opened: bool) -> None:
         delivery = self._of(topic)
         if opened:
             delivery.stream_opened(topic)
@@ -99,7 +123,7 @@ class OfmAgent:
     def construct(self, topic: str, done: Callable[[Any], None] | None = None) -> None:
         """Have an OFM constructed for a topic. `done` gets ``[status, reason]``, None if no OFGate answers."""
         told = done or (lambda status: None)
-        publishers = [self.me.plain()] if self._publishes(topic) else []
+        publishers = [self.me.plain()] if self._publishers.publishes(topic) else []
         if self._modes.of(topic) is Mode.EITHER:
             self._request(topic, [], publishers, told)
         else:
@@ -135,21 +159,28 @@ class OfmAgent:
         return True
 
     @remote
+    def planes(self, epoch: int, sets: list[Any], planes: list[Any], label: bytes) -> bool:
+        """See `Stateless.told`."""
+        self._stateless.told(epoch, sets, planes, label)
+        return True
+
+    @remote
     def party(self, topic: str) -> Any:
         """``[broker list element, has a subscriber for the topic, publishes to it]``; None if neither."""
-        subscribes, publishes = self._subscriptions.wants(topic), self._publishes(topic)
+        subscribes, publishes = self._subscriptions.wants(topic), self._publishers.publishes(topic)
         return [self.me.plain(), subscribes, publishes] if subscribes or publishes else None
 
     @remote
     def report(self, new_leader: bool) -> Any:
         """What an OFGate must know of this broker: who it is, its filters with their versions, the trees it has joined,
-        the highest epoch it knows, and the topics that have subscribers outside their tree (BOTH). With `new_leader` it
-        forgets all that the former OFGate has said."""
+        the highest epoch it knows, the topics that have subscribers outside their tree (BOTH), and whether it takes
+        part in stateless delivery. With `new_leader` it forgets the leases of the former OFGate."""
         if new_leader:
             self._either.drop_leases()
         joined = [[topic, *tree] for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
         filters = [list(entry) for entry in self._either.filters.items()]
-        return [self.me.plain(), filters, joined, self._both.highest_epoch, self._both.outgrown()]
+        highest, stateless = max(self._both.highest_epoch, self._stateless.epoch), self._stateless.enrols
+        return [self.me.plain(), filters, joined, highest, self._both.outgrown(), stateless]
 
     @remote
     def describe(self) -> Any:
@@ -162,5 +193,6 @@ class OfmAgent:
             "disowned": self._inbox.disowned,
             **self._datapath.counts,
             "ceilings": self._datapath.ceilings(),
+            "reached": 0 if self.directory is None else len(self.directory.at),
             **self._of_socket(),
         }

@@ -74,6 +74,17 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "domain"
         ),
     ] = ()
+    delivery: Annotated[
+        Literal["trees", "stateless", "auto"],
+        knob(
+            "How topics leave: 'trees', each by one of its own, once it has one; 'stateless', by the address of those "
+            "who subscribe, from the first message; 'auto', so, but by its tree while it has one. IPv6"
+        ),
+    ] = "trees"
+    stateless: Annotated[
+        tuple[str, ...],
+        knob("Topic filters for which 'stateless' or 'auto' holds; other topics leave by trees", check=filter_fault),
+    ] = ("#",)
     mtu: Annotated[
         int,
         knob(

@@ -1,6 +1,7 @@
 """OFM in the simulator: a network that copies datagrams along trees, and the controller that installs them.
 
-A tree is the set of its brokers: what one sends reaches the others and comes back to it. (That the switches' tables do
+A tree is the set of its brokers: what one sends reaches the others and comes back to it; a packet of stateless delivery
+reaches the brokers of its bits. (That the switches' tables do
 exactly this is shown with software switches and on Open vSwitch.) Loss, duplicates, disorder, slow
 installation, a controller that crashes or forgets can be injected; everything random comes from the simulation's seed.
 """
@@ -12,11 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import IPv6Address
 
 from msgspec.structs import replace as with_
 
 from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.ofm import OfmAgent
+from saps.agents.stateless import BY_TREES, Choice
 from saps.agents.switchover import Modes
 from saps.ofm.datapath.datagram import parse
 from saps.ofm.datapath.datapath import Datapath
@@ -24,6 +27,8 @@ from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.stateless.address import EVERY_TOPIC, Receivers, read
+from saps.ofm.stateless.tables import assign
 from saps.simulator import SimBroker, Simulation
 
 
@@ -45,12 +50,24 @@ class OfmFaults:
     """Name of broker -> seconds that each copy takes it; the next one waits meanwhile, in its `buffer`."""
     deaf: set[str] = field(default_factory=set)
     """Names of brokers that no copy reaches."""
+    broken: dict[int, set[str]] = field(default_factory=dict)
+    """Plane -> names of brokers that it does not lead to, nor takes anything from."""
 
 
 @dataclass(frozen=True)
 class _Tree:
     brokers: frozenset[BrokerAddress]
     senders: frozenset[BrokerAddress]
+
+
+@dataclass
+class _Switches:
+    """What the switches have in their tables."""
+
+    trees: dict[str, _Tree] = field(default_factory=dict)
+    """By address."""
+    sets: tuple[tuple[BrokerAddress | None, ...], ...] = ()
+    """Bits of stateless delivery."""
 
 
 class _Transit:
@@ -92,13 +109,13 @@ class OfmNetwork:
         modes: Modes,
         faults: OfmFaults | None = None,
         settings: DatapathSettings | None = None,
+        choice: Choice = BY_TREES,
     ) -> None:
         self.simulation = simulation
         self.modes = modes
         self.faults = faults or OfmFaults()
-        self.settings = settings
-        self.trees: dict[str, _Tree] = {}
-        """By address, as the switches have them."""
+        self._of_brokers = settings, choice
+        self.switches = _Switches()
         self.agents: dict[str, OfmAgent] = {}
         self.datapaths: dict[str, Datapath] = {}
         self.keyrings: dict[str, Keyring] = {}
@@ -116,6 +133,11 @@ class OfmNetwork:
         self._brokers: dict[BrokerAddress, SimBroker] = {}
         simulation.companions.append(self)
 
+    @property
+    def trees(self) -> dict[str, _Tree]:
+        """By address, as the switches have them."""
+        return self.switches.trees
+
     def joined(self, broker: SimBroker) -> None:
         """`saps.simulator.Companion`, as the next one."""
         self.agents[broker.name].start()
@@ -126,6 +148,7 @@ class OfmNetwork:
         host = self._hosts.setdefault(broker.name, BrokerAddress(f"10.0.{number // 250}.{number % 250 + 1}", mac, 7400))
         self._brokers[host] = broker
         node = broker.node
+        settings, choice = self._of_brokers
         keys = self.keyrings[broker.name] = Keyring(node.port.me)
         datapath = self.datapaths[broker.name] = Datapath(
             node.port,
@@ -135,10 +158,12 @@ class OfmNetwork:
             node.rendezvous.subscriptions.wants,
             lambda address, raw: self._transmit(host, address, raw),
             keys,
-            self.settings,
+            settings,
         )
         node.delivery.multicast.tree_path = datapath
-        self.agents[broker.name] = OfmAgent(node, broker.agents, datapath, keys, host, self.modes, self.simulation.rng)
+        self.agents[broker.name] = OfmAgent(
+            node, broker.agents, datapath, keys, host, self.modes, self.simulation.rng, choice=choice
+        )
 
     def ofgate(self, broker: SimBroker, controller: SimulatedController, lease: float = 10.0) -> OFGate:
         """Start an OFGate on a broker."""
@@ -150,6 +175,10 @@ class OfmNetwork:
 
     def _transmit(self, source: BrokerAddress, address: str, raw: bytes) -> None:
         self.sent += 1
+        receivers = read(IPv6Address(address[1:].partition("]")[0])) if address.startswith("[") else None
+        if receivers is not None:
+            self._transmit_by_bits(source, receivers, raw)
+            return
         topic, served = self._counted_on(source, raw)
         tree = self.trees.get(address)
         if tree is None or source not in tree.brokers | tree.senders:
@@ -161,6 +190,24 @@ class OfmNetwork:
                 self.ring_split += target in served
                 continue
             self._copy(target, address, raw, topic if target in served else None)
+
+    def _transmit_by_bits(self, source: BrokerAddress, receivers: Receivers, raw: bytes) -> None:
+        """A plane leads to all brokers but those that it is broken for."""
+        cut = self.faults.broken.get(receivers.plane, set())
+        sets = self.switches.sets
+        members = sets[receivers.set] if receivers.set < len(sets) else ()
+        if self._brokers[source].name in cut or not any(source in each for each in sets):
+            return
+        for position in receivers.positions:
+            target = members[position] if position < len(members) else None
+            if target is None or self._side(source) != self._side(target):
+                continue
+            broker = self._brokers[target]
+            if broker.name not in cut:
+                self._transit.copy(broker.name, partial(self._arrive, broker, raw))
+
+    def _arrive(self, broker: SimBroker, raw: bytes) -> None:
+        broker.act(lambda: broker.node.receive_datagrams([raw]))
 
     def host_of(self, broker: str) -> BrokerAddress:
         """A broker's element of the broker list."""
@@ -206,6 +253,8 @@ class SimulatedController:
         self._intents: dict[str, OfmRequest] = {}
         self._watchers: list[Callable[[OfmState], None]] = []
         self.alive = True
+        self.planes = [0, 1, 2]
+        """Of stateless delivery, those that it takes for whole; see `relay`."""
         self.room = sys.maxsize
         """Members that all trees together may have; what is more is refused, until `retry` or a deletion."""
         self._life = 0
@@ -224,6 +273,7 @@ class SimulatedController:
             gone, self.ofms = self.ofms, {}
             self._intents.clear()
             self._network.trees.clear()
+            self._network.switches.sets = ()
             for topic in gone:
                 self._tell(OfmState(topic=topic, status=Status.NONE))
         else:
@@ -266,18 +316,31 @@ class SimulatedController:
         self._addresses += 1
         return f"239.77.{self._number}.{self._addresses % 250 + 1}:{5000 + self._addresses // 250}"
 
+    def relay(self, planes: list[int]) -> None:
+        """These planes work from now on, as it has found."""
+        self.planes = planes
+        if (state := self.ofms.get(EVERY_TOPIC)) is not None:
+            self._set(with_(state, planes=planes))
+
     def mend(self) -> None:
         """All links work again."""
         self._repair()
 
     def _repair(self) -> None:
         for request in list(self._intents.values()):
+            if request.topic == EVERY_TOPIC:
+                self._install_planes(request, lambda state: None)
+                continue
             state = self.ofms[request.topic]
             self._set(OfmState(topic=state.topic, status=Status.UPDATING, address=state.address))
             self._install(request, self.ofms[request.topic], lambda state: None)
 
     def put(self, request: OfmRequest, done: Callable[[OfmState | None], None]) -> None:
         def arrived() -> None:
+            if request.topic == EVERY_TOPIC:
+                self._intents[request.topic] = request
+                self._later(self._network.faults.installation, partial(self._install_planes, request, done))
+                return
             known = self.ofms.get(request.topic)
             address = known.address if known is not None else None
             if address is None:
@@ -301,6 +364,20 @@ class SimulatedController:
         """There may be room for what was refused."""
         for topic in [state.topic for state in self.ofms.values() if state.status is Status.REFUSED]:
             self.put(self._intents[topic], lambda state: None)
+
+    def _install_planes(self, request: OfmRequest, done: Callable[[OfmState], None]) -> None:
+        if self._intents.get(EVERY_TOPIC) is not request:
+            return
+        sets = self._network.switches.sets = assign(self._network.switches.sets, sorted(request.brokers))
+        state = OfmState(
+            topic=EVERY_TOPIC,
+            status=Status.CONSTRUCTED,
+            brokers=request.brokers,
+            sets=[list(members) for members in sets],
+            planes=self.planes,
+        )
+        self._set(state)
+        done(state)
 
     def _install(self, request: OfmRequest, state: OfmState, done: Callable[[OfmState], None]) -> None:
         def installed() -> None:

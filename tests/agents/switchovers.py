@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from saps.agents.ofgate.ofgate import OFGate
+from saps.agents.stateless import BY_TREES, Choice
 from saps.agents.switchover import Mode, Modes
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.simulated import OfmFaults, OfmNetwork, SimulatedController
@@ -29,6 +30,7 @@ class Scene:
         brokers: int = 7,
         lease: float = 10.0,
         settings: DatapathSettings | None = None,
+        choice: Choice = BY_TREES,
     ) -> None:
         """`mode` None: one topic uses EITHER, the other BOTH."""
         self.rng = rng = random.Random(seed)
@@ -36,7 +38,7 @@ class Scene:
         self.simulation = Simulation(seed, network=network, check=False)
         modes = Modes(mode or Mode.EITHER, () if mode else ("x/y",))
         drawn = DatapathSettings(largest=rng.choice([1472, 1472, 150]))
-        self.ofm = OfmNetwork(self.simulation, modes, faults, settings or drawn)
+        self.ofm = OfmNetwork(self.simulation, modes, faults, settings or drawn, choice)
         self.controller = SimulatedController(self.ofm)
         self.recorder = Recorder(self.simulation)
         self.brokers = self.simulation.build(brokers, 3)

@@ -148,6 +148,13 @@ async def test_a_loopback_address_without_a_mac_is_refused_with_the_reason() -> 
         await broker.start()
 
 
+async def test_stateless_delivery_from_an_ipv4_address_is_refused_with_the_reason() -> None:
+    given = {"name": "b", "overlay.listen": "127.0.0.1:0", "ofm.listen": "127.0.0.1:0", "ofm.delivery": "stateless"}
+    broker = Broker(load(given, {}).settings)
+    with pytest.raises(SettingError, match=r"needs an IPv6 address in ofm\.listen: 127\.0\.0\.1"):
+        await broker.start()
+
+
 def test_the_mac_address_is_that_of_the_interface() -> None:
     assert mac_of("127.0.0.1") == "00:00:00:00:00:00"
     assert mac_of("203.0.113.77") is None

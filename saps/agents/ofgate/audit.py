@@ -8,6 +8,7 @@ from saps.agents.ofgate.construction import Construction
 from saps.agents.ofgate.record import UNSURE, Intent
 from saps.agents.switchover import Controller
 from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.stateless.address import EVERY_TOPIC
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.port import Port
 
@@ -41,6 +42,8 @@ class Audit:
 
     def _news(self, state: OfmState) -> None:
         """The controller tells a state. It may be overtaken already: if it is not as it should be, look again."""
+        if state.topic == EVERY_TOPIC and not self._closed:
+            self._term.planes.take(state)
         topic = self._term.topics.get(state.topic)
         if self._closed or topic is None:
             return
@@ -66,6 +69,7 @@ class Audit:
         if self._closed or states is None:
             return
         found = {state.topic: state for state in states}
+        self._term.planes.compare(found.get(EVERY_TOPIC))
         for topic in list(self._term.topics.values()):
             same = not topic.busy and built.get(topic.name) == (topic.tree, topic.built)
             state = found.get(topic.name)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from saps.agents.ofgate.calls import Calls
+from saps.agents.ofgate.planes import Planes
 from saps.agents.ofgate.record import Intent, Topic
 from saps.agents.ofgate.revocation import Call, Revocation
 from saps.agents.ofgate.roster import Roster
@@ -19,6 +20,7 @@ from saps.agents.switchover import Controller, Member, Mode, Modes
 from saps.ofm.keys.server import KeyServer, Tell
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
+from saps.ofm.stateless.address import EVERY_TOPIC
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
@@ -61,6 +63,8 @@ class Construction:
         self.topics: dict[str, Topic] = {}
         self.keys = KeyServer(port, tell, draw, self._held_late)
         """A tree is constructed when the switches have it, and its brokers its key."""
+        self.planes = Planes(controller, roster, self.keys, self._calls, call, self._next_epoch)
+        """Of stateless delivery."""
 
     def close(self) -> None:
         """Begin nothing more, and take no answer into account."""
@@ -82,6 +86,9 @@ class Construction:
 
     def adopt(self, state: OfmState) -> None:
         """The controller has this OFM already: go on with it."""
+        if state.topic == EVERY_TOPIC:
+            self.planes.take(state)
+            return
         if state.status in (Status.NONE, Status.DELETING):
             return
         topic = self.topic(state.topic)
@@ -287,6 +294,8 @@ class Construction:
 
     def _held_late(self, name: str) -> None:
         """One more broker holds a topic's key."""
+        if name == EVERY_TOPIC and not self._closed:
+            self.planes.tell()
         topic = self.topics.get(name)
         if topic is not None and not topic.busy and not self._closed:
             self.tell_constructed(topic)

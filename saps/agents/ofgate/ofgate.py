@@ -127,6 +127,18 @@ class OFGate:
         return True
 
     @remote
+    def enrol(self, member: Any) -> bool | None:
+        """A broker takes part in stateless delivery from now on."""
+        term = self._asked("enrol", taking_over=True)
+        if term is None:
+            return None
+        if self._roster.mine(member):
+            self._roster.enrol(member)
+        if self._terms.leading:
+            term.planes.advance()
+        return True
+
+    @remote
     def status(self, topic: str, publisher: Any) -> Any:
         """EITHER: may this publisher use OFM? ``[status, address, epoch, [[name, incarnation], ...], lease in s, label
         of the key]``, the last only with a tree that may be used."""

@@ -33,6 +33,8 @@ class Report(msgspec.Struct, array_like=True):
     """The highest one that it knows of."""
     outgrown: list[str] = []
     """Topics that it publishes, with subscribers outside their tree (BOTH)."""
+    enrolled: bool = False
+    """It takes part in stateless delivery."""
 
 
 class Roster:
@@ -48,6 +50,8 @@ class Roster:
         """Topic -> name of broker -> tree that it has joined (BOTH), as reported last."""
         self.permitted: Callable[[str, Member], bool] = lambda topic, member: True
         """May a broker send or receive the topic? Who may not is in no tree of it."""
+        self.enrolled: dict[str, Member] = {}
+        """The brokers that take part in stateless delivery, by name."""
         self.outgrown: set[str] = set()
         """Topics with a tree and subscribers who are not in it, as publishers reported last (BOTH)."""
         self.highest_epoch = 0
@@ -56,6 +60,7 @@ class Roster:
     def clear(self) -> None:
         """Forget everything but the epochs."""
         self._members.clear()
+        self.enrolled.clear()
         self._filters.clear()
         self._joined.clear()
 
@@ -81,6 +86,11 @@ class Roster:
             return False
         filters[topic_filter] = version, there
         return True
+
+    def enrol(self, plain: Any) -> None:
+        """A broker takes part in stateless delivery. Raises as `Member.of`."""
+        member = self.know(plain)
+        self.enrolled[member.ref.name] = member
 
     def wants(self, member: Member, topic: str) -> bool:
         """Does the broker have a subscriber for the topic?"""
@@ -137,6 +147,8 @@ class Roster:
             name = self.know(told.member).ref.name
             reporting.add(name)
             self.outgrown.update(told.outgrown)
+            if told.enrolled:
+                self.enrol(told.member)
             for topic_filter, version in told.filters:
                 self.register(told.member, topic_filter, version, True)
             for topic, address, of in told.joined:
@@ -147,3 +159,5 @@ class Roster:
         """The other brokers have died: they want nothing any more."""
         for name in self._filters.keys() - names:
             del self._filters[name]
+        for name in self.enrolled.keys() - names:
+            del self.enrolled[name]

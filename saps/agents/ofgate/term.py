@@ -109,6 +109,7 @@ class Terms:
                 for topic in [topic.name for topic in term.topics.values() if topic.mode is Mode.BOTH]:
                     gather(self._registry, topic, partial(self._found, term, topic))
                 self._dissolve(term)
+                term.planes.advance()
                 self._audit = Audit(self._port, self._controller, term)
                 self._on_lead()
 
@@ -147,6 +148,7 @@ class Terms:
                 idle = topic.mode is Mode.EITHER and (lease is None or lease.until < self._port.now)
                 if idle or name not in reporting:
                     del topic.senders[name]
+        term.planes.advance()
         for topic in list(term.topics.values()):
             term.advance(topic)
             if topic.mode is Mode.BOTH and topic.wanted and topic.name in self.roster.outgrown:

@@ -62,6 +62,8 @@ class Rules:
     """Of all trees, how many may move in a minute (`moves`)."""
     move_overlap: float = OVERLAP
     """Seconds for which a former tree stays."""
+    planes: int = 4
+    """Of stateless delivery, at most; 0: there is none. Not with `coding`."""
 
 
 class NotAdmittedError(Exception):

@@ -35,15 +35,17 @@ from saps.ofm.controller.events import (
     Tick,
     Told,
 )
+from saps.ofm.controller.planes import Planes
 from saps.ofm.controller.record import Record
 from saps.ofm.flows.budget import Ledger
-from saps.ofm.flows.plan import ours
+from saps.ofm.flows.plan import PLANES, ours
 from saps.ofm.flows.switch_state import BASE, Part, split
 from saps.ofm.flows.tables import Room, Tables
 from saps.ofm.network.network import Network
 from saps.ofm.network.topology import BrokerAddress, Topology
 from saps.ofm.network.traffic import Traffic
 from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.stateless.address import EVERY_TOPIC
 from saps.ofm.trees.growth import connected
 from saps.ofm.trees.moves import Moves
 from saps.ofm.trees.tree import Planners, Tree
@@ -58,6 +60,9 @@ class Controller:
         self.records: dict[str, Record] = {}
         """OFMs that are wished for, or not yet gone, by topic."""
         self.moves = Moves(self.admission, self.network, rules.move_share, rules.move_overlap)
+        most = rules.planes if rules.coding is None else 0
+        self.planes = Planes(self.network, self.admission.ledger, rules.loopback, most)
+        """Of stateless delivery."""
         self.version = 0
         """Of the latest state told."""
         self._full: dict[int, Room] = {}
@@ -75,6 +80,8 @@ class Controller:
 
     def state(self, topic: str) -> OfmState:
         """The state of an OFM."""
+        if topic == EVERY_TOPIC:
+            return self.planes.state
         record = self.records.get(topic)
         return record.state if record is not None else OfmState(topic=topic, status=Status.NONE)
 
@@ -109,6 +116,8 @@ class Controller:
         """Takes an event in. Gives what is to be done now, in this order. `most`: OFMs that are gone on with, beside
         those that somebody waits for; the others are left for `GoneOn`. None: all."""
         match event:
+            case Intended(topic, intent) if topic == EVERY_TOPIC:
+                self.planes.wish(None if intent is None else intent.members)
             case Intended(topic, intent):
                 self._intended(topic, intent)
             case TablesRead(dpid, tables):
@@ -188,6 +197,8 @@ class Controller:
             return
         if event.short is not None and event.short is not Room.METERS:
             self._full[event.dpid] = event.short
+        if PLANES in refused and event.short is not Room.METERS:
+            self.planes.refuse(event.why)
         given_up = [self._give_up(topic, event) for topic in map(self.admission.topic, refused) if topic is not None]
         self._effects.append(Read(event.dpid, again=not any(given_up)))
 
@@ -238,6 +249,11 @@ class Controller:
 
     def _run(self, most: int | None = None) -> None:
         """Does what can be done now: stages, plans, and the batches they come to."""
+        while touched := self.planes.run():
+            for dpid in touched:
+                self._start(dpid)
+        if (planes := self.planes.describe()) != self.planes.state:
+            self._told(self.planes, planes)
         concerned: dict[str, None] = {}
         left = sys.maxsize if most is None else most
         while self._asked or (self._stale and left > 0):
@@ -381,7 +397,7 @@ class Controller:
         if state != record.state:
             self._told(record, state)
 
-    def _told(self, record: Record, state: OfmState) -> None:
+    def _told(self, record: Record | Planes, state: OfmState) -> None:
         self.version += 1
         record.state = with_(state, version=self.version)
         self._effects.append(Told(record.state))

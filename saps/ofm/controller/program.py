@@ -255,6 +255,7 @@ def rules(settings: ControllerSettings) -> Rules:
         failover=settings.parallel_links == "failover",
         move_share=settings.move_share,
         move_overlap=settings.move_overlap,
+        planes=settings.planes,
     )
 
 

@@ -52,6 +52,15 @@ class SavedOfm(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
 
+class SavedPlanes(msgspec.Struct, frozen=True, kw_only=True):
+    """Stateless delivery, if it is wished for."""
+
+    brokers: list[BrokerAddress]
+    sets: list[list[BrokerAddress | None]]
+    planes: list[SavedTree]
+    version: int = 0
+
+
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -59,6 +68,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     """Of the latest state told."""
     topology: Picture
+    planes: SavedPlanes | None = None
     ofms: list[SavedOfm]
 
 
@@ -112,7 +122,9 @@ class Saver:
         for topic in touched:
             self._write(topic)
         picture = msgspec.convert(controller.topology.to_json(), Picture)
-        head = msgspec.json.encode(Saved(version=controller.version, topology=picture, ofms=[]))
+        head = msgspec.json.encode(
+            Saved(version=controller.version, topology=picture, planes=_planes(controller), ofms=[])
+        )
         return head.removesuffix(b"]}") + b",\n".join(self._written.values()) + b"]}"
 
     def _write(self, topic: str) -> None:
@@ -121,6 +133,18 @@ class Saver:
             self._written[topic] = msgspec.json.encode(_saved(record))
         else:
             self._written.pop(topic, None)
+
+
+def _planes(controller: Controller) -> SavedPlanes | None:
+    planes = controller.planes
+    if planes.brokers is None:
+        return None
+    return SavedPlanes(
+        brokers=sorted(planes.brokers),
+        sets=[list(members) for members in planes.sets],
+        planes=[SavedTree.of(plane) for plane in planes.layout.planes] if planes.layout is not None else [],
+        version=planes.state.version,
+    )
 
 
 def _saved(record: Record) -> SavedOfm:
@@ -145,6 +169,9 @@ def restore(controller: Controller, data: bytes) -> None:
     controller.version = saved.version
     controller.network.topology = Topology.from_json(msgspec.to_builtins(saved.topology))
     controller.network.hosts = {host.mac: host.at.to_port() for host in saved.topology.hosts}
+    if (planes := saved.planes) is not None:
+        trees = [tree.restored() for tree in planes.planes]
+        controller.planes.resume(planes.brokers, planes.sets, trees, planes.version)
     for ofm in saved.ofms:
         controller.resume(
             ofm.topic,

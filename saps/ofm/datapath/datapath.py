@@ -23,6 +23,8 @@ from saps.ofm.datapath.repeats import Repeats
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.sealing import mark_of
+from saps.ofm.stateless.directory import Directory
+from saps.ofm.stateless.failover import Failover
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.ofm_members import Served, Tree
 from saps.overlay.delivery.order import Inbox
@@ -68,7 +70,7 @@ class Datapath:
         """Called when a tree this broker used has been given up, for now."""
         self.counts = {
             "carried": 0, "relayed": 0, "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0,
-            "overflowed": 0, "repeated": 0,
+            "overflowed": 0, "repeated": 0, "planes_changed": 0,
             "received": 0, "duplicates": 0, "unwanted": 0, "malformed": 0, "acks": 0,
             "unknown_key": 0, "replayed": 0, "forged": 0,
         }  # fmt: skip
@@ -79,13 +81,17 @@ class Datapath:
         """What may come back, by its mark: the path, and the serial."""
         self._packing = Packing(port, keys, self.settings.largest)
         self._repeats = Repeats(multicast, self.counts, self._mine)
+        self._failover = Failover(
+            port, self._packing, self._repeats, self.counts, lambda: self._serial, self._fly, self._ask
+        )
         self.receiver = Receiver(port, inbox, wants, keys, self.settings, self.counts)
 
     # --- which tree to use ------------------------------------------------------------------------------------
 
-    def use(self, topic: str, served: Served | None) -> None:
-        """Publications to a topic leave along this tree from now on; None: by ALM. Only while this broker publishes
-        there. A tree that has been left is not used before it has been found to work again."""
+    def use(self, topic: str, served: Served | None, directory: Directory | None = None) -> None:
+        """Publications to a topic leave along this tree from now on; None: by ALM. With a `directory` the tree stands
+        for stateless delivery. Only while this broker publishes there. A tree that has been left is not used before it
+        has been found to work again."""
         path = self._paths.get(topic)
         if path is not None and (served is None or served.tree != path.served.tree):
             self._drop(path)
@@ -95,7 +101,9 @@ class Datapath:
             return
         if path is None:
             stream = self._publishers.stream(topic)
-            path = self._paths[topic] = Path(self._port, stream, served, self.settings, self._use)
+            path = self._paths[topic] = Path(self._port, stream, served, self.settings, self._use, directory)
+        elif path.sending is not None and directory is not None:
+            path.sending.follow(directory)
         if not path.served.brokers <= served.brokers:
             self._repeats.what_waits(path)
         path.served = served
@@ -238,10 +246,11 @@ class Datapath:
         path.flights.depart(self._serial, flight)
         self._mine[flight.mark] = path, self._serial
         self.counts["sent"] += 1
-        if self.mark is None:
-            self._transmit(path.served.tree.address, raw)
-        else:
-            self._transmit(path.served.tree.address, raw, self.mark(path.stream.topic))
+        marks = () if self.mark is None else (self.mark(path.stream.topic),)
+        for address in path.addresses(flight.members or path.members):
+            self._transmit(address, raw, *marks)
+        if path.sending is not None and flight.body is not None:
+            path.sending.sent(flight.body.qos)
         self._wake_by(path, flight.sent + min(path.flights.round_trip.timeout, self.settings.quiet))
 
     # --- what came of it ----------------------------------------------------------------------------------------
@@ -264,6 +273,8 @@ class Datapath:
         if flight is None or self._paths.get(path.stream.topic) is not path:
             return
         self.counts["returned"] += 1
+        if path.sending is not None:
+            path.sending.works()
         if flight.body is not None:
             path.trial.carried(flight.sent)
         for lost in path.flights.overtaken(self._port.now, self._serial):
@@ -284,10 +295,7 @@ class Datapath:
         if flight.body is None:
             return
         if path.in_use and not flight.again:
-            raw = self._packing.publications(path, self._serial + 1, flight.body, flight.origin)
-            if raw is not None:
-                again = Flight(self._port.now, mark_of(raw), flight.body, flight.members, flight.origin, again=True)
-                self._fly(path, raw, again)
+            self._failover.again(path, flight.body, flight.members, flight.origin)
         elif not path.in_use and not flight.body.qos:
             self._repeats.publications(flight.body, flight.members, flight.origin)
 
@@ -296,6 +304,8 @@ class Datapath:
         path = self._paths.get(ack.topic)
         if path is None:
             return
+        if path.sending is not None:
+            path.sending.heard(sender)
         if ack.origin is None:
             path.reach.acknowledged(sender, ack.seq)
             path.trial.acknowledged(sender, ack.seq)
@@ -307,6 +317,8 @@ class Datapath:
         """A broker died: nothing is expected of it any more."""
         for path in self._paths.values():
             path.reach.progress.forget(broker)
+            if path.sending is not None:
+                path.sending.heard(broker)
             path.trial.forget(broker)
             self._repeats.answer(path.unanswered.forget(broker))
         self.receiver.forget(broker)
@@ -323,6 +335,7 @@ class Datapath:
             return
         path.wake_at = float("inf")
         self._check_loopback(path)
+        self._wake_by(path, self._failover.look(path))
         for overdue in path.unanswered.overdue(self._port.now):
             self._repeats.hand_over(overdue)
         if path.in_use:
@@ -340,7 +353,8 @@ class Datapath:
         if not path.flights.is_silent(self._port.now):
             self._pump(path)
         elif path.in_use:
-            self._fail(path)
+            if not self._failover.silent(path):
+                self._fail(path)
         else:
             self._repeats.everything(path)
             if path.trial.serial:

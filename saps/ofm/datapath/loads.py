@@ -25,7 +25,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class Unacknowledged:
     """A frame of publications with QoS 1 or 2 that some of the members served have not acknowledged."""
 
-    __slots__ = ("last", "pending", "sent", "waiting")
+    __slots__ = ("again", "last", "pending", "sent", "waiting")
 
     def __init__(self, pending: Pending, members: tuple[BrokerRef, ...], sent: float) -> None:
         self.pending = pending
@@ -34,6 +34,8 @@ class Unacknowledged:
         self.waiting = dict.fromkeys(members)
         self.sent = sent
         """When the last of it left; infinite while some of it waits."""
+        self.again = False
+        """It has been sent once more."""
 
 
 class Load(msgspec.Struct):

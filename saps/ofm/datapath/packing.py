@@ -37,10 +37,10 @@ class Packing:
         """A datagram with these. None if there is no key."""
         me = self._port.me
         plain = publications(path.served.tree, origin or me, serial, body, me if origin else None)
-        return self._keys.seal(path.stream.topic, plain, self._port.now)
+        return self._keys.seal(path.group, plain, self._port.now)
 
     def empty(self, path: Path, serial: int, flag: int) -> bytes | None:
         """A high-water mark or a probe. None if there is no key."""
         topic, seq = path.stream.topic, max(path.stream.last_seq, 1)
         plain = without_publications(path.served.tree, self._port.me, serial, topic, seq, flag)
-        return self._keys.seal(topic, plain, self._port.now)
+        return self._keys.seal(path.group, plain, self._port.now)

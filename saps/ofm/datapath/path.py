@@ -12,6 +12,9 @@ from saps.ofm.datapath.reach import Reach
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.datapath.trial import Trial
 from saps.ofm.datapath.unanswered import Unanswered
+from saps.ofm.stateless.address import EVERY_TOPIC
+from saps.ofm.stateless.directory import Directory
+from saps.ofm.stateless.sending import Sending
 from saps.overlay.delivery.ofm_members import Served
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.port import Port
@@ -23,9 +26,16 @@ class Path:
     """The tree of one topic, as this broker's publications use it."""
 
     def __init__(
-        self, port: Port, stream: Stream, served: Served, settings: DatapathSettings, changed: Callable[[Path], None]
+        self,
+        port: Port,
+        stream: Stream,
+        served: Served,
+        settings: DatapathSettings,
+        changed: Callable[[Path], None],
+        directory: Directory | None = None,
     ) -> None:
-        """`changed` is called when the tree serves other members."""
+        """`changed` is called when the tree serves other members. `directory`: it is no tree of the topic's own, but
+        stateless delivery."""
         self.stream = stream
         self.served = served
         self.waiting = Waiting()
@@ -34,7 +44,11 @@ class Path:
         self.flights = Flights(settings.loopback)
         self.history: deque[Publish] = deque(maxlen=settings.history)
         """What was in the last datagrams."""
-        self.unanswered = Unanswered(settings.repeat)
+        self.sending = None if directory is None else Sending(stream.topic, directory)
+        """Where to by stateless delivery; None: along a tree."""
+        self.group = stream.topic if directory is None else EVERY_TOPIC
+        """Whose key seals the datagrams."""
+        self.unanswered = Unanswered(settings.repeat if directory is None else settings.loopback)
         self.marks = Marks(port, stream.topic, settings)
         self.reach = Reach(port, settings, lambda: changed(self))
         self.trial = Trial(settings.retry, settings.retry_at_most)
@@ -44,6 +58,10 @@ class Path:
     def in_use(self) -> bool:
         """Publications leave by it; else by ALM."""
         return self.trial.left_at is None
+
+    def addresses(self, members: tuple[BrokerRef, ...] | list[BrokerRef]) -> list[str]:
+        """Where to send what is for these members."""
+        return [self.served.tree.address] if self.sending is None else self.sending.addresses(members)
 
     @property
     def usable(self) -> Served:

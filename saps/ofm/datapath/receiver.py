@@ -16,6 +16,7 @@ from saps.ofm.datapath.loads import joined
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.sealing import Refusal
+from saps.ofm.stateless.address import EVERY_TOPIC
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.delivery.order import DOUBTED, Inbox
 from saps.overlay.frames.delivery import OfmAck
@@ -75,7 +76,7 @@ class Receiver:
             self._counts[opened.value] += 1
             return None
         datagram = parse(opened.plain)
-        if datagram is None or datagram.topic != opened.epoch.topic:
+        if datagram is None or opened.epoch.topic not in (datagram.topic, EVERY_TOPIC):
             self._counts["malformed"] += 1
             return None
         sender = datagram.sender
@@ -115,8 +116,8 @@ class Receiver:
         (reached,) = self._inbox.accept(origin, frame)
         duplicates = self._inbox.duplicates - before
         self._counts["duplicates"] += duplicates
-        if reached == DOUBTED or duplicates == len(frame.seqs):
-            return
+        if reached == DOUBTED or (duplicates == len(frame.seqs) and not frame.qos):
+            return  # with QoS 1 and 2 who repeats it waits for the acknowledgement; the first copy may have come by ALM
         unheard = self._unheard.pop(key, 0) + len(together)
         if not frame.qos and unheard < FEEDBACK:
             self._unheard[key] = unheard

@@ -64,6 +64,21 @@ class Unanswered:
             del self._relayed[broker]
         return found
 
+    def second_try(self, now: float) -> list[tuple[Unacknowledged, BrokerRef | None, float]]:
+        """Those that some have not acknowledged in time, their origins, and when they left: they leave once more now,
+        and time is given anew."""
+        before = now - self.time.timeout + 1e-9
+        found: list[tuple[Unacknowledged, BrokerRef | None, float]] = []
+        origins: list[BrokerRef | None] = [None, *self._relayed]
+        for origin, queue in zip(origins, (self._own, *self._relayed.values()), strict=True):
+            for each in queue:
+                if each.sent > before:
+                    break
+                if not each.again:
+                    found.append((each, origin, each.sent))
+                    each.again, each.sent = True, now
+        return found
+
     def overdue(self, now: float) -> list[Unacknowledged]:
         """Those that some have not acknowledged in time. They are waited for no more."""
         before, found = now - self.time.timeout + 1e-9, list[Unacknowledged]()

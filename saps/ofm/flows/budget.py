@@ -15,6 +15,8 @@ LARGEST_GROUP = 744
 7.1); measured with Open vSwitch 3.1."""
 MOST_GROUPS = 0xFFFF_FF00
 """Groups in one switch (OpenFlow 1.3.5, A.2.1: OFPG_MAX)."""
+_PLANES = OfmAddress("ff15::", 0)
+"""Stands for stateless delivery, which has no plan."""
 LEARNT = 300.0
 """Seconds for which a limit that a switch has shown is believed: others may have given room back since. Less asks
 more often for what will be refused again."""
@@ -74,6 +76,8 @@ class Ledger:
         self._used: dict[int, Usage] = {}
         self._counted: dict[OfmAddress, dict[int, Usage]] = {}
         """What of `_used` is for each OFM."""
+        self._aside: Mapping[int, Tables] = {}
+        """What switches hold for stateless delivery."""
 
     def budget(self, dpid: int) -> Budget:
         """The budget of a switch: its own, or the default, but no more than it has shown to have room for."""
@@ -119,10 +123,18 @@ class Ledger:
         """Would the plan fit, in place of the one in force for its OFM? Raises `OverBudgetError` for the first switch
         that has no room; a switch on which the plan needs no more than before is never a reason."""
         for dpid, tables in plan.tables.items():
-            before, budget = self._part(plan.ofm.address, dpid), self.budget(dpid)
-            if before is tables:
-                continue
-            old, new = Usage.of(before), Usage.of(tables)
+            self._check_switch(dpid, self._part(plan.ofm.address, dpid), tables)
+
+    def set_aside(self, tables: Mapping[int, Tables]) -> None:
+        """What each switch holds for stateless delivery. Raises `OverBudgetError`; then nothing has changed."""
+        for dpid, each in tables.items():
+            self._check_switch(dpid, self._aside.get(dpid, Tables()), each)
+        self._aside = dict(tables)
+        self._count(_PLANES, {dpid: Usage.of(each) for dpid, each in tables.items()})
+
+    def _check_switch(self, dpid: int, before: Tables, tables: Tables) -> None:
+        if before is not tables:
+            budget, old, new = self.budget(dpid), Usage.of(before), Usage.of(tables)
             wanted = self.used(dpid).exchanged(old, new)
             for what, grows, total, allowed in (
                 ("flow entries", new.entries > old.entries, wanted.entries, budget.entries),

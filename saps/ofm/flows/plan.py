@@ -65,6 +65,9 @@ so many in the upper four bits, and the number of the OFM's address. So as many 
 LINK_GROUPS = (GroupKind.SELECT, GroupKind.FAST_FAILOVER)
 """What such a group is."""
 
+PLANES = 0x4000_0000
+"""Upper bits of the group ids, and part, of stateless delivery (`saps.ofm.stateless.tables`)."""
+
 METERS, METER_KINDS = 0x8000_0000, 7
 """Id of a meter: this bit, the number of its port modulo so many in the next three (7 would be the specification's
 reserved ids), and the number of the OFM's address. So ports that are a multiple of it apart share one."""
@@ -232,14 +235,16 @@ def ours(tables: Tables) -> Tables:
         {
             id: group
             for id, group in tables.groups.items()
-            if id & GROUPS_MASK == GROUPS or (group.kind in LINK_GROUPS and part_of_group(id) is not None)
+            if id & GROUPS_MASK in (GROUPS, PLANES) or (group.kind in LINK_GROUPS and part_of_group(id) is not None)
         },
         {id: meter for id, meter in tables.meters.items() if part_of_meter(id) is not None},
     )
 
 
 def part_of_group(id: int) -> int | None:
-    """The group id of the OFM that a group belongs to; None: it is none of ours."""
+    """The group id of the OFM that a group belongs to, `PLANES` if to no single one; None: it is none of ours."""
+    if id & GROUPS_MASK == PLANES:
+        return PLANES
     spreading = SELECTS <= id < SELECTS + (SELECT_KINDS << 28)
     return GROUPS | id & ~GROUPS_MASK if spreading or id & GROUPS_MASK == GROUPS else None
 

@@ -105,6 +105,10 @@ class OfmState(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is refused, or what it waits for: `waiting for 02:00:00:00:00:01`."""
     former: str | None = None
     """The address before the tree moved to other links; it still works for a while, for the brokers it had."""
+    sets: list[list[BrokerAddress | None]] = []
+    """Of stateless delivery (`saps.ofm.stateless.address.EVERY_TOPIC`): the broker at each bit of each set."""
+    planes: list[int] = []
+    """Of stateless delivery: the numbers of the planes that may be used."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,10 @@ BITS = 96
 """Brokers of a set."""
 SETS = PLANES = 256
 """Most sets of a network, and most planes."""
+EVERY_TOPIC = "$stateless"
+"""Stands for all topics where an OFM, or a key, is for one."""
+PORT = 7400
+"""UDP port of all addresses: switches do not look at it."""
 _PREFIX = int(RANGE.network_address)
 
 

@@ -30,9 +30,12 @@ class _Candidate:
     """Links that all planes would have; length of paths to the homes and links shared; the root: less is better."""
 
 
-def lay_planes(topology: Topology, brokers: Collection[BrokerAddress], most: int = 4) -> list[Tree]:
+def lay_planes(
+    topology: Topology, brokers: Collection[BrokerAddress], most: int = 4, before: Sequence[Tree] = ()
+) -> list[Tree]:
     """Up to `most` different trees over the brokers' places; fewer where the network has no more. Brokers without a
-    place are left out. O(planes * roots * links log switches).
+    place are left out. Planes of `before` whose links carry packets stay under their numbers, and only grow and
+    shrink. O(planes * roots * links log switches).
 
     Raises `UnreachableError` with the brokers that no path joins to the first."""
     places = {broker: place for broker in sorted(brokers) if (place := topology.where(broker)) is not None}
@@ -45,13 +48,37 @@ def lay_planes(topology: Topology, brokers: Collection[BrokerAddress], most: int
         raise UnreachableError(missing)
     roots = sorted(reach)
     roots = roots[:: max(1, -(-len(roots) // ROOTS))]
-    found: list[frozenset[Link]] = []
-    while len(found) < min(most, MOST):
-        best = min((_candidate(topology, root, homes, found) for root in roots), key=lambda one: one.score)
-        if best.links in found:
+    found = [_kept(topology, plane, homes) for plane in before[: min(most, MOST)]]
+    for number in [number for number, links in enumerate(found) if links is None]:
+        laid = [links for links in found if links is not None]
+        found[number] = min((_candidate(topology, root, homes, laid) for root in roots), key=_score).links
+    every = [links for links in found if links is not None]
+    while len(every) < min(most, MOST):
+        best = min((_candidate(topology, root, homes, every) for root in roots), key=_score)
+        if best.links in every:
             break
-        found.append(best.links)
-    return [Tree(links, places) for links in found]
+        every.append(best.links)
+    return [Tree(links, places) for links in every]
+
+
+def _score(candidate: _Candidate) -> tuple[int, int, int]:
+    return candidate.score
+
+
+def _kept(topology: Topology, plane: Tree, homes: Collection[int]) -> frozenset[Link] | None:
+    """The links of an earlier plane, grown to all homes and cut back to them; None if one carries no packets."""
+    if not all(map(topology.carries, plane.links)):
+        return None
+    links = set(plane.links)
+    inside = {end.dpid for link in links for end in link} or {min(homes)}
+    for home in sorted(set(homes) - inside):
+        towards, _ = cheapest(topology, sorted(inside), lambda link: 1.0, {home})
+        at = home
+        while (link := towards.get(at)) is not None:
+            links.add(link)
+            at = link.far(at)
+        inside |= {end.dpid for link in links for end in link}
+    return pruned(links, homes)
 
 
 def _candidate(topology: Topology, root: int, homes: Collection[int], laid: list[frozenset[Link]]) -> _Candidate:

@@ -18,7 +18,8 @@ a broker set and its bit                                         its group, then
 a broker set                                                     the next table
 =======  ======================================================  ======================================
 
-A broker's group rewrites MAC, IP and port to its own. All planes of a set share the brokers' tables.
+A broker's group rewrites MAC, IP and port to its own. All planes of a set share the brokers' tables. A broker that
+names itself gets its packet back from the loopback address, as the sender of a tree does (SAPS 2016, 3.1.2).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from functools import cached_property
 from ipaddress import IPv6Address
 from itertools import pairwise
 
-from saps.ofm.flows.plan import BROKER, COOKIE, GUARD, TRUNK
-from saps.ofm.flows.reconcile import Stage, difference
+from saps.ofm.flows.plan import BROKER, COOKIE, GUARD, PLANES, TRUNK, Loopback
+from saps.ofm.flows.reconcile import Targets
 from saps.ofm.flows.tables import (
     ETH_IPV6,
     IN_PORT,
@@ -52,10 +53,10 @@ from saps.ofm.stateless.address import BITS, RANGE, Receivers
 from saps.ofm.stateless.planes import behind
 from saps.ofm.trees.tree import Tree
 
-GROUPS = 0x4000_0000
+GROUPS = PLANES
 """Group id of a broker: this, the number of its set times 512, twice its position; 1 more for the one that returns
 packets to the port they came by."""
-STATELESS = COOKIE | GROUPS
+STATELESS = COOKIE | PLANES
 """Cookie of all flows here."""
 GENERAL, SPECIAL, BESIDE = 1, 2, 3
 """Priorities in the tables of links and brokers."""
@@ -83,6 +84,8 @@ class Layout:
     """Each over all brokers of all sets; one that is not in it is not reached."""
     barred: Mapping[BrokerAddress, frozenset[BrokerAddress]] = field(default_factory=dict)
     """Whom a broker may not address."""
+    loopback: Loopback | None = None
+    """Where packets that return to their port seem to come from; None: nothing returns to the only broker there."""
 
     def __post_init__(self) -> None:
         named = [broker for members in self.sets for broker in members if broker is not None]
@@ -163,11 +166,11 @@ def tables(
     return found
 
 
-def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int, int]) -> list[Stage]:
-    """The stages from one layout to the next; None: there was, or shall be, none. A plane that takes other links gets
-    nothing from brokers until all switches have changed, so that no packet meets two trees; planes that only grow or
-    shrink, and all others, carry on. Amid the changes of one switch its tables may be numbered both ways: a receiver
-    may get a copy twice."""
+def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int, int]) -> list[Targets]:
+    """What switches shall hold at each stage from one layout to the next; None: there was, or shall be, none. A plane
+    that takes other links gets nothing from brokers until all switches have changed, so that no packet meets two trees;
+    planes that only grow or shrink, and all others, carry on. Amid the changes of one switch its tables may be numbered
+    both ways: a receiver may get a copy twice."""
     old, new = (layout.planes if layout else () for layout in (before, after))
     changed = frozenset(
         number
@@ -178,16 +181,16 @@ def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int,
         tables(layout, muted=muted, **options) if layout else {}
         for layout, muted in ((before, frozenset[int]()), (before, changed), (after, changed), (after, frozenset()))
     ]
-    stages: list[Stage] = []
-    for one, other in pairwise(steps):
-        stage = {
-            dpid: changes
+    nothing = Tables()
+    stages = [
+        {
+            dpid: other.get(dpid, nothing)
             for dpid in sorted(one.keys() | other.keys())
-            if (changes := difference(one.get(dpid, Tables()), other.get(dpid, Tables())))
+            if one.get(dpid, nothing) != other.get(dpid, nothing)
         }
-        if stage:
-            stages.append(stage)
-    return stages
+        for one, other in pairwise(steps)
+    ]
+    return [stage for stage in stages if stage]
 
 
 def _nested(one: Tree, other: Tree) -> bool:
@@ -286,7 +289,8 @@ class _SwitchTables:
         return flows
 
     def _shares(self, broker: BrokerAddress) -> bool:
-        return list(self.ports.values()).count(self.ports[broker]) > 1
+        """May something have to return to the port it came by?"""
+        return self.layout.loopback is not None or list(self.ports.values()).count(self.ports[broker]) > 1
 
     def _group(self, broker: BrokerAddress) -> int:
         number, position = self.layout.receivers[broker]
@@ -300,9 +304,16 @@ class _SwitchTables:
         )
         found = [Group(self._group(broker), (Bucket((*rewrites, Output(self.ports[broker]))),), GroupKind.INDIRECT)]
         if self._shares(broker):
-            bucket = Bucket((*rewrites, Output(IN_PORT)))
+            bucket = Bucket((*_from(self.layout.loopback), *rewrites, Output(IN_PORT)))
             found.append(Group(self._group(broker) + 1, (bucket,), GroupKind.INDIRECT))
         return found
+
+
+def _from(loopback: Loopback | None) -> tuple[SetField, ...]:
+    """A host drops packets that seem to come from itself."""
+    if loopback is None:
+        return ()
+    return SetField("eth_src", mac(loopback.mac)), SetField("ipv6_src", int(IPv6Address(loopback.ip)))
 
 
 def _address(number: int, plane: int, bits: int) -> int:

@@ -17,6 +17,11 @@ TTL = 16
 _IPV4 = struct.Struct("!BBHHHBBH4s4s")
 _IPV6 = struct.Struct("!IHBB16s16s")
 _UDP = struct.Struct("!HHHH")
+ICMP = 58
+"""Protocol number of ICMPv6."""
+_SOLICITATION = 135
+_SOLICITED = 0xFF02_0000_0000_0000_0000_0001_FF00_0000
+"""Groups of those with the same last 24 bits (RFC 4291, 2.7.1)."""
 
 
 def parse(frame: bytes) -> Packet | None:
@@ -89,13 +94,40 @@ def _rewrite_udp(new: bytearray, packet: Packet, start: int, addresses: bytes) -
 
 
 def udp(packet: Packet) -> bytes:
-    """A frame for a UDP packet over IPv4, without a UDP checksum: what carries it has one."""
+    """A frame for a UDP packet, without a UDP checksum: what carries it has one (with IPv6 see RFC 6935)."""
     length = 8 + len(packet.payload)
+    ports = _UDP.pack(packet.udp_src, packet.udp_dst, length, 0)
+    if packet.eth_type == ETH_IPV6:
+        return _six(packet, ports + packet.payload, TTL)
     ips = packet.ip_src.to_bytes(4, "big"), packet.ip_dst.to_bytes(4, "big")
     head = bytearray(_IPV4.pack(0x45, packet.ip_dscp << 2, 20 + length, 0, 0x4000, TTL, UDP, 0, *ips))
     head[10:12] = checksum(head).to_bytes(2, "big")
     ethernet = packet.eth_dst.to_bytes(6, "big") + packet.eth_src.to_bytes(6, "big") + b"\x08\x00"
-    return ethernet + head + _UDP.pack(packet.udp_src, packet.udp_dst, length, 0) + packet.payload
+    return ethernet + head + ports + packet.payload
+
+
+def _six(packet: Packet, body: bytes, hops: int) -> bytes:
+    ips = packet.ip_src.to_bytes(16, "big"), packet.ip_dst.to_bytes(16, "big")
+    head = _IPV6.pack(6 << 28 | packet.ip_dscp << 22, len(body), packet.ip_proto, hops, *ips)
+    return packet.eth_dst.to_bytes(6, "big") + packet.eth_src.to_bytes(6, "big") + b"\x86\xdd" + head + body
+
+
+def solicitation(eth_src: int, ip_src: int, target: int) -> bytes:
+    """A frame that asks who has the IPv6 address `target`, sent to its multicast group (RFC 4861, 4.3)."""
+    source = eth_src.to_bytes(6, "big")
+    to = _SOLICITED | target & 0xFFFFFF
+    body = bytes([_SOLICITATION]) + bytes(7) + target.to_bytes(16, "big") + b"\x01\x01" + source
+    pseudo = ip_src.to_bytes(16, "big") + to.to_bytes(16, "big") + struct.pack("!II", len(body), ICMP)
+    body = body[:2] + checksum(pseudo + body).to_bytes(2, "big") + body[4:]
+    packet = Packet(eth_src, 0x3333 << 32 | to & 0xFFFFFFFF, ip_src, to, 0, 0, b"", ETH_IPV6, ICMP)
+    return _six(packet, body, 255)
+
+
+def solicited(packet: Packet) -> int | None:
+    """The IPv6 address that a packet asks for; None if it asks for none."""
+    if packet.eth_type != ETH_IPV6 or packet.ip_proto != ICMP or packet.payload[:1] != bytes([_SOLICITATION]):
+        return None
+    return int.from_bytes(packet.payload[8:24], "big") if len(packet.payload) >= 24 else None
 
 
 def checksum(data: bytes | bytearray) -> int:

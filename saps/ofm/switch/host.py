@@ -1,20 +1,22 @@
-"""A host of a software switch: a broker's datagrams as Ethernet frames, and ARP, by which switches find it. Pure.
+"""A host of a software switch: a broker's datagrams as Ethernet frames, and ARP or neighbour discovery, by which
+switches find it. Pure.
 
-Only IPv4. What the kernel does for a broker with an interface of its own is done here for one without.
+What the kernel does for a broker with an interface of its own is done here for one without.
 """
 
 from __future__ import annotations
 
 import struct
+from ipaddress import ip_address
 
-from saps.ofm.flows.tables import ETH_IPV4, UDP, ipv4, mac, mac_text
+from saps.ofm.flows.tables import ETH_IPV4, ETH_IPV6, UDP, mac, mac_text
 from saps.ofm.network.topology import BrokerAddress
-from saps.ofm.switch.ethernet import parse, udp
+from saps.ofm.switch.ethernet import parse, solicitation, solicited, udp
 from saps.ofm.switch.packets import Packet
 
 _BROADCAST = (1 << 48) - 1
-_GROUP = 0x01005E000000
-"""MAC addresses of IPv4 multicast (RFC 1112, 6.4)."""
+_GROUP, _GROUP_6 = 0x01005E000000, 0x333300000000
+"""MAC addresses of IPv4 and IPv6 multicast (RFC 1112, 6.4; RFC 2464, 7)."""
 _ARP = struct.Struct("!HHBBH6s4s6s4s")
 _ASKS, _ANSWERS = 1, 2
 
@@ -23,18 +25,22 @@ class Host:
     """One end of a cable to a switch."""
 
     def __init__(self, element: BrokerAddress) -> None:
-        """`element`: the broker's, with an IPv4 address. Raises ValueError for what is none."""
-        self._ip, self._mac, self._port = ipv4(element.ip), mac(element.mac), element.port
+        """`element`: the broker's."""
+        address = ip_address(element.ip)
+        self._type = ETH_IPV6 if address.version == 6 else ETH_IPV4
+        self._ip, self._mac, self._port = int(address), mac(element.mac), element.port
 
     def announcement(self) -> bytes:
-        """The frame that tells switch and controller where this host is (RFC 5227, 2.3)."""
+        """The frame that tells switch and controller where this host is (RFC 5227, 2.3): a question for itself."""
+        if self._type == ETH_IPV6:
+            return solicitation(self._mac, self._ip, self._ip)
         return self._arp(_ASKS, _BROADCAST, 0, self._ip)
 
     def frame(self, ip: str, port: int, payload: bytes, dscp: int = 0) -> bytes:
         """The frame for a datagram to a multicast address."""
-        target = ipv4(ip)
-        to = _GROUP | target & 0x7FFFFF
-        return udp(Packet(self._mac, to, self._ip, target, self._port, port, payload, ip_dscp=dscp))
+        target, kind = int(ip_address(ip)), self._type
+        to = _GROUP_6 | target & 0xFFFFFFFF if kind == ETH_IPV6 else _GROUP | target & 0x7FFFFF
+        return udp(Packet(self._mac, to, self._ip, target, self._port, port, payload, kind, ip_dscp=dscp))
 
     def receive(self, frame: bytes) -> tuple[bytes | None, bytes | None]:
         """What a frame brings: the payload of a datagram for this broker; a frame that answers it."""
@@ -43,8 +49,10 @@ class Host:
             return None, None
         if packet.eth_type == 0x0806:
             return None, self._answer(packet.payload)
+        if self._type == ETH_IPV6 and packet.eth_src != self._mac and solicited(packet) == self._ip:
+            return None, solicitation(self._mac, self._ip, packet.ip_src)
         mine = (packet.eth_type, packet.ip_proto, packet.eth_dst, packet.ip_dst, packet.udp_dst)
-        if mine == (ETH_IPV4, UDP, self._mac, self._ip, self._port):
+        if mine == (self._type, UDP, self._mac, self._ip, self._port):
             return packet.payload, None
         return None, None
 
@@ -71,9 +79,9 @@ class Host:
 
 
 def mac_for(ip: str) -> str:
-    """A MAC address for a host that has none: locally administered, from its IPv4 address, as in a lab. Raises
-    ValueError."""
-    return mac_text(0x0200 << 32 | ipv4(ip))
+    """A MAC address for a host that has none: locally administered, from its IPv4 address or the last 32 bits of its
+    IPv6 address, as in a lab. Raises ValueError."""
+    return mac_text(0x0200 << 32 | int(ip_address(ip)) & 0xFFFFFFFF)
 
 
 def _number(address: bytes) -> int:

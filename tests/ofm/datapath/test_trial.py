@@ -171,10 +171,10 @@ def test_a_tree_that_was_left_is_not_used_while_alm_is_far_behind() -> None:
     """Datagrams would overtake what waits in the links: more than members hold, and QoS 0 would be lost."""
     scene = steady(Mode.EITHER, faults=OfmFaults(latency=(0.001, 0.001)), settings=DatapathSettings())
     counts = scene.ofm.datapaths["b0"].counts
-    scene.ofm.trees, kept = {}, scene.ofm.trees
+    scene.ofm.switches.trees, kept = {}, scene.ofm.trees
     busy(scene, 10, 0.02)
     assert counts["failed"] == 1
-    scene.ofm.trees = kept
+    scene.ofm.switches.trees = kept
     scene.simulation.network = Network(latency=(0.25, 0.25))
     carried = counts["carried"]
     busy(scene, 6000, 0.0002)

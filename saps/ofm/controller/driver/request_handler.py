@@ -109,7 +109,9 @@ class RequestHandler:
 
     def states(self) -> list[OfmState]:
         """All OFMs, by topic."""
-        return [record.state for _, record in sorted(self.machine.records.items())]
+        planes = self.machine.planes.state
+        told = [] if planes.status is Status.NONE else [planes]
+        return [*told, *(record.state for _, record in sorted(self.machine.records.items()))]
 
     async def changes(self, run: str, after: int, wait: float = 0.0) -> Changes:
         """What has changed after a revision, once there is something, but after at most `wait` seconds."""

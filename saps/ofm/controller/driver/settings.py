@@ -109,6 +109,18 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             flag="--parallel-links HOW",
         ),
     ] = "topic"
+    planes: Annotated[
+        int,
+        knob(
+            "Spanning trees for stateless delivery; with more, the failure of a link leaves more of them whole. 0: "
+            "none. Not with coded addresses",
+            unit="planes",
+            cost="two entries for each of its links in a switch",
+            ge=0,
+            le=8,
+            flag="--planes N",
+        ),
+    ] = 4
     state: Annotated[
         Path | None,
         knob(

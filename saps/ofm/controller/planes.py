@@ -1,0 +1,205 @@
+"""Stateless delivery in the controller: its brokers' bits, the planes over them, and their way into the switches.
+
+It is asked for like an OFM, under the name `EVERY_TOPIC`, and shares the network, the budgets and the state file with
+them; but there is only one, and it changes with brokers and links, never with topics. A broker keeps its bit, a plane
+its number and its links as long as these carry packets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from saps.ofm.flows.budget import Ledger, OverBudgetError
+from saps.ofm.flows.plan import PLANES, Loopback
+from saps.ofm.flows.tables import Tables
+from saps.ofm.network.network import Network
+from saps.ofm.network.topology import BrokerAddress
+from saps.ofm.northbound.schema import OfmState, Status
+from saps.ofm.stateless.address import BITS, EVERY_TOPIC, SETS
+from saps.ofm.stateless.planes import lay_planes
+from saps.ofm.stateless.tables import Layout, TooFewTablesError, assign, rollout, tables
+from saps.ofm.trees.growth import reachable
+from saps.ofm.trees.tree import Tree
+
+_NOTHING = Tables()
+
+
+class Planes:
+    """What is wished for, what the switches shall hold at this moment, and what comes next."""
+
+    def __init__(self, network: Network, ledger: Ledger, loopback: Loopback, most: int) -> None:
+        """`most`: planes at most; 0: there is no stateless delivery."""
+        self._network, self._ledger, self._loopback, self._most = network, ledger, loopback, most
+        self.brokers: frozenset[BrokerAddress] | None = None
+        """Whom it shall reach; None: it is not wished for."""
+        self.sets: tuple[tuple[BrokerAddress | None, ...], ...] = ()
+        self.layout: Layout | None = None
+        """In force, or coming into force."""
+        self._former: Layout | None = None
+        """What `layout` replaces, until it has."""
+        self._held: dict[int, Tables] = {}
+        self._stages: deque[Mapping[int, Tables]] = deque()
+        self._waiting: frozenset[int] = frozenset()
+        self._watched: frozenset[BrokerAddress] = frozenset()
+        self._seen: tuple[object, ...] = ()
+        """What was planned for last."""
+        self._refusal: str | None = None
+        self.state = OfmState(topic=EVERY_TOPIC, status=Status.NONE)
+        """As last told."""
+
+    @property
+    def busy(self) -> bool:
+        """A layout is coming into force."""
+        return bool(self._waiting or self._stages)
+
+    def wish(self, brokers: Iterable[BrokerAddress] | None) -> None:
+        """It shall reach these from now on, or not be."""
+        self.brokers = None if brokers is None else frozenset(brokers)
+        self._seen = ()
+        self._watch()
+
+    def refuse(self, why: str) -> None:
+        """A switch has refused something of it: it goes, until something else is wished or the network changes."""
+        self._refusal, self._former = why, self.layout
+        self._ledger.set_aside({})
+        self._head_for(None, [dict.fromkeys(self._held, _NOTHING)])
+
+    def run(self) -> list[int]:
+        """Goes on as far as it can go without an answer. Gives the switches that shall hold something else."""
+        touched: list[int] = []
+        while self.brokers is not None or self.layout is not None or self.busy:
+            self._waiting = frozenset(dpid for dpid in self._waiting if not self._network.confirmed(dpid, PLANES))
+            if self._waiting:
+                break
+            if self._stages:
+                stage = self._stages.popleft()
+                for dpid, wanted in stage.items():
+                    self._held[dpid] = wanted
+                    if self._network.want(dpid, PLANES, wanted):
+                        touched.append(dpid)
+                self._waiting = frozenset(stage)
+                continue
+            if self._former is not None:
+                self._former = None
+                self._watch()
+            if not self._plan():
+                break
+        return touched
+
+    def _plan(self) -> bool:
+        """Heads for the best layout now, if that is another one. Says whether it does."""
+        seen = (self.brokers, self._network.topology.version, self._network.settled)
+        if seen == self._seen or (self.brokers is not None and not self._network.settled):
+            return False
+        self._seen, self._refusal = seen, None
+        try:
+            layout = self._best()
+            wanted = tables(layout) if layout is not None else {}
+            self._ledger.set_aside(wanted)
+        except (TooFewTablesError, OverBudgetError, ValueError) as error:
+            self._refusal, layout, wanted = str(error), None, {}
+            self._ledger.set_aside(wanted)
+        if layout == self.layout:
+            return False
+        final = {dpid: wanted.get(dpid, _NOTHING) for dpid in self._held.keys() | wanted.keys()}
+        self._former = self.layout
+        self._head_for(layout, [*rollout(self.layout, layout), final])
+        return True
+
+    def _head_for(self, layout: Layout | None, stages: Iterable[Mapping[int, Tables]]) -> None:
+        self.layout, self._stages = layout, deque(stages)
+        self._waiting = frozenset()
+        self._watch()
+
+    def _best(self) -> Layout | None:
+        """The layout for what is wished and what is there. Raises `ValueError` if there cannot be one."""
+        if self.brokers is None:
+            self.sets = ()
+            return None
+        if not self._most:
+            raise ValueError("the controller has no planes (--planes 0)")
+        if ":" not in self._loopback.ip:
+            raise ValueError("stateless delivery is for IPv6 (--loopback, --ofm-range)")
+        self.sets = assign(self.sets, sorted(self.brokers))
+        if len(self.sets) > SETS:
+            raise ValueError(f"more than {SETS * BITS} brokers")
+        before = self.layout.planes if self.layout is not None else ()
+        planes = lay_planes(self._network.topology, reachable(self._network.topology, self.brokers), self._most, before)
+        return Layout(self.sets, tuple(planes), loopback=self._loopback)
+
+    def _watch(self) -> None:
+        """Has the network keep the places of the brokers it is concerned with."""
+        now = self.brokers or frozenset[BrokerAddress]()
+        now = now.union(*(plane.brokers for each in (self.layout, self._former) if each for plane in each.planes))
+        self._network.expect(now - self._watched)
+        self._network.dismiss(self._watched - now)
+        self._watched = now
+
+    def resume(
+        self,
+        brokers: Iterable[BrokerAddress],
+        sets: Sequence[Sequence[BrokerAddress | None]],
+        planes: Sequence[Tree],
+        version: int,
+    ) -> None:
+        """Takes over what an earlier run had; before any event, and after the topology is filled."""
+        self.brokers, self.sets = frozenset(brokers), tuple(map(tuple, sets))
+        self.state = OfmState(topic=EVERY_TOPIC, status=Status.UPDATING, version=version)
+        try:
+            self.layout = Layout(self.sets, tuple(planes), loopback=self._loopback)
+            self._held = tables(self.layout)
+            self._ledger.set_aside(self._held)
+        except (ValueError, TooFewTablesError, OverBudgetError):
+            self.layout, self._held = None, {}
+        self._watch()
+        for dpid, wanted in self._held.items():
+            self._network.want(dpid, PLANES, wanted)
+        self._waiting = frozenset(self._held)
+
+    def describe(self) -> OfmState:
+        """The state now."""
+        status, reason = Status.UPDATING if self.state.planes else Status.CONSTRUCTING, self._refusal
+        missing = [broker for broker in self.brokers or () if self._network.topology.where(broker) is None]
+        planes = self._working()
+        if self.brokers is None:
+            status = Status.DELETING if self.layout is not None or self.busy else Status.NONE
+        elif self._refusal is not None:
+            status = Status.REFUSED
+        elif self.layout is not None and not self.busy and not missing and len(planes) == len(self.layout.planes):
+            status = Status.CONSTRUCTED
+        elif missing:
+            reason = f"waiting for {', '.join(sorted(broker.mac for broker in missing))}"
+        return OfmState(
+            topic=EVERY_TOPIC,
+            status=status,
+            brokers=sorted(self._reached()) if planes else [],
+            version=self.state.version,
+            reason=reason,
+            sets=[list(members) for members in self.sets] if planes else [],
+            planes=planes,
+        )
+
+    def _reached(self) -> frozenset[BrokerAddress]:
+        """The brokers that every plane leads to now."""
+        assert self.layout is not None
+        layouts = [self.layout, *([self._former] if self.busy and self._former is not None else [])]
+        found = [
+            frozenset(broker for broker in plane.brokers if layout.receivers.get(broker) == at.get(broker))
+            for layout in layouts
+            for plane in layout.planes
+            for at in [self.layout.receivers]
+        ]
+        return frozenset.intersection(*found)
+
+    def _working(self) -> list[int]:
+        """The numbers of the planes that may be used now: whole, and not about to take other links."""
+        if self.layout is None or (self.busy and self._former is None):
+            return []
+        former = self._former.planes if self.busy and self._former is not None else self.layout.planes
+        return [
+            number
+            for number, (old, new) in enumerate(zip(former, self.layout.planes, strict=False))
+            if (old.links <= new.links or new.links <= old.links)
+            and all(map(self._network.topology.carries, old.links & new.links))
+        ]
