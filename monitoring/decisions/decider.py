@@ -164,7 +164,7 @@ class Decider:
             shape, score = judge(model, now, self.rules.pace, self.rules.weights, self.rules.memory)
             row = Judged(
                 topic, score.saving, score.cost, score.inter, shape.rate, self.places[topic], shape.size,
-                saved.get(topic, 0.0),
+                saved.get(topic, 0.0), score.sure,
             )  # fmt: skip
             if topic in self.held:
                 always.append(row)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
@@ -39,6 +40,8 @@ class Judged(NamedTuple):
     """Bytes of a message's payload, on average; 0: not known."""
     saved: float = 0.0
     """Bytes between clusters that its tree has saved in the windows that were closed with this epoch."""
+    sure: float = math.inf
+    """Of the saving, with a certainty of 80 %."""
 
 
 class Decision(NamedTuple):
@@ -125,7 +128,7 @@ def decide(
         if before.tree and topic not in known:
             known[topic] = Judged(topic, 0.0, 0.0, 0.0, 0.0, "")
     candidates = {
-        topic: Candidate(topic, row.saving, row.cost, network.needs(sites_of(row.sites)))
+        topic: Candidate(topic, row.saving, row.cost, network.needs(sites_of(row.sites)), row.sure)
         for topic, row in known.items()
     }
     accounts = {

@@ -23,6 +23,7 @@ from monitoring.forecasts.forecast import (
     Memory,
     ahead,
     expected,
+    faded,
     nothing_known,
     observe,
     silence,
@@ -156,7 +157,7 @@ def ours(series: Series, memory: Memory = DEFAULT_MEMORY) -> Forecasts:
     for hour in range(hours - AHEAD + 1):
         at, rates = hour * HOUR, series[:, hour]
         if hour >= LEARN:
-            here = silence(known, last, at, memory)
+            here = faded(known, at - last, memory)
             said.append((expected(here, at, 0, memory), ahead(here, at, AHEAD, memory)))
         rows = np.flatnonzero(rates)
         before = silence(known.part(rows), np.where(last[rows] > 0, last[rows], at), at, memory)

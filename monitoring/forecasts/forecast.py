@@ -1,9 +1,15 @@
-"""A topic's traffic in the hours to come: level and trend, times the hour of the day, times the day of the week.
+"""A topic's traffic in the hours to come: four simple models side by side; those that were right of late count.
 
-Multiplicative Holt-Winters with two seasons (Holt 1957; Winters 1960; Taylor 2003), with three changes. Gains follow
-from the time that has passed (``t / (tau + t)``), so windows may have any length and may be missing. The level moves
-along the season's slope (least mean squares), so hours without traffic neither blow it up nor stop it. What the last
-hours had more than expected, a burst, fades on its own.
+*daily*: level and trend, times the hour of the day, times the day of the week (multiplicative Holt-Winters with two
+seasons: Holt 1957; Winters 1960; Taylor 2003); *steady* and *quick*: exponential smoothing; *weekly*: the mean of the
+same hour of the last weeks, which knows every cycle that divides a week. Each says every three hours what the next
+three will bring. Their mean absolute errors to the power of -32 are their weights: nearly the best one alone, yet
+without a jump. What was expected wrongly of late also says how low the traffic will be at least, with 80 % certainty
+(adaptive conformal inference: Gibbs & Candes 2021).
+
+Gains follow from the time that has passed (``t / (tau + t)``), so windows may have any length and may be missing; at
+first they are those of a mean. The level moves along the season's slope (least mean squares), so hours without traffic
+neither blow it up nor stop it. What the last hours had more than expected, a burst, fades on its own.
 """
 
 from __future__ import annotations
@@ -11,29 +17,49 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from monitoring.forecasts.arrays import Value, between, larger, where
+from monitoring.forecasts.arrays import Value, between, larger, lesser, ratio, where
+from monitoring.forecasts.seasons import LARGEST, Season, season
 
 HOUR = 3_600_000
 """Milliseconds."""
-HOURS, DAYS = 24, 7
+HOURS, DAYS, WEEK = 24, 7, 168
+MODELS = 4
+BLOCK = 3
+"""Hours whose mean is said in advance."""
 HIGHEST = 12.0
 """Bound of a season's factor."""
 SURPRISE, QUIET = 1.0, 0.1
-"""What is beyond this share of what was expected (and of the level, in quiet hours) is a burst: level and seasons do
-not learn from it."""
+"""What is beyond this share of what was expected (and of the steady level, in quiet hours) is a burst: levels and
+seasons do not learn from it."""
 DAMPING = 0.05
 """Below about the root of this a season's factor tells little about the level."""
+SQUARINGS = 5
+"""Of an error's weight."""
+TINY = 1e-12
+MISSED = 0.2
+"""Share of the blocks that may have less than `least` said."""
+LEARNS = 0.2
+"""How fast `margin` follows."""
+WIDEST = 10.0
+"""Bound of `margin`."""
+LONG = 24
+"""Hours of silence that are gone through one by one; the seasons do not learn from more."""
 
 
 class Memory(NamedTuple):
     """Time constants in hours: after so long, a change has been taken over by half."""
 
-    level: float = 12.0
+    level: float = 48.0
     trend: float = 240.0
-    day: float = 2.5
+    day: float = 39.0
     """Of observation at that hour of the day: about as many days."""
-    week: float = 36.0
+    week: float = 360.0
     """Of observation at that day of the week."""
+    weeks: float = 3.0
+    """Weeks of which the weekly model is the mean."""
+    steady: float = 168.0
+    quick: float = 3.0
+    errors: float = 120.0
     onset: float = 0.1
     """Of a burst's beginning and end."""
     burst: float = 0.5
@@ -50,77 +76,252 @@ class Forecast:
     level: Value
     trend: Value
     """Change of the level an hour."""
+    steady: Value
+    quick: Value
     burst: Value
     """What was more than expected of late."""
     seen: Value
     """Hours of observation."""
-    day: list[Value]
+    off: Value
+    """Mean absolute error of what was said of blocks."""
+    margin: Value
+    """How many times `off` less than said there may be."""
+    hour_sum: Value
+    hour_for: Value
+    """Of the hour that has begun: rate by time, and hours observed; the same of the block."""
+    block_sum: Value
+    block_for: Value
+    errors: list[Value]
+    """Mean absolute error of each model."""
+    said: list[Value]
+    """What each says of the block that has begun."""
+    day: Season
     """Factor of each hour of the day, UTC; 1 where nothing is known."""
-    week: list[Value]
+    week: Season
     """Factor of each day of the week, Thursday first (1 January 1970 was one)."""
+    hours: Season
+    """Mean rate of each hour of the week, Thursday 00:00 first."""
 
     def part(self, index: Value) -> Forecast:
-        """The topics at an index; what is done to it does nothing to this."""
-        return Forecast(**{f.name: _part(getattr(self, f.name), index) for f in fields(self)})
+        """The topics at an index; of what is done to it only the seasons do something to this."""
+        return Forecast(*[_part(getattr(self, f.name), index) for f in fields(self)])
 
     def put(self, index: Value, part: Forecast) -> None:
         """Put a `part` back."""
         for f in fields(self):
             mine, theirs = getattr(self, f.name), getattr(part, f.name)
-            for into, value in zip(mine, theirs, strict=True) if isinstance(mine, list) else ((mine, theirs),):
-                into[index] = value
+            if not isinstance(mine, Season):
+                for into, value in zip(mine, theirs, strict=True) if isinstance(mine, list) else ((mine, theirs),):
+                    into[index] = value
 
 
 def _part(value: Value, index: Value) -> Value:
+    if isinstance(value, Season):
+        return value.part(index)
     return [column[index] for column in value] if isinstance(value, list) else value[index]
 
 
 def nothing_known(like: Value = 0.0) -> Forecast:
     """Of a topic that was never seen; of as many as the array of zeros `like` has."""
-    ones = [[like + 1.0 for _ in range(length)] for length in (HOURS, DAYS)]  # each an array of its own
-    return Forecast(like + 0.0, like + 0.0, like + 0.0, like + 0.0, *ones)
+
+    def zero() -> Value:
+        return like + 0.0  # an array of its own for each
+
+    return Forecast(
+        level=zero(),
+        trend=zero(),
+        steady=zero(),
+        quick=zero(),
+        burst=zero(),
+        seen=zero(),
+        off=zero(),
+        margin=like + 1.0,
+        hour_sum=zero(),
+        hour_for=zero(),
+        block_sum=zero(),
+        block_for=zero(),
+        errors=[zero() for _ in range(MODELS)],
+        said=[zero() for _ in range(MODELS)],
+        day=season(like, HOURS, 1.0),
+        week=season(like, DAYS, 1.0),
+        hours=season(like, WEEK, 0.0, half=True),
+    )
+
+
+# --- time passes ------------------------------------------------------------------------------------------------------
 
 
 def silence(known: Forecast, since: Value, until: Value, memory: Memory = DEFAULT_MEMORY) -> Forecast:
-    """What is known after no traffic from `since` to `until` (ms since 1970). Wholly silent hours lose their factor."""
-    passed = larger((until - since) / HOUR, 0.0)
-    first = since // HOUR + 1
-    whole = until // HOUR - first
-    gain = 1.0 / (memory.day + 1.0)
-    day = [factor - where((hour - first) % HOURS < whole, gain * factor, 0.0) for hour, factor in enumerate(known.day)]
+    """What is known after no traffic from `since` to `until` (ms since 1970). Seasons are changed in place."""
+    if isinstance(since, int):
+        for _ in range(LONG):
+            edge = (since // HOUR + 1) * HOUR
+            if edge > until:
+                break
+            known, since = _to_edge(known, since, edge, memory), edge
+        return faded(known, until - since, memory)
+    import numpy as np
+
+    since = since.copy()
+    for _ in range(LONG):
+        rows = np.flatnonzero((since // HOUR + 1) * HOUR <= until)
+        if not len(rows):
+            break
+        edge = (since[rows] // HOUR + 1) * HOUR
+        known.put(rows, _to_edge(known.part(rows), since[rows], edge, memory))
+        since[rows] = edge
+    return faded(known, until - since, memory)
+
+
+def faded(known: Forecast, passed: Value, memory: Memory = DEFAULT_MEMORY) -> Forecast:
+    """What is known after so many ms without traffic, within an hour. Seasons stay as they are."""
+    passed = where(known.seen > 0, larger(passed / HOUR, 0.0), 0.0)
+
+    def less(value: Value, tau: float) -> Value:
+        return value * (tau / (tau + passed))
+
     return Forecast(
-        known.level * (memory.level / (memory.level + passed)),
-        known.trend * (memory.level / (memory.level + passed)),
-        known.burst * (memory.burst / (memory.burst + passed)),
-        where(known.seen > 0, known.seen + passed, known.seen),
-        day,
-        list(known.week),
+        less(known.level, memory.level),
+        less(known.trend, memory.level),
+        less(known.steady, memory.steady),
+        less(known.quick, memory.quick),
+        less(known.burst, memory.burst),
+        known.seen + passed,
+        known.off,
+        known.margin,
+        known.hour_sum,
+        known.hour_for + passed,
+        known.block_sum,
+        known.block_for + passed,
+        known.errors,
+        known.said,
+        known.day,
+        known.week,
+        known.hours,
     )
+
+
+def _to_edge(known: Forecast, since: Value, edge: Value, memory: Memory) -> Forecast:
+    """Silence to the end of an hour. One that was wholly silent loses of its factor."""
+    known = faded(known, edge - since, memory)
+    hour = since // HOUR % HOURS
+    factor = known.day.at(hour)
+    gain = 1.0 / (lesser(known.seen / HOURS + 0.5, memory.day) + 1.0)
+    known.day.put(hour, factor - where(since % HOUR == 0, gain, 0.0) * factor)
+    return _turn(known, edge, memory)
+
+
+def _turn(known: Forecast, at: Value, memory: Memory) -> Forecast:
+    """An hour has ended: its mean goes into the hours of the week, and perhaps a block's into the errors."""
+    slot = (at // HOUR - 1) % WEEK
+    weeks = where(known.seen <= WEEK, 1.0, where(known.seen <= 2 * WEEK, 2.0, memory.weeks))
+    before = known.hours.at(slot)
+    mean = ratio(known.hour_sum, known.hour_for)
+    known.hours.put(slot, lesser(before + where(known.hour_for > 0, (mean - before) / weeks, 0.0), LARGEST))
+    known.hour_sum, known.hour_for = known.hour_sum * 0.0, known.hour_for * 0.0
+    return _judged(known, at, memory)
+
+
+def _judged(known: Forecast, at: Value, memory: Memory) -> Forecast:
+    """If a block has ended: the models' errors, and what they say of the next one."""
+    ends = at % (BLOCK * HOUR) == 0
+    if ends is False or (ends is not True and not ends.any()):
+        return known
+    whole = known.block_for > BLOCK - 0.01
+    mean = ratio(known.block_sum, known.block_for)
+    gain = where(ends & whole, BLOCK / (lesser(known.seen, memory.errors) + BLOCK), 0.0)
+    said = blend(known.said, known.errors)
+    missed = where(mean < said - known.margin * known.off, 1.0, 0.0)
+    learns = where(ends & whole, LEARNS, 0.0)
+    known.margin = between(0.0, known.margin + learns * (missed - MISSED), WIDEST)
+    known.off = known.off + gain * (_size(said - mean) - known.off)
+    known.errors = [
+        error + gain * (_size(each - mean) - error) for each, error in zip(known.said, known.errors, strict=True)
+    ]
+    known.block_sum, known.block_for = where(ends, 0.0, known.block_sum), where(ends, 0.0, known.block_for)
+    ahead_of = [models(known, at, step) for step in range(BLOCK)]
+    known.said = [
+        where(ends, sum(step[number] for step in ahead_of) / BLOCK, known.said[number]) for number in range(MODELS)
+    ]
+    return known
+
+
+def _size(value: Value) -> Value:
+    return where(value < 0, -value, value)
 
 
 def observe(known: Forecast, rate: Value, start: int, hours: float, memory: Memory = DEFAULT_MEMORY) -> Forecast:
-    """What is known after a window with this rate: it began at `start` (ms since 1970) and was `hours` long."""
+    """What is known after a window with this rate: it began at `start` (ms since 1970) and was `hours` long.
+    Seasons are changed in place."""
     hour, weekday = start // HOUR % HOURS, start // (HOUR * HOURS) % DAYS
-    day, week = known.day[hour], known.week[weekday]
-    factor = day * week
+    day, week = known.day.at(hour), known.week.at(weekday)
+    factor, young = day * week, hours / (known.seen + hours)
     before = larger(known.level + known.trend * hours, 0.0)
-    wanted = before * factor
+    wanted = blend(models(known, start, 0), known.errors)
     surprise = rate - wanted
-    error = between(-SURPRISE * wanted, surprise, SURPRISE * wanted + QUIET * before)
-    gain = larger(hours / (known.seen + hours), hours / (memory.level + hours))
+    bound = SURPRISE * wanted + QUIET * known.steady
+    usual = where(known.seen > 0, between(-bound, surprise, bound) + wanted, rate)
+    error = usual - before * factor
+    gain = larger(young, hours / (memory.level + hours))
     level = where(known.seen > 0, larger(before + gain * error * factor / (factor * factor + DAMPING), 0.0), rate)
     slow = hours / (memory.trend + hours)
     trend = known.trend + slow * where(known.seen > HOURS, (level - known.level) / hours - known.trend, 0.0)
-    share = error / larger(level, 1e-12)
-    learns = where((known.seen > 0) & (level > 0), 1.0, 0.0)
-    days, weeks = list(known.day), list(known.week)
-    days[hour] = between(0.0, day + learns * (hours / (memory.day + hours)) * share / larger(week, 0.1), HIGHEST)
-    weeks[weekday] = between(
-        0.1, week + where(known.seen > HOURS, learns, 0.0) * (hours / (memory.week + hours)) * share * day, HIGHEST
-    )
+    share = where(known.seen > 0, error, 0.0) / larger(level, TINY)
+    at_hour = hours / (lesser(known.seen / HOURS + 0.5, memory.day) + hours)
+    at_day = where(known.seen > HOURS, hours / (lesser(known.seen / DAYS + HOURS / 2, memory.week) + hours), 0.0)
+    day = between(0.0, day + at_hour * share / larger(week, 0.1), HIGHEST)
+    known.day.put(hour, day)
+    known.week.put(weekday, between(0.1, week + at_day * share * day, HIGHEST))
     quick = hours / (memory.onset + hours)
-    burst = where(known.seen > 0, known.burst + quick * (surprise - error - known.burst), 0.0)
-    return Forecast(level, trend, burst, known.seen + hours, days, weeks)
+    now = Forecast(
+        level,
+        trend,
+        known.steady + larger(young, hours / (memory.steady + hours)) * (usual - known.steady),
+        known.quick + larger(young, hours / (memory.quick + hours)) * (usual - known.quick),
+        where(known.seen > 0, known.burst + quick * (rate - usual - known.burst), 0.0),
+        known.seen + hours,
+        known.off,
+        known.margin,
+        known.hour_sum + usual * hours,
+        known.hour_for + hours,
+        known.block_sum + rate * hours,
+        known.block_for + hours,
+        known.errors,
+        known.said,
+        known.day,
+        known.week,
+        known.hours,
+    )
+    end = start + round(hours * HOUR)
+    for edge in range((start // HOUR + 1) * HOUR, end + 1, HOUR):
+        now = _turn(now, edge, memory)
+    return now
+
+
+# --- what is expected -------------------------------------------------------------------------------------------------
+
+
+def models(known: Forecast, at: Value, step: int) -> list[Value]:
+    """What each model says of the hour that begins `step` hours after `at` (ms since 1970)."""
+    hour = at // HOUR + step
+    factor = known.day.at(hour % HOURS) * known.week.at(hour // HOURS % DAYS)
+    daily = larger(known.level + known.trend * damped_steps(step), 0.0) * factor
+    weekly = where(known.seen >= WEEK, known.hours.at(hour % WEEK), known.steady)
+    return [daily, known.steady, known.quick, weekly]
+
+
+def blend(said: list[Value], errors: list[Value]) -> Value:
+    """The mean of what the models say, weighted by their errors."""
+    smallest = errors[0]
+    for error in errors[1:]:
+        smallest = lesser(smallest, error)
+    total, weights = 0.0, 0.0
+    for each, error in zip(said, errors, strict=True):
+        weight = (smallest + TINY) / (error + TINY)
+        for _ in range(SQUARINGS):
+            weight = weight * weight
+        total, weights = total + weight * each, weights + weight
+    return total / weights
 
 
 def ahead(known: Forecast, at: int, hours: int, memory: Memory = DEFAULT_MEMORY) -> Value:
@@ -131,13 +332,15 @@ def ahead(known: Forecast, at: int, hours: int, memory: Memory = DEFAULT_MEMORY)
     return total / hours
 
 
+def least(known: Forecast, mean: Value) -> Value:
+    """What there will be at least, with a certainty of ``1 - MISSED``, where `mean` is expected."""
+    return larger(mean - known.margin * known.off, 0.0)
+
+
 def expected(known: Forecast, at: int, step: int, memory: Memory = DEFAULT_MEMORY) -> Value:
     """The rate expected in the hour that begins `step` hours after `at`."""
-    when = at + step * HOUR
-    factor = known.day[when // HOUR % HOURS] * known.week[when // (HOUR * HOURS) % DAYS]
-    level = larger(known.level + known.trend * damped_steps(step), 0.0)
     fading = memory.burst / (memory.burst + step + 0.5)
-    return larger(level * factor + known.burst * fading, 0.0)
+    return larger(blend(models(known, at, step), known.errors) + known.burst * fading, 0.0)
 
 
 def damped_steps(step: int) -> float:

@@ -10,7 +10,18 @@ from typing import NamedTuple
 
 from monitoring.counts.features import Window
 from monitoring.forecasts.arrays import Value, larger, ratio, where
-from monitoring.forecasts.forecast import DEFAULT_MEMORY, HOUR, Forecast, Memory, ahead, nothing_known, observe, silence
+from monitoring.forecasts.forecast import (
+    DEFAULT_MEMORY,
+    HOUR,
+    Forecast,
+    Memory,
+    ahead,
+    faded,
+    least,
+    nothing_known,
+    observe,
+    silence,
+)
 from monitoring.selection.score import Score, Shape, Weights, score
 
 FORGET = 9 * 24 * HOUR
@@ -81,7 +92,8 @@ def unknown(like: Value = 0.0, never: Value = 0) -> Model:
 
 
 def advance(model: Model, seen: Window, start: int, pace: Pace, memory: Memory = DEFAULT_MEMORY) -> Model:
-    """The model after a window, which began at `start`. The fields of `seen` are numbers or arrays, as the model's."""
+    """The model after a window, which began at `start`. The fields of `seen` are numbers or arrays, as the model's; its
+    seasons are changed in place."""
     hours = pace.window / HOUR
     known = model.last > 0
     since = where(known, model.last, start)
@@ -109,11 +121,13 @@ def advance(model: Model, seen: Window, start: int, pace: Pace, memory: Memory =
 
 def shape(model: Model, now: int, pace: Pace, memory: Memory = DEFAULT_MEMORY) -> Shape:
     """What is expected after `now`, the end of the last window."""
-    here = silence(model.forecast, model.last, now, memory)
+    here = faded(model.forecast, now - model.last, memory)
     lively = now - model.last <= pace.idle * pace.window
+    rate = where(lively, ahead(here, now, pace.horizon, memory), 0.0)
     seconds = larger((model.hours + larger((now - model.last) / HOUR, 0.0)) * 3600.0, 1.0)
     return Shape(
-        rate=where(lively, ahead(here, now, pace.horizon, memory), 0.0),
+        rate=rate,
+        least=least(here, rate),
         size=ratio(model.bytes, model.messages),
         alm=ratio(model.alm, model.messages),
         up=ratio(model.up, model.messages),

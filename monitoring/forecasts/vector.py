@@ -6,6 +6,7 @@ This is what Spark runs, on each part of the topics; `decider` does the same one
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,26 +16,33 @@ import pyarrow.compute as pc
 
 from monitoring.counts.features import Window
 from monitoring.decisions.audit import saved_in
-from monitoring.forecasts.forecast import DAYS, HOURS, Forecast
+from monitoring.forecasts.forecast import DAYS, HOURS, MODELS, WEEK, Forecast
 from monitoring.forecasts.model import FORGET, SUMS, Model, advance, judge, unknown
 from monitoring.settings import Rules
 
 _NUMBERS = ("hours", *SUMS, "senders", "members", "priority")
-_FORECAST = ("level", "trend", "burst", "seen")
-_SEASONS = {"day": HOURS, "week": DAYS}
-_WINDOW = [name for name in Window._fields if name not in ("topic", "start", "sites")]
-
-TOPICS = pa.schema(
+_LISTS = ("errors", "said")
+_SEASONS = ("day", "week", "hours")
+_SINGLE = tuple(field.name for field in fields(Forecast) if field.name not in (*_LISTS, *_SEASONS))
+_STATE = np.dtype(
     [
-        ("topic", pa.string()),
-        ("sites", pa.string()),
-        ("last", pa.int64()),
-        *[(name, pa.float64()) for name in (*_NUMBERS, *_FORECAST)],
-        *[(name, pa.list_(pa.float64())) for name in _SEASONS],
+        ("numbers", "f8", len(_NUMBERS)),
+        ("single", "f8", len(_SINGLE)),
+        *[(name, "f8", MODELS) for name in _LISTS],
+        ("day", "f8", HOURS),
+        ("week", "f8", DAYS),
+        ("hours", "f2", WEEK),
     ]
 )
-"""What is kept of each topic from epoch to epoch (`monitoring.forecasts.model.Model`)."""
-JUDGED = pa.schema([(name, pa.float64()) for name in ("saving", "cost", "inter", "rate", "size", "density", "saved")])
+"""A topic's `Model` but for `last`, in the byte order of all machines that Spark runs on."""
+_WINDOW = [name for name in Window._fields if name not in ("topic", "start", "sites")]
+
+TOPICS = pa.schema([("topic", pa.string()), ("sites", pa.string()), ("last", pa.int64()), ("model", pa.binary())])
+"""What is kept of each topic from epoch to epoch (`monitoring.forecasts.model.Model`). Only Python looks into a model:
+as one value Spark passes it on without taking it apart."""
+JUDGED = pa.schema(
+    [(name, pa.float64()) for name in ("saving", "cost", "inter", "sure", "rate", "size", "density", "saved")]
+)
 """What follows from it at the end of an epoch."""
 
 Floats = npt.NDArray[np.float64]
@@ -46,7 +54,7 @@ def epoch_of(rules: Rules, now: int) -> Callable[[pa.Table, pa.Table], pa.Table]
 
     def run(windows: pa.Table, kept: pa.Table) -> pa.Table:
         topics = pc.unique(pa.concat_arrays([_strings(kept, "topic"), _strings(windows, "topic")]))
-        model = _model(kept, len(topics))
+        model = models_of(kept, len(topics))
         at = pc.index_in(_strings(windows, "topic"), value_set=topics).to_numpy()
         latest = np.arange(len(topics), dtype=np.int64)
         starts = windows["start"].to_numpy()
@@ -62,7 +70,7 @@ def epoch_of(rules: Rules, now: int) -> Callable[[pa.Table, pa.Table], pa.Table]
         sites = pa.concat_arrays([_strings(kept, "sites"), _strings(windows, "sites")]).take(pa.array(latest))
         shape, score = judge(model, now, rules.pace, rules.weights, rules.memory)
         density = (score.saving - score.cost) / (2.0 + model.members + model.senders)
-        judged = (score.saving, score.cost, score.inter, shape.rate, shape.size, density, saved)
+        judged = (score.saving, score.cost, score.inter, score.sure, shape.rate, shape.size, density, saved)
         found = _table(topics, sites, model, judged)
         return found.filter(pa.array(now - model.last <= FORGET))
 
@@ -74,38 +82,51 @@ def _strings(table: pa.Table, name: str) -> pa.Array:
     return column.cast(pa.string()) if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
 
 
-def _model(kept: pa.Table, size: int) -> Model:
+def models_of(kept: pa.Table, size: int) -> Model:
     """The models of the topics that were kept, then of new ones."""
     model = unknown(np.zeros(size), np.zeros(size, dtype=np.int64))
-    old = kept.num_rows
+    old, forecast = kept.num_rows, model.forecast
     model.last[:old] = kept["last"].to_numpy()
-    for name in _NUMBERS:
-        getattr(model, name)[:old] = kept[name].to_numpy()
-    for name in _FORECAST:
-        getattr(model.forecast, name)[:old] = kept[name].to_numpy()
-    for name, length in _SEASONS.items():
-        factors = _flat(kept[name]).reshape(old, length)
-        for number, column in enumerate(getattr(model.forecast, name)):
-            column[:old] = factors[:, number]
+    state = _states(kept["model"])
+    for number, name in enumerate(_NUMBERS):
+        getattr(model, name)[:old] = state["numbers"][:, number]
+    for number, name in enumerate(_SINGLE):
+        getattr(forecast, name)[:old] = state["single"][:, number]
+    for name in _LISTS:
+        for number, column in enumerate(getattr(forecast, name)):
+            column[:old] = state[name][:, number]
+    for name in _SEASONS:
+        getattr(forecast, name).values[:old] = state[name]
     return model
 
 
-def _flat(column: pa.ChunkedArray) -> Floats:
-    lists = column.combine_chunks()
-    values = lists.flatten() if isinstance(lists, pa.Array) else pa.concat_arrays([c.flatten() for c in lists.chunks])
-    array: Floats = values.to_numpy(zero_copy_only=False)
-    return array
+def _states(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """The models as they were written, without copying a byte if they are in one piece."""
+    pieces = [
+        np.frombuffer(chunk.buffers()[2], _STATE, len(chunk), _begin(chunk)) for chunk in column.chunks if len(chunk)
+    ]
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, _STATE), *pieces])
+
+
+def _begin(chunk: pa.Array) -> int:
+    """Where the bytes of an array's first value begin."""
+    return int(np.frombuffer(chunk.buffers()[1], np.int32, 1, chunk.offset * 4)[0])
 
 
 def _table(topics: pa.Array, sites: pa.Array, model: Model, judged: tuple[Any, ...]) -> pa.Table:
-    size = len(topics)
-    columns: list[Any] = [topics, sites, pa.array(model.last)]
-    columns += [pa.array(np.broadcast_to(getattr(model, name), size)) for name in _NUMBERS]
-    forecast: Forecast = model.forecast
-    columns += [pa.array(np.broadcast_to(getattr(forecast, name), size)) for name in _FORECAST]
-    for name, length in _SEASONS.items():
-        values = np.column_stack(getattr(forecast, name)).reshape(-1) if size else np.zeros(0)
-        offsets = np.arange(0, size * length + 1, length, dtype=np.int32)
-        columns.append(pa.ListArray.from_arrays(pa.array(offsets), pa.array(values)))
+    size, forecast = len(topics), model.forecast
+    state = np.empty(size, _STATE)
+    for number, name in enumerate(_NUMBERS):
+        state["numbers"][:, number] = getattr(model, name)
+    for number, name in enumerate(_SINGLE):
+        state["single"][:, number] = getattr(forecast, name)
+    for name in _LISTS:
+        for number, values in enumerate(getattr(forecast, name)):
+            state[name][:, number] = values
+    for name in _SEASONS:
+        state[name] = getattr(forecast, name).values
+    offsets = pa.py_buffer(np.arange(0, (size + 1) * _STATE.itemsize, _STATE.itemsize, dtype=np.int32))
+    models = pa.Array.from_buffers(pa.binary(), size, [None, offsets, pa.py_buffer(state)])
+    columns: list[Any] = [topics, sites, pa.array(model.last), models]
     columns += [pa.array(np.broadcast_to(np.asarray(part, dtype=np.float64), size)) for part in judged]
     return pa.Table.from_arrays(columns, schema=pa.schema([*TOPICS, *JUDGED]))

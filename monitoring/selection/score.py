@@ -43,6 +43,8 @@ class Shape:
 
     rate: Value
     """Messages a second that are expected."""
+    least: Value
+    """As many there will be with a certainty of 80 %."""
     size: Value
     """Mean payload, bytes."""
     alm: Value
@@ -71,6 +73,8 @@ class Score(NamedTuple):
     cost: Value
     inter: Value
     """The part of the saving that is on links between clusters, not weighted."""
+    sure: Value
+    """Of the saving, with a certainty of 80 %."""
 
     @property
     def net(self) -> Value:
@@ -106,4 +110,6 @@ def score(shape: Shape, weights: Weights = Weights()) -> Score:  # noqa: B008  #
     else:
         left_to_alm = lesser(shape.leaves * OUT, 1.0)
         upkeep = updates + shape.senders * (shape.leaves * REVOCATION + QUESTION / LEASE)
-    return Score(worth * (1.0 - left_to_alm), upkeep * weights.inter + marks, inter * (1.0 - left_to_alm))
+    saving = worth * (1.0 - left_to_alm)
+    cost, inter = upkeep * weights.inter + marks, inter * (1.0 - left_to_alm)
+    return Score(saving, cost, inter, saving * ratio(shape.least, shape.rate))

@@ -6,6 +6,7 @@ one for less; one that was built or dropped of late stays as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,6 +26,8 @@ class Candidate(NamedTuple):
     saving: float
     cost: float
     needs: Needs
+    sure: float = math.inf
+    """Of the saving, with a certainty of 80 %."""
 
 
 class Held(NamedTuple):
@@ -109,7 +112,7 @@ def select(
 def _value(candidate: Candidate, there: bool, hysteresis: float) -> float:
     if there:
         return candidate.saving * (1.0 + hysteresis) - candidate.cost
-    return candidate.saving / (1.0 + hysteresis) - candidate.cost if hysteresis else candidate.saving - candidate.cost
+    return min(candidate.saving / (1.0 + hysteresis), candidate.sure) - candidate.cost
 
 
 def _items(candidates: Sequence[tuple[float, Candidate]], spare: Spare) -> Items:

@@ -22,12 +22,10 @@ from monitoring.forecasts.backtest import (  # noqa: E402
     automatic,
     backtest,
 )
-from monitoring.forecasts.forecast import HOUR, ahead, expected, nothing_known, observe, silence  # noqa: E402
-
-BEHIND = pytest.mark.xfail(strict=True, reason="it knows hours of the day and days of the week only")
+from monitoring.forecasts.forecast import BLOCK, HOUR, ahead, expected, least, nothing_known, observe, silence  # noqa: E402
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[BEHIND] if kind == "21 h" else []) for kind in SERIES])
+@pytest.mark.parametrize("kind", list(SERIES))
 def test_no_naive_forecast_is_better(kind: str) -> None:
     """Neither the last hour nor the same hour of yesterday or of last week; of six hours, not the last hour."""
     errors = backtest(SERIES[kind](np.random.default_rng(5), 12, 28))
@@ -37,6 +35,20 @@ def test_no_naive_forecast_is_better(kind: str) -> None:
         assert ours.mase_24 < naive.mase_24
         assert ours.mase_168 < naive.mase_168
     assert ours.six < 0.85 * errors[LAST].six
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SERIES if kind not in ("bursty", "intermittent")])
+def test_what_is_certain_comes_four_times_of_five(kind: str) -> None:
+    """The mean of the next block is at least as high, on all topics together; `LEARN` hours do not count."""
+    series = SERIES[kind](np.random.default_rng(6), 12, 28)
+    known, kept, blocks = nothing_known(np.zeros(12)), 0, 0
+    for hour in range(series.shape[1] - BLOCK):
+        if hour >= LEARN and hour % BLOCK == 0:
+            certain = least(known, ahead(known, hour * HOUR, BLOCK))
+            kept += int((series[:, hour : hour + BLOCK].mean(1) >= certain).sum())
+            blocks += 12
+        known = observe(known, series[:, hour], hour * HOUR, 1.0)
+    assert 0.76 < kept / blocks < 0.84
 
 
 @pytest.mark.simulation  # 10 s: numba compiles
@@ -63,8 +75,10 @@ def test_many_at_once_are_the_same_to_the_last_bit(steps: list[tuple[int, float]
         many = observe(silence(many, last, start), np.full(3, rate), start, length / HOUR)
         last = start + length
     assert one.level == many.level[1]
-    assert one.day == [factor[2] for factor in many.day]
-    assert one.week == [factor[0] for factor in many.week]
+    for season in ("day", "week", "hours"):
+        assert getattr(one, season).values == getattr(many, season).values[2].tolist()
+    assert one.errors == [error[0] for error in many.errors]
+    assert least(one, 1.0) == least(many, np.ones(3))[1]
     assert ahead(one, last, 6) == ahead(many, last, 6)[1]
 
 

@@ -100,6 +100,16 @@ def test_60_to_300_topics_reach_995_permille_of_the_optimum(
         assert found.gap(items) <= 0.005
 
 
+def test_a_tree_is_built_by_what_is_certain_and_kept_by_what_is_expected() -> None:
+    network = Network(Room(100, 100))
+    doubtful = Candidate("t", 900.0, 100.0, {"c0": Room(1, 1)}, 90.0)
+    sure = doubtful._replace(sure=110.0)
+    calm = Calm(0.25, 0)
+    assert select([doubtful], network, {}, 0, calm).chosen == set()
+    assert select([sure], network, {}, 0, calm).chosen == {"t"}
+    assert select([doubtful], network, {"t": Held(True, 0)}, 1, calm).chosen == {"t"}
+
+
 def test_no_clock_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine's selection is that of an idle one."""
     from scipy import optimize

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
@@ -14,15 +15,15 @@ pytest.importorskip("numpy")
 import pyarrow as pa
 
 from monitoring.counts.features import Window
-from monitoring.forecasts.forecast import DAYS, HOURS
-from monitoring.forecasts.model import FORGET, SUMS, Model, advance, judge, unknown
-from monitoring.forecasts.vector import JUDGED, TOPICS, epoch_of
+from monitoring.forecasts.forecast import HOURS
+from monitoring.forecasts.model import FORGET, Model, advance, judge, unknown
+from monitoring.forecasts.seasons import Season
+from monitoring.forecasts.vector import JUDGED, TOPICS, epoch_of, models_of
 from monitoring.settings import Rules
 
 RULES = Rules()
 COUNTS = [name for name in Window._fields if name not in ("topic", "start", "messages", "sites")]
 LENGTH = RULES.pace.window
-NUMBERS = ("last", "hours", *SUMS, "senders", "members", "priority")
 BEGIN = 1_795_000_000_000 // LENGTH * LENGTH
 
 
@@ -61,16 +62,25 @@ def test_many_topics_over_several_epochs_are_the_same_to_the_last_bit(rng: rando
         for window in own:
             models[window.topic] = advance(models.get(window.topic) or unknown(), window, window.start, RULES.pace)
     assert {row["topic"] for row in kept.to_pylist()} == set(models)
-    for row in kept.to_pylist():
+    found = models_of(kept, kept.num_rows)
+    for number, row in enumerate(kept.to_pylist()):
         model = models[row["topic"]]
+        assert values(found.part(number), number) == values(model)
         shape, score = judge(model, now, RULES.pace, RULES.weights)
-        assert [row[name] for name in NUMBERS] == [getattr(model, name) for name in NUMBERS]
-        assert (row["day"], row["week"]) == (model.forecast.day, model.forecast.week)
-        assert (len(row["day"]), len(row["week"])) == (HOURS, DAYS)
-        assert [row[n] for n in ("level", "trend", "burst", "seen")] == [
-            getattr(model.forecast, n) for n in ("level", "trend", "burst", "seen")
-        ]
-        assert (row["saving"], row["cost"], row["inter"], row["rate"]) == (*score, shape.rate)
+        judged = (row["saving"], row["cost"], row["inter"], row["sure"], row["rate"])
+        assert judged == (*score, shape.rate)
+    assert len(found.forecast.day.values[0]) == HOURS
+
+
+def values(model: Model, number: int | None = None) -> list[object]:
+    """All that is kept of a topic; of many, of the one with that number."""
+    found = [getattr(model, f.name) for f in fields(model) if f.name != "forecast"]
+    for f in fields(model.forecast):
+        value = getattr(model.forecast, f.name)
+        if isinstance(value, Season):
+            value = value.values if number is None else value.values[number].tolist()
+        found.append(value)
+    return found
 
 
 def windows_of(windows: list[Window], epoch: int) -> list[Window]:
