@@ -88,7 +88,7 @@ class _Cluster:
 
 def windows(rows: Iterable[Row], length: int) -> list[Window]:
     """The windows of `length` ms in which these rows count and something was published, ascending by (start, topic). A
-    row that is given twice counts once. `sums.windows` is the same in SQL."""
+    row that is given twice counts once. `sums.windows` is the same of columns."""
     once = {(row.broker, row.incarnation, row.start, row.topic): row for row in rows if row.topic != REST}
     groups: dict[tuple[int, str], list[Row]] = defaultdict(list)
     for row in once.values():

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from monitoring.counts.sums import ROWS, end_of, window_of, windows
+from monitoring.counts.sums import NEEDED, ROWS, WINDOWS, windows
 from monitoring.decisions.decider import Clock, Skew, bound_of, machine_clock
 from monitoring.decisions.store import Commit, Store
 from monitoring.decisions.table import Judged, Table, decide
@@ -73,6 +73,8 @@ class Job:
         self._done = done
         self._tables = tables
         self._partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
+        self._rows_type = from_arrow_schema(ROWS)
+        self._open_type = from_arrow_schema(pa.schema([ROWS.field(name) for name in NEEDED]))
         self._topics_type = from_arrow_schema(TOPICS)
         self._result_type = from_arrow_schema(_joined())
 
@@ -80,11 +82,11 @@ class Job:
         """Begin to read the inbox: what is there now (None), or what comes, each `interval` seconds."""
         self._store.folder.write("inbox/.keep", b"")  # Spark wants a directory to be there, and passes over this
         rows = (
-            self._spark.readStream.schema(ROWS)
+            self._spark.readStream.schema(self._rows_type)
             .option("maxFilesPerTrigger", FILES_AT_ONCE)
             .option("ignoreMissingFiles", "true")  # what is put into quarantine
             .parquet(self._store.folder.uri("inbox"))
-            .select("*", F.col("_metadata.file_name").alias("file"))
+            .select(*NEEDED, F.col("_metadata.file_name").alias("file"))
         )
         writer = rows.writeStream.foreachBatch(self.batch).option(
             "checkpointLocation", self._store.folder.uri("checkpoint")
@@ -112,8 +114,8 @@ class Job:
         self._say(skew, late)
         batch = Batch(sum(it.rows for it in seen.values()), late, skew, clock.closed, None)
         end = window_of(self._rules.pace.window) + self._rules.pace.window
-        new = rows.drop("file").where((F.col("topic") != REST) & (end > last.closed) & (end_of() <= bound))
-        waiting = new.unionByName(self._read(last.open, ROWS)) if last.open else new
+        new = rows.select(*NEEDED).where((F.col("topic") != REST) & (end > last.closed) & (end_of() <= bound))
+        waiting = new.unionByName(self._read(last.open, self._open_type)) if last.open else new
         directory = self._store.fresh(number)
         waiting.where(end > clock.closed).write.parquet(self._uri(f"{directory}/open"))
         commit = last._replace(
@@ -144,18 +146,24 @@ class Job:
         """What came from each broker; rows that end after `bound` are ahead of this machine's clock."""
         sane = end_of() <= bound
         ended = window_of(self._rules.pace.window) + self._rules.pace.window <= closed
-        found = (
-            rows.groupBy("broker")
+        each = (
+            rows.groupBy("broker", "file")
             .agg(
                 F.max(F.when(sane, end_of())),
                 F.max(F.when(~sane, end_of())),
                 F.sum((ended & (F.col("topic") != REST)).cast("long")),
-                F.collect_set("file"),
                 F.count("*"),
             )
             .collect()
         )
-        return {row[0]: _Seen(*row[1:]) for row in found}
+        found = dict[str, _Seen]()
+        for broker, file, end, ahead, late, count in each:
+            before = found.get(broker, _Seen(None, None, 0, [], 0))
+            found[broker] = _Seen(
+                _later(before.end, end), _later(before.ahead, ahead), before.late + late, [*before.files, file],
+                before.rows + count,
+            )  # fmt: skip
+        return found
 
     def _say(self, skew: Skew, late: Mapping[str, int]) -> None:
         for broker, by in skew.refused.items():
@@ -181,17 +189,21 @@ class Job:
 
     def _advance(self, closed: DataFrame, last: Commit, now: int, out: str) -> None:
         """Take all topics over the closed windows, and judge them."""
-        seen = windows(closed, self._rules.pace.window)
+        length, step = self._rules.pace.window, epoch_of(self._rules, now)
+        part = F.pmod(F.xxhash64("topic"), F.lit(self._partitions)).alias("part")
         if self._tables is not None:
-            seen = self._tables.keep(seen, last.closed, now, self._rules.pace.window)
+            seen = closed.groupBy(part).applyInArrow(lambda rows: windows(rows, length), from_arrow_schema(WINDOWS))
+            closed = self._tables.keep(seen, last.closed, now, length)
+        else:
+            step = _summed(step, length)
         models = (
             self._read(last.topics, self._topics_type)
             if last.topics
             else self._spark.createDataFrame([], self._topics_type)
         )
-        part = F.pmod(F.xxhash64("topic"), F.lit(self._partitions)).alias("part")
-        grouped = seen.groupBy(part).cogroup(models.groupBy(part))
-        grouped.applyInArrow(epoch_of(self._rules, now), self._result_type).write.parquet(self._uri(out))
+        grouped = closed.groupBy(part).cogroup(models.groupBy(part))
+        # A model is noise to the last bit: what compresses it takes time, and hardly any room less.
+        grouped.applyInArrow(step, self._result_type).write.parquet(self._uri(out), compression="lz4")
 
     def _decide(self, topics: str, held: Mapping[str, Held], epoch: int) -> Table:
         judged = self.candidates(topics, held)
@@ -212,6 +224,30 @@ class Job:
             worth = worth.join(names, "topic", "left_anti")
         found += worth.orderBy(F.desc("density"), "topic").limit(self._rules.most).select(columns).collect()
         return [Judged(*row) for row in found]
+
+
+def window_of(length: int) -> Column:
+    """`features.window_of` of a row."""
+    middle = F.col("start") + (F.col("seconds") * 500).cast("long")
+    return middle - F.pmod(middle, F.lit(length))
+
+
+def end_of() -> Column:
+    """When a row's interval ended, ms since 1970."""
+    return F.col("start") + (F.col("seconds") * 1000).cast("long")
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((end for end in (one, other) if end is not None), default=None)
+
+
+def _summed(step: Callable[[pa.Table, pa.Table], pa.Table], length: int) -> Callable[[pa.Table, pa.Table], pa.Table]:
+    """`step` for rows, not windows."""
+
+    def run(rows: pa.Table, kept: pa.Table) -> pa.Table:
+        return step(windows(rows, length), kept)
+
+    return run
 
 
 def _joined() -> pa.Schema:

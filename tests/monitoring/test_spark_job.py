@@ -189,18 +189,6 @@ def test_the_state_is_where_its_uri_says_for_spark_too(
     assert Store(state).last().held == decider.held
 
 
-def test_the_sums_in_sql_are_those_in_python(spark: SparkSession, tmp_path: Path) -> None:
-    from monitoring.counts.sums import ROWS, windows
-
-    seen = counted(50) + counted(51)
-    leave(tmp_path, counted(50))
-    leave(tmp_path, counted(51))
-    table = windows(spark.read.schema(ROWS).parquet(f"{tmp_path}/*/*.parquet"), RULES.pace.window)
-    found = sorted((tuple(row) for row in table.collect()), key=lambda row: (row[1], row[0]))
-    order = table.columns
-    assert found == [tuple(getattr(window, name) for name in order) for window in summed(seen, RULES.pace.window)]
-
-
 def test_killed_at_each_step_it_neither_loses_nor_repeats(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
