@@ -267,7 +267,7 @@ def observe(known: Forecast, rate: Value, start: int, hours: float, memory: Memo
     slow = hours / (memory.trend + hours)
     trend = known.trend + slow * where(known.seen > HOURS, (level - known.level) / hours - known.trend, 0.0)
     share = where(known.seen > 0, error, 0.0) / larger(level, TINY)
-    at_hour = hours / (lesser(known.seen / HOURS + 0.5, memory.day) + hours)
+    at_hour = hours / (between(0.25, known.seen / HOURS - 0.5, memory.day) + hours)
     at_day = where(known.seen > HOURS, hours / (lesser(known.seen / DAYS + HOURS / 2, memory.week) + hours), 0.0)
     day = between(0.0, day + at_hour * share / larger(week, 0.1), HIGHEST)
     known.day.put(hour, day)

@@ -16,6 +16,7 @@ from monitoring.forecasts.forecast import (
     Forecast,
     Memory,
     ahead,
+    expected,
     faded,
     least,
     nothing_known,
@@ -128,6 +129,7 @@ def shape(model: Model, now: int, pace: Pace, memory: Memory = DEFAULT_MEMORY) -
     return Shape(
         rate=rate,
         least=least(here, rate),
+        soon=where(lively, expected(here, now, 0, memory), 0.0),
         size=ratio(model.bytes, model.messages),
         alm=ratio(model.alm, model.messages),
         up=ratio(model.up, model.messages),
@@ -143,5 +145,5 @@ def shape(model: Model, now: int, pace: Pace, memory: Memory = DEFAULT_MEMORY) -
 
 def judge(model: Model, now: int, pace: Pace, weights: Weights, memory: Memory = DEFAULT_MEMORY) -> tuple[Shape, Score]:
     """What is expected, and what a tree would save and cost."""
-    expected = shape(model, now, pace, memory)
-    return expected, score(expected, weights)
+    found = shape(model, now, pace, memory)
+    return found, score(found, weights)

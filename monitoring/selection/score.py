@@ -45,6 +45,8 @@ class Shape:
     """Messages a second that are expected."""
     least: Value
     """As many there will be with a certainty of 80 %."""
+    soon: Value
+    """Messages a second that are expected in the next hour."""
     size: Value
     """Mean payload, bytes."""
     alm: Value
@@ -72,7 +74,7 @@ class Score(NamedTuple):
     """Weighted by priority."""
     cost: Value
     inter: Value
-    """The part of the saving that is on links between clusters, not weighted."""
+    """What is saved in the next hour on links between clusters, not weighted: what `audit` holds a tree to."""
     sure: Value
     """Of the saving, with a certainty of 80 %."""
 
@@ -111,5 +113,5 @@ def score(shape: Shape, weights: Weights = Weights()) -> Score:  # noqa: B008  #
         left_to_alm = lesser(shape.leaves * OUT, 1.0)
         upkeep = updates + shape.senders * (shape.leaves * REVOCATION + QUESTION / LEASE)
     saving = worth * (1.0 - left_to_alm)
-    cost, inter = upkeep * weights.inter + marks, inter * (1.0 - left_to_alm)
+    cost, inter = upkeep * weights.inter + marks, inter * (1.0 - left_to_alm) * ratio(shape.soon, shape.rate)
     return Score(saving, cost, inter, saving * ratio(shape.least, shape.rate))

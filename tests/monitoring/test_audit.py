@@ -18,6 +18,7 @@ from monitoring.decisions.store import Store
 from monitoring.decisions.table import Decision
 from monitoring.decisions_cli import app
 from monitoring.forecasts.forecast import HOUR
+from monitoring.forecasts.model import Pace, advance, judge, unknown
 from monitoring.settings import Rules
 from saps.statistics import Row
 
@@ -34,6 +35,17 @@ def rows(topic: str, number: int, messages: int, by_tree: int) -> list[Row]:
     members = [sent._replace(broker=f"{c}1", cluster=c, messages=0, bytes=0, subscribers=1, publishers=0, brokers=0,
                              copies=0, by_tree=0, received=messages) for c in "bcd"]  # fmt: skip
     return [sent, *members]
+
+
+def test_a_tree_is_held_to_what_is_expected_now_not_at_the_peak_to_come() -> None:
+    """Busy from 8 to 10 only: at 6 o'clock the next hours are worth a tree, of which nothing is saved for an hour."""
+    model, pace = unknown(), Pace(window=HOUR)
+    for hour in range(24 * 10 + 6):
+        (seen,) = windows(rows("t", 0, 9_000 if 8 <= hour % 24 < 10 else 900, 0), LENGTH)
+        model = advance(model, seen, MONDAY + hour * HOUR, pace)
+    shape, score = judge(model, MONDAY + (24 * 10 + 6) * HOUR, pace, Rules().weights)
+    assert shape.soon < 0.5 * shape.rate
+    assert score.inter == pytest.approx(shape.soon * 260 * 2, rel=0.01)
 
 
 def test_a_window_saves_what_alm_would_have_sent_more() -> None:
