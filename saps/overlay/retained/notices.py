@@ -1,4 +1,4 @@
-"""What one broker tells the holders of the partitions: its claims and releases, of each partition one call at a time.
+"""The claims and releases that one broker sends to the holders of partitions, one call at a time for each partition.
 
 The first call to a partition is a range call, which finds whoever holds it. The holders answer who else holds it, so
 later claims go straight to all that are known, with one message there and one back each. Whenever what they answer does
@@ -18,17 +18,17 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.directory import holder_key, partition_of, shelf
 
 SEARCH = 3.0
-"""Seconds after which an incomplete range call is not repeated: what it has brought must do."""
+"""Seconds after which an incomplete range call is not repeated; the answers so far are used."""
 LINGER = 1.0
-"""Seconds for which ended leases gather, so that many are told in one call, or with the next claim. A client that has
-moved on meanwhile costs its new broker a question more."""
+"""Seconds for which ended leases are gathered, so that many go in one call or with the next claim. A client that has
+moved on meanwhile costs its new broker one more question."""
 
 Q = TypeVar("Q")
 Names = frozenset[str]
 
 
 class _RequestHandler(Generic[Q]):
-    """What is to be told to the holders of one partition."""
+    """The notices waiting for the holders of one partition."""
 
     __slots__ = ("busy", "claims", "holders", "released", "scheduled")
 
@@ -38,11 +38,11 @@ class _RequestHandler(Generic[Q]):
         self.busy = False
         self.scheduled = False
         self.holders: dict[str, BrokerRef] = {}
-        """Who holds the partition, by name; empty if that is to be found out."""
+        """The known holders of the partition by name; empty if they must be searched."""
 
 
 class _Telling:
-    """A claim on its way."""
+    """A claim under way."""
 
     __slots__ = ("begun", "body", "done", "holders", "patience", "pause", "tried")
 
@@ -54,12 +54,12 @@ class _Telling:
         self.begun = begun
         self.done = done
         self.tried: Names = frozenset()
-        """Whom it went straight to last, and they did not do."""
+        """The holders that the claim went to directly in the last attempt, which did not suffice."""
         self.pause, self.patience = PAUSE, ATTEMPT
 
 
 class Notices(Generic[Q]):
-    """The claims and releases of one broker. A claim is told with what it is made for (`Q`)."""
+    """The claims and releases of one broker. `Q` is the purpose of a claim, which is handed back with the answer."""
 
     def __init__(
         self,
@@ -82,25 +82,25 @@ class Notices(Generic[Q]):
         self._answered = answered
         self._request_handlers: dict[int, _RequestHandler[Q]] = {}
         self.straight = 0
-        """Calls that needed no search."""
+        """Calls without a search."""
         self.searched = 0
         """Range calls."""
 
     def claim(self, client: str, what: Q) -> None:
-        """Tell of a client's lease here."""
+        """Claim a client's session for this broker."""
         number = partition_of(client)
         self._request_handler(number).claims[client] = what
         self._write(number)
 
     def claim_again(self, claims: dict[str, Q]) -> None:
-        """The holders did not know; later claims of the same clients take the place of these."""
+        """Repeat claims that the holders could not answer, unless there are later claims of the same clients."""
         for client, what in claims.items():
             self._request_handler(partition_of(client)).claims.setdefault(client, what)
         for number in {partition_of(client) for client in claims}:
             self._write(number)
 
     def release(self, client: str, stamp: int) -> None:
-        """Tell, some time soon, that a lease up to this stamp has ended."""
+        """Report within `LINGER` seconds that a client's lease up to this stamp has ended."""
         number = partition_of(client)
         request_handler = self._request_handler(number)
         request_handler.released[client] = stamp
@@ -114,8 +114,8 @@ class Notices(Generic[Q]):
             self._port.after(LINGER, due)
 
     def search_again(self, claims: dict[str, Q]) -> None:
-        """This broker has joined, or two parts of the mesh may have become one: the holders known may not be all. These
-        claims and what has waited are told; of a client that has a claim waiting, that one."""
+        """Send these claims and all waiting notices by a search, since the known holders may be incomplete: this broker
+        has joined, or two parts of the mesh may have merged. A waiting claim of a client takes precedence."""
         for client, what in claims.items():
             self._request_handler(partition_of(client)).claims.setdefault(client, what)
         for number, request_handler in list(self._request_handlers.items()):
@@ -151,8 +151,8 @@ class Notices(Generic[Q]):
         self._call(_Telling(body, request_handler.holders, self._port.now, done))
 
     def _call(self, telling: _Telling) -> None:
-        """Straight to the holders that are known, but to none that are dead; else, and if just these did not do, by a
-        search."""
+        """Send a claim directly to the known live holders, or by a search if there are none or the same ones have not
+        sufficed."""
         asked = {name: ref for name, ref in telling.holders.items() if not self._port.lost(ref)}
         names = frozenset(asked)
         if not names or names == telling.tried or not all(map(self._port.reachable, asked.values())):
@@ -172,8 +172,8 @@ class Notices(Generic[Q]):
         self._calls.call_at([(holder_key(number, ref, order), ref) for ref in asked.values()], telling.body, answered)
 
     def _search(self, telling: _Telling) -> None:
-        """By a range call. If it is incomplete because of a crash the other holders are asked straight as soon as it is
-        known who has crashed: that is before the crash is repaired."""
+        """Send a claim by a range call. If a crash makes it incomplete, the other holders are asked directly as soon as
+        the crashed broker is known, which is before the repair."""
 
         asked = self._port.now
 
@@ -190,7 +190,8 @@ class Notices(Generic[Q]):
         self._calls.call(shelf(telling.body.partition), telling.body, found, 1, telling.patience)
 
     def _agreed(self, outcome: Outcome, asked: Names) -> bool:
-        """Do answers of all that were `asked` name nobody else, and does one of these know the whole partition?"""
+        """Return whether all holders that were `asked` have answered and name no others, and one of them knows the
+        whole partition."""
         answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
         answered = {answer.broker.name for answer in answers}
         named = {ref.name for answer in answers for ref in answer.holders if not self._port.lost(ref)}

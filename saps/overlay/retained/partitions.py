@@ -45,12 +45,12 @@ B = TypeVar("B", bound=Bucket)
 
 
 def rank(partition: int, name: str) -> bytes:
-    """The order in which brokers are preferred as holders of a partition: each partition has its own."""
+    """Return the rank of a broker as holder of a partition, lowest first; each partition has its own order."""
     return blake2b(b"%d\0" % partition + name.encode(), digest_size=8).digest()
 
 
 class Holder(ABC, Generic[B]):
-    """The partitions that one broker holds."""
+    """The partitions held by one broker."""
 
     def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls) -> None:
         self._port = port
@@ -64,7 +64,7 @@ class Holder(ABC, Generic[B]):
         return list(self._held)
 
     def join(self, number: int, done: Callable[[], None] = lambda: None) -> None:
-        """Become a holder of a partition; `done` runs once this broker has all of it."""
+        """Become a holder of a partition; `done` runs when this broker has all of it."""
         partition = self._held.get(number)
         if partition is None or partition.state is State.LEAVING:
             partition = self._held[number] = self._empty(number)
@@ -75,19 +75,18 @@ class Holder(ABC, Generic[B]):
             partition.waiters.append(done)
 
     def rejoined(self) -> None:
-        """This broker was cut off, or its ring was cut in two: others may hold the same partitions with other
-        contents."""
+        """Collect all partitions again after a cut, as others may hold them with other contents."""
         for partition in self._held.values():
             self._start_again(partition)
 
     def key_again(self, key: Key) -> None:
-        """The key was out of the ring for a while, and missed what was said to the holders meanwhile."""
+        """Collect the partition of a key again that was out of the ring for a while and has missed notices."""
         for partition in self._held.values():
             if partition.key == key:
                 self._start_again(partition)
 
     def _start(self, partition: B) -> None:
-        """The key is in the overlay."""
+        """Start to collect a partition whose key is in the overlay."""
         if self._held.get(partition.number) is partition:
             partition.state = State.COLLECTING
             self._begin(partition)
@@ -99,7 +98,7 @@ class Holder(ABC, Generic[B]):
             partition.missed = True
 
     def _begin(self, partition: B) -> None:
-        """What is to be done before `_collect`."""
+        """Prepare `_collect`; subclasses may do so in several steps."""
         self._collect(partition)
 
     def _collect(self, partition: B) -> None:
@@ -129,18 +128,18 @@ class Holder(ABC, Generic[B]):
 
     @abstractmethod
     def _empty(self, number: int) -> B:
-        """A partition with nothing in it, and its key."""
+        """Return an empty partition with its key."""
 
     @abstractmethod
     def _question(self, number: int) -> tuple[Range, Body]:
-        """Whom to ask for what belongs into a partition, and what."""
+        """Return the range and the body of the call that collects a partition."""
 
     @abstractmethod
     def _take(self, partition: B, result: Result) -> None:
-        """A part of an answer."""
+        """Take a result of that call."""
 
     def _ready(self, partition: B) -> None:
-        """All of it is here."""
+        """Handle a partition that is complete."""
 
     def _dropped(self, partition: B) -> None:
-        """This broker does not hold it any more."""
+        """Handle a partition that this broker no longer holds."""

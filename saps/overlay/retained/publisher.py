@@ -1,4 +1,4 @@
-"""Retained messages in the mesh, as one broker publishes them and asks for them (MQTT 5.0, section 3.3.1.3).
+"""Publishes retained messages into the mesh and recalls them for new subscribers (MQTT 5.0, 3.3.1.3).
 
 A retained publication goes to the topic's members like any other, and to the holders of the topic's partition
 (`saps.overlay.retained.store`). It has a stamp from a hybrid logical clock (Kulkarni et al. 2014), so that all
@@ -31,38 +31,38 @@ from saps.overlay.slices import Slices
 from saps.topics import is_wildcard, matches
 
 PATIENCE = 3.0
-"""Seconds after which a publication that has not come is taken for lost."""
+"""Seconds after which a publication that has not come counts as lost."""
 AT_ONCE = 1000
-"""Retained messages that one broker answers with when asked for all partitions in one call; above it each partition
-is asked by itself, so that no answer takes longer than a call may."""
+"""Most retained messages in one broker's answer to a call for all partitions. If there are more, each partition is
+asked separately, so that no answer takes longer than a call may."""
 ROUNDS_AT_ONCE = 8
-"""Calls to holders under way at which the next ones wait."""
+"""Most calls to holders at once; further ones wait."""
 RECALL_STEPS = 4
-"""What one filter counts in a slice: each holder looks for it in each of its partitions."""
+"""Steps that one filter counts in a slice of work, as each holder searches each of its partitions."""
 ROUNDS = 3
-"""Attempts to enlist holders for a publication; then those that there are must do."""
+"""Attempts to enlist holders for a publication; then the present ones suffice."""
 LONGEST_EXPIRY = 0xFFFFFFFF
-"""Seconds (MQTT 5.0, section 3.3.2.3.3)."""
+"""Longest message expiry in seconds (MQTT 5.0, 3.3.2.3.3)."""
 
 Told = Callable[[], None]
 
 
 class _Writer:
-    """What this broker has to keep in one partition: one call at a time, with the last record of each topic."""
+    """Writes this broker's records to one partition: one call at a time, with the last record of each topic."""
 
     __slots__ = ("busy", "next", "rounds", "sent")
 
     def __init__(self) -> None:
         self.sent: dict[str, tuple[Record, list[Told]]] = {}
-        """By topic: what is under way to the holders, and who is to be told."""
+        """By topic: the record under way to the holders, and the callbacks for it."""
         self.next: dict[str, tuple[Record, list[Told]]] = {}
-        """What follows."""
+        """By topic: the records of the next call."""
         self.busy = False
         self.rounds = 0
 
 
 class _Question(NamedTuple):
-    """What is retained that matches a filter?"""
+    """A pending recall: a filter, its registration, and the callback."""
 
     topic_filter: str
     registration: Registration
@@ -71,7 +71,8 @@ class _Question(NamedTuple):
 
 
 class RetainedPublisher:
-    """The retained messages that one broker publishes, or wants. `kept` is told of each that the holders have."""
+    """Publishes and recalls retained messages for one broker. `kept` is called with each message that the holders
+    have."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class RetainedPublisher:
         wall: Callable[[], float],
         kept: Callable[[Message], None],
     ) -> None:
-        """`wall`: the time that brokers agree on, in seconds."""
+        """`wall` returns the mesh's time in seconds since the epoch."""
         self._port = port
         self._calls = calls
         self.store = store
@@ -95,24 +96,24 @@ class RetainedPublisher:
         self._clock = clock
         self._writers: dict[int, _Writer] = {}
         self._recalled: dict[str, int] = {}
-        """Filters of which everything retained is known here, and when it was found out (`_epoch`)."""
+        """Filters whose retained messages are all known here, with the `_epoch` of their recall."""
         self._epoch = 0
-        """Counts what may have kept a publication from this broker."""
+        """Counts the events by which this broker may have missed a publication."""
         self._lost = 0
         self._asked: deque[_Question] = deque()
-        """What the holders are to be asked."""
+        """Recalls that wait."""
         self._asking = 0
-        """Calls to the holders that are under way."""
+        """Calls to the holders under way."""
         self._slices = Slices(port, self._work)
 
     # --- publishing ---------------------------------------------------------------------------------------------
 
     def stamp(self, properties: Properties | None) -> Properties:
-        """The properties with a stamp later than all that this broker knows of."""
+        """Return the properties with a stamp later than all stamps that this broker knows."""
         return replace(properties or Properties(), stamp=self._clock.stamp())
 
     def keep(self, message: Message, seq: int, done: Told | None) -> None:
-        """Have a publication with the sequence number `seq` kept by the holders of its topic."""
+        """Have the holders of a topic keep a publication with the sequence number `seq`."""
         expires = 0.0
         if not message.payload:
             expires = self._wall() + DELETED
@@ -121,7 +122,7 @@ class RetainedPublisher:
         self.keep_record(Record(message, int(expires * 1000), self._port.me, seq), done)
 
     def keep_record(self, record: Record, done: Told | None) -> None:
-        """Have a record kept by the holders of its topic, unless they know a later one."""
+        """Have the holders of a topic keep a record, unless they know a later one."""
         message = record.message
         number = partition_of(message.topic)
         writer = self._writers.get(number)
@@ -135,7 +136,7 @@ class RetainedPublisher:
             self._write(number, writer)
 
     def _write(self, number: int, writer: _Writer) -> None:
-        """Send the holders what waits for them."""
+        """Send the waiting records to the holders."""
         writer.busy, writer.rounds = True, 0
         writer.sent, writer.next = writer.next, {}
         self._attempt(number, writer)
@@ -174,11 +175,11 @@ class RetainedPublisher:
 
     @property
     def settled(self) -> bool:
-        """True if all that this broker has published is kept."""
+        """Whether the holders have everything that this broker has published."""
         return not self._writers
 
     def pending(self, topic_filters: list[str]) -> list[Stored]:
-        """Own publications that the holders may not have yet (answers `Announce`)."""
+        """Return own publications that the holders may not have yet (answers `Announce`)."""
         found = {}
         for writer in self._writers.values():
             for waiting in (writer.sent, writer.next):
@@ -190,7 +191,7 @@ class RetainedPublisher:
     # --- subscribing ----------------------------------------------------------------------------------------------
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
-        """Ask the holders for what matches, unless everything is known already: `saps.mesh.Mesh.recall`."""
+        """Ask the holders for matching messages, unless all are known already: `saps.mesh.Mesh.recall`."""
         epoch = self._present_epoch()
         registration = self._subscriptions.ready(topic_filter)
         if registration is None or self._recalled.get(topic_filter) == epoch:
@@ -201,8 +202,8 @@ class RetainedPublisher:
         self._slices.wake()
 
     def _work(self, most: int) -> int:
-        """Ask the holders for what matches some of the filters that wait for it, in one call for all that concern the
-        same holders. Returns how many they are."""
+        """Ask the holders for the messages of some waiting filters, in one call for filters with the same holders.
+        Returns the number of filters."""
         if self._asking >= ROUNDS_AT_ONCE or not self._asked:
             return 0
         places: dict[int | None, list[_Question]] = {}
@@ -222,7 +223,7 @@ class RetainedPublisher:
         return count * RECALL_STEPS
 
     def _found(self, questions: list[_Question], records: list[Record]) -> None:
-        """The holders have told what matches one of the filters."""
+        """Take the messages that the holders have for these filters."""
         self._asking -= 1
         self._slices.wake()
         for topic_filter, registration, epoch, done in questions:
@@ -233,7 +234,8 @@ class RetainedPublisher:
             done(self._recalled_from(matching + told))
 
     def _ask_all(self, topic_filters: list[str], found: Callable[[list[Record]], None]) -> None:
-        """Ask the holders of all partitions: in one call, or if that is too much in one for each partition."""
+        """Ask the holders of all partitions in one call, or, if there are too many messages, in one for each
+        partition."""
 
         def answered(outcome: Outcome) -> None:
             if any(isinstance(result, Stored) and result.more for result in outcome.results):
@@ -261,7 +263,7 @@ class RetainedPublisher:
         following()
 
     def withdrawn(self, topic_filter: str) -> None:
-        """The filter is not subscribed any more."""
+        """Forget a filter that is no longer subscribed."""
         self._recalled.pop(topic_filter, None)
 
     def forget(self, broker: BrokerRef) -> None:
@@ -270,12 +272,12 @@ class RetainedPublisher:
         self.unsure()
 
     def rejoined(self) -> None:
-        """This broker was cut off, or its ring was cut in two."""
+        """Collect partitions and recall filters again after a cut."""
         self.store.rejoined()
         self.unsure()
 
     def unsure(self) -> None:
-        """A publication may have been lost on its way here: ask again when somebody subscribes."""
+        """Ask the holders again at the next subscription, as a publication may have been lost on its way here."""
         self._epoch += 1
 
     def _present_epoch(self) -> int:
@@ -299,7 +301,7 @@ class RetainedPublisher:
         return found
 
     def _coming(self, record: Record) -> bool:
-        """Is the publication owed to this broker, and under way?"""
+        """Return whether a record's publication is owed to this broker and may be under way."""
         topic, origin = record.message.topic, record.origin
         return (
             self._wall() - seconds(stamp_of(record.message)) < PATIENCE
@@ -314,7 +316,7 @@ def _records(outcome: Outcome) -> list[Record]:
 
 
 def _aged(record: Record, left: float) -> Message:
-    """The message with what is left of its life."""
+    """Return a record's message with its remaining expiry."""
     message = record.message
     if message.properties is None or message.properties.message_expiry is None:
         return message

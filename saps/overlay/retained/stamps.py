@@ -1,4 +1,4 @@
-"""Stamps by which all brokers agree what was the last: of a hybrid logical clock (Kulkarni et al. 2014)."""
+"""Stamps of a hybrid logical clock (Kulkarni et al. 2014), by which all brokers agree which message is the last."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hashlib import blake2b
 from saps.local.batch import Batch
 
 AHEAD = 86_400.0
-"""Seconds by which a stamp may be ahead of this broker's clock, if that is to follow it. Less keeps brokers with wrong
-clocks from agreeing what was the last."""
+"""Most seconds by which a stamp may be ahead of this broker's clock for the clock to follow it. With less, brokers with
+wrong clocks would disagree which message is the last."""
 _LOGICAL, _NAME = 6, 16
-"""Bits of a stamp below the milliseconds: for 1/64 ms and the logical part, and for the name of the broker."""
+"""Bits of a stamp below the milliseconds: for 1/64 ms with the logical part, and for a hash of the broker's name."""
 
 
 class StampClock:
@@ -23,28 +23,29 @@ class StampClock:
         self._last = 0
 
     def stamp(self) -> int:
-        """A new stamp. Those of different brokers differ, but for a chance of 1 in 65,536 at the same moment."""
+        """Return a new stamp. Stamps of two brokers are equal only at the same moment and with a chance of 1 in
+        65,536."""
         self._last = max(int(self._wall() * (1000 << _LOGICAL)), self._last + 1)
         return self._last << _NAME | self._name
 
     def seen(self, stamp: int) -> None:
-        """A stamp of another broker; it is not followed beyond `AHEAD`: nobody can have this clock run out."""
+        """Follow the stamp of another broker, but not beyond `AHEAD`, so that no broker can exhaust this clock."""
         stamp >>= _NAME
         if (stamp >> _LOGICAL) - self._wall() * 1000 <= AHEAD * 1000:
             self._last = max(self._last, stamp)
 
     def later(self, stamp: int) -> int:
-        """A new stamp, later than one of another broker's, too."""
+        """Return a new stamp that is also later than one of another broker."""
         self.seen(stamp)
         return self.stamp()
 
     def observed(self, batch: Batch) -> None:
-        """Retained publications of another broker have come."""
+        """Follow the stamps of another broker's retained publications."""
         for properties in batch.properties or ():
             if properties is not None and properties.stamp is not None:
                 self.seen(properties.stamp)
 
 
 def seconds(stamp: int) -> float:
-    """When it was given, in seconds since the epoch."""
+    """Return the time of a stamp in seconds since the epoch."""
     return (stamp >> _LOGICAL + _NAME) / 1000

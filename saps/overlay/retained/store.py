@@ -1,5 +1,4 @@
-"""Where retained messages are kept: each topic falls into one of `PARTITIONS`, each partition is held by `HOLDERS`
-brokers.
+"""The replicated store of retained messages: each topic belongs to one of `PARTITIONS`, which `HOLDERS` brokers hold.
 
 A holder has a key at its partition's place in the overlay, so a range call to the place reaches all of them. It puts
 the key in and *then* collects what the others have, as a publisher does with filters (decision 010): what is kept later
@@ -24,28 +23,28 @@ from saps.overlay.ring.keys import BrokerRef, Key, Range, partition_key, partiti
 from saps.overlay.ring.skip_graph import SkipGraph
 
 HOLDERS = 3
-"""Brokers that keep each retained message: it survives if all but one of them crash at once. More cost a frame each for
-each retained publication."""
+"""Brokers that keep each retained message. It survives if all but one of them crash at once. Each more costs a frame
+for every retained publication."""
 PARTITIONS = 64
-"""Places over which the topics are spread, at `HOLDERS` keys each. More spread the load over more brokers."""
+"""Number of partitions, with `HOLDERS` keys each. More spread the load over more brokers."""
 CENSUS = 30.0
-"""Seconds between two looks at who holds a partition; crashes are looked after at once."""
+"""Seconds between two counts of a partition's holders; after a crash they are counted at once."""
 ENLIST = 1.0
-"""Seconds after which a broker that has been enlisted and does not answer is given up."""
+"""Seconds to wait for the answer of an enlisted broker."""
 DELETED = 3600.0
 """Seconds for which a deletion is remembered. A part of the mesh that was cut off for longer may bring the message
 back."""
 TOPICS = 100_000
-"""Topics a holder keeps in each partition."""
+"""Most topics that a holder keeps in each partition."""
 
 
 def partition_of(topic: str) -> int:
-    """The partition of a topic."""
+    """Return the partition of a topic."""
     return blake2b(topic.encode(), digest_size=1).digest()[0] % PARTITIONS
 
 
 def newer(record: Record, known: Record | None) -> bool:
-    """Does `record` replace `known`? All brokers decide alike."""
+    """Return whether `record` replaces `known`. All brokers decide alike."""
     if known is None:
         return True
     new, old = record.message, known.message
@@ -53,7 +52,7 @@ def newer(record: Record, known: Record | None) -> bool:
 
 
 class _Partition(Bucket):
-    """The retained messages of a partition held here."""
+    """A partition held here, with its retained messages."""
 
     __slots__ = ("checking", "records", "unchecked")
 
@@ -62,11 +61,11 @@ class _Partition(Bucket):
         self.records: RetainedStore[Record] = RetainedStore(TOPICS)
         self.checking = False
         self.unchecked = False
-        """Somebody has gone while it was being collected."""
+        """Whether a broker has gone while the partition was being collected."""
 
 
 class ReplicatedStore(Holder[_Partition]):
-    """The partitions one broker holds, and the enlisting of others."""
+    """The partitions that one broker holds; it enlists other holders when some are missing."""
 
     def __init__(
         self,
@@ -76,23 +75,24 @@ class ReplicatedStore(Holder[_Partition]):
         acquaintances: Callable[[], Iterable[BrokerRef]],
         wall: Callable[[], float],
     ) -> None:
-        """`acquaintances`: brokers that may be enlisted. `wall`: the time that brokers agree on, in seconds."""
+        """`acquaintances` returns brokers that may be enlisted, `wall` the mesh's time in seconds since the epoch."""
         super().__init__(port, graph, calls)
         self._acquaintances = acquaintances
         self._wall = wall
         self._enlisting: dict[int, Callable[[bool], None]] = {}
-        """By serial: what to run when the broker asked has answered."""
+        """By serial: the callback for the answer of an enlisted broker."""
         self._serial = 0
         self.leaving = False
         self.on_record: list[Callable[[str, Record | None], None]] = []
-        """Told of what is kept here, and of what is not any more, by topic: a broker with storage keeps it there."""
+        """Listeners, called with a topic and its record, or None when it is no longer kept here; a broker with storage
+        stores them."""
 
     def __len__(self) -> int:
-        """Retained messages held here."""
+        """The number of retained messages held here."""
         return sum(len(partition.records) for partition in self._held.values())
 
     def matching(self, topic_filter: str) -> Iterator[Record]:
-        """Those held here whose topics the filter matches, deletions that are remembered among them."""
+        """Yield the records held here whose topics match a filter, including remembered deletions."""
         for partition in self._held.values():
             yield from partition.records.matching(topic_filter)
 
@@ -116,7 +116,7 @@ class ReplicatedStore(Holder[_Partition]):
             self.join(frame.partition, lambda: self._port.send(sender, Enlisted(frame.serial, True)))
 
     def _run(self, body: Keep | Recall, keys: list[Key]) -> list[Kept | Stored]:
-        """What a range call runs at partitions held here."""
+        """Handle a range call at partitions held here."""
         held = [self._held[number] for number in map(partition_of_key, keys) if number in self._held]
         if isinstance(body, Keep):
             for partition in held:
@@ -159,8 +159,8 @@ class ReplicatedStore(Holder[_Partition]):
     # --- who holds a partition ------------------------------------------------------------------------------------
 
     def enlist(self, number: int, holders: set[str], wanted: int, done: Callable[[bool], None]) -> None:
-        """Have `wanted` more brokers hold a partition that `holders` hold. `done` runs when they do, or when there is
-        nobody else to be asked; False if none was found."""
+        """Enlist `wanted` more brokers for a partition, beside its `holders`. `done` runs when they hold it, or no
+        other broker is left to ask; with False if none was found."""
         known = {broker.name: broker for broker in self._acquaintances() if self._port.reachable(broker)}
         known[self._port.me.name] = self._port.me
         names = sorted(known.keys() - holders, key=lambda name: rank(number, name))
@@ -210,13 +210,13 @@ class ReplicatedStore(Holder[_Partition]):
             answered(taken)
 
     def check(self) -> None:
-        """Look after all partitions held here: too few holders, or too many, or what is out of date."""
+        """Check all partitions held here: drop expired records, and enlist or release holders."""
         for partition in list(self._held.values()):
             self._sweep(partition)
             self._check(partition)
 
     def _check(self, partition: _Partition, in_turn: bool = False) -> None:
-        """Count the holders. `in_turn`: those that are preferred to this one have had time to act."""
+        """Count the holders of a partition. `in_turn`: holders of a lower rank have had time to act."""
         if partition.state is State.COLLECTING:
             partition.unchecked = True
         if (
@@ -237,8 +237,8 @@ class ReplicatedStore(Holder[_Partition]):
         self._calls.call(partition_range(partition.number), Keep([]), counted)
 
     def _balance(self, partition: _Partition, kept: list[Kept], in_turn: bool) -> None:
-        """The first holder enlists who is missing, the next one if that one has not noticed; those beyond enough
-        holders that are ready give the partition up."""
+        """Enlist missing holders if this is the first holder, or the earlier ones have not acted; give the partition up
+        if enough others are ready."""
         names = sorted({result.broker.name for result in kept}, key=lambda name: rank(partition.number, name))
         me = self._port.me.name
         if len(names) < HOLDERS and (in_turn or names[:1] == [me]):
@@ -267,7 +267,7 @@ class ReplicatedStore(Holder[_Partition]):
             told(topic, record)
 
     def purge(self, kept: Callable[[str], bool]) -> None:
-        """Hold nothing any more of the topics that are not to be `kept`."""
+        """Drop the records of all topics that are not to be `kept`."""
         for partition in self._held.values():
             for record in partition.records.values():
                 if not kept(record.message.topic):
@@ -275,18 +275,18 @@ class ReplicatedStore(Holder[_Partition]):
                     self._forgotten(record.message.topic)
 
     def holds(self, topic: str) -> bool:
-        """Is this broker a holder of the topic?"""
+        """Return whether this broker holds the partition of a topic."""
         return partition_of(topic) in self._held
 
     # --- what happens to brokers ---------------------------------------------------------------------------------
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died or has left: it may have been a holder."""
+        """Check the partitions after a broker has died or left, as it may have been a holder."""
         if self._held:
             self._port.after(0, self.check)
 
     def leave(self, done: Callable[[], None]) -> None:
-        """Hand over what is held here; `done` runs when enough others have it."""
+        """Hand the partitions over to other brokers; `done` runs when enough others have them."""
         self.leaving = True
         missing = 1 + len(self._held)
 
