@@ -19,12 +19,16 @@ pytestmark = pytest.mark.interop
 
 ROOT = compile_hot.ROOT
 HERE = Path(__file__).parents[1]
-TESTS = (
-    *("test_codec.py", "test_publish_cut.py", "test_publish_encode.py", "test_batches.py", "test_wire.py"),
-    *("test_connect.py", "test_publish.py", "test_session_machine.py", "test_shared.py", "test_server.py"),
-    *("conformance/test_conforms_connect.py", "conformance/test_conforms_publish.py"),
-)
-"""Tests of what is compiled, from the least part to the whole of a broker's frontend."""
+TESTS = {
+    "frontend/mqtt": (
+        *("test_codec.py", "test_publish_cut.py", "test_publish_encode.py", "test_batches.py", "test_wire.py"),
+        *("test_connect.py", "test_publish.py", "test_session_machine.py", "test_shared.py", "test_server.py"),
+        *("conformance/test_conforms_connect.py", "conformance/test_conforms_publish.py"),
+    ),
+    "storage": ("test_commits.py", "test_held_output.py"),
+    "overlay/delivery": ("test_order.py", "test_reached_count.py"),
+}
+"""Tests of what is compiled, from the least part to a whole broker, by their folders."""
 
 
 def python(*arguments: object, folder: Path, status: int = 0, given: Mapping[str, str] = {}) -> str:
@@ -112,7 +116,7 @@ def test_they_pass_the_tests_of_their_sources(compiled: Path) -> None:
     options = (
         f"-q -n 0 -c {ROOT / 'pyproject.toml'} --rootdir {ROOT} -o pythonpath= -p only_compiled -p no:cacheprovider"
     )
-    tests = [HERE / "frontend" / "mqtt" / name for name in TESTS]
+    tests = [HERE / folder / name for folder, names in TESTS.items() for name in names]
     given = {"PYTHONPATH": f"{compiled}{os.pathsep}{ROOT}", ASKED_FOR: "0"}  # what the tests share is in the other
     said = python("-m", "pytest", *options.split(), *tests, folder=compiled, given=given)
     assert " passed" in said
